@@ -103,7 +103,7 @@ export class Agent implements AsyncDisposable {
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
-    const wayOut = new AgentRoutes(options, { env, log });
+    const routes = new AgentRoutes(options, { env, log });
     this.#uplinks = wantedServers(options).map((server) => {
       const path = new Path(options);
       const name = formatServer(server);
@@ -114,7 +114,7 @@ export class Agent implements AsyncDisposable {
           attempt(
             {
               server,
-              way: wayOut.to(server, name),
+              route: routes.to(server, name),
               hello,
               credentials: this.#credentials,
               tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },

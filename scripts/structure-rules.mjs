@@ -20,6 +20,7 @@ const OF_SERVER = [
 /** Which folders and packages the product files of a folder may import; every file may import `node:*` and its own folder. */
 export const FOLDERS = {
   shared: [],
+  "shared/faults": [],
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
   "shared/http": ["shared"],
@@ -29,7 +30,7 @@ export const FOLDERS = {
   "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
-  "shared/tls": ["shared", "shared/basics", "shared/documents"],
+  "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents"],
   "shared/relay": ["shared/basics", "shared/limits", "shared/node"],
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [
@@ -38,6 +39,7 @@ export const FOLDERS = {
   ],
   "shared/dial/auth": ["shared/basics", "kerberos"],
   "shared/dial": [
+    "shared/faults",
     ...[
       "shared",
       "shared/address",
@@ -52,6 +54,7 @@ export const FOLDERS = {
   "shared/wire": ["shared", "shared/address", "zod"],
   "shared/yamux": ["shared/basics", "shared/limits"],
   "shared/link": [
+    "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
     ...["shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
   ],
@@ -59,6 +62,7 @@ export const FOLDERS = {
     ...["shared", "shared/address", "shared/dial", "shared/relay", "shared/runtime", "shared/wire", "shared/yamux"],
   ],
   "agent/uplink": [
+    "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/dial", "shared/dial/auth"],
     ...[
       "shared/documents",
@@ -76,6 +80,7 @@ export const FOLDERS = {
     ...["shared/yamux", "prom-client"],
   ],
   "agent/doctor": [
+    "shared/faults",
     ...["agent", "agent/uplink", "shared", "shared/address", "shared/basics", "shared/config", "shared/dial"],
     ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
@@ -148,5 +153,17 @@ export const FOLDERS = {
       "shared/documents",
     ],
     ...["shared/http", "shared/limits", "shared/listen", "shared/relay", "shared/runtime", "prom-client", "zod"],
+  ],
+  "cli/common": ["shared/basics", "shared/config", "shared/runtime"],
+  "cli/pki": [
+    ...["cli/common", "server/tokens", "shared", "shared/address", "shared/basics", "shared/config", "shared/pki"],
+    ...["shared/tls", "zod"],
+  ],
+  "cli/demo": ["cli/common", "cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
+  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],
+  cli: [
+    ...["agent", "agent/doctor", "cli/common", "cli/demo", "cli/pki", "cli/status", "router", "server"],
+    ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
+    ...["shared/limits", "shared/node", "shared/runtime", "commander", "zod"],
   ],
 };

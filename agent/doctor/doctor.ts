@@ -4,12 +4,12 @@ import { agentOptions, resolveWithoutCredential } from "../options.ts";
 import { formatServer, wantedServers } from "../uplink/servers.ts";
 import { type Examination, examine } from "./examine.ts";
 import type { Step } from "./steps.ts";
-import { judge, type Verdict } from "./verdict.ts";
+import { type DoctorVerdict, verdictOf } from "./verdict.ts";
 
 /** What was found at one server. */
 export interface ServerReport {
   readonly server: string;
-  readonly verdict: Verdict;
+  readonly verdict: DoctorVerdict;
   readonly steps: readonly Step[];
 }
 
@@ -21,7 +21,7 @@ export interface Report {
 /** Who is told while it goes on. */
 export interface DoctorWatcher extends Pick<Examination, "onStep"> {
   onServer(server: string): void;
-  onVerdict(verdict: Verdict): void;
+  onVerdict(verdict: DoctorVerdict): void;
 }
 
 /** Each server of the options, one after the other: measurements must not share the way. */
@@ -32,7 +32,7 @@ export async function diagnose(options: DoctorOptions, env: Environment, watcher
     watcher.onServer(server);
     const measureMs = options.seconds * 1_000;
     const steps = await examine(location, { options, env, measureMs, onStep: (step) => watcher.onStep(step) });
-    const verdict = judge(steps);
+    const verdict = verdictOf(steps);
     watcher.onVerdict(verdict);
     servers.push({ server, verdict, steps });
   }

@@ -9,7 +9,7 @@ import type { Credentials } from "../uplink/credentials.ts";
 import type { ServerLocation } from "../uplink/servers.ts";
 import { readConfiguration } from "./configuration.ts";
 import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
-import { leave, type Open } from "./route.ts";
+import { examineRoute, type Open } from "./route.ts";
 import { DOCTOR_SOFTWARE } from "./second-look.ts";
 import { type Step, StepFailed, StepLog, type StepName } from "./steps.ts";
 import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
@@ -44,7 +44,7 @@ export async function examine(server: ServerLocation, examination: Examination):
 async function walk(server: ServerLocation, examination: Examination, log: StepLog): Promise<void> {
   const { options, env } = examination;
   const credentials = await log.run("configuration", () => readConfiguration(options));
-  const open = await leave({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
+  const open = await examineRoute({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
   const tunnel = probeTunnel(await welcomed(server, options, credentials, open, log));
   try {
     await measure(tunnel, examination.measureMs, log);

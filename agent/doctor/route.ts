@@ -4,7 +4,7 @@ import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
 import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
-import { KdcTimeout, RouteFault } from "../../shared/dial/fault.ts";
+import { KdcTimeout, ProxyFileFault, RouteFault } from "../../shared/dial/fault.ts";
 import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
 import { ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { Passage } from "../../shared/link/dial.ts";
@@ -14,7 +14,7 @@ import { AgentRoutes, type RouteOptions, type ServerRoute } from "../uplink/prox
 import type { ServerLocation } from "../uplink/servers.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
 
-export interface Leaving {
+export interface RouteExamination {
   readonly server: ServerLocation;
   readonly options: RouteOptions;
   readonly env: Environment;
@@ -25,24 +25,24 @@ export interface Leaving {
 /** Opens a connection to the server, and another one each time it is asked again. */
 export type Open = () => Promise<Passage>;
 
-/** From here to the server's port: directly, or through the first proxy that leads there. */
-export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
-  const { timeoutMs } = leaving;
-  const ways = await log.run("way out", () => find(leaving));
-  const { hop, socket } = await reach(ways, leaving, log);
-  const said: string[] = [];
-  const way = agentsWay(leaving, said);
-  const openAgain = () => way.open(AbortSignal.timeout(timeoutMs));
+/** Opens a connection to the server's port: directly, or through the first proxy that leads there. */
+export async function examineRoute(examination: RouteExamination, log: StepLog): Promise<Open> {
+  const { timeoutMs } = examination;
+  const routes = await log.run("way out", () => find(examination));
+  const { hop, socket } = await connectFirst(routes, examination, log);
+  const lines: string[] = [];
+  const route = agentRoute(examination, lines);
+  const openAgain = () => route.open(AbortSignal.timeout(timeoutMs));
   if (hop.proxyFrom === undefined) {
     log.skip("proxy", "none on this way");
     return once({ socket }, openAgain);
   }
-  socket.destroy(); // the way opens its own
+  socket.destroy(); // the route opens its own
   const through = await log.run("proxy", async () => {
     try {
       const value = await openAgain();
-      way.worked(); // as far as this step goes
-      return { value, detail: said.join("; ") };
+      route.worked();
+      return { value, detail: lines.join("; ") };
     } catch (error) {
       throw proxyFailed(error, hop);
     }
@@ -50,9 +50,9 @@ export async function leave(leaving: Leaving, log: StepLog): Promise<Open> {
   return once(through, openAgain);
 }
 
-/** It has taken a connection before: nothing on the way swallows packets to it. */
+/** A timeout of a proxy that accepted a connection before is the proxy's: no firewall swallows packets to it. */
 export function proxyFailed(error: unknown, hop: Hop): unknown {
-  const failed = stepFailed(error, hop);
+  const failed = routeStepFailed(error, hop);
   if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
   if (failed.finding.proxyFrom === undefined) return failed;
   // The cause is the fault that tells most, where several ways have one each.
@@ -70,10 +70,10 @@ function once(first: Passage, openAgain: Open): Open {
   };
 }
 
-/** As the agent has it. `said`: which way it took, and what else its log would say of it. */
-function agentsWay({ server, options, env }: Leaving, said: string[]): ServerRoute {
+/** The agent's own route to the server; `lines` gets what the agent would log of it. */
+function agentRoute({ server, options, env }: RouteExamination, lines: string[]): ServerRoute {
   const write = (line: string): void => {
-    said.push(sentenceOf(JSON.parse(line) as LogLine));
+    lines.push(sentenceOf(JSON.parse(line) as LogLine));
   };
   const log = createLogger({ level: "info", format: "json", name: "doctor", destination: { write } });
   return new AgentRoutes(options, { env, log }).to(server, "");
@@ -97,8 +97,8 @@ function destinationOf({ host, port, address = { host, port } }: ServerLocation)
   return address;
 }
 
-/** The ways that there are, and who names them. */
-async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passed<readonly ProxyRoute[]>> {
+/** The routes to the server, and what names them. */
+async function find({ server, options, env, timeoutMs }: RouteExamination): Promise<Passed<readonly ProxyRoute[]>> {
   const { proxy: proxies, pac, proxyCa } = options;
   try {
     const found = new ProxyRoutes({ proxies, pac, env });
@@ -111,14 +111,14 @@ async function find({ server, options, env, timeoutMs }: Leaving): Promise<Passe
     };
   } catch (error) {
     const { message: by } = error as Error;
-    // Here the network is the way to the script.
+    // A fault of the network is on the way to the script here.
     const finding: Finding =
       error instanceof RouteFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
     throw new StepFailed(finding, by, { cause: error });
   }
 }
 
-/** Whom a script's server may come from, too. */
+/** More authorities for the server of a script. */
 function authoritiesIn(caFile: string): readonly string[] | undefined {
   try {
     const { ca } = loadClientTls({ caFile, certFile: "", keyFile: "" });
@@ -138,15 +138,15 @@ function whyDirect({ pac }: RouteOptions, env: Environment): string {
   return "no proxy is named (--proxy, HTTPS_PROXY, ALL_PROXY, --pac)";
 }
 
-/** DNS and TCP, of the first way whose first hop answers; the log has the last one that was tried. */
-async function reach(ways: readonly ProxyRoute[], { server, timeoutMs }: Leaving, log: StepLog) {
+/** DNS and TCP of the first route whose first hop answers; the log gets the last one that was tried. */
+async function connectFirst(routes: readonly ProxyRoute[], { server, timeoutMs }: RouteExamination, log: StepLog) {
   let before = "";
-  for (const [index, way] of ways.entries()) {
-    const hop = hopOf(way, destinationOf(server));
-    const isLast = index === ways.length - 1;
+  for (const [index, route] of routes.entries()) {
+    const hop = hopOf(route, destinationOf(server));
+    const isLast = index === routes.length - 1;
     const tried = isLast ? log : new StepLog(() => {});
     try {
-      const socket = await knock(hop, before, timeoutMs, tried);
+      const socket = await connectHop(hop, before, timeoutMs, tried);
       if (!isLast) for (const step of tried.steps) log.add(step);
       return { hop, socket };
     } catch (error) {
@@ -154,10 +154,10 @@ async function reach(ways: readonly ProxyRoute[], { server, timeoutMs }: Leaving
       before += `; before it ${error.message}`;
     }
   }
-  throw new Error("no way was found, and none refused");
+  throw new Error("no route was found, and none failed");
 }
 
-async function knock(hop: Hop, before: string, timeoutMs: number, log: StepLog): Promise<Socket> {
+async function connectHop(hop: Hop, before: string, timeoutMs: number, log: StepLog): Promise<Socket> {
   if (isIP(hop.host) === 0) await log.run("dns", () => resolve(hop, AbortSignal.timeout(timeoutMs)));
   else log.skip("dns", `${hop.host} is an address`);
   return log.run("tcp", async () => {
@@ -166,17 +166,17 @@ async function knock(hop: Hop, before: string, timeoutMs: number, log: StepLog):
   });
 }
 
-function hopOf(way: ProxyRoute, to: Target): Hop {
-  if (way.kind === "direct") return { ...to, at: formatTarget(to) };
-  const { host, port } = way.proxy;
-  return { host, port, at: formatProxy(way.proxy), proxyFrom: way.from };
+function hopOf(route: ProxyRoute, to: Target): Hop {
+  if (route.kind === "direct") return { ...to, at: formatTarget(to) };
+  const { host, port } = route.proxy;
+  return { host, port, at: formatProxy(route.proxy), proxyFrom: route.from };
 }
 
-/** Where a connection goes first: to the server, or to a proxy. */
+/** The first peer of a connection: the server, or a proxy. */
 export interface Hop extends Target {
-  /** How people call it. */
+  /** `host:port`, or the URL of a proxy. */
   readonly at: string;
-  /** Who named the proxy; absent: it is the server. */
+  /** The option or variable that names the proxy; absent: it is the server. */
   readonly proxyFrom?: string;
 }
 
@@ -193,7 +193,7 @@ export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<rea
           cause: error,
         })
       : networkFault(error as NodeJS.ErrnoException, host, at);
-    throw stepFailed(fault, hop);
+    throw routeStepFailed(fault, hop);
   }
 }
 
@@ -202,16 +202,18 @@ export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Soc
     const socket = await dialTcp(hop, hop.at, signal);
     return { value: socket, detail: `connected to ${socket.remoteAddress}:${socket.remotePort}` };
   } catch (error) {
-    throw stepFailed(error, hop);
+    throw routeStepFailed(error, hop);
   }
 }
 
-/** What a way out says of its fault is what the doctor says; of our own files it names the option first. */
-export function stepFailed(error: unknown, hop: Hop): unknown {
+/** The fault of a route as a finding of the doctor. */
+export function routeStepFailed(error: unknown, hop: Hop): unknown {
   if (!(error instanceof RouteFault)) return error;
-  const { fault, at, message } = error;
+  const { fault, at, message, cause } = error;
   const isProxy = hop.proxyFrom !== undefined && at === hop.at;
-  const finding: Finding = message.startsWith("--")
+  // Where several routes failed, the cause is the fault that says most.
+  const isOfFile = error instanceof ProxyFileFault || cause instanceof ProxyFileFault;
+  const finding: Finding = isOfFile
     ? { culprit: "configuration", by: message }
     : { culprit: fault, by: at, ...(isProxy && { proxyFrom: hop.proxyFrom }) };
   return new StepFailed(finding, message, { cause: error });

@@ -3,9 +3,9 @@ import { once } from "node:events";
 import net, { type AddressInfo, type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
+import { DialFault } from "../../shared/faults/faults.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
-import { CertificateFault } from "../../shared/tls/server-certificate.ts";
-import { boxesIn, type LookOptions, lookAt } from "./second-look.ts";
+import { type LookOptions, lookAt, middleboxNames } from "./second-look.ts";
 import { tlsFault } from "./tls-fault.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";
 
@@ -59,27 +59,27 @@ test("a second look at what never answers ends within the time of a step, with t
     ...{ credentials: {}, rule: { innerTls: "auto" } },
   } as unknown as TunnelDial;
   const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
-  const ended = new CertificateFault("server_expired", "the server's certificate expired", { cause });
+  const ended = new DialFault("server_expired", "the server's certificate expired", { facts: { by: "server" }, cause });
   const { finding, message } = await tlsFault(ended, undefined, dial);
   assert.equal(finding.culprit, "server_expired");
   assert.match(message, /^the server's certificate expired/);
 });
 
 test("boxes are named by what they write into an answer; without any there is nothing to say", () => {
-  assert.equal(boxesIn({ server: "nginx", via: "1.1 proxy" }), ', server "nginx", via "1.1 proxy"');
-  assert.equal(boxesIn({ via: "1.1 one, 1.1 two" }), ', via "1.1 one, 1.1 two"');
-  assert.equal(boxesIn({ upgrade: "websocket" }), "");
-  assert.equal(boxesIn({ server: "\u001b\u0007 " }), "");
+  assert.equal(middleboxNames({ server: "nginx", via: "1.1 proxy" }), ', server "nginx", via "1.1 proxy"');
+  assert.equal(middleboxNames({ via: "1.1 one, 1.1 two" }), ', via "1.1 one, 1.1 two"');
+  assert.equal(middleboxNames({ upgrade: "websocket" }), "");
+  assert.equal(middleboxNames({ server: "\u001b\u0007 " }), "");
 });
 
 test("what boxes write is one line of bounded length, each name apart", () => {
-  const named = boxesIn({ server: "s".repeat(5_000), via: "1.1 a\u001b[31m\r\nb\u00e9" });
+  const named = middleboxNames({ server: "s".repeat(5_000), via: "1.1 a\u001b[31m\r\nb\u00e9" });
   assert.equal(named, `, server "${"s".repeat(57)}...", via "1.1 a [31m b"`);
   const several = { server: ["one", "two"] } as unknown as { readonly server: string };
-  assert.equal(boxesIn(several), ', server "one,two"');
+  assert.equal(middleboxNames(several), ', server "one,two"');
 });
 
 test("a box that repeats our token is not quoted", () => {
-  const named = boxesIn({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
+  const named = middleboxNames({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
   assert.equal(named, ', server "nginx", via "(not shown: it repeats our token)"');
 });

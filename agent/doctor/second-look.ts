@@ -80,11 +80,11 @@ const MAX_NAME = 60;
  * Boxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure. `secret`: what
  * was sent in confidence, and may come back.
  */
-export function boxesIn(headers: IncomingHttpHeaders, secret = ""): string {
+export function middleboxNames(headers: IncomingHttpHeaders, secret = ""): string {
   return ["server", "via"].map((field) => named(field, String(headers[field] ?? ""), secret)).join("");
 }
 
 function named(field: string, text: string, secret: string): string {
-  const name = revealsSecret(text, secret) ? "(not shown: it revealsSecret our token)" : printable(text, MAX_NAME);
+  const name = revealsSecret(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
   return name === "" ? "" : `, ${field} "${name}"`;
 }

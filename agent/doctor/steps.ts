@@ -1,5 +1,5 @@
-import type { RouteFaultCode } from "../../shared/dial/fault.ts";
-import type { Relation } from "../../shared/tls/server-certificate.ts";
+import type { FaultFacts } from "../../shared/faults/fault-row.ts";
+import type { FaultCode } from "../../shared/faults/faults.ts";
 
 /** What is looked at, in this order. */
 export const STEPS = [
@@ -19,74 +19,10 @@ export const STEPS = [
 ] as const;
 export type StepName = (typeof STEPS)[number];
 
-/** Who or what stands in the way, in one word: those of ways out, and what comes behind them. */
-export type Culprit =
-  | RouteFaultCode
-  | "proxy_silent"
-  | "kdc_silent"
-  // our own files and clock
-  | "configuration"
-  | "no_credential"
-  | "agent_expired"
-  | "agent_not_yet_valid"
-  | "token_expired"
-  | "ca_expired"
-  | "clock"
-  // TLS
-  | "unknown_ca"
-  | "intercepted"
-  | "outer_ca"
-  | "inner_tls_never"
-  | "server_expired"
-  | "server_not_yet_valid"
-  | "wrong_name"
-  | "wrong_usage"
-  | "unknown_name"
-  | "no_tls"
-  | "tls"
-  // HTTP and the WebSocket
-  | "grpc_server"
-  | "upgrade_stripped"
-  | "web_page"
-  | "redirected"
-  | "gateway"
-  | "wrong_path"
-  | "callers_port"
-  | "no_answer"
-  | "not_admitted"
-  | "certificate_unseen"
-  // inner TLS
-  | "inner_tls_off"
-  | "inner_untrusted"
-  | "inner_tls"
-  // the tunnel
-  | "lost"
-  | "held_back";
-
 /** What is wrong at a step. */
-export interface Finding {
-  readonly culprit: Culprit;
-  /** Whose it is: the server's name, a proxy, an issuer, a file. */
-  readonly by: string;
-  /** A way out, and who named its proxy; absent: it is no proxy. */
-  readonly proxyFrom?: string;
-  /** Of the way to the script of --pac, and not to a server or proxy. */
-  readonly isOfScript?: boolean;
-  /** Who opens TLS on the way; absent: nobody does. */
-  readonly openedBy?: string;
-  /** Of a TLS handshake: somebody closes the connection in it, or nobody answers; absent: TLS has words for it. */
-  readonly handshake?: "cut" | "silent";
-  /** Of a certificate of none of our CAs: how it stands to `--ca-cert`. */
-  readonly relation?: Relation;
-  /** Of a certificate for another name: for whom it is. */
-  readonly names?: string;
-  /** Of a certificate that is not a server's: it is a client's. */
-  readonly isClients?: boolean;
-  /** Of a certificate or token that is out of its time, ms since 1970: tells whether the clock is to blame. */
-  readonly validFrom?: number;
-  readonly validTo?: number;
-  /** Of the server's refusal: by its clock, what we have shown is out of its time. */
-  readonly outOfTime?: "ended" | "early";
+export interface Finding extends FaultFacts {
+  /** In the report's JSON. */
+  readonly culprit: FaultCode;
 }
 
 export interface Step {

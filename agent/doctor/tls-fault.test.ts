@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { dialFault, NoTls, SECURING, tooLate } from "../../shared/link/dial-fault.ts";
+import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-fault.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { refusalFinding, tlsFault } from "./tls-fault.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";
@@ -9,7 +9,7 @@ test("what is no TLS is found at the server, and behind a proxy at the proxy, wi
   const dial = { at: "server:443" } as TunnelDial;
   const plain = Object.assign(new Error("wrong version number"), { code: "ERR_SSL_WRONG_VERSION_NUMBER" });
   const findingOf = async (proxy?: { at: string; from: string }) => {
-    const error = new NoTls(plain, { step: SECURING, host: "server", proxy });
+    const error = dialFault(plain, { step: SECURING, host: "server", proxy });
     return (await tlsFault(error, undefined, dial)).finding;
   };
   assert.deepEqual(await findingOf(), { culprit: "no_tls", by: "server:443" });
@@ -32,7 +32,7 @@ test("a handshake that somebody cuts, one that nobody answers, and one that TLS 
     [proxy, behind],
   ] as const) {
     assert.deepEqual(await findingOf(dialFault(cut, standing(through))), { ...finding, handshake: "cut" });
-    assert.deepEqual(await findingOf(tooLate(standing(through), "late")), { ...finding, handshake: "silent" });
+    assert.deepEqual(await findingOf(timeoutFault(standing(through), "late")), { ...finding, handshake: "silent" });
     assert.deepEqual(await findingOf(dialFault(alert, standing(through))), at);
   }
 });

@@ -1,94 +1,87 @@
 import { X509Certificate } from "node:crypto";
-import { GrpcServer, NoHandshake, NoTls } from "../../shared/link/dial-fault.ts";
+import { DialFault, type FaultCode, isUnknownIssuer } from "../../shared/faults/faults.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
+import { CallersPort } from "../../shared/link/upgrade-answer.ts";
 import { type CredentialFault, printable } from "../../shared/outcomes.ts";
-import { CertificateFault, UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { caExpired, chainIn, isEarly, isOver, linksIn, validityOf } from "./certificates.ts";
+import { faultOf } from "../uplink/retry.ts";
+import { UnseenCertificate } from "../uplink/tls-terminator.ts";
+import { caExpired, chainIn, isOver, linksIn } from "./certificates.ts";
 import { lookAt, type Seen } from "./second-look.ts";
-import { type ChainLink, type Culprit, type Finding, StepFailed } from "./steps.ts";
+import { type ChainLink, type Finding, StepFailed } from "./steps.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";
 
-/** What OpenSSL says of a handshake. */
-const TLS_CULPRITS: ReadonlyMap<string, Culprit> = new Map([
-  ["ERR_SSL_TLSV1_UNRECOGNIZED_NAME", "unknown_name"],
-  ["ERR_SSL_WRONG_VERSION_NUMBER", "no_tls"],
-  ["ERR_SSL_PACKET_LENGTH_TOO_LONG", "no_tls"],
-]);
-
-/** Why the TLS outside does not come up. */
-export async function tlsFault(
-  error: NodeJS.ErrnoException,
-  openedBy: string | undefined,
-  dial: TunnelDial,
-): Promise<StepFailed> {
-  const handshake = error instanceof NoHandshake ? handshakeOf(error) : {};
-  if ((error instanceof NoTls || error instanceof NoHandshake) && error.proxy !== undefined) {
-    const { at: by, from: proxyFrom } = error.proxy;
-    const culprit = error instanceof NoTls ? "no_tls" : "tls";
-    return new StepFailed({ culprit, by, proxyFrom, ...handshake }, printable(error.message, 500), { cause: error });
+/** The code of a failed dial, with what the doctor knows beside it; `otherwise`: the table has no row for the error. */
+export function findingOf(
+  error: Error,
+  { at }: Pick<TunnelDial, "at">,
+  { otherwise, openedBy }: { readonly otherwise: FaultCode; readonly openedBy?: string | undefined },
+): Finding {
+  if (error instanceof LinkRefused && !(error instanceof UnseenCertificate || error instanceof CallersPort)) {
+    return { ...refusalFinding(error), ...opened(openedBy) };
   }
-  if (error instanceof UnknownIssuer || error instanceof CertificateFault) {
+  const culprit = faultOf(error) ?? otherwise;
+  const facts: Partial<Finding> = error instanceof DialFault ? error.facts : {};
+  // The server is named with its port; a proxy is at fault itself.
+  const by = facts.proxyFrom === undefined || facts.by === undefined ? at : facts.by;
+  return { ...facts, culprit, by, ...opened(openedBy) };
+}
+
+export function opened(openedBy: string | undefined): { readonly openedBy?: string } {
+  return openedBy === undefined ? {} : { openedBy };
+}
+
+export function stepFailed(finding: Finding, error: Error, chain?: readonly ChainLink[]): StepFailed {
+  return new StepFailed(finding, printable(error.message, 500), { ...(chain && { chain }), cause: error });
+}
+
+/** Why the outer TLS does not come up. */
+export async function tlsFault(error: Error, openedBy: string | undefined, dial: TunnelDial): Promise<StepFailed> {
+  if (error instanceof DialFault && CERTIFICATE_FAULTS.has(error.fault)) {
     return await certificateStep(error, openedBy, dial);
   }
-  const culprit = error instanceof GrpcServer ? "grpc_server" : (TLS_CULPRITS.get(error.code ?? "") ?? "tls");
-  const finding = { culprit, by: dial.at, ...handshake, ...(openedBy !== undefined && { openedBy }) };
-  return new StepFailed(finding, printable(error.message, 500), { cause: error });
+  return stepFailed(findingOf(error, dial, { otherwise: "tls", openedBy }), error);
 }
 
-/** The certificate outside is to blame: who shows it, and what time it is there, is worth a second look. */
-async function certificateStep(
-  error: UnknownIssuer | CertificateFault,
-  openedBy: string | undefined,
-  dial: TunnelDial,
-): Promise<StepFailed> {
+const CERTIFICATE_FAULTS: ReadonlySet<FaultCode> = new Set([
+  ...(["unknown_ca", "intercepted", "server_expired", "server_not_yet_valid", "wrong_name", "wrong_usage"] as const),
+]);
+
+/** The certificate is at fault: a second connection says which chain is there, and what time it is. */
+async function certificateStep(error: DialFault, openedBy: string | undefined, dial: TunnelDial): Promise<StepFailed> {
   const { chain, time, isCallersPort } = await secondLook(dial);
   if (time !== undefined) dial.onTime(time, "the answer's Date header");
-  const isUnknown = error instanceof UnknownIssuer;
-  const detail = isUnknown ? `a certificate of none of our CAs${shown(chain)}` : detailOf(error, chain);
-  const found = (finding: Finding) => new StepFailed(finding, detail, { chain, cause: error });
-  const opened = openedBy === undefined ? {} : { openedBy };
-  if (isUnknown) {
-    if (isCallersPort) return found({ culprit: "callers_port", by: dial.at });
-    const { issuer: by, relation, kind } = error;
-    const finding = { culprit: unknownBy(error, dial), by, relation };
-    return found(kind === "intercepted" ? { ...finding, ...opened } : finding);
+  if (!isUnknownIssuer(error)) {
+    const finding = endedCa(error, chain, openedBy, dial) ?? {
+      ...certificateFinding(error, dial),
+      ...opened(openedBy),
+    };
+    return new StepFailed(finding, detailOf(error, chain), { chain, cause: error });
   }
-  return found(endedCa(error, chain, openedBy, dial) ?? { ...findingOf(error, chain, dial), ...opened });
+  const detail = `a certificate of none of our CAs${shown(chain)}`;
+  const found = (finding: Finding) => new StepFailed(finding, detail, { chain, cause: error });
+  if (isCallersPort) return found({ culprit: "callers_port", by: dial.at });
+  const finding = { ...error.facts, culprit: unknownBy(error, dial) };
+  return found(error.fault === "intercepted" ? { ...finding, ...opened(openedBy) } : finding);
 }
 
-function detailOf({ message }: CertificateFault, chain: readonly ChainLink[]): string {
+function detailOf({ message }: Error, chain: readonly ChainLink[]): string {
   return `${printable(message, 500)}${shown(chain)}`;
 }
 
 /** What is wrong with a certificate of one of our CAs. */
-function findingOf(
-  { kind, names, isClients }: CertificateFault,
-  chain: readonly ChainLink[],
-  { options, at }: TunnelDial,
-) {
-  return {
-    culprit: kind,
-    by: kind === "wrong_name" ? options.host : at,
-    ...(names !== undefined && { names }),
-    ...(isClients && { isClients }),
-    ...lateValidity(chain),
-  } satisfies Finding;
+function certificateFinding({ fault: culprit, facts }: DialFault, { at }: TunnelDial): Finding {
+  return { ...facts, culprit, by: culprit === "wrong_name" ? facts.by : at };
 }
 
-/** What the network has said is its cause; where that is missing, the time was over. */
-function handshakeOf({ cause }: NoHandshake): Pick<Finding, "handshake"> {
-  return { handshake: cause === undefined ? "silent" : "cut" };
-}
-
-/** What is shown is in time, and its authority is not: OpenSSL has the same word for both. */
+/** The certificate is valid now, and its CA is not: OpenSSL has one code for both. */
 function endedCa(
-  { kind }: CertificateFault,
+  { fault }: DialFault,
   chain: readonly ChainLink[],
   openedBy: string | undefined,
   { credentials: { ca, outerCa = [] } }: TunnelDial,
 ): Finding | undefined {
-  if (kind !== "server_expired") return undefined;
+  if (fault !== "server_expired") return undefined;
   const isRoot = ({ subject, issuer }: ChainLink) => subject === issuer;
   if (chain.some((link, depth) => isOver(link) && (depth === 0 || !isRoot(link)))) return undefined;
   const ours = openedBy === undefined ? (ca === undefined ? [] : [ca]) : outerCa;
@@ -96,9 +89,9 @@ function endedCa(
   return ended && caExpired(openedBy === undefined ? "--ca-cert" : "--outer-ca", ended);
 }
 
-/** Is it `--ca-cert`, or, where somebody opens TLS, whose leave is missing? */
-function unknownBy({ kind }: UnknownIssuer, { rule: { innerTls }, credentials: { outerCa } }: TunnelDial): Culprit {
-  if (kind === "unknown_ca") return "unknown_ca";
+/** Whether `--ca-cert` lacks the CA, or which option does not permit the middlebox. */
+function unknownBy({ fault }: DialFault, { rule: { innerTls }, credentials: { outerCa } }: TunnelDial): FaultCode {
+  if (fault === "unknown_ca") return "unknown_ca";
   if (innerTls === "never") return "inner_tls_never";
   return outerCa === undefined ? "intercepted" : "outer_ca";
 }
@@ -112,36 +105,27 @@ async function secondLook({ options, open }: TunnelDial): Promise<Seen> {
   }
 }
 
-/** Why the TLS inside does not. What outside has only a close code is said by whoever judges hellos, before any TLS. */
-export function innerTlsFault(error: unknown, openedBy: string | undefined, dial: TunnelDial): StepFailed {
-  const { at } = dial;
-  const opened = openedBy === undefined ? {} : { openedBy };
-  const detail = printable((error as Error).message, 500);
+/** Why inner TLS does not come up. A close code outside of it is the server's answer to the hello, before any inner TLS. */
+export function innerTlsFault(error: Error, openedBy: string | undefined, dial: TunnelDial): StepFailed {
   if (error instanceof LinkRefused) {
     const isOff = error.closeCode === CloseCode.forbidden;
-    const finding: Finding = isOff ? { culprit: "inner_tls_off", by: at } : refusalFinding(error);
-    return new StepFailed({ ...finding, ...opened }, detail, { cause: error });
+    const finding: Finding = isOff ? { culprit: "inner_tls_off", by: dial.at } : refusalFinding(error);
+    return stepFailed({ ...finding, ...opened(openedBy) }, error);
   }
   const { fault, shown: raw = [] } = error instanceof InnerTlsFault ? error : {};
-  if (fault === undefined) return new StepFailed({ culprit: "inner_tls", by: at, ...opened }, detail, { cause: error });
+  if (fault === undefined) return stepFailed({ culprit: "inner_tls", by: dial.at, ...opened(openedBy) }, error);
   const chain = chainIn(raw.map((bytes) => new X509Certificate(bytes)));
-  const found = (finding: Finding, detail: string) => new StepFailed(finding, detail, { chain, cause: error });
-  if (fault instanceof UnknownIssuer) {
-    const { issuer, relation } = fault;
-    return found({ culprit: "inner_untrusted", by: issuer, relation, ...opened }, `${detail}${shown(chain)}`);
+  if (isUnknownIssuer(fault)) {
+    const finding = { ...fault.facts, culprit: "inner_untrusted", ...opened(openedBy) } as const;
+    return new StepFailed(finding, detailOf(error, chain), { chain, cause: error });
   }
-  // It is the server's own, whoever opens TLS on the way.
-  return found(endedCa(fault, chain, undefined, dial) ?? findingOf(fault, chain, dial), detailOf(fault, chain));
+  // It is the server's own certificate, whichever peer opens TLS on the way.
+  const finding = endedCa(fault, chain, undefined, dial) ?? certificateFinding(fault, dial);
+  return new StepFailed(finding, detailOf(fault, chain), { chain, cause: error });
 }
 
 function shown([leaf]: readonly ChainLink[]): string {
   return leaf === undefined ? "" : `: ${leaf.subject}, signed by ${leaf.issuer}, is shown`;
-}
-
-/** Of the first that is out of its time, else of the server's own. */
-function lateValidity(chain: readonly ChainLink[]): Pick<Finding, "validFrom" | "validTo"> {
-  const late = chain.find((link) => isOver(link) || isEarly(link)) ?? chain[0];
-  return late === undefined ? {} : validityOf(late);
 }
 
 /** By the server's clock, the certificate or token is out of its validity period. */

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { deferred } from "../../shared/basics/promises.ts";
+import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Hello, InnerWelcome, Renewed } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
@@ -10,12 +11,9 @@ import {
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
-import { GrpcServer } from "../../shared/link/dial-fault.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
-import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { Credentials } from "../uplink/credentials.ts";
@@ -25,31 +23,113 @@ import {
   dialTerminators,
   middleboxCa,
   type TerminatorRule,
-  UnseenCertificate,
 } from "../uplink/tls-terminator.ts";
 import { sendHello } from "../uplink/via-middlebox.ts";
 import { chainOf } from "./certificates.ts";
-import { boxesIn, dateOf } from "./second-look.ts";
-import { type Culprit, type Finding, type Passed, StepFailed, type StepLog } from "./steps.ts";
-import { innerTlsFault, refusalFinding, tlsFault } from "./tls-fault.ts";
+import { dateOf, middleboxNames } from "./second-look.ts";
+import type { Passed, StepFailed, StepLog } from "./steps.ts";
+import { findingOf, innerTlsFault, opened, stepFailed, tlsFault } from "./tls-fault.ts";
 
-/** A link that the server has welcomed. */
+export interface TunnelDial {
+  readonly options: Omit<CarrierDialOptions, "open" | "watch">;
+  readonly hello: Hello;
+  readonly credentials: Credentials;
+  readonly rule: TerminatorRule;
+  /** Bytes that a link keeps. */
+  readonly replayBytes: number;
+  /** Opens another connection to the server each time. */
+  open(): Promise<Passage>;
+  /** `host:port` of the server. */
+  readonly at: string;
+  /** A peer sent its time, ms since 1970. */
+  onTime(time: number, from: string): void;
+}
+
+type Started =
+  | { readonly kind: "outside"; readonly done: Promise<Dialled> }
+  | { readonly kind: "inside"; readonly done: Promise<DialledOuter> };
+
+/** A dial whose TLS is up, and its later results. */
+export type OpenDial = Started & {
+  readonly answer: Promise<IncomingMessage>;
+  /** The issuer of a middlebox that opens TLS; absent: the server itself ends it. */
+  readonly openedBy: string | undefined;
+};
+
+/** The outer TLS: an agent's dial, to the terminator that an agent would use. */
+export async function outerTls(dial: TunnelDial): Promise<Passed<OpenDial>> {
+  const { rule, credentials } = dial;
+  let openedBy: string | undefined;
+  try {
+    if (rule.innerTls === "always") openedBy = await middleboxIssuer(dial);
+    return await dialTerminators(
+      rule,
+      credentials,
+      (terminator) => secured(dial, openedBy, terminator === "server" ? outside : inside),
+      (_terminator, { facts }) => {
+        openedBy = facts.by;
+      },
+    );
+  } catch (error) {
+    throw await tlsFault(error as NodeJS.ErrnoException, openedBy, dial);
+  }
+}
+
+/** With --inner-tls=always an agent does not ask which peer ends TLS, but the report should say it. */
+async function middleboxIssuer({ options, credentials: { ca }, open }: TunnelDial): Promise<string | undefined> {
+  try {
+    await probeServer({ ...options, open, tls: { ...options.tls, ca } });
+    return undefined;
+  } catch (error) {
+    if (isUnknownIssuer(error)) return error.facts.by;
+    throw error;
+  }
+}
+
+type StartDial = (dial: TunnelDial, to: CarrierDialOptions) => Started;
+
+const outside: StartDial = ({ rule, credentials, hello }, to) => ({
+  kind: "outside",
+  done: dialServer(to, rule, credentials, (ready) => dialCarrier({ ...ready, hello: () => hello })),
+});
+
+const inside: StartDial = ({ rule, credentials }, to) => ({
+  kind: "inside",
+  done: dialMiddlebox(to, middleboxCa(rule, credentials)),
+});
+
+async function secured(dial: TunnelDial, openedBy: string | undefined, start: StartDial): Promise<Passed<OpenDial>> {
+  const { promise: answer, resolve: onAnswer } = deferred<IncomingMessage>();
+  const { started, socket } = await new Promise<{ started: Started; socket: TLSSocket }>((resolve, reject) => {
+    const onSecure = (socket: TLSSocket): void => resolve({ started, socket });
+    const started = start(dial, { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } });
+    started.done.catch(reject); // later steps explain it
+  });
+  const chain = chainOf(socket.getPeerX509Certificate());
+  const [leaf] = chain;
+  const value: OpenDial = { ...started, answer, openedBy };
+  const words = `${socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}, valid until ${leaf?.validTo}`;
+  if (openedBy === undefined) return { value, detail: words, chain };
+  return { value, detail: `opened by "${openedBy}", whom --outer-ca knows: ${words}`, chain, openedBy };
+}
+
+/** A link that the server has welcomed, and what the session runs on. */
 export interface Welcomed {
   readonly link: Link;
-  /** What the session goes over: the link, or the inner TLS over it. */
+  /** The link, or the inner TLS over it. */
   readonly pipe: Transport;
   readonly welcome: Pick<InnerWelcome, "initialWindow" | "freshWindow">;
 }
 
-/** TLS, upgrade, inner TLS and admission as an agent has them, and a step of the log for each. */
+/** Dials as an agent does, and adds a step for TLS, upgrade, inner TLS and admission. */
 export async function dialTunnel(dial: TunnelDial, log: StepLog): Promise<Welcomed> {
-  const underway = await log.run("tls", () => outerTls(dial));
-  await log.run("upgrade", () => upgradeStep(underway, dial));
-  return underway.kind === "outside" ? admittedOutside(underway, dial, log) : admittedInside(underway, dial, log);
+  const openDial = await log.run("tls", () => outerTls(dial));
+  await log.run("upgrade", () => upgradeStep(openDial, dial));
+  return openDial.kind === "outside" ? admittedOutside(openDial, dial, log) : admittedInside(openDial, dial, log);
 }
 
-async function upgradeStep(underway: Underway, dial: TunnelDial): Promise<Passed<undefined>> {
-  const { answer: answered, done } = underway;
+async function upgradeStep(openDial: OpenDial, dial: TunnelDial): Promise<Passed<undefined>> {
+  const { answer: answered, done } = openDial;
   try {
     const answer = await Promise.race([answered, done.then(tooSoon)]);
     const { statusCode } = answer;
@@ -58,41 +138,32 @@ async function upgradeStep(underway: Underway, dial: TunnelDial): Promise<Passed
     if (statusCode !== 101) await done; // rejects with what the answer says
     return {
       value: undefined,
-      detail: `${statusCode} Switching Protocols${boxesIn(answer.headers, dial.credentials.token?.text)}`,
+      detail: `${statusCode} Switching Protocols${middleboxNames(answer.headers, dial.credentials.token?.text)}`,
     };
   } catch (error) {
-    throw upgradeFault(error as Error, underway, dial);
+    throw upgradeFault(error as Error, openDial, dial);
   }
 }
 
-/** A dial that is done before its steps are. */
+/** A dial cannot end before its answer. */
 function tooSoon(): never {
   throw new Error("a step was skipped");
 }
 
-function upgradeFault(error: Error, { kind, openedBy }: Underway, { at, options }: TunnelDial): StepFailed {
-  const found = (finding: Finding) =>
-    new StepFailed({ ...finding, ...(openedBy !== undefined && { openedBy }) }, printable(error.message, 500), {
-      cause: error,
-    });
-  const failed = (culprit: Culprit, by = at) => found({ culprit, by });
-  if (error instanceof MiddleBox) return failed(error.kind);
-  if (error instanceof UnseenCertificate) return failed("certificate_unseen");
-  if (error instanceof CallersPort) return failed("callers_port");
-  if (error instanceof GrpcServer) return failed("grpc_server");
-  if (!(error instanceof LinkRefused)) return failed("no_answer");
-  switch (error.status) {
-    case 401: // nothing is shown outside of inner TLS, and it is missed
-      return kind === "inside" ? failed("inner_tls_off") : found(refusalFinding(error));
-    case 404:
-      return failed("wrong_path", options.path);
-    default:
-      return found(refusalFinding(error));
+function upgradeFault(error: Error, { kind, openedBy }: OpenDial, dial: TunnelDial): StepFailed {
+  const isRefusal = error instanceof LinkRefused;
+  // Outside of inner TLS the agent sends no credential, and a server without inner TLS misses it.
+  if (isRefusal && error.status === 401 && kind === "inside") {
+    return stepFailed({ culprit: "inner_tls_off", by: dial.at, ...opened(openedBy) }, error);
   }
+  if (isRefusal && error.status === 404) {
+    return stepFailed({ culprit: "wrong_path", by: dial.options.path, ...opened(openedBy) }, error);
+  }
+  return stepFailed(findingOf(error, dial, { otherwise: "no_answer", openedBy }), error);
 }
 
 async function admittedOutside(
-  { done }: Underway & { readonly kind: "outside" },
+  { done }: OpenDial & { readonly kind: "outside" },
   dial: TunnelDial,
   log: StepLog,
 ): Promise<Welcomed> {
@@ -104,24 +175,24 @@ async function admittedOutside(
   return { link, pipe: link, welcome };
 }
 
-/** The TLS outside ends in between, or may: the server proves itself to us, and we to it, in a TLS over the link. */
+/** Agent and server prove themselves to each other in inner TLS over the link. */
 async function admittedInside(
-  { done, openedBy }: Underway & { readonly kind: "inside" },
+  { done, openedBy }: OpenDial & { readonly kind: "inside" },
   dial: TunnelDial,
   log: StepLog,
 ): Promise<Welcomed> {
   const { carrier, remote } = await done;
   const link = new Link("", remote, carrier, { graceMs: 0, replayBytes: dial.replayBytes });
   const { pipe } = await log.run("inner tls", () => innerTlsStep(link, openedBy, dial));
-  const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(mustWelcome);
+  const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(requireWelcome);
   const welcome = await log.run("admission", () => admissionStep(greeting, (words) => words, dial));
   link.assignId(welcome.link, 0);
   carrier.setKeepalive(Math.min(dial.options.keepaliveMs, welcome.keepaliveMs));
   return { link, pipe, welcome };
 }
 
-function mustWelcome(answer: InnerWelcome | Renewed): InnerWelcome {
-  if (answer.type !== "welcome") throw new Error("the server has not welcomed us inside the inner TLS");
+function requireWelcome(answer: InnerWelcome | Renewed): InnerWelcome {
+  if (answer.type !== "welcome") throw new Error("the server sent no welcome inside the inner TLS");
   return answer;
 }
 
@@ -137,112 +208,23 @@ async function innerTlsStep(link: Link, openedBy: string | undefined, dial: Tunn
     const words = `${value.socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}`;
     return { value, detail: `${words}, valid until ${leaf?.validTo}`, chain };
   } catch (error) {
-    throw innerTlsFault(error, openedBy, dial);
+    throw innerTlsFault(error as Error, openedBy, dial);
   }
 }
 
-/** What the server says to the hello; `welcomeIn`: where its welcome is in what was got. */
+/** The server's answer to the hello. `welcomeIn` finds the welcome in it. */
 async function admissionStep<T>(
   greeted: Promise<T>,
   welcomeIn: (value: T) => Pick<InnerWelcome, "serverId" | "graceMs">,
-  { at, hello }: TunnelDial,
+  dial: TunnelDial,
 ): Promise<Passed<T>> {
   try {
     const value = await greeted;
     const { serverId, graceMs } = welcomeIn(value);
     const resumable = graceMs === 0 ? "" : `, which keeps it for ${graceMs / 1_000} s when a connection is lost`;
     const server = printable(serverId, 100);
-    return { value, detail: `"${hello.agentId}" is welcome at server "${server}"${resumable}` };
+    return { value, detail: `"${dial.hello.agentId}" is welcome at server "${server}"${resumable}` };
   } catch (error) {
-    throw new StepFailed(admissionFinding(error, at), printable((error as Error).message, 500), { cause: error });
+    throw stepFailed(findingOf(error as Error, dial, { otherwise: "no_answer" }), error as Error);
   }
-}
-
-function admissionFinding(error: unknown, at: string): Finding {
-  if (error instanceof UnseenCertificate) return { culprit: "certificate_unseen", by: at };
-  if (error instanceof LinkRefused) return refusalFinding(error);
-  return { culprit: error instanceof MiddleBox ? error.kind : "no_answer", by: at };
-}
-
-export interface TunnelDial {
-  readonly options: Omit<CarrierDialOptions, "open" | "watch">;
-  readonly hello: Hello;
-  readonly credentials: Credentials;
-  readonly rule: TerminatorRule;
-  /** Bytes that a link keeps. */
-  readonly replayBytes: number;
-  /** A connection by the way out; another one each time. */
-  open(): Promise<Passage>;
-  /** How people call the server. */
-  readonly at: string;
-  /** Somebody has said what time it is, ms since 1970. */
-  onTime(time: number, from: string): void;
-}
-
-type Started =
-  | { readonly kind: "outside"; readonly done: Promise<Dialled> }
-  | { readonly kind: "inside"; readonly done: Promise<DialledOuter> };
-
-/** A dial whose TLS stands, and what comes of it. */
-export type Underway = Started & {
-  readonly answer: Promise<IncomingMessage>;
-  /** Who opens TLS on the way. */
-  readonly openedBy: string | undefined;
-};
-
-/** Where TLS ends, and the dial that an agent makes there. */
-export async function outerTls(dial: TunnelDial): Promise<Passed<Underway>> {
-  const { rule, credentials } = dial;
-  let openedBy: string | undefined;
-  try {
-    if (rule.innerTls === "always") openedBy = await opener(dial);
-    return await dialTerminators(
-      rule,
-      credentials,
-      (end) => secured(dial, openedBy, end === "server" ? outside : inside),
-      (_end, { issuer }) => {
-        openedBy = issuer;
-      },
-    );
-  } catch (error) {
-    throw await tlsFault(error as NodeJS.ErrnoException, openedBy, dial);
-  }
-}
-
-/** Where everybody gets inner TLS an agent does not ask who stands there; a report should say it. */
-async function opener({ options, credentials: { ca }, open }: TunnelDial): Promise<string | undefined> {
-  try {
-    await probeServer({ ...options, open, tls: { ...options.tls, ca } });
-    return undefined;
-  } catch (error) {
-    if (error instanceof UnknownIssuer) return error.issuer;
-    throw error;
-  }
-}
-
-type Dial = (dial: TunnelDial, to: CarrierDialOptions) => Started;
-
-const outside: Dial = ({ rule, credentials, hello }, to) => ({
-  kind: "outside",
-  done: dialServer(to, rule, credentials, (ready) => dialCarrier({ ...ready, hello: () => hello })),
-});
-
-const inside: Dial = ({ rule, credentials }, to) => ({
-  kind: "inside",
-  done: dialMiddlebox(to, middleboxCa(rule, credentials)),
-});
-
-async function secured(dial: TunnelDial, openedBy: string | undefined, start: Dial): Promise<Passed<Underway>> {
-  const { promise: answer, resolve: onAnswer } = deferred<IncomingMessage>();
-  const { started, socket } = await new Promise<{ started: Started; socket: TLSSocket }>((resolve, reject) => {
-    const onSecure = (socket: TLSSocket): void => resolve({ started, socket });
-    const started = start(dial, { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } });
-    started.done.catch(reject); // later steps say what it is to them
-  });
-  const chain = chainOf(socket.getPeerX509Certificate());
-  const [leaf] = chain;
-  const value: Underway = { ...started, answer, openedBy };
-  const words = `${socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}, valid until ${leaf?.validTo}`;
-  if (openedBy === undefined) return { value, detail: words, chain };
-  return { value, detail: `opened by "${openedBy}", whom --outer-ca knows: ${words}`, chain, openedBy };
 }

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Culprit, Finding, Step, StepName } from "./steps.ts";
-import { compareClocks, judge } from "./verdict.ts";
+import type { FaultCode } from "../../shared/faults/faults.ts";
+import type { Finding, Step, StepName } from "./steps.ts";
+import { compareClocks, verdictOf } from "./verdict.ts";
 
 const NOW = Date.parse("2026-06-15T12:00:00Z");
 const HOUR = 3_600_000;
@@ -22,7 +23,7 @@ const proxyFrom = "--proxy";
 const REFUSED: Finding = { culprit: "not_admitted", by: "its own words" };
 
 const ROWS: ReadonlyArray<
-  readonly [sentence: string, steps: readonly Step[], culprit: Culprit | "none", says: RegExp]
+  readonly [sentence: string, steps: readonly Step[], culprit: FaultCode | "none", says: RegExp]
 > = [
   ["nothing was found", [{ step: "tls", state: "passed", detail: "" }, clock(0)], "none", /^Nothing is in the way/],
   [
@@ -187,13 +188,13 @@ const ROWS: ReadonlyArray<
 
 for (const [sentence, steps, culprit, says] of ROWS) {
   test(`verdict: ${sentence}`, () => {
-    const verdict = judge(steps, NOW);
+    const verdict = verdictOf(steps, NOW);
     assert.equal(verdict.culprit, culprit);
     assert.match(verdict.sentence, says);
   });
 }
 
-const CULPRITS: readonly Culprit[] = [
+const CULPRITS: readonly FaultCode[] = [
   ...(["dns", "refused", "unreachable", "timeout", "closed"] as const),
   ...(["proxy_auth_required", "proxy_auth_refused", "proxy_auth_unsupported", "proxy_silent", "proxy_closed"] as const),
   ...([
@@ -233,7 +234,7 @@ const CULPRITS: readonly Culprit[] = [
 ];
 
 test("every verdict is a sentence and a next step, each different from all others", () => {
-  const verdicts = CULPRITS.map((culprit) => judge([failed("tcp", { culprit, by })], NOW));
+  const verdicts = CULPRITS.map((culprit) => verdictOf([failed("tcp", { culprit, by })], NOW));
   for (const { sentence, next } of verdicts) {
     assert.match(sentence, /^\S.{20,250}[.?]$/);
     assert.match(next, /^[A-Z].{10,330}[.?]$/);
@@ -246,7 +247,7 @@ const LONG_AGO = NOW - 30 * DAY;
 
 /** What is named beside the verdict. */
 function beside(steps: readonly Step[]): string[] {
-  const { next } = judge(steps, NOW);
+  const { next } = verdictOf(steps, NOW);
   return next.split(" Beside that: ").slice(1);
 }
 
@@ -273,25 +274,25 @@ test("without a credential a fault of the way is the culprit, and the missing cr
     ["tls", "unknown_ca"],
   ] as const) {
     const steps = [none, failed(step, { culprit, by })];
-    assert.equal(judge(steps, NOW).culprit, culprit);
+    assert.equal(verdictOf(steps, NOW).culprit, culprit);
     const [missing, ...more] = beside(steps);
     assert.match(missing ?? "", /^The agent has no credential: .* Give --agent-cert and --agent-key/);
     assert.deepEqual(more, []);
   }
   for (const culprit of ["not_admitted", "inner_tls_off", "certificate_unseen"] as const) {
     const steps = [none, failed("upgrade", { culprit, by })];
-    assert.deepEqual([judge(steps, NOW).culprit, beside(steps)], ["no_credential", []], "what follows from it");
+    assert.deepEqual([verdictOf(steps, NOW).culprit, beside(steps)], ["no_credential", []], "what follows from it");
   }
-  assert.equal(judge([none, failed("upgrade", REFUSED), clock(DAY)], NOW).culprit, "no_credential");
+  assert.equal(verdictOf([none, failed("upgrade", REFUSED), clock(DAY)], NOW).culprit, "no_credential");
   const ended = failed("tls", { culprit: "server_expired", by, validTo: NOW - HOUR });
-  assert.equal(judge([none, ended, clock(DAY)], NOW).culprit, "clock");
+  assert.equal(verdictOf([none, ended, clock(DAY)], NOW).culprit, "clock");
   assert.match(beside([none, ended, clock(DAY)])[0] ?? "", /^The agent has no credential: /);
 });
 
 test("beside a clock that is off is named what has ended by the server's clock, too", () => {
   const ended = (validTo: number) => failed("tls", { culprit: "server_expired", by, validTo });
   const mine = failed("configuration", MINE);
-  assert.equal(judge([mine, ended(NOW - HOUR), clock(DAY)], NOW).culprit, "clock");
+  assert.equal(verdictOf([mine, ended(NOW - HOUR), clock(DAY)], NOW).culprit, "clock");
   assert.deepEqual(beside([mine, ended(NOW - HOUR), clock(DAY)]), []);
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });
@@ -299,18 +300,18 @@ test("beside a clock that is off is named what has ended by the server's clock, 
 test("the network on the way to the script of --pac is told as that, and not as one to the server", () => {
   const by = "the PAC script http://pac.corp/x refused the connection";
   for (const culprit of ["dns", "refused", "unreachable", "timeout", "closed"] as const) {
-    const verdict = judge([failed("way out", { culprit, by, isOfScript: true })], NOW);
+    const verdict = verdictOf([failed("way out", { culprit, by, isOfScript: true })], NOW);
     assert.equal(verdict.culprit, culprit);
     assert.equal(verdict.sentence, `The script of --pac cannot be had: ${by}.`);
     assert.match(verdict.next, /^Correct (the host|host and port) in --pac, .{10,300} Or name the proxy by --proxy\.$/);
   }
-  assert.match(judge([failed("way out", { culprit: "pac", by, isOfScript: true })]).sentence, /gives no way out/);
+  assert.match(verdictOf([failed("way out", { culprit: "pac", by, isOfScript: true })]).sentence, /gives no way out/);
 });
 
 test("a server that lets us not in for another reason says it, and a clock that is off is told beside it", () => {
   for (const aheadMs of [6 * 60_000, -DAY]) {
     const off = clock(aheadMs);
-    const { culprit, sentence } = judge([failed("upgrade", REFUSED), off], NOW);
+    const { culprit, sentence } = verdictOf([failed("upgrade", REFUSED), off], NOW);
     assert.equal(culprit, "not_admitted");
     assert.match(sentence, /^The server is reached, and does not let this agent in: its own words\.$/);
     const [told, ...more] = beside([failed("upgrade", REFUSED), off]);
@@ -332,11 +333,11 @@ test("beside a clock that explains our certificate is told what it does not expl
 });
 
 test("a TLS handshake that is cut, not answered or refused is told as that, and of a cut one the server is asked first", () => {
-  const verdictOf = (more: Partial<Finding>) => judge([failed("tls", { culprit: "tls", by, ...more })]);
+  const found = (more: Partial<Finding>) => verdictOf([failed("tls", { culprit: "tls", by, ...more })]);
   const proxy = { by: "http://p:3128", proxyFrom: "--proxy" };
   const all = [
-    ...[verdictOf({ handshake: "cut" }), verdictOf({ handshake: "silent" }), verdictOf({})],
-    ...[verdictOf({ ...proxy, handshake: "cut" }), verdictOf({ ...proxy, handshake: "silent" })],
+    ...[found({ handshake: "cut" }), found({ handshake: "silent" }), found({})],
+    ...[found({ ...proxy, handshake: "cut" }), found({ ...proxy, handshake: "silent" })],
   ];
   const [cut, silent, refused, cutBehind, silentBehind] = all.map(({ sentence }) => sentence);
   assert.match(cut ?? "", /closes the connection in the TLS handshake\.$/);
@@ -375,7 +376,7 @@ test("what is said of a certificate has at most 30 words in each sentence, and n
   ];
   for (const finding of findings) {
     for (const steps of [[failed("tls", finding)], [failed("tls", finding), clock(0)]]) {
-      const { sentence, next } = judge(steps, NOW);
+      const { sentence, next } = verdictOf(steps, NOW);
       for (const words of `${sentence} ${next}`.split(/(?<=[.?]) (?=[A-Z])/)) {
         assert.ok(words.split(" ").length <= 30, words);
       }

@@ -1,14 +1,15 @@
+import type { FaultText } from "../../shared/faults/fault-row.ts";
+import { explainFault, type FaultCode } from "../../shared/faults/faults.ts";
+import { SET_THE_CLOCK } from "../../shared/faults/network-rows.ts";
 import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/clock-skew.ts";
-import { rowOf, SET_THE_CLOCK } from "./fault-words.ts";
-import type { Row } from "./handshake-rows.ts";
-import type { Culprit, Finding, Passed, Step } from "./steps.ts";
+import type { Finding, Passed, Step } from "./steps.ts";
 
-/** What the steps come to. */
-export interface Verdict extends Row {
-  readonly culprit: Culprit | "none";
+/** The first fault on the way to a server, or none. */
+export interface DoctorVerdict extends FaultText {
+  readonly culprit: FaultCode | "none";
 }
 
-/** Certificates and tokens that are out of their time. */
+/** Certificates and tokens that are outside of their validity. */
 const DATED = [
   "agent_expired",
   "agent_not_yet_valid",
@@ -18,21 +19,21 @@ const DATED = [
   "server_not_yet_valid",
 ] as const;
 
-/** Findings behind which a wrong clock may stand. */
-const TIMELY: ReadonlySet<Culprit> = new Set([...DATED, "not_admitted"]);
-/** Findings that are no consequence of another one. */
-const OF_ITS_OWN: ReadonlySet<Culprit> = new Set([...DATED, "configuration", "no_credential"]);
+/** Findings that a wrong clock may cause. */
+const TIMELY: ReadonlySet<FaultCode> = new Set([...DATED, "not_admitted"]);
+/** Findings that no other finding causes. */
+const OF_ITS_OWN: ReadonlySet<FaultCode> = new Set([...DATED, "configuration", "no_credential"]);
 
-/** What a server says to an agent without a credential, wherever it says it. */
-const OF_NO_CREDENTIAL: ReadonlySet<Culprit> = new Set(["not_admitted", "inner_tls_off", "certificate_unseen"]);
+/** Findings that a missing credential causes. */
+const OF_NO_CREDENTIAL: ReadonlySet<FaultCode> = new Set(["not_admitted", "inner_tls_off", "certificate_unseen"]);
 
-/** Who is in the way: the first finding, unless the clock explains it; and who will be once that is mended. Pure. */
-export function judge(steps: readonly Step[], now = Date.now()): Verdict {
+/** The first finding, unless the clock explains it, and the findings that remain when that is corrected. Pure. */
+export function verdictOf(steps: readonly Step[], now = Date.now()): DoctorVerdict {
   const findings = inOrder(steps);
   const [first] = findings;
   if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
   const { finding: clock, aheadMs = 0, state } = steps.find(({ step }) => step === "clock") ?? {};
-  const row = (finding: Finding) => rowOf({ ...finding, isClockRight: state === "passed" });
+  const row = (finding: Finding) => explainFault(finding.culprit, { ...finding, isClockRight: state === "passed" });
   const isByClock = (finding: Finding) =>
     finding === clock || (clock !== undefined && TIMELY.has(finding.culprit) && explains(now, aheadMs, finding));
   const others = findings.filter((finding) => !isByClock(finding));
@@ -48,8 +49,8 @@ export function judge(steps: readonly Step[], now = Date.now()): Verdict {
 }
 
 /**
- * Findings as the steps have them. Only a missing credential stands behind what is wrong on the way to the server: the
- * way is what a doctor without a credential is asked about.
+ * Findings in the order of the steps. Only a missing credential comes after a fault on the way to the server: a doctor
+ * without a credential is asked about the way.
  */
 function inOrder(steps: readonly Step[]): Finding[] {
   const findings = steps.flatMap(({ finding, others = [] }) => (finding ? [finding, ...others] : []));
@@ -61,22 +62,22 @@ function inOrder(steps: readonly Step[]): Finding[] {
   return ofTheWay === undefined ? findings : [ofTheWay, ...findings.filter((finding) => finding !== ofTheWay)];
 }
 
-/** Each once: what is known of a file shows again at the step that has need of it. */
-function alsoWords(rows: readonly Row[], { sentence: said }: Row): string[] {
+/** Each sentence once: a fault of a file appears again at the step that needs the file. */
+function alsoWords(rows: readonly FaultText[], { sentence: said }: FaultText): string[] {
   const also = new Map(rows.filter(({ sentence }) => sentence !== said).map((row) => [row.sentence, row]));
   return [...also.values()].map(({ sentence, next }) => `Beside that: ${sentence} ${next}`);
 }
 
-/** By the other clock, what is out of its time would be in it. */
+/** By the server's clock, the certificate or token is valid. */
 function explains(now: number, aheadMs: number, { culprit, outOfTime, ...validity }: Finding): boolean {
-  // What the server calls out of its time is in it here, or would have been found before.
+  // A credential that only the server finds outside of its validity is valid by this clock.
   if (culprit === "not_admitted") return outOfTime === (aheadMs > 0 ? "early" : "ended");
   const { validFrom = 0, validTo = Number.POSITIVE_INFINITY } = validity;
   const serverTime = now - aheadMs;
   return validFrom <= serverTime && serverTime < validTo;
 }
 
-function healthy(openedBy: string | undefined): Verdict {
+function healthy(openedBy: string | undefined): DoctorVerdict {
   if (openedBy === undefined) {
     return {
       culprit: "none",
@@ -91,14 +92,14 @@ function healthy(openedBy: string | undefined): Verdict {
   };
 }
 
-function clockRow(aheadMs: number, { culprit, by }: Finding): Row {
+function clockRow(aheadMs: number, { culprit, by }: Finding): FaultText {
   const off = `The clock of this machine is ${ahead(aheadMs)}`;
   if (culprit === "not_admitted") return { sentence: `${off}, and the server says: ${by}.`, next: SET_THE_CLOCK };
   const harm = culprit === "clock" ? "certificates and tokens will not be valid by it" : "by it, what is valid is not";
   return { sentence: `${off}: ${harm}.`, next: SET_THE_CLOCK };
 }
 
-/** This machine's clock beside the server's; a header's date has whole seconds, and the way takes its time. */
+/** Compares this machine's clock with the server's. The Date header has whole seconds, and is older by the round trip. */
 export function compareClocks(serverTime: number, from: string, now = Date.now()): Passed<undefined> {
   const aheadMs = now - serverTime;
   const detail = `${ahead(aheadMs)} (${from})`;

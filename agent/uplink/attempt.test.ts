@@ -3,11 +3,11 @@ import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { HELLO, LinkServer, testCertificate, until, welcome } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
 import { attempt, connectDirectly } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
@@ -22,14 +22,18 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
   const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open: async () => ({ socket: net.connect(server.port, server.host) }), worked: () => {}, failed: () => {} },
+    route: {
+      open: async () => ({ socket: net.connect(server.port, server.host) }),
+      worked: () => {},
+      failed: () => {},
+    },
     credentials: { current: () => credentials },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: 5_000, path },
     ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
   };
   const owner = { onClosed: () => {} };
   const attempted = () => attempt(reach as DialContext, owner as never, new AbortController().signal);
-  await assert.rejects(attempted(), UnknownIssuer);
+  await assert.rejects(attempted(), isUnknownIssuer);
   assert.equal(path.intercepted, true);
   credentials = { ca };
   const { session } = await attempted();
@@ -56,7 +60,7 @@ test("where somebody may stand between, the look at the server and the dial have
   };
   const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open, worked: () => {}, failed: () => {} },
+    route: { open, worked: () => {}, failed: () => {} },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
     path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
   };
@@ -84,7 +88,11 @@ test("a carrier of a resumed link pings as often as the server's welcome asked f
   const credentials: Credentials = { ca };
   const reach: Partial<DialContext> = {
     server: { host: "localhost", port: server.port, path: "/" },
-    way: { open: async () => ({ socket: net.connect(server.port, server.host) }), worked: () => {}, failed: () => {} },
+    route: {
+      open: async () => ({ socket: net.connect(server.port, server.host) }),
+      worked: () => {},
+      failed: () => {},
+    },
     credentials: { current: () => credentials },
     ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "never", hello: HELLO, timeoutMs: 5_000 },
     ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },

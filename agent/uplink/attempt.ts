@@ -16,59 +16,61 @@ import { dialServer, dialTerminators } from "./tls-terminator.ts";
 import { connectViaMiddlebox } from "./via-middlebox.ts";
 
 /**
- * One try of an uplink: credentials, way out → TLS → upgrade → hello → welcome, link, session. Somebody who ends TLS on the
- * way, and may, is met by inner TLS.
+ * One attempt of an uplink: credentials, route → TLS → upgrade → hello → welcome, link, session. Where a middlebox of
+ * `--outer-ca` ends TLS, agent and server use inner TLS.
  */
-export async function attempt(reach: DialContext, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
-  const { path } = reach;
-  const until = performance.now() + reach.timeoutMs;
-  const credentials = reach.credentials.current();
+export async function attempt(context: DialContext, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
+  const { path } = context;
+  const until = performance.now() + context.timeoutMs;
+  const credentials = context.credentials.current();
   return await dialTerminators(
-    reach,
+    context,
     credentials,
-    (end) => {
+    (terminator) => {
       const terms = { credentials, timeoutMs: Math.max(1, until - performance.now()), signal };
-      return end === "server" ? connectDirectly(reach, owner, terms) : connectViaMiddlebox(reach, owner, terms);
+      return terminator === "server"
+        ? connectDirectly(context, owner, terms)
+        : connectViaMiddlebox(context, owner, terms);
     },
-    (end) => {
-      path.intercepted = end === "server";
+    (terminator) => {
+      path.intercepted = terminator === "server";
     },
   );
 }
 
-/** The server's own TLS is all there is: certificate or token are shown in it. */
+/** Connects by the server's own TLS, with the agent's certificate or token. */
 export async function connectDirectly(
-  reach: DialContext,
+  context: DialContext,
   owner: ConnectionOwner,
   terms: DialTerms,
 ): Promise<Connection> {
-  let shown = terms.credentials;
-  const { hello } = reach;
-  const { carrier, welcome, remote } = await dial(reach, terms, (to) => dialCarrier({ ...to, hello: () => hello }));
+  let used = terms.credentials;
+  const { hello } = context;
+  const { carrier, welcome, remote } = await dial(context, terms, (to) => dialCarrier({ ...to, hello: () => hello }));
   const { graceMs } = welcome;
-  const link = new Link(welcome.link, remote, carrier, { ...linkOptions(reach), graceMs });
+  const link = new Link(welcome.link, remote, carrier, { ...linkOptions(context), graceMs });
   const key = LinkKey.parse(welcome.key);
   return new Connection(link, welcome, owner, {
-    ...connectionOptions(reach, () => shown),
+    ...connectionOptions(context, () => used),
     redial: async (words, signal) => {
-      const again = resumeTerms(reach, graceMs, signal);
-      const dialled = await dial(reach, again, (to) => {
+      const again = resumeTerms(context, graceMs, signal);
+      const dialled = await dial(context, again, (to) => {
         const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
         return dialAgain({ ...to, keepaliveMs, hello: () => ({ ...hello, resume: key.prove(words()) }) });
       });
-      shown = again.credentials;
+      used = again.credentials;
       return provenBy(key, link.id, dialled);
     },
   });
 }
 
-/** Once TLS with the server stands, nobody is in between. */
-function dial<T>(reach: DialContext, terms: DialTerms, dial: (to: CarrierDialOptions) => Promise<T>): Promise<T> {
-  const { path } = reach;
-  const to = carrierOptions(reach, terms);
+/** A TLS handshake with the server itself shows that no middlebox opens TLS. */
+function dial<T>(context: DialContext, terms: DialTerms, dial: (to: CarrierDialOptions) => Promise<T>): Promise<T> {
+  const { path } = context;
+  const to = carrierOptions(context, terms);
   const onSecure = (): void => {
     path.intercepted = false;
   };
   const watched = { ...to, watch: { ...to.watch, onSecure } };
-  return reportToRoute(reach, terms, dialServer(watched, reach, terms.credentials, dial));
+  return reportToRoute(context, terms, dialServer(watched, context, terms.credentials, dial));
 }

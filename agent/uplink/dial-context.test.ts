@@ -1,14 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
+import { DialFault } from "../../shared/faults/faults.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { type DialContext, type DialTerms, reportToRoute } from "./dial-context.ts";
 
 const CUT = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
-const BOX = new UnknownIssuer(
-  { issuer: "the box", relation: "another", kind: "intercepted" },
-  new Error("self-signed certificate in certificate chain"),
-);
+const BOX = new DialFault("intercepted", "TLS is intercepted", { facts: { by: "the middlebox" } });
 const STOPPED = AbortSignal.abort(new Error("the agent is told to stop"));
 
 /** What a dial that ends so has the way remember. */
@@ -17,14 +14,14 @@ async function remembered(
   { outerCa, signal = new AbortController().signal }: { outerCa?: readonly string[]; signal?: AbortSignal } = {},
 ): Promise<string[]> {
   const said: string[] = [];
-  const way = {
+  const route = {
     open: () => assert.fail("it is open"),
     worked: () => void said.push("worked"),
     failed: () => void said.push("failed"),
   };
   const terms: DialTerms = { credentials: { ca: "server", ...(outerCa && { outerCa }) }, timeoutMs: 1_000, signal };
   const dialling = end instanceof Error ? Promise.reject(end) : Promise.resolve(end);
-  const dialled = reportToRoute({ way } as unknown as DialContext, terms, dialling);
+  const dialled = reportToRoute({ route } as unknown as DialContext, terms, dialling);
   if (end instanceof Error) await assert.rejects(dialled, end);
   else assert.equal(await dialled, end);
   return said;

@@ -1,9 +1,9 @@
 import type { SecureVersion } from "node:tls";
 import type { BackoffOptions } from "../../shared/basics/backoff.ts";
+import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
 import type { LinkOptions } from "../../shared/link/link-options.ts";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ConnectionOptions } from "./connection.ts";
@@ -13,16 +13,16 @@ import type { ServerRoute } from "./proxy-route.ts";
 import type { ServerLocation } from "./servers.ts";
 import type { TerminatorRule } from "./tls-terminator.ts";
 
-/** What an attempt, and each later carrier of its link, reaches the server by. */
+/** What an attempt needs, and each later carrier of its link. */
 export interface DialContext {
   readonly server: ServerLocation;
-  readonly way: ServerRoute;
+  readonly route: ServerRoute;
   readonly credentials: Pick<KeptCredentials, "current">;
   readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
   readonly innerTls: TerminatorRule["innerTls"];
   readonly hello: Hello;
   readonly timeoutMs: number;
-  /** What is known of the way to the server. */
+  /** What the agent has learned of the network path to the server. */
   readonly path: Path;
   /** Bytes that a link keeps for its next carrier. */
   readonly replayBytes: number;
@@ -30,14 +30,14 @@ export interface DialContext {
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
 }
 
-/** Of one dial: what is shown in it, and how long it may take. */
+/** The credentials and the deadline of one dial. */
 export interface DialTerms {
   readonly credentials: Credentials;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
-/** A dial for a link that has nothing else must leave room in the grace for others, ms. */
+/** Longest dial for a suspended link, ms: the grace must have time for several. */
 const RESUME_TIMEOUT_MS = 5_000;
 const LEAST_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
@@ -45,9 +45,9 @@ const MIN_RESUME_MS = 500;
 /** A carrier is replaced so long before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
-/** Where to, by which way, and what is spoken there; nothing of who we are. */
+/** Everything about a dial but the agent's own certificate and token. */
 export function carrierOptions(
-  { server, way, tls, path }: DialContext,
+  { server, route, tls, path }: DialContext,
   { credentials: { ca, outerCa }, timeoutMs, signal }: DialTerms,
 ) {
   const { minVersion, ciphers } = tls;
@@ -55,7 +55,7 @@ export function carrierOptions(
     host: server.host,
     port: server.port,
     path: server.path,
-    open: way.open,
+    open: route.open,
     tls: { minVersion, ...(ciphers === "" ? {} : { ciphers }) },
     trust: { ca, outerCa },
     timeoutMs,
@@ -65,19 +65,19 @@ export function carrierOptions(
   } satisfies CarrierDialOptions;
 }
 
-/** A way that leads to somebody else than the server does not go first next time; a box through which we go does. */
+/** Tells the route whether it led to the server. A route through a middlebox of `--outer-ca` did. */
 export async function reportToRoute<T>(
-  { way }: DialContext,
+  { route }: DialContext,
   { credentials, signal }: DialTerms,
   dialling: Promise<T>,
 ): Promise<T> {
   try {
     const dialled = await dialling;
-    way.worked();
+    route.worked();
     return dialled;
   } catch (error) {
-    const isExpected = error instanceof UnknownIssuer && credentials.outerCa !== undefined;
-    if (!(error instanceof LinkRefused || isExpected || signal.aborted)) way.failed();
+    const isExpected = isUnknownIssuer(error) && credentials.outerCa !== undefined;
+    if (!(error instanceof LinkRefused || isExpected || signal.aborted)) route.failed();
     throw error;
   }
 }
@@ -86,21 +86,21 @@ export function linkOptions({ replayBytes, session: { pool } }: DialContext): Om
   return { replayBytes, ...(pool && { pool }) };
 }
 
-/** `shown`: what the server has seen of us last. */
+/** `used`: the credentials of the last dial. */
 export function connectionOptions(
   { session, retry, path }: DialContext,
-  shown: () => Credentials,
+  used: () => Credentials,
 ): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs"> {
-  return { session, retry, carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(shown()))) };
+  return { session, retry, carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(used()))) };
 }
 
-/** Of a dial for a link that is there: with what is in the files now. */
+/** The terms of a dial for an open link, with the credentials that are in the files now. */
 export function resumeTerms({ credentials, timeoutMs }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
   const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
   return { credentials: credentials.current(), timeoutMs: Math.min(timeoutMs, RESUME_TIMEOUT_MS, share), signal };
 }
 
-/** By then a renewed one should be in the file; a carrier that was opened with the old one is replaced. */
+/** A renewed credential should be in the file by then, and a carrier that was opened with the old one is replaced. */
 function untilRenewal(credentialsEnd: Date | undefined): number | undefined {
   if (credentialsEnd === undefined) return undefined;
   const leftMs = credentialsEnd.getTime() - Date.now() - RENEWAL_MS;

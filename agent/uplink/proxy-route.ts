@@ -3,7 +3,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { ProxyFileFault, type RouteFault } from "../../shared/dial/fault.ts";
 import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
 import { type OpenedRoute, type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
@@ -172,7 +172,7 @@ export class KeptProxyTls {
     const flag = FLAGS[error.file];
     const reason = `${flag}: ${error.message}`;
     if (this.#held === undefined || (this.#held.notAfter !== undefined && this.#held.notAfter <= new Date()))
-      throw new RouteFault("proxy_tls", reason, { at: flag, cause: error });
+      throw new ProxyFileFault("proxy_tls", reason, { at: flag, cause: error });
     if (reason !== this.#said)
       this.#log.error({ reason }, "new files for TLS to proxies are not usable, the old ones stay");
     this.#said = reason;

@@ -1,14 +1,14 @@
 import { backoffMs } from "../../shared/basics/backoff.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { DialFault, type FaultCode, faultRow } from "../../shared/faults/faults.ts";
 import { peerAction } from "../../shared/http/connection-end.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
-import { CallersPort, MiddleBox } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { UnseenCertificate } from "./tls-terminator.ts";
 
 export interface RetryOptions {
-  /** Longest wait after the first failure; doubles with each … */
+  /** Longest wait after the first failure; it doubles with each failure … */
   readonly baseMs: number;
   /** … up to this. */
   readonly capMs: number;
@@ -17,90 +17,101 @@ export interface RetryOptions {
 
 export interface Retry {
   readonly waitMs: number;
-  /** The server says no: time will not mend it, somebody has to act. */
+  /** The server refuses this agent: time changes nothing, somebody has to act. */
   readonly refused: boolean;
-  /** A word of ours, for a metric: no more than the status or the close code says. */
+  /** The word of a metric. */
   readonly label: string;
+  /** The row of the table of faults, where there is one: `culvert explain` knows it. */
+  readonly fault: FaultCode | undefined;
   /** A sentence, for the log. */
   readonly reason: string;
 }
 
 /**
- * How long to wait after `failures` failures and this one, and what to say (design: "Lifecycle"): full jitter;
- * `Retry-After` is a floor; a refusal that somebody has to mend is tried again slowly: a new certificate, the
- * server's document of the cluster, or where a balancer leads to may mend it without a restart.
+ * How long to wait after `failures` failures and this one, and what to log. Waits have full jitter, and `Retry-After` is
+ * their floor. A refusal that somebody has to act on is tried again slowly: a new certificate, the server's document of the
+ * cluster, or another target of a balancer may change it without a restart.
  */
 export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
   const { baseMs, capMs, random = Math.random } = options;
-  // OpenSSL ends its messages with a line break, and some of the words are a stranger's.
+  // OpenSSL ends its messages with a line break, and some of the words are a peer's.
   const reason = printable(sentence(error), MAX_REASON);
-  const { label, backInMs, stands } = readFailure(error);
-  const floorMs = Math.max(askedMs, backInMs);
-  // An account that is asked with the same wrong password again and again is locked.
-  const waitMs = stands
-    ? backoffMs(LATE, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
+  const { fault, label, floorMs: ownFloorMs, isSlow } = classify(error);
+  const floorMs = Math.max(askedMs, ownFloorMs);
+  const waitMs = isSlow
+    ? backoffMs(MANY_FAILURES, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
     : backoffMs(failures, floorMs, { baseMs, capMs, random });
-  return { waitMs, refused: stands && error instanceof LinkRefused, label, reason };
+  return { waitMs, refused: isSlow && error instanceof LinkRefused, label, fault, reason };
 }
 
-interface Failure {
+interface FailureClass {
+  readonly fault: FaultCode | undefined;
   readonly label: string;
-  /** What was asked for by whoever said no. */
-  readonly backInMs: number;
-  /** The server or a proxy says no to who we are, or to where we knock: it hears the same again, and says the same. */
-  readonly stands: boolean;
+  readonly floorMs: number;
+  readonly isSlow: boolean;
 }
 
-function readFailure(error: unknown): Failure {
-  if (error instanceof RouteFault) {
-    const { fault: label, retryAfterMs = 0 } = error;
-    return { label, backInMs: retryAfterMs, stands: label === "proxy_auth_refused" };
+function classify(error: unknown): FailureClass {
+  const fault = faultOf(error);
+  if (error instanceof LinkRefused) {
+    const { status, closeCode = 0, retryAfterMs } = error;
+    const refusal = REFUSALS[status ?? closeCode] ?? { label: "refused" };
+    // A close code has no Retry-After.
+    const floorMs = retryAfterMs ?? (status === undefined ? refusal.leastWaitMs : undefined) ?? 0;
+    if (fault === undefined || fault === "not_admitted") {
+      return { fault, label: refusal.label, floorMs, isSlow: refusal.isSlow === true };
+    }
+    return { fault, ...rowOf(fault), floorMs };
   }
-  if (error instanceof MiddleBox) {
-    return { label: error.kind, backInMs: error.retryAfterMs ?? 0, stands: false };
-  }
-  if (error instanceof UnknownIssuer) return { label: error.kind, backInMs: 0, stands: false };
-  if (!(error instanceof LinkRefused)) return { label: "failed", backInMs: 0, stands: false };
-  if (error instanceof CallersPort) return { label: "callers_port", backInMs: 0, stands: true };
-  const label = LABELS[error.status ?? error.closeCode ?? 0] ?? "refused";
-  // A close code has no Retry-After.
-  const backInMs = error.retryAfterMs ?? LEAST_WAIT_MS[error.closeCode ?? 0] ?? 0;
-  return { label, backInMs, stands: label === "unauthenticated" || label === "forbidden" };
+  if (fault === undefined) return { fault, label: "failed", floorMs: 0, isSlow: false };
+  return { fault, ...rowOf(fault), floorMs: (error as DialFault).retryAfterMs ?? 0 };
+}
+
+function rowOf(fault: FaultCode): Pick<FailureClass, "label" | "isSlow"> {
+  const { label = fault, retry } = faultRow(fault);
+  return { label, isSlow: retry === "slow" };
+}
+
+/** The code of an error of a dial; `undefined`: the table has no row for it. */
+export function faultOf(error: unknown): FaultCode | undefined {
+  if (error instanceof DialFault) return error.fault;
+  if (error instanceof UnseenCertificate) return "certificate_unseen";
+  if (error instanceof CallersPort) return "callers_port";
+  return error instanceof LinkRefused ? "not_admitted" : undefined;
 }
 
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
 
-/**
- * The least wait where asking ten times a second changes nothing: a server that goes or has no room, a process that has
- * our id.
- */
-const LEAST_WAIT_MS: Readonly<Record<number, number>> = {
-  [CloseCode.draining]: 1_000,
-  [CloseCode.alreadyConnected]: 1_000,
-  [CloseCode.limited]: 1_000,
-};
+/** A count of failures at which the jitter has its whole width. */
+const MANY_FAILURES = 64;
 
-/** So many failures that the jitter has its whole width. */
-const LATE = 64;
+/** What a server's refusal is called, by HTTP status or close code. */
+interface ServerRefusal {
+  readonly label: string;
+  /** The server hears the same credential again, and says the same. */
+  readonly isSlow?: true;
+  /** Asking ten times a second changes nothing: the server leaves, has no room, or another process has our id. */
+  readonly leastWaitMs?: number;
+}
 
-const LABELS: Readonly<Record<number, string>> = {
-  401: "unauthenticated",
-  403: "forbidden",
-  429: "limited",
+const REFUSALS: Readonly<Record<number, ServerRefusal>> = {
+  401: { label: "unauthenticated", isSlow: true },
+  403: { label: "forbidden", isSlow: true },
+  429: { label: "limited" },
   // It drains, or it is crowded: the sentence tells.
-  503: "unavailable",
-  [CloseCode.unauthenticated]: "unauthenticated",
-  [CloseCode.forbidden]: "forbidden",
-  [CloseCode.alreadyConnected]: "already_connected",
-  [CloseCode.duplicate]: "duplicate",
-  [CloseCode.limited]: "limited",
-  [CloseCode.draining]: "draining",
-  [CloseCode.unknownLink]: "unknown_link",
-  [CloseCode.foreignLink]: "foreign_link",
-  [CloseCode.badProof]: "bad_proof",
-  [CloseCode.linkOfAnother]: "link_of_another",
-  [CloseCode.badOffset]: "bad_offset",
+  503: { label: "unavailable" },
+  [CloseCode.unauthenticated]: { label: "unauthenticated", isSlow: true },
+  [CloseCode.forbidden]: { label: "forbidden", isSlow: true },
+  [CloseCode.alreadyConnected]: { label: "already_connected", leastWaitMs: 1_000 },
+  [CloseCode.duplicate]: { label: "duplicate" },
+  [CloseCode.limited]: { label: "limited", leastWaitMs: 1_000 },
+  [CloseCode.draining]: { label: "draining", leastWaitMs: 1_000 },
+  [CloseCode.unknownLink]: { label: "unknown_link" },
+  [CloseCode.foreignLink]: { label: "foreign_link" },
+  [CloseCode.badProof]: { label: "bad_proof" },
+  [CloseCode.linkOfAnother]: { label: "link_of_another" },
+  [CloseCode.badOffset]: { label: "bad_offset" },
 };
 
 /** The words of a failed dial that an operator can look up. */
@@ -110,34 +121,32 @@ function sentence(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) {
     return [...new Set(error.errors.map(sentence))].join("; ");
   }
-  const code = (error as NodeJS.ErrnoException).code;
-  if (error.message === "") return code ?? error.name;
-  return code === undefined || error.message.includes(code) ? error.message : `${error.message} (${code})`;
+  return error.message || ((error as NodeJS.ErrnoException).code ?? error.name);
 }
 
-/** A server that has sent us away closes its port under whoever still comes, at the latest so long after its last link, ms. */
+/** A server that drained this agent closes its port, at the latest so long after its last link, ms. */
 export const SHUTDOWN_MS = 1_000;
-/** A link may outlast the word that sent it away by hours: a cut so long after it, ms, need not be that server's. */
+/** A link may outlast its drain by hours: a cut so long after it, ms, need not be that server's. */
 export const DRAIN_CUT_MS = 60_000;
 
-/** What may be met of a server that leaves: its refusals, the end of its port. */
+/** What an attempt may meet of a server that shuts down: its refusals, and its closed port. */
 export interface ServerShutdown {
   readonly answers: boolean;
   readonly cuts: boolean;
 }
 
-/** The server drains, and says so: a planned restart, after which it or another server takes the agent. */
+/** The server says that it drains: a planned restart, after which it or another server accepts the agent. */
 export function isDraining(error: unknown): error is LinkRefused {
   return error instanceof LinkRefused && error.closeCode === CloseCode.draining;
 }
 
 /**
- * What an attempt meets at a server that ends in order, in words for that: nothing is wrong, and nobody in between is to be
- * asked. `mayBeCut`: it has just sent us away, or gone. `undefined`: it is something else.
+ * The reason to log for what an attempt meets at a server that shuts down in order: nothing is wrong, and no middlebox is
+ * to be suspected. `mayBeCut`: it has just drained this agent, or closed. `undefined`: it is something else.
  */
 export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {
   if (isDraining(error)) return error.reason;
   const cause = error instanceof Error ? error.cause : undefined;
   const isCut = cause instanceof CarrierLost || (cause instanceof Error && peerAction(cause) !== undefined);
-  return isCut && mayBeCut ? "the server that sent us away takes no connections any more" : undefined;
+  return isCut && mayBeCut ? "the server that drained this agent accepts no connections any more" : undefined;
 }

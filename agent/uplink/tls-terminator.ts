@@ -1,60 +1,60 @@
+import { type DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
 import { type CarrierDialOptions, type DialledOuter, dialOuter, probeServer } from "../../shared/link/dial.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
-import { UnknownIssuer } from "../../shared/tls/server-certificate.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
 
 /**
- * Who may stand at the end of the TLS connectDirectly, and what he is shown: the one place that decides by `--inner-tls` and
- * `--outer-ca`. The agent dials by it, and so does the doctor.
+ * Which peer may end the outer TLS, and what the agent shows to it: the one place that decides by `--inner-tls` and
+ * `--outer-ca`. The agent and the doctor dial by it.
  *
  * ```
  *  --inner-tls  --outer-ca
  *  never        any         the server
  *  auto         absent      the server
- *  auto         given       the server; where somebody else stands there, a box of --outer-ca
- *  always       any         a box: anybody of --ca-cert or --outer-ca, the server among them
+ *  auto         given       the server; if another peer answers, a middlebox of --outer-ca
+ *  always       any         a middlebox: any peer of --ca-cert or --outer-ca, the server among them
  * ```
- * The server, which proves itself by `--ca-cert`, is shown certificate or token. A box is shown nothing: all goes by the
- * inner TLS over its link.
+ * The server proves itself by `--ca-cert` and gets certificate or token. A middlebox gets nothing: everything goes through
+ * the inner TLS over its link.
  */
-export type TlsTerminator = "server" | "box";
+export type TlsTerminator = "server" | "middlebox";
 
 export interface TerminatorRule {
   readonly innerTls: "always" | "auto" | "never";
-  /** `intercepted`: somebody else than the server was found there last. */
+  /** `intercepted`: the last dial found another peer than the server. */
   readonly path: { readonly intercepted: boolean };
 }
 
-/** In the order in which they are tried: first what worked last, because a try that is in vain costs a handshake. */
+/** The order of tries: first what worked last, because a failed try costs a handshake. */
 function terminatorsToTry(
   { innerTls, path }: TerminatorRule,
   { outerCa }: Credentials,
 ): readonly [TlsTerminator, TlsTerminator?] {
-  if (innerTls === "always") return ["box"];
+  if (innerTls === "always") return ["middlebox"];
   if (innerTls === "never" || outerCa === undefined) return ["server"];
-  return path.intercepted ? ["box", "server"] : ["server", "box"];
+  return path.intercepted ? ["middlebox", "server"] : ["server", "middlebox"];
 }
 
-/** Dials one end after the other, as long as somebody else stands there, of whom `onElse` is told at the first. */
+/** Dials the first terminator, and the second where another peer answers; `onOther` gets that peer's certificate fault. */
 export async function dialTerminators<T>(
   rule: TerminatorRule,
   credentials: Credentials,
-  dial: (end: TlsTerminator) => Promise<T>,
-  onElse: (end: TlsTerminator, who: UnknownIssuer) => void,
+  dial: (terminator: TlsTerminator) => Promise<T>,
+  onOther: (terminator: TlsTerminator, fault: DialFault) => void,
 ): Promise<T> {
   const [first, second] = terminatorsToTry(rule, credentials);
   try {
     return await dial(first);
   } catch (error) {
-    if (!(error instanceof UnknownIssuer)) throw error;
-    onElse(first, error);
+    if (!isUnknownIssuer(error)) throw error;
+    onOther(first, error);
     if (second === undefined) throw error;
     return await dial(second);
   }
 }
 
-/** Shows the server all that we have; whether it is the server is asked first where that is doubtful. */
+/** Dials the server with the agent's certificate and token. Where its identity is in doubt, a probe verifies it first. */
 export async function dialServer<T>(
   to: CarrierDialOptions,
   rule: TerminatorRule,
@@ -63,7 +63,7 @@ export async function dialServer<T>(
 ): Promise<T> {
   const { ca, cert, key, token } = credentials;
   const until = performance.now() + to.timeoutMs;
-  if (isDoubtful(rule, credentials)) await probeServer({ ...to, watch: {}, tls: { ...to.tls, ca } });
+  if (mayBeIntercepted(rule, credentials)) await probeServer({ ...to, watch: {}, tls: { ...to.tls, ca } });
   try {
     return await dial({
       ...to,
@@ -78,20 +78,17 @@ export async function dialServer<T>(
   }
 }
 
-/** A token is sent when the server's certificate was found good; our own certificate goes before that can be judged. */
-function isDoubtful({ innerTls, path }: TerminatorRule, { cert, outerCa }: Credentials): boolean {
+/** A token is sent after the server's certificate was verified; TLS 1.2 sends the agent's certificate before. */
+function mayBeIntercepted({ innerTls, path }: TerminatorRule, { cert, outerCa }: Credentials): boolean {
   return innerTls === "auto" && cert !== undefined && (outerCa !== undefined || path.intercepted);
 }
 
-/** Shows a box of these authorities nothing of ours. */
+/** Dials a middlebox of these authorities without certificate and token. */
 export function dialMiddlebox(to: CarrierDialOptions, ca: CarrierDialOptions["tls"]["ca"]): Promise<DialledOuter> {
   return dialOuter({ ...to, tls: { ...to.tls, ca } });
 }
 
-/**
- * Whose boxes may begin a link: whoever is of `--ca-cert` is the server itself, and met as such unless inner TLS is wanted
- * always.
- */
+/** The authorities of middleboxes that may begin a link. A peer of `--ca-cert` is the server, except with `always`. */
 export function middleboxCa(
   { innerTls }: Pick<TerminatorRule, "innerTls">,
   credentials: Credentials,
@@ -99,21 +96,18 @@ export function middleboxCa(
   return innerTls === "always" ? outerTrust(credentials) : [...(credentials.outerCa ?? [])];
 }
 
-/**
- * The server's authorities and those of whoever may stand between, good enough for a link that has its inner TLS; the
- * well-known ones where the server's are not given.
- */
+/** The authorities that are good enough for a link with inner TLS: the server's, or Node's, and those of middleboxes. */
 export function outerTrust({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
   if (ca === undefined && outerCa.length === 0) return undefined;
   return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];
 }
 
 /**
- * We have shown our certificate, and the server has seen none: whoever took it was not the server, though `--ca-cert`
- * knows him. A balancer, most likely, whose CA was given in place of the server's.
+ * The agent sent its certificate and the server received none: a middlebox with a certificate of `--ca-cert` ended TLS,
+ * most likely a balancer whose CA was given in place of the server's.
  */
 export class UnseenCertificate extends LinkRefused {
-  /** What the server has said. */
+  /** The refusal as the server sent it. */
   override readonly cause: LinkRefused;
 
   constructor(refusal: LinkRefused) {
@@ -129,4 +123,4 @@ export class UnseenCertificate extends LinkRefused {
 }
 
 const CURE =
-  "we have shown ours, so somebody in front of the server opens TLS, whom --ca-cert knows: give his CA as --outer-ca and only the server's own as --ca-cert (where both are of one CA, --inner-tls=always), and the server --inner-tls=auto";
+  "the agent sent one, so a middlebox that --ca-cert knows opens TLS: give its CA as --outer-ca and only the server's as --ca-cert (if both are one CA, --inner-tls=always), and the server --inner-tls=auto";

@@ -440,7 +440,7 @@ test("what a server that ends in order does to the next attempts reads as that, 
   const first = await sentAway({ up, attempts }, pass);
   const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
-  const goes = "the server that sent us away takes no connections any more";
+  const goes = "the server that drained this agent accepts no connections any more";
   assert.deepEqual(await fails(peerAction()), [INFO, goes]);
   const wrong = new Error("something else");
   assert.deepEqual(await fails(wrong), [WARN, "something else"]);

@@ -1,9 +1,14 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
-import type { Hello, OuterHello } from "../../shared/link/control.ts";
-import { type InnerHello, type InnerWelcome, parseInnerReply, type Renewed } from "../../shared/link/control.ts";
+import {
+  type Hello,
+  type InnerHello,
+  type InnerWelcome,
+  type OuterHello,
+  parseInnerReply,
+  type Renewed,
+} from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
-import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
-import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
+import { type InnerPipe, UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
@@ -21,66 +26,68 @@ import {
 import { provenBy } from "./resumption.ts";
 import { dialMiddlebox, middleboxCa, outerTrust } from "./tls-terminator.ts";
 
-/** The TLS connectDirectly may end in between: nothing is shown in it, and all in the inner TLS over the link. */
+/** Connects through a middlebox that ends the outer TLS: certificate and token are sent in the inner TLS only. */
 export async function connectViaMiddlebox(
-  reach: DialContext,
+  context: DialContext,
   owner: ConnectionOwner,
   terms: DialTerms,
 ): Promise<Connection> {
-  let shown = terms.credentials;
-  const { link, carrier, pipe, key, answer } = await meet(reach, terms, middleboxCa(reach, shown));
+  let used = terms.credentials;
+  const { link, carrier, pipe, key, answer } = await startInnerTls(context, terms, middleboxCa(context, used));
   if (answer.type !== "welcome") {
     link.destroy();
-    throw new Error("the server has not welcomed us inside the inner TLS");
+    throw new Error("the server sent no welcome inside the inner TLS");
   }
   const { graceMs } = answer;
-  const keepaliveMs = (): number => Math.min(reach.path.keepaliveMs, answer.keepaliveMs);
+  const keepaliveMs = (): number => Math.min(context.path.keepaliveMs, answer.keepaliveMs);
   link.assignId(answer.link, graceMs);
   carrier.setKeepalive(keepaliveMs());
   return new Connection(link, answer, owner, {
-    ...connectionOptions(reach, () => shown),
+    ...connectionOptions(context, () => used),
     pipe,
     prove: async (signal) => {
-      const again = resumeTerms(reach, graceMs, signal);
-      const met = await meet(reach, again, outerTrust(again.credentials), link.id);
-      met.pipe.end();
-      if (met.answer.type !== "renewed") throw new Error("the server has not taken the proof of who we are");
-      shown = again.credentials;
+      const again = resumeTerms(context, graceMs, signal);
+      const renewal = await startInnerTls(context, again, outerTrust(again.credentials), link.id);
+      renewal.pipe.end();
+      if (renewal.answer.type !== "renewed") throw new Error("the server did not renew the agent's credential");
+      used = again.credentials;
     },
     redial: async (words, signal) => {
-      const again = resumeTerms(reach, graceMs, signal);
-      const to = carrierOptions(reach, again);
+      const again = resumeTerms(context, graceMs, signal);
+      const to = carrierOptions(context, again);
       const tls = { ...to.tls, ca: outerTrust(again.credentials) };
       const hello = (): OuterHello => ({ ...OUTER_HELLO, resume: key.prove(words()) });
       const dialled = dialAgain({ ...to, tls, hello, keepaliveMs: keepaliveMs() });
-      return provenBy(key, link.id, await reportToRoute(reach, again, dialled));
+      return provenBy(key, link.id, await reportToRoute(context, again, dialled));
     },
   });
 }
 
-/** Who may end the TLS connectDirectly. */
-type OuterCa = CarrierDialOptions["tls"]["ca"];
-
-/** What the server has answered inside, and on what. */
-interface Met extends InnerAnswer {
+/** The inner TLS over a new link, with the server's answer. */
+interface InnerTlsStart extends InnerHandshake {
   readonly link: UntrustedLink;
   readonly carrier: Carrier;
 }
 
-/** A carrier, inner TLS on it, and the first words. */
-async function meet(reach: DialContext, terms: DialTerms, ca: OuterCa, renews?: string): Promise<Met> {
-  const { server, hello } = reach;
+/** Dials a carrier, starts inner TLS on it and sends the hello. `renews`: the link whose credential is renewed. */
+async function startInnerTls(
+  context: DialContext,
+  terms: DialTerms,
+  ca: CarrierDialOptions["tls"]["ca"],
+  renews?: string,
+): Promise<InnerTlsStart> {
+  const { server, hello } = context;
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
-  const { carrier, remote } = await reportToRoute(reach, terms, dialMiddlebox(carrierOptions(reach, terms), ca));
-  const link = new UntrustedLink(remote, carrier, linkOptions(reach));
-  const inside = await handshakeInside(link, {
+  const { carrier, remote } = await reportToRoute(context, terms, dialMiddlebox(carrierOptions(context, terms), ca));
+  const link = new UntrustedLink(remote, carrier, linkOptions(context));
+  const handshake = await handshakeInside(link, {
     ...terms,
     ...{ host: server.host, hello },
     timeoutMs: Math.max(1, until - performance.now()),
     ...(renews !== undefined && { renews }),
   });
-  return { ...inside, link, carrier };
+  return { ...handshake, link, carrier };
 }
 
 export interface InnerHelloOptions {
@@ -88,24 +95,24 @@ export interface InnerHelloOptions {
   readonly host: string;
   readonly hello: Omit<Hello, "resume">;
   readonly credentials: Credentials;
-  /** A link that is there already, whose agent we only prove to be. */
+  /** An open link whose credential is renewed; absent: a new link. */
   readonly renews?: string;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
-/** What the server has answered inside. */
-export interface InnerAnswer {
+/** An inner TLS that is up, and the server's answer in it. */
+export interface InnerHandshake {
   readonly pipe: InnerPipe;
   readonly key: LinkKey;
   readonly answer: InnerWelcome | Renewed;
 }
 
 /**
- * Inner TLS over a link whose carrier ends its TLS in between, and the first words in it (design: "Handshake"): here is
- * where certificate and token are shown. Rejects with `LinkRefused` or a sentence, and ends the link.
+ * Starts inner TLS over a link and exchanges the first messages in it, where certificate and token are sent. Rejects with
+ * `LinkRefused` or a sentence, and ends the link.
  */
-export async function handshakeInside(link: Link, options: InnerHelloOptions): Promise<InnerAnswer> {
+export async function handshakeInside(link: Link, options: InnerHelloOptions): Promise<InnerHandshake> {
   const { host, credentials, timeoutMs, signal } = options;
   const { ca, cert, key } = credentials;
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);
@@ -113,7 +120,7 @@ export async function handshakeInside(link: Link, options: InnerHelloOptions): P
   return { pipe, key: linkKey, answer: await sendHello(pipe, options, until) };
 }
 
-/** The first words, once inner TLS stands. Rejects as `handshakeInside` does. */
+/** Sends the hello and reads the answer, once inner TLS is up. Rejects as `handshakeInside` does. */
 export async function sendHello(
   pipe: InnerPipe,
   { hello, credentials: { token }, renews }: Pick<InnerHelloOptions, "hello" | "credentials" | "renews">,
@@ -128,8 +135,8 @@ export async function sendHello(
     ...(renews !== undefined && { renews }),
   };
   try {
-    pipe.sendWords(words);
-    return parseInnerReply(await pipe.readWords());
+    pipe.sendMessage(words);
+    return parseInnerReply(await pipe.readMessage());
   } catch (error) {
     pipe.destroy(error as Error);
     throw error;

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { after, before, test } from "node:test";
-import type { Culprit, StepName } from "../../agent/doctor/steps.ts";
+import type { StepName } from "../../agent/doctor/steps.ts";
 import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
+import type { FaultCode } from "../../shared/faults/faults.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, site } from "../harness/doctor.ts";
@@ -21,7 +22,7 @@ after(() => here[Symbol.asyncDispose]());
 
 interface Blame {
   readonly step?: StepName;
-  readonly culprit: Culprit;
+  readonly culprit: FaultCode;
   /** The doctor's sentence, and its next step. */
   readonly says: RegExp;
   readonly next: RegExp;

@@ -3,9 +3,10 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { after, before, type TestContext, test } from "node:test";
-import type { Culprit, StepName } from "../../agent/doctor/steps.ts";
+import type { StepName } from "../../agent/doctor/steps.ts";
 import { serve } from "../../shared/dial/testing/pac-server.ts";
 import { type ProxyScript, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
+import type { FaultCode } from "../../shared/faults/faults.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { agentSays, asAgent, type DoctorChange, type Examined, examined, type Place, site } from "../harness/doctor.ts";
@@ -17,7 +18,7 @@ const DAY = 86_400_000;
 
 interface Blame {
   readonly step: StepName;
-  readonly culprit: Culprit;
+  readonly culprit: FaultCode;
   /** The doctor's sentence. */
   readonly says: RegExp;
   /** What an agent with the same options has in its log. */

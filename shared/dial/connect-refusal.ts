@@ -1,5 +1,6 @@
 import { revealsSecret } from "../basics/text.ts";
-import { CAPTIVE_PORTAL_CURE, captivePortalAt, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
+import { CAPTIVE_PORTAL_CURE, captivePortalAt } from "../faults/tunnel-rows.ts";
+import { parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";
 import type { AnswerHead } from "./connect-answer.ts";

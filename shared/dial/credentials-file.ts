@@ -1,7 +1,7 @@
 import { untilAborted } from "../basics/promises.ts";
 import { FileTooLargeError, readBounded, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { RouteFault } from "./fault.ts";
+import { ProxyFileFault, type RouteFault } from "./fault.ts";
 import { CONTROL_CHARACTER } from "./proxy-route.ts";
 
 /** A wrong path may lead to a large file. */
@@ -56,7 +56,7 @@ export class CredentialsFile {
 
   #fault(what: string): RouteFault {
     const { path } = this.#file;
-    return new RouteFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
+    return new ProxyFileFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
   }
 }
 

@@ -1,4 +1,6 @@
-/** What prevents a connection through a proxy route: a label for metrics and the doctor. The message is for people. */
+import { DialFault } from "../faults/faults.ts";
+
+/** Who stands in the way, and how: one word for metrics and the doctor, the message for people. */
 export type RouteFaultCode =
   // The network, on the way to the server or to a proxy.
   | "dns"
@@ -22,13 +24,14 @@ export type RouteFaultCode =
   | "proxy_tls"
   | "proxy_protocol";
 
-/** A proxy route gave no connection to its target. */
-export class RouteFault extends Error {
-  readonly fault: RouteFaultCode;
-  /** The party at fault: the target (`formatTarget`), a proxy (`formatProxy`), or a file. */
-  readonly at: string;
-  /** The proxy's `Retry-After` (RFC 9110 §10.2.3), ms. */
-  readonly retryAfterMs: number | undefined;
+/** A route that did not lead to its destination. */
+export class RouteFault extends DialFault {
+  declare readonly fault: RouteFaultCode;
+
+  /** The destination itself, or the proxy (`formatProxy`). */
+  get at(): string {
+    return this.facts.by;
+  }
 
   /** `message` is a sentence that names the culprit and a cure, without secrets. */
   constructor(
@@ -36,14 +39,14 @@ export class RouteFault extends Error {
     message: string,
     { at, retryAfterMs, cause }: { readonly at: string; readonly retryAfterMs?: number; readonly cause?: unknown },
   ) {
-    super(message, { cause });
-    this.fault = fault;
-    this.at = at;
-    this.retryAfterMs = retryAfterMs;
+    super(fault, message, { facts: { by: at }, retryAfterMs, cause });
   }
 }
 
-/** The attempt timed out while Kerberos asked its KDC for a ticket. The proxy had answered. */
+/** A file of the agent for its proxies cannot be used: nothing of the network is at fault. */
+export class ProxyFileFault extends RouteFault {}
+
+/** The time was over while Kerberos asked for a ticket: the proxy has answered, the KDC has not. */
 export class KdcTimeout extends RouteFault {}
 
 /** From the most to the least informative fault: a proxy that answered knows more than a network that did not. */

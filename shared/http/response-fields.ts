@@ -44,16 +44,3 @@ export function parseRetryAfter(field: string | undefined): number | undefined {
 export function printableLocation(location: string): string {
   return printable(location.replace(/[?#;].*$/s, "").replace(/^([a-z][a-z\d+.-]*:)?\/\/[^/]*@/i, "$1//"), 120);
 }
-
-/** The sentence about a proxy that answers with a web page of its own: to CONNECT, in TLS, or to the upgrade. */
-export function captivePortalAt(proxy: string): string {
-  return `the proxy ${proxy} shows a web page in place of the server, most likely a login (a captive portal)`;
-}
-
-/** The sentence about a proxy that has opened a connection on which no TLS is spoken. The cause is not certain. */
-export function noTlsBehind(proxy: string): string {
-  return `the proxy ${proxy} has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own (a login)`;
-}
-
-export const CAPTIVE_PORTAL_CURE =
-  "log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";

@@ -12,12 +12,13 @@ import type { ControlMessage } from "./control.ts";
 import type { CarrierDialOptions, DialledOuter, DialOptions, Passage } from "./dial.ts";
 import {
   CONNECTING,
+  type DialProgress,
   type DialStep,
   dialFault,
   GREETING,
   type PassedProxy,
   SECURING,
-  tooLate,
+  timeoutFault,
   UPGRADING,
   unwelcomed,
 } from "./dial-fault.ts";
@@ -50,7 +51,7 @@ export class DialAttempt {
     this.#interrupted.promise.catch(() => {});
     this.#timer = setTimeout(() => {
       const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
-      this.#interrupt(tooLate({ step: this.#step, proxy: this.#proxy }, sentence));
+      this.#interrupt(timeoutFault(this.#progress(), sentence));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
@@ -139,7 +140,7 @@ export class DialAttempt {
 
   #circumstances() {
     const { host, trust = {} } = this.#options;
-    return { host, ca: trust.ca, isBoxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
+    return { host, ca: trust.ca, isMiddleboxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
   }
 
   /** Upgrades and sends the hello in the same turn, because the carrier has to read the socket from its first frame on. */
@@ -204,12 +205,11 @@ export class DialAttempt {
   /** Turns an error of the network into a sentence. */
   explain(error: Error): Error {
     if (error === this.#reason) return error;
-    return dialFault(error, {
-      step: this.#step,
-      host: this.#options.host,
-      proxy: this.#proxy,
-      noProtocol: this.#noProtocol,
-    });
+    return dialFault(error, this.#progress());
+  }
+
+  #progress(): DialProgress {
+    return { step: this.#step, host: this.#options.host, proxy: this.#proxy, noProtocol: this.#noProtocol };
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {

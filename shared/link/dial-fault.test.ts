@@ -1,15 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  CONNECTING,
-  type DialStep,
-  dialFault,
-  GrpcServer,
-  NoHandshake,
-  SECURING,
-  tooLate,
-  UPGRADING,
-} from "./dial-fault.ts";
+import { DialFault } from "../faults/faults.ts";
+import { CONNECTING, type DialStep, dialFault, SECURING, timeoutFault, UPGRADING } from "./dial-fault.ts";
+
+function faultOf(error: Error): string | undefined {
+  return error instanceof DialFault ? error.fault : undefined;
+}
 
 const PROXY = { at: "http://proxy.corp:3128", from: "--proxy" };
 const CLOSED = Object.assign(
@@ -54,18 +50,18 @@ test("a server of gRPC is known by its alert, by its first frame, and suspected 
     [settings, { ...at, step: UPGRADING, noProtocol: true }],
   ] as const) {
     const fault = dialFault(error, standing);
-    assert.ok(fault instanceof GrpcServer);
+    assert.equal(faultOf(fault), "grpc_server");
     assert.match(fault.message, /^what answers there speaks HTTP\/2 alone, as konnectivity-server \(gRPC\) does/);
   }
   const left = dialFault(PIPE, { ...at, step: UPGRADING, noProtocol: true });
-  assert.ok(left instanceof GrpcServer);
+  assert.equal(faultOf(left), "grpc_server");
   assert.match(left.message, /^what answers there closed the connection once TLS stood, as konnectivity-server/);
   for (const [error, noProtocol] of [
     [PIPE, false], // it has chosen HTTP/1.1
     [parseError("485454502f312e31203230300d0a0d0a"), true],
     [parseError("0000"), true],
   ] as const) {
-    assert.ok(!(dialFault(error, { ...at, step: UPGRADING, noProtocol }) instanceof GrpcServer));
+    assert.notEqual(faultOf(dialFault(error, { ...at, step: UPGRADING, noProtocol })), "grpc_server");
   }
 });
 
@@ -82,11 +78,12 @@ test("what is no such end keeps the network's words and its code", () => {
 test("a TLS handshake that is not answered is asked about whoever may hold it up, a proxy among them", () => {
   const late = "no tunnel within 10 s: timed out in the TLS handshake";
   assert.match(
-    tooLate({ step: SECURING, proxy: undefined }, late).message,
+    timeoutFault({ step: SECURING, host: "server", proxy: undefined }, late).message,
     /: TCP stands, .* or is the port in --server another one\? Else the server may hang: look at its log$/,
   );
-  const behind = tooLate({ step: SECURING, proxy: PROXY }, late);
-  assert.ok(behind instanceof NoHandshake && behind.proxy === PROXY);
+  const behind = timeoutFault({ step: SECURING, host: "server", proxy: PROXY }, late);
+  assert.ok(behind instanceof DialFault);
+  assert.deepEqual(behind.facts, { by: PROXY.at, proxyFrom: PROXY.from, handshake: "silent" });
   assert.match(
     behind.message,
     /handshake: the proxy http:\/\/proxy\.corp:3128 has opened the connection, .* or the server may hang$/,

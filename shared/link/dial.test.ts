@@ -3,14 +3,14 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
+import { DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../listen/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
-import { CertificateFault, UnknownIssuer } from "../tls/server-certificate.ts";
 import type { Passage } from "./dial.ts";
-import { NoTls, SECURING, tooLate } from "./dial-fault.ts";
+import { SECURING, timeoutFault } from "./dial-fault.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing/ends.ts";
-import { HELD_BACK, MiddleBox } from "./upgrade-answer.ts";
+import { HELD_BACK } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {
   const sockets = new Set<net.Socket>();
@@ -28,18 +28,21 @@ test("each step that takes too long is named, and its socket closed", async (t) 
   assert.deepEqual(
     late.map(({ message }) => message),
     [
-      tooLate({ step: SECURING, proxy: undefined }, "no tunnel within 1.5 s: timed out in the TLS handshake").message,
+      timeoutFault(
+        { step: SECURING, host: "server", proxy: undefined },
+        "no tunnel within 1.5 s: timed out in the TLS handshake",
+      ).message,
       `no tunnel within 1.5 s: timed out waiting for the upgrade: ${HELD_BACK.no_answer}`,
       `no tunnel within 1.5 s: timed out waiting for welcome: ${HELD_BACK.held_back}`,
     ],
   );
   assert.deepEqual(
-    late.slice(1).map((error) => error instanceof MiddleBox && error.kind),
+    late.slice(1).map((error) => error instanceof DialFault && error.fault),
     ["no_answer", "held_back"],
   );
   const silent = await failure(noWelcome.port, { keepaliveMs: 40, timeoutMs: 5_000 });
   assert.match(silent.message, /^nothing was received for 0\.\d s waiting for welcome: the upgrade was answered/);
-  assert.equal(silent instanceof MiddleBox && silent.kind, "held_back");
+  assert.equal(silent instanceof DialFault && silent.fault, "held_back");
   // TEST-NET-1 goes nowhere (RFC 5737); a sandbox may also say so at once.
   const nowhere = await failure(9, { address: { host: "192.0.2.1", port: 9 }, timeoutMs });
   assert.match(nowhere.message, /timed out connecting|\(connecting\)/);
@@ -75,12 +78,12 @@ test("a refused connection, a name that is nobody's, a certificate that is not t
   await using server = await LinkServer.start();
   const stranger = await Authority.create("stranger");
   const untrusted = await failure(server.port, { tls: { ca: stranger.cert }, trust: { ca: stranger.cert } });
-  assert.ok(untrusted instanceof UnknownIssuer);
-  assert.equal(untrusted.issuer, "test");
+  assert.ok(isUnknownIssuer(untrusted));
+  assert.equal(untrusted.facts.by, "test");
   assert.match(untrusted.message, /^the server's certificate is signed by "test", which is not in --ca-cert: /);
   for (const host of ["elsewhere.test", "127.0.0.2"]) {
     const wrong = await failure(server.port, { host });
-    assert.ok(wrong instanceof CertificateFault && wrong.kind === "wrong_name");
+    assert.ok(wrong instanceof DialFault && wrong.fault === "wrong_name");
     assert.ok(wrong.message.includes(`not for ${host}: name the server so in --server`), wrong.message);
   }
   await until(() => server.sockets.size === 0);
@@ -92,7 +95,7 @@ test("verification holds even where the environment turns it off", async () => {
   await using server = await LinkServer.start();
   Object.assign(process.env, { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
   try {
-    assert.ok((await failure(server.port, { tls: {} })) instanceof UnknownIssuer);
+    assert.ok(isUnknownIssuer(await failure(server.port, { tls: {} })));
   } finally {
     Reflect.deleteProperty(process.env, "NODE_TLS_REJECT_UNAUTHORIZED");
   }
@@ -192,8 +195,8 @@ test("what is no TLS is the port's fault, and behind a proxy as well the proxy's
     const through = (passed?: typeof proxy) =>
       failure(port, { open: async () => ({ socket: net.connect(port, "127.0.0.1"), proxy: passed }) });
     const behind = await through(proxy);
-    assert.ok(behind instanceof NoTls);
-    assert.equal(behind.proxy, proxy);
+    assert.ok(behind instanceof DialFault && behind.fault === "no_tls");
+    assert.deepEqual(behind.facts, { by: proxy.at, proxyFrom: proxy.from });
     assert.equal(
       behind.message,
       "the proxy http://proxy.corp:3128 has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own (a login)",

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { DialFault } from "../faults/faults.ts";
 import { LinkRefused } from "../wire/handshake.ts";
-import { damagedAnswer, judgeAnswer, MiddleBox } from "./upgrade-answer.ts";
+import { damagedAnswer, judgeAnswer } from "./upgrade-answer.ts";
 
 /** The server's mark on its refusals. */
 const OURS = { "proxy-status": "culvert; error=http_request_denied", "content-type": "text/plain" };
@@ -10,7 +11,7 @@ const HTML = { "content-type": "text/html; charset=utf-8" };
 /** What an answer is taken for: the word of a box in between, or the status of a refusal. */
 function judge(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
   const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, []);
-  if (verdict instanceof MiddleBox) return { box: verdict.kind, sentence: verdict.message };
+  if (verdict instanceof DialFault) return { box: verdict.fault, sentence: verdict.message };
   return { refused: verdict.status, sentence: verdict.reason, retryAfterMs: verdict.retryAfterMs };
 }
 
@@ -117,7 +118,7 @@ test("a token that an answer revealsSecret, wherever in it, is in no message", (
     const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, [token]);
     const said = JSON.stringify([statusCode, verdict.message, verdict]);
     for (const part of token.split(".")) assert.ok(!said.includes(part.slice(0, 8)), said);
-    assert.match(verdict.message, /not shown: it revealsSecret our token/);
+    assert.match(verdict.message, /not shown: it repeats our token/);
   }
 });
 
@@ -159,7 +160,7 @@ test("a 101 that has lost a header, or got one, is somebody in between, and othe
     "Server sent a Sec-WebSocket-Extensions header but no extension was requested",
   ]) {
     const damaged = damagedAnswer(new Error(words));
-    assert.equal(damaged.kind, "upgrade_stripped", words);
+    assert.equal(damaged.fault, "upgrade_stripped", words);
     assert.ok(damaged.message.includes(`(${words}): something in between has changed it`));
   }
 });

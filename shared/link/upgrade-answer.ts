@@ -1,35 +1,17 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { revealsSecret } from "../basics/text.ts";
+import { DialFault } from "../faults/faults.ts";
 import { clockNote } from "../http/clock-skew.ts";
 import { faultIn, isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import { LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 
-/** What stands between and answers in place of the server: a word for metrics. */
-export type MiddleBoxKind =
-  /** The upgrade that was sent did not reach the server whole, or its answer did not come back whole. */
-  | "upgrade_stripped"
-  /** A portal that wants a login, a proxy or a balancer that shows a page or words of its own. */
-  | "web_page"
-  | "redirected"
-  /** A balancer or proxy that has nobody behind it. */
-  | "gateway"
-  /** TLS stands, and nothing at all comes. */
-  | "no_answer"
-  /** The upgrade was answered, and nothing comes behind the answer. */
-  | "held_back";
+/** How it shows that a middlebox, or another server, is in place of the server. */
+export type MiddleboxFault = "upgrade_stripped" | "web_page" | "redirected" | "gateway" | "no_answer" | "held_back";
 
-/** Somebody stands between who is no help: how that shows, and what to do. */
-export class MiddleBox extends Error {
-  override readonly name = "MiddleBox";
-  readonly kind: MiddleBoxKind;
-  readonly retryAfterMs: number | undefined;
-
-  constructor(kind: MiddleBoxKind, message: string, retryAfterMs?: number | undefined) {
-    super(message);
-    this.kind = kind;
-    this.retryAfterMs = retryAfterMs;
-  }
+/** The dialler's `explain` adds the server's address to the facts. */
+export function middleboxFault(fault: MiddleboxFault, message: string, retryAfterMs?: number | undefined): DialFault {
+  return new DialFault(fault, message, { facts: { by: "" }, retryAfterMs });
 }
 
 /** The server's port for callers has answered: no agent gets a tunnel there, however often it asks. */
@@ -46,11 +28,11 @@ export const HELD_BACK = {
     "TLS stands, and nothing was answered; does something in between hold the answer back, or does the server hang?",
   held_back:
     "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
-} as const satisfies Partial<Record<MiddleBoxKind, string>>;
+} as const satisfies Partial<Record<MiddleboxFault, string>>;
 
 /** ws refuses a 101 answer, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it. */
-export function damagedAnswer({ message }: Error): MiddleBox {
-  return new MiddleBox(
+export function damagedAnswer({ message }: Error): DialFault {
+  return middleboxFault(
     "upgrade_stripped",
     `the answer to the upgrade did not come as the server sends it (${message}): ${CHANGED}`,
   );
@@ -76,7 +58,7 @@ const BODY_TIMEOUT_MS = 1_000;
 export function readAnswer(
   response: IncomingMessage,
   secrets: readonly string[],
-  done: (why: LinkRefused | MiddleBox) => void,
+  done: (why: LinkRefused | DialFault) => void,
 ): void {
   const chunks: Buffer[] = [];
   let length = 0;
@@ -105,17 +87,17 @@ export function judgeAnswer(
   body: string,
   secrets: readonly string[],
   now = Date.now(),
-): LinkRefused | MiddleBox {
+): LinkRefused | DialFault {
   const { statusCode: status = 0, headers } = answer;
   const shown = showing(secrets);
   const retryAfterMs = parseRetryAfter(headers["retry-after"]);
-  const box = (kind: MiddleBoxKind, what: string, cure: string) =>
-    new MiddleBox(kind, `${what} (${describe(answer, body, shown)}): ${cure}`, retryAfterMs);
+  const box = (kind: MiddleboxFault, what: string, cure: string) =>
+    middleboxFault(kind, `${what} (${describe(answer, body, shown)}): ${cure}`, retryAfterMs);
   // No upgrade to Node, which has not found both of its headers: the rest is not HTTP, and nobody's words.
   if (status === 101) {
     const { upgrade = "none", connection = "none" } = headers;
     const came = printable(`Upgrade: ${shown(upgrade)}, Connection: ${shown(connection)}`, 120);
-    return new MiddleBox(
+    return middleboxFault(
       "upgrade_stripped",
       `the answer to the upgrade came without its headers (101, ${came}): ${CHANGED}`,
     );
@@ -184,7 +166,7 @@ type Showing = (text: string | undefined) => string;
 /** Some backends repeat the request that they were asked, with all its headers: what holds a secret is left out whole. */
 function showing(secrets: readonly string[]): Showing {
   return (text = "") =>
-    secrets.some((secret) => revealsSecret(text, secret)) ? "(not shown: it revealsSecret our token)" : text;
+    secrets.some((secret) => revealsSecret(text, secret)) ? "(not shown: it repeats our token)" : text;
 }
 
 function plainText(headers: IncomingHttpHeaders, body: string): string {

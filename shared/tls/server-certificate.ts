@@ -1,5 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
+import type { CaRelation, FaultFacts } from "../faults/fault-row.ts";
+import { DialFault } from "../faults/faults.ts";
 import { isInstalled, signs } from "./authorities.ts";
 import { usageOf } from "./certificate-fields.ts";
 import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
@@ -24,31 +26,8 @@ export function shownBy(socket: TLSSocket): readonly Buffer[] {
   return shown;
 }
 
-/** What is wrong with the certificate of a server that one of our CAs has signed, as a sentence. */
-export class CertificateFault extends Error {
-  override readonly name = "CertificateFault";
-  readonly kind: "server_expired" | "server_not_yet_valid" | "wrong_name" | "wrong_usage";
-  readonly code: string | undefined;
-  /** For whom it is, where its name is wrong; a few of them. */
-  readonly names: string | undefined;
-  /** It is a client's. */
-  readonly isClients: boolean;
-
-  constructor(
-    kind: CertificateFault["kind"],
-    message: string,
-    { cause, names, isClients = false }: { cause: NodeJS.ErrnoException; names?: string; isClients?: boolean },
-  ) {
-    super(message, { cause });
-    this.kind = kind;
-    this.code = cause.code;
-    this.names = names;
-    this.isClients = isClients;
-  }
-}
-
 /** Where a certificate was shown, and to whom. */
-export interface ServerCircumstances extends Circumstances {
+export interface CertificateContext extends IssuerContext {
   /** The server's name, as it was dialled. */
   readonly host: string;
 }
@@ -57,51 +36,67 @@ export interface ServerCircumstances extends Circumstances {
 export function certificateFault(
   error: NodeJS.ErrnoException,
   raw: readonly Buffer[],
-  circumstances: ServerCircumstances,
-): UnknownIssuer | CertificateFault | undefined {
+  standing: CertificateContext,
+): DialFault | undefined {
   const { code } = error;
   const shown = raw.map((bytes) => new X509Certificate(bytes));
   const [leaf] = shown;
-  if (isUntrusted(error)) return new UnknownIssuer(factsOf(shown, circumstances), error);
+  if (isUntrusted(error)) return unknownIssuer(factsOf(shown, standing), error);
   if (leaf === undefined) return undefined;
   switch (code) {
     case "ERR_TLS_CERT_ALTNAME_INVALID":
-      return wrongName(error, circumstances.host);
+      return wrongName(error, standing.host);
     case "CERT_HAS_EXPIRED":
-      return new CertificateFault("server_expired", expiredWords(shown, leaf), { cause: error });
+      return timeFault("server_expired", expiredWords(shown, leaf), shown, standing, error);
     case "CERT_NOT_YET_VALID":
-      return new CertificateFault("server_not_yet_valid", earlyWords(shown, leaf), { cause: error });
+      return timeFault("server_not_yet_valid", earlyWords(shown, leaf), shown, standing, error);
     case "INVALID_PURPOSE":
-      return wrongUsage(error, shown, leaf, circumstances);
+      return wrongUsage(error, shown, leaf, standing);
     default:
       return undefined;
   }
 }
 
-function wrongName(error: NodeJS.ErrnoException & { readonly cert?: PeerCertificate }, host: string): CertificateFault {
+function wrongName(error: NodeJS.ErrnoException & { readonly cert?: PeerCertificate }, host: string): DialFault {
   const names = error.cert && namesIn(error.cert);
   const cure = `issue the server's --cluster-cert for ${host}`;
   const message =
     names === undefined
       ? `the server's certificate has no name in it, and so not ${host}: ${cure}`
       : `the server's certificate is for ${names}, not for ${host}: name the server so in --server, or ${cure}`;
-  return new CertificateFault("wrong_name", message, { cause: error, ...(names !== undefined && { names }) });
+  return new DialFault("wrong_name", message, { facts: { by: host, names }, cause: error });
 }
 
 function wrongUsage(
   error: NodeJS.ErrnoException,
   shown: readonly X509Certificate[],
   leaf: X509Certificate,
-  circumstances: ServerCircumstances,
-): CertificateFault | UnknownIssuer {
+  standing: CertificateContext,
+): DialFault {
   const usage = usageOf(leaf);
   // A CA's own certificate, most likely: OpenSSL has its usage to say last, and that nobody knows it before.
-  if (usage.servers && leaf.subject === leaf.issuer) return new UnknownIssuer(factsOf(shown, circumstances), error);
+  if (usage.servers && leaf.subject === leaf.issuer) return unknownIssuer(factsOf(shown, standing), error);
   const what = usage.servers
     ? "has a key usage that no server may have"
     : `is ${usage.clients ? "a client's" : "not for servers"}: its extended key usage has no serverAuth`;
   const message = `the server's certificate ${what}; issue the server's --cluster-cert again, with serverAuth and digitalSignature`;
-  return new CertificateFault("wrong_usage", message, { cause: error, isClients: !usage.servers && usage.clients });
+  const isClients = !usage.servers && usage.clients;
+  return new DialFault("wrong_usage", message, { facts: { by: standing.host, isClients }, cause: error });
+}
+
+function timeFault(
+  fault: "server_expired" | "server_not_yet_valid",
+  message: string,
+  shown: readonly X509Certificate[],
+  { host }: CertificateContext,
+  cause: Error,
+): DialFault {
+  // The first certificate of the chain that is outside of its validity, else the server's own.
+  const now = Date.now();
+  const late = shown.find(({ validFrom, validTo }) => Date.parse(validFrom) > now || Date.parse(validTo) <= now);
+  const { validFrom = "", validTo = "" } = late ?? shown[0] ?? {};
+  const facts = { by: host, validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
+  return new DialFault(fault, message, { facts, cause });
 }
 
 function expiredWords(shown: readonly X509Certificate[], leaf: X509Certificate): string {
@@ -164,49 +159,38 @@ const INSPECTORS = [
 ];
 const OF_AN_INSPECTION = new RegExp(`(?:^|[^a-z0-9])(?:${INSPECTORS.join("|")})(?![a-z0-9])`, "i");
 
-/** How the certificate that was shown stands to `--ca-cert`. */
-export type Relation =
-  /** There is no `--ca-cert`. */
-  | "none_given"
-  /** Its CA is none of those. */
-  | "another"
-  /** One of those has the name of its CA, and another key. */
-  | "same_name"
-  /** It has no CA but itself. */
-  | "self_signed";
-
 /** What is known of a certificate that comes from none of our CAs. */
 export interface IssuerFacts {
   /** Who has signed it, at the top of what was shown, as it calls itself. */
   readonly issuer: string;
-  readonly relation: Relation;
+  readonly relation: CaRelation;
   /** What is more likely: `--ca-cert` lacks the server's CA, or somebody on the path opens TLS. */
   readonly kind: "unknown_ca" | "intercepted";
 }
 
 /** What else is known where such a certificate is met. */
-export interface Circumstances {
+export interface IssuerContext {
   /** Content of `--ca-cert` (PEM); absent: it is not given. */
   readonly ca: string | undefined;
   /** Somebody who opens TLS is expected (`--outer-ca`), or a proxy has opened the connection. */
-  readonly isBoxLikely: boolean;
+  readonly isMiddleboxLikely: boolean;
 }
 
 /**
  * On a direct path only one thing is known: that this CA is not in `--ca-cert`. Interception comes first where something
  * else speaks for it: a proxy or `--outer-ca`, the CA's name, or that this machine trusts the CA, which no server's own is.
  */
-export function factsOf(shown: readonly X509Certificate[], { ca, isBoxLikely }: Circumstances): IssuerFacts {
+export function factsOf(shown: readonly X509Certificate[], { ca, isMiddleboxLikely }: IssuerContext): IssuerFacts {
   const top = shown.at(-1);
   if (top === undefined) return { issuer: "unknown", relation: "another", kind: "unknown_ca" };
   const issuer = issuerName(top) ?? "unknown";
   const relation = relationOf(shown, top, ca);
   const isOurs = relation === "same_name" || isOfControlPlane(issuer);
-  const isBox = !isOurs && (isBoxLikely || OF_AN_INSPECTION.test(issuer) || isInstalled(top));
+  const isBox = !isOurs && (isMiddleboxLikely || OF_AN_INSPECTION.test(issuer) || isInstalled(top));
   return { issuer, relation, kind: isBox ? "intercepted" : "unknown_ca" };
 }
 
-function relationOf(shown: readonly X509Certificate[], top: X509Certificate, ca: string | undefined): Relation {
+function relationOf(shown: readonly X509Certificate[], top: X509Certificate, ca: string | undefined): CaRelation {
   const ours = ca === undefined ? [] : certificates(ca);
   const isNamesake = (certificate: X509Certificate): boolean =>
     ours.some(({ subject }) => subject === certificate.issuer) && !signs(ours, certificate);
@@ -215,21 +199,10 @@ function relationOf(shown: readonly X509Certificate[], top: X509Certificate, ca:
   return ca === undefined ? "none_given" : "another";
 }
 
-/** The certificate shown is of none of our CAs: another server's, somebody's who opens TLS, or `--ca-cert` is wrong. */
-export class UnknownIssuer extends Error {
-  override readonly name = "UnknownIssuer";
-  readonly code: string | undefined;
-  readonly issuer: string;
-  readonly relation: Relation;
-  readonly kind: IssuerFacts["kind"];
-
-  constructor(facts: IssuerFacts, cause: NodeJS.ErrnoException) {
-    super(facts.kind === "intercepted" ? interceptedWords(facts) : caWords(facts, TAILS.outside), { cause });
-    this.code = cause.code;
-    this.issuer = facts.issuer;
-    this.relation = facts.relation;
-    this.kind = facts.kind;
-  }
+export function unknownIssuer({ issuer: by, relation, kind }: IssuerFacts, cause: Error): DialFault {
+  const facts = { by, relation };
+  const message = kind === "intercepted" ? interceptedWords(facts) : caWords(facts, TAILS.outside);
+  return new DialFault(kind, message, { facts, cause });
 }
 
 /** What is less likely than a wrong `--ca-cert`, outside and inside of inner TLS. */
@@ -239,11 +212,11 @@ const TAILS = {
 } as const;
 
 /** The same inside of inner TLS, where nobody else than the server should be. */
-export function innerCaWords(facts: IssuerFacts): string {
+export function innerCaWords(facts: FaultFacts): string {
   return caWords(facts, TAILS.inside);
 }
 
-function caWords({ issuer, relation }: IssuerFacts, tail: (typeof TAILS)[keyof typeof TAILS]): string {
+function caWords({ by: issuer, relation = "another" }: FaultFacts, tail: (typeof TAILS)[keyof typeof TAILS]): string {
   switch (relation) {
     case "none_given":
       return `the server's certificate is signed by "${issuer}", and no --ca-cert is given: give that CA's certificate as --ca-cert${tail.else}`;
@@ -256,6 +229,6 @@ function caWords({ issuer, relation }: IssuerFacts, tail: (typeof TAILS)[keyof t
   }
 }
 
-function interceptedWords({ issuer }: IssuerFacts): string {
+function interceptedWords({ by: issuer }: FaultFacts): string {
   return `TLS is intercepted by "${issuer}", none of our CAs: exempt the server from inspection, or go through by --outer-ca (not --inner-tls=never); if it is the server's CA: --ca-cert`;
 }

@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { Authority } from "../pki/certificates.ts";
-import { type Circumstances, factsOf, innerCaWords, UnknownIssuer } from "./server-certificate.ts";
+import { factsOf, type IssuerContext, innerCaWords, unknownIssuer } from "./server-certificate.ts";
 
-const DIRECT: Circumstances = { ca: undefined, isBoxLikely: false };
+const DIRECT: IssuerContext = { ca: undefined, isMiddleboxLikely: false };
 
 /** What is found of a certificate that a CA of this name has signed. */
-async function facts(issuer: string, circumstances: Partial<Circumstances> = {}) {
+async function facts(issuer: string, circumstances: Partial<IssuerContext> = {}) {
   const authority = await Authority.create(issuer);
   const { cert } = await authority.issue({ cn: "server", usage: "server" });
   return factsOf([new X509Certificate(cert)], { ...DIRECT, ...circumstances });
@@ -27,14 +27,15 @@ test("a control plane's CA is missing in --ca-cert, whatever else is on the path
     "k3s-server-ca@1700000000",
     "kubernetes-front-proxy-ca",
   ]) {
-    for (const isBoxLikely of [false, true]) assert.equal((await facts(issuer, { isBoxLikely })).kind, "unknown_ca");
+    for (const isMiddleboxLikely of [false, true])
+      assert.equal((await facts(issuer, { isMiddleboxLikely })).kind, "unknown_ca");
   }
 });
 
 test("anybody's CA is missing in --ca-cert on a direct path, and intercepts where somebody is known to be on it", async () => {
   for (const issuer of ["ACME Platform CA", "mink3s", "Culverton", "proximity", "front-proxy-ca", "Charlestown CA"]) {
     assert.equal((await facts(issuer)).kind, "unknown_ca", issuer);
-    assert.equal((await facts(issuer, { isBoxLikely: true })).kind, "intercepted", issuer);
+    assert.equal((await facts(issuer, { isMiddleboxLikely: true })).kind, "intercepted", issuer);
   }
 });
 
@@ -92,15 +93,15 @@ test("each sentence has at most 30 words, and names the option", () => {
     code: "SELF_SIGNED_CERT_IN_CHAIN",
   });
   for (const relation of ["none_given", "another", "same_name", "self_signed"] as const) {
-    const outside = new UnknownIssuer({ issuer: "X", relation, kind: "unknown_ca" }, cause);
+    const outside = unknownIssuer({ issuer: "X", relation, kind: "unknown_ca" }, cause);
     assert.equal(outside.code, "SELF_SIGNED_CERT_IN_CHAIN");
-    for (const sentence of [outside.message, innerCaWords(outside)]) {
+    for (const sentence of [outside.message, innerCaWords(outside.facts)]) {
       assert.ok(sentence.split(" ").length <= 30, sentence);
       assert.match(sentence, /^the server's certificate .*--ca-cert/);
       if (relation !== "same_name") assert.match(sentence, /; or something on the path (opens TLS|plays the server)$/);
     }
   }
-  const { message } = new UnknownIssuer({ issuer: "X", relation: "another", kind: "intercepted" }, cause);
+  const { message } = unknownIssuer({ issuer: "X", relation: "another", kind: "intercepted" }, cause);
   assert.ok(message.split(" ").length <= 30, message);
   assert.match(message, /^TLS is intercepted by "X", .*--outer-ca .*--ca-cert$/);
 });
