@@ -4,9 +4,9 @@ import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../shared/runtime/com
 import {
   DIAL_BUCKETS,
   Instruments,
-  type LabelledTally,
+  type LabelledMetric,
+  NumberMetric,
   type OutcomeHistogram,
-  Tally,
 } from "../shared/runtime/metrics.ts";
 import type { StreamEnd, StreamMetrics } from "./streams/serve.ts";
 import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
@@ -44,15 +44,15 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
-  readonly #streams = new Tally();
-  readonly #pending = new Tally();
-  readonly #ended: LabelledTally;
-  readonly #bytes: LabelledTally;
-  readonly #attempts: LabelledTally;
-  readonly #connects: Tally;
-  readonly #lessons: LabelledTally;
-  readonly #filesUsedUp: Tally;
-  readonly #dialFailures: LabelledTally;
+  readonly #streams = new NumberMetric();
+  readonly #pending = new NumberMetric();
+  readonly #ended: LabelledMetric;
+  readonly #bytes: LabelledMetric;
+  readonly #attempts: LabelledMetric;
+  readonly #connects: NumberMetric;
+  readonly #lessons: LabelledMetric;
+  readonly #filesUsedUp: NumberMetric;
+  readonly #dialFailures: LabelledMetric;
   readonly #dialSeconds: OutcomeHistogram;
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   /** Of the sessions that have gone; those that stand are asked. */

@@ -159,9 +159,9 @@ program
     const { runStatus, watchStatus } = await import("./status/status.ts");
     const { adminAddress, cluster, json = false } = options;
     if (options.watch !== true) return runStatus({ adminAddress, cluster, json });
-    const { exitCodeOf, untilSignal } = await import("./terminal.ts");
+    const { untilSignal } = await import("./common/terminal.ts");
     const stop = new AbortController();
-    void untilSignal((signal) => process.exit(exitCodeOf(signal))).signal.then(() => stop.abort());
+    void untilSignal().signal.then(() => stop.abort());
     process.stdout.once("error", () => stop.abort());
     await watchStatus({ adminAddress, cluster, json }, { stop: stop.signal, isTerminal: process.stdout.isTTY });
     process.exit(); // keeps the signal handlers to the end, as for the demo

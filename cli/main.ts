@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 import { tooFewFilesToStart } from "../shared/limits/file-descriptors.ts";
 
-// For process 1, as in a container, the kernel drops signals that have no listener: a short command would end at SIGKILL
-// only. Commands with listeners of their own are left to them.
+// The kernel ignores signals without a listener for process 1, which is the main process of a container: a short
+// command would only end at SIGKILL. Commands that have listeners of their own handle the signals themselves.
 if (process.pid === 1) {
   for (const [signal, code] of [
     ["SIGTERM", 143],
@@ -14,7 +14,7 @@ if (process.pid === 1) {
   }
 }
 
-// Modules are read many at a time, and a process that may have few files open fails at that, before anything of ours runs.
+// Node opens many modules at a time. With a low limit of open files that fails before any code of ours runs.
 try {
   await import("./command-line.ts");
 } catch (error) {

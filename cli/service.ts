@@ -6,16 +6,16 @@ import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { tuneHeapForRelaying } from "../shared/node/v8.ts";
-import { createLogger, isForPeople, type Logger } from "../shared/runtime/logger.ts";
+import { createLogger, isPretty, type Logger } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
 
-/** What every table with a log has (shared/config/common-options.ts). */
+/** Options of every command with a log (shared/config/common-options.ts). */
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**
- * `culvert server`, `culvert agent` and `culvert router`: options, then a log, then the process. A wrong configuration ends
- * with exit code 2 before anything was opened; every fault of it is told, without a stack: in sentences on stderr, or in
- * the log where that is JSON, so that whoever collects it finds nothing else on stdout and stderr.
+ * `culvert server`, `culvert agent` and `culvert router`: reads the options, makes the log, runs the process. A wrong configuration
+ * ends with exit code 2 before anything is opened. Every fault is reported without a stack: as sentences on stderr or, where the log
+ * is JSON, as lines of the log, so that log collectors find nothing else on stdout and stderr.
  */
 export async function runService<R extends Rows>(
   table: OptionTable<R>,
@@ -29,26 +29,26 @@ export async function runService<R extends Rows>(
     return;
   }
   if (options.printConfig) process.stdout.write(printConfig(table, options.values, options.sources));
-  const complain = (sentence: string): void => void process.stderr.write(`culvert ${table.command}: ${sentence}\n`);
+  const printFault = (sentence: string): void => void process.stderr.write(`culvert ${table.command}: ${sentence}\n`);
   const { logLevel, logFormat } = options.values as unknown as LogValues;
   const log = createLogger({ level: logLevel, format: logFormat, name: `culvert-${table.command}` });
-  const isComplaint = options.printConfig || isForPeople(logFormat) || logLevel === "silent";
-  const tellFailure = isComplaint ? complain : (reason: string) => log.fatal({ reason }, "the process cannot start");
+  const usesStderr = options.printConfig || isPretty(logFormat) || logLevel === "silent";
+  const reportFailure = usesStderr ? printFault : (reason: string) => log.fatal({ reason }, "the process cannot start");
   if (options.problems.length > 0) {
-    for (const problem of options.problems) tellFailure(problem);
-    if (isComplaint) process.stderr.write(`See: culvert ${table.command} --help\n`);
+    for (const problem of options.problems) reportFailure(problem);
+    if (usesStderr) process.stderr.write(`See: culvert ${table.command} --help\n`);
     process.exitCode = 2;
     return;
   }
   if (options.printConfig) {
-    for (const warning of options.warnings) complain(warning);
+    for (const warning of options.warnings) printFault(warning);
     return;
   }
   for (const warning of options.warnings) log.warn(warning);
-  await run(() => start(options.values, log), { log, reload: recheckAllFiles, tellFailure });
+  await run(() => start(options.values, log), { log, reload: recheckAllFiles, reportFailure });
 }
 
-/** Names that commands have for the same option; each command has one of a row. */
+/** Names of the same option in different commands; each command has one name of a row. */
 const SAME_MEANING: readonly (readonly string[])[] = [
   ["admin-port", "admin-server-port", "admin-address"],
   ["health-port", "health-server-port"],
@@ -56,9 +56,9 @@ const SAME_MEANING: readonly (readonly string[])[] = [
 ];
 
 /**
- * The sentence behind "There is no flag --x." where another command has that flag, also if it is misspelt: what this
- * command calls it, or which command has it. `known` are the flags of this command. A misspelling of one of those gets
- * no sentence here.
+ * The sentence after "There is no flag --x." if another command has that flag, even if it is misspelt: its name in this
+ * command, or the command that has it. `known` are the flags of this command; a misspelling of one of them gets no
+ * sentence here.
  */
 export async function flagHint(flag: string, known: readonly string[]): Promise<string | undefined> {
   const name = flag.replace(/^-+/, "");
@@ -75,13 +75,13 @@ export async function flagHint(flag: string, known: readonly string[]): Promise<
   return `Did you mean --${meant} of culvert ${commands.get(meant)?.join(" or of culvert ")}?`;
 }
 
-/** What this command calls a flag of another one. */
+/** The name of another command's flag in this command. */
 function ownName(name: string, known: readonly string[]): string | undefined {
   const same = SAME_MEANING.find((names) => names.includes(name));
   return same?.find((each) => each !== name && known.includes(each));
 }
 
-/** Every flag of a command that reads a table of options, and `--admin-address`, with the commands that have it. */
+/** Every flag of a command with an option table, and `--admin-address`, with the commands that have it. */
 async function commandsOfFlags(): Promise<Map<string, string[]>> {
   const tables = await Promise.all([
     import("../server/options/options.ts").then(({ serverOptions }) => serverOptions),

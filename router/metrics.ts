@@ -1,5 +1,11 @@
 import type { Registry } from "prom-client";
-import { DIAL_BUCKETS, Instruments, type LabelledTally, LIFE_BUCKETS, type Tally } from "../shared/runtime/metrics.ts";
+import {
+  DIAL_BUCKETS,
+  Instruments,
+  type LabelledMetric,
+  LIFE_BUCKETS,
+  type NumberMetric,
+} from "../shared/runtime/metrics.ts";
 import type { BackendState } from "./backends.ts";
 import type { RefusedReason } from "./client-hellos.ts";
 
@@ -25,13 +31,13 @@ export class RouterMetrics {
   readonly registry: Registry;
   /** The registry without the metrics that name routes. */
   readonly withoutNames: Registry;
-  readonly #forwarded: LabelledTally;
-  readonly #refused: LabelledTally;
-  readonly #bytes: LabelledTally;
-  readonly #dialFailures: LabelledTally;
-  readonly #reads: LabelledTally;
-  readonly #acceptErrors: Tally;
-  readonly #filesUsedUp: Tally;
+  readonly #forwarded: LabelledMetric;
+  readonly #refused: LabelledMetric;
+  readonly #bytes: LabelledMetric;
+  readonly #dialFailures: LabelledMetric;
+  readonly #reads: LabelledMetric;
+  readonly #acceptErrors: NumberMetric;
+  readonly #filesUsedUp: NumberMetric;
   readonly #dialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: { observe(value: number): void };
 

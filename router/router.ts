@@ -2,7 +2,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { networkOf } from "../shared/address/network.ts";
 import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
-import { MOST_CONNECTIONS } from "../shared/admin/connections.ts";
+import { MAX_CONNECTIONS } from "../shared/admin/connections.ts";
 import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
@@ -111,7 +111,7 @@ export class Router implements AsyncDisposable {
     const { port, bindAddress, healthPort, adminPort } = this.#options;
     if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
     const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
-    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MOST_CONNECTIONS);
+    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MAX_CONNECTIONS);
     if (warning !== undefined) this.#log.warn(warning);
     this.addresses.clients = await this.#listen({
       port,

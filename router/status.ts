@@ -1,4 +1,4 @@
-import { type Check, counted } from "../shared/runtime/readiness.ts";
+import { type Check, countOnly } from "../shared/runtime/readiness.ts";
 import type { Backends } from "./backends.ts";
 import type { RouteTable } from "./routes.ts";
 
@@ -25,7 +25,7 @@ export function readiness(
   const shownFaults =
     shows === "names"
       ? faults.map((fault) => `not in use: ${fault}`)
-      : faults.slice(0, 1).map(() => counted(faults.length, "fault"));
+      : faults.slice(0, 1).map(() => countOnly(faults.length, "fault"));
   return [
     { name: "listeners", ok: listening },
     { name: "routes", ok: true, hasFaults: faults.length > 0, detail: [count, ...shownFaults].join("; ") },

@@ -154,4 +154,16 @@ export const FOLDERS = {
     ],
     ...["shared/http", "shared/limits", "shared/listen", "shared/relay", "shared/runtime", "prom-client", "zod"],
   ],
+  "cli/common": ["shared/basics", "shared/config", "shared/runtime"],
+  "cli/pki": [
+    ...["cli/common", "server/tokens", "shared", "shared/address", "shared/basics", "shared/config", "shared/pki"],
+    ...["shared/tls", "zod"],
+  ],
+  "cli/demo": ["cli/common", "cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
+  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],
+  cli: [
+    ...["agent", "agent/doctor", "cli/common", "cli/demo", "cli/pki", "cli/status", "router", "server"],
+    ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
+    ...["shared/limits", "shared/node", "shared/runtime", "commander", "zod"],
+  ],
 };

@@ -10,7 +10,7 @@ test("a hello whose time is over before it is said waits for no answer", async (
     end = reject;
   });
   over.catch(() => {});
-  const pipe = { sendWords: () => {}, readWords: () => over, destroy: end } as Partial<InnerPipe> as InnerPipe;
+  const pipe = { sendMessage: () => {}, readMessage: () => over, destroy: end } as Partial<InnerPipe> as InnerPipe;
   const said = sendHello(pipe, { hello: HELLO, credentials: {} as never }, AbortSignal.abort());
   const silence = new Promise((resolve) => setImmediate(resolve, "no end"));
   await assert.rejects(Promise.race([said, silence]), /no welcome came/);

@@ -135,8 +135,8 @@ export async function sendHello(
     ...(renews !== undefined && { renews }),
   };
   try {
-    pipe.sendWords(words);
-    return parseInnerReply(await pipe.readWords());
+    pipe.sendMessage(words);
+    return parseInnerReply(await pipe.readMessage());
   } catch (error) {
     pipe.destroy(error as Error);
     throw error;

@@ -9,8 +9,8 @@ const KEPT_LINES = 20;
 const KILL_AFTER_MS = 5_000;
 
 /**
- * Loaded into each child before its own module: it ends the child when the demo was killed and could not do so itself. The channel
- * must not keep a child alive that has nothing else to do.
+ * Loaded into each child before its own module: it ends the child when the demo was killed and could not do so itself.
+ * The channel must not keep a child alive that has nothing else to do.
  */
 const LEASH = `data:text/javascript,${encodeURIComponent(
   'process.once("disconnect", () => process.kill(process.pid, "SIGTERM")); process.channel?.unref();',
@@ -55,7 +55,10 @@ export class Children {
     return this.#closing;
   }
 
-  /** Runs a file, named relative to this folder and without extension, in the same form as this process: built or as a source. */
+  /**
+   * Runs a file, named relative to this folder and without extension, in the same form as this process: built or as a
+   * source.
+   */
   start(name: string, file: string, args: readonly string[]): Child {
     if (this.#closing) throw new Error("the demo is ending");
     const child = spawn(process.execPath, [...process.execArgv, "--import", LEASH, pathOf(file), ...args], {

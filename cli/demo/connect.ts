@@ -8,13 +8,13 @@ export interface ConnectPlan {
   readonly target: { readonly host: string; readonly port: number; readonly ca: string };
 }
 
-/** Told after each step: what happened, and how long it took. */
+/** Called after each step with what happened and how long it took. */
 export type OnStep = (text: string, ms: number) => void;
 
 const DEADLINE_MS = 10_000;
 const MAX_ANSWER_BYTES = 16_384;
 
-/** One CONNECT as kube-apiserver makes it (design: "The caller's side"): mutual TLS, CONNECT, then TLS with the target inside. */
+/** Sends one CONNECT as kube-apiserver does: mutual TLS, CONNECT, then TLS with the target inside the tunnel. */
 export async function connectOnce(plan: ConnectPlan, onStep: OnStep): Promise<void> {
   const raw = net.connect(plan.proxy.port, "127.0.0.1");
   raw.on("error", () => {});
@@ -53,8 +53,9 @@ async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (tex
 }
 
 /**
- * What a TLS of its own may run over: one that has ended destroys what is below it. That would reset what the server still
- * sends, and the server's line of this connection would tell of it. A path that breaks is passed on, which a pipe does not.
+ * A Duplex for TLS with the target. When that TLS ends it destroys the stream below, which would reset the connection
+ * to the server while it still sends; the pipes keep them apart. Errors of the path are passed on, which pipes do not
+ * do.
  */
 function inside(socket: Duplex): Duplex {
   const [near, far] = duplexPair();
@@ -82,7 +83,7 @@ function stopwatch(onStep: OnStep): (text: string) => void {
 async function secure(socket: Duplex, options: tls.ConnectionOptions): Promise<tls.TLSSocket> {
   const secured = tls.connect({ ...options, socket: socket as net.Socket });
   await once(secured, "secureConnect");
-  // From here on errors are seen by whoever reads.
+  // Later errors reach the code that reads.
   secured.on("error", () => {});
   return secured;
 }
@@ -91,7 +92,7 @@ function nameOf(socket: tls.TLSSocket): string {
   return `CN=${[socket.getPeerCertificate().subject.CN].flat()[0]}`;
 }
 
-/** The status line; an answer ends with a blank line. */
+/** Reads a whole answer, up to its blank line, and returns the status line. */
 function readAnswer(socket: Duplex): Promise<string> {
   return new Promise((resolve, reject) => {
     let text = "";

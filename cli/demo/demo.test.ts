@@ -74,7 +74,7 @@ test("demo --once shows a CONNECT with its times, without colours for a file, an
   assert.match(said.text, /GET \/from-the-demo: HTTP\/1\.1 200 OK: "Hello from the other side/);
   // Somebody else may have had the port before this test: then it is taken just as well.
   assert.ok(Array.isArray(listening));
-  assert.match(said.text, /port 8091 is taken: agents will be on \d+/);
+  assert.match(said.text, /Port 8091 is taken. The port of agents is \d+/);
   assert.equal(said.text.includes("\x1b"), false);
   assert.deepEqual(await folders(), []);
 });
@@ -111,7 +111,7 @@ test("a demo writes over nothing, and says why a folder will not do", async (t) 
   const { tmp } = await demo(t);
   await writeFile(join(tmp, "target.key"), "precious");
   for (const [dir, pattern] of [
-    [tmp, /already holds target\.key: that is kept, and nothing was written/],
+    [tmp, /already has target\.key, and nothing was written/],
     [join(tmp, "target.key"), /nothing can be written into .*target\.key: a file is in the way/],
   ] as const) {
     const { start } = await demo(t, "--once", "--dir", dir);

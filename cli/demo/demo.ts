@@ -3,21 +3,22 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
+import { exitCodeOf } from "../../shared/runtime/run.ts";
+import { shellQuoted, untilSignal } from "../common/terminal.ts";
 import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
-import { exitCodeOf, shellQuoted, untilSignal } from "../terminal.ts";
 import { type Child, ChildDied, Children } from "./children.ts";
 import { connectOnce } from "./connect.ts";
 import { logLine, type Printer, printer } from "./print.ts";
 import { choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
 
 export interface DemoOptions {
-  /** Certificates and socket are kept here; by default in a temporary folder that goes with the demo. */
+  /** Folder for certificates and the socket. By default it is a temporary one, which the demo removes at its end. */
   readonly dir?: string | undefined;
   /** End after the one CONNECT. */
   readonly once?: boolean;
 }
 
-/** Ports that a demo takes where they are free. */
+/** Ports of the demo; another free port replaces one that is taken. */
 export const DEMO_PORTS = {
   callers: { port: 8090, purpose: "callers" },
   agents: { port: 8091, purpose: "agents" },
@@ -25,26 +26,28 @@ export const DEMO_PORTS = {
   agentHealth: { port: 8093, purpose: "the agent's health" },
   target: { port: 8444, purpose: "the sample target" },
 } as const;
-type Ports = Record<keyof typeof DEMO_PORTS, number>;
+type DemoPorts = Record<keyof typeof DEMO_PORTS, number>;
 
 const READY_MS = 30_000;
-/** Linux: sun_path holds 108 bytes with its end. */
+/** On Linux, sun_path has 108 bytes with the terminating zero. */
 const MAX_SOCKET_PATH = 107;
 
-/** `culvert demo`: a server, an agent and a sample target on this machine, one CONNECT shown, then curl lines to paste. */
+/**
+ * `culvert demo`: runs server, agent and a sample target on this machine, shows one CONNECT, then curl commands to
+ * paste.
+ */
 export async function runDemo(options: DemoOptions, out: Printer = printer()): Promise<void> {
   let follow: ((line: string) => void) | undefined;
   let shown = false;
   const children = new Children((name, line) => follow?.(`  ${logLine(name, line)}`));
   let folder: DemoFolder | undefined;
-  const stop = untilSignal((signal) => {
+  const stop = untilSignal(() => {
     children.kill();
     folder?.remove();
-    process.exit(exitCodeOf(signal));
   });
 
   const show = async (): Promise<void> => {
-    out.heading("culvert demo: a CONNECT from here, through a server and an agent's WebSocket tunnel, to a target");
+    out.heading("culvert demo: a CONNECT through a server and an agent's WebSocket tunnel to a target");
     folder = await demoFolder(options.dir);
     const { ports, pki, targetCa } = await start(folder.path, children, out);
     out.heading("One CONNECT, as kube-apiserver makes it:");
@@ -54,12 +57,12 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     );
     const proxy = { port: ports.callers, ca: ca ?? "", cert: cert ?? "", key: key ?? "" };
     const target = { host: "localhost", port: ports.target, ca: await readFile(targetCa, "utf8") };
-    const lines: string[] = []; // of this CONNECT: shown below, where those of the next ones will be
+    const lines: string[] = []; // log lines of this CONNECT, which are printed below
     follow = (line) => lines.push(line);
     await connectOnce({ proxy, target }, out.step);
     shown = true;
     if (options.once) return;
-    invite(ports, pki, targetCa, out);
+    printCommands(ports, pki, targetCa, out);
     lines.forEach(out.command);
     follow = out.command;
     await Promise.race([stop.signal, children.died]);
@@ -76,22 +79,22 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     const signal = stop.received();
     if (signal !== undefined) {
       out.line("\nEnding.");
-      // Ctrl-C is how a demo ends; before it has shown anything it is an interruption.
+      // Ctrl-C is the normal end of a demo, but an interruption before it has shown anything.
       if (!shown) process.exitCode = exitCodeOf(signal);
     }
     await children.close();
-    // Interrupted in the middle, it fails at its next step; until then it may still write into the folder.
+    // An interrupted demo fails at its next step. Until then it may still write into the folder.
     await showing.catch(() => {});
     folder?.remove();
   }
 }
 
-/** Certificates, then target, server and agent, each told when it is ready. */
+/** Makes certificates, then starts target, server and agent, and prints a line when each is ready. */
 async function start(
   dir: string,
   children: Children,
   out: Printer,
-): Promise<{ ports: Ports; pki: Pki; targetCa: string }> {
+): Promise<{ ports: DemoPorts; pki: Pki; targetCa: string }> {
   const timed = stopwatch(out);
   await refuseToOverwrite(dir, TARGET_FILES);
   const pki = await createPki({ dir, days: 30 });
@@ -100,9 +103,9 @@ async function start(
 
   const chosen = await choosePorts(DEMO_PORTS);
   for (const { port, purpose, insteadOf } of Object.values(chosen)) {
-    if (insteadOf !== undefined) out.note(`port ${insteadOf} is taken: ${purpose} will be on ${port}`);
+    if (insteadOf !== undefined) out.note(`Port ${insteadOf} is taken. The port of ${purpose} is ${port}.`);
   }
-  const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as Ports;
+  const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as DemoPorts;
 
   const { files } = pki;
   const target = children.start("target", "target", [String(ports.target), targetFiles.cert, targetFiles.key]);
@@ -139,11 +142,11 @@ async function start(
     `--health-server-port=${ports.agentHealth}`,
     "--health-server-host=127.0.0.1",
     "--admin-server-port=0",
-    "--allow-loopback", // where the sample target is
+    "--allow-loopback", // the sample target is there
     ...COMMON_FLAGS,
   ]);
   await ready(ports.agentHealth, agent, children);
-  timed(`agent, process ${agent.pid}: its WebSocket tunnel to wss://localhost:${ports.agents} stands`);
+  timed(`agent, process ${agent.pid}: its WebSocket tunnel to wss://localhost:${ports.agents} is open`);
   await Promise.race([target.firstLine, children.died]);
   timed(`sample HTTPS target, process ${target.pid}: https://localhost:${ports.target}/, which only the agent dials`);
   return { ports, pki, targetCa: targetFiles.ca };
@@ -182,22 +185,22 @@ async function ready(port: number, child: Child, children: Children): Promise<vo
   throw new Error(`the ${child.name} was not ready within ${READY_MS / 1_000} s: ${last}`);
 }
 
-function invite(ports: Ports, { files }: Pki, targetCa: string, out: Printer): void {
+function printCommands(ports: DemoPorts, { files }: Pki, targetCa: string, out: Printer): void {
   const proxy = [
     `curl -x https://127.0.0.1:${ports.callers} --proxy-cacert ${shellQuoted(files["server-ca.crt"])}`,
     `--proxy-cert ${shellQuoted(files["client.crt"])} --proxy-key ${shellQuoted(files["client.key"])}`,
   ];
   const lines = (...parts: string[]): void => out.command(`  ${parts.join(" \\\n    ")}\n`);
-  out.heading("Your turn. The same with curl:");
+  out.heading("Try it yourself with curl:");
   lines(...proxy, `--cacert ${shellQuoted(targetCa)} https://localhost:${ports.target}/`);
-  out.line("A target where nobody listens (-i shows the sentence that kubectl would show):\n");
+  out.line("A target that does not listen (-i shows the message that kubectl would show):\n");
   lines(...proxy, "-i https://localhost:1/");
-  out.line("A target that the agent does not dial for anybody, the credentials of a cloud machine:\n");
+  out.line("A target that agents never dial by default, the metadata service of a cloud:\n");
   lines(...proxy, "-i --proxytunnel http://169.254.169.254/latest/");
-  out.line("What server and agent say about themselves:\n");
+  out.line("Readiness of the server and metrics of the agent:\n");
   out.command(`  curl "http://127.0.0.1:${ports.serverHealth}/readyz?verbose"`);
   out.command(`  curl -s http://127.0.0.1:${ports.agentHealth}/metrics | grep ^culvert_\n`);
-  out.line("Each connection is one line of the server's log, below. Ctrl-C ends everything.\n");
+  out.line("Each connection is one line of the server's log, which follows here. Ctrl-C ends everything.\n");
 }
 
 function explain(error: unknown, out: Printer): void {

@@ -1,13 +1,13 @@
 import { readableLine } from "../../shared/runtime/logger.ts";
 
-/** What a demo says, for a terminal or for a file: colours only where somebody sees them. */
+/** Prints the lines of a demo, with colours on a terminal only. */
 export interface Printer {
   line(text?: string): void;
   heading(text: string): void;
   step(text: string, ms: number): void;
   note(text: string): void;
   failure(text: string): void;
-  /** A line to be pasted into a shell. */
+  /** A command to paste into a shell, or a line of a log. */
   command(text: string): void;
 }
 
@@ -33,7 +33,7 @@ function duration(ms: number): string {
   return ms < 1_000 ? `${ms.toFixed(1)} ms` : `${(ms / 1_000).toFixed(2)} s`;
 }
 
-/** One line of a child's JSON log for a person: the message and the keys that tell a connection's story. */
+/** Formats a line of a child's JSON log: the message and the fields that describe a connection. */
 export function logLine(name: string, line: string): string {
   const record = parse(line);
   if (record === undefined) return `${name.padEnd(6)}  ${line}`;

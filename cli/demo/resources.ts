@@ -4,18 +4,18 @@ import { lstat, mkdtemp, readdir, rm } from "node:fs/promises";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { cannotWrite, makeFolder } from "../output-folder.ts";
+import { cannotWrite, makeFolder } from "../common/output-folder.ts";
 
-/** Where a demo keeps its certificates and its socket. */
+/** The folder of a demo for its certificates and its socket. */
 export interface DemoFolder {
   readonly path: string;
-  /** At once, so that it can be the last thing of a process. */
+  /** Synchronous, so that a process can call it before it exits. */
   remove(): void;
 }
 
 const OURS = /^culvert-demo-(\d+)-[A-Za-z0-9]{6}$/;
 
-/** A temporary folder, removed at the end; or the one that was asked for, which stays. */
+/** A temporary folder that the demo removes at its end, or the folder of --dir, which stays. */
 export async function demoFolder(dir: string | undefined, parent = tmpdir()): Promise<DemoFolder> {
   if (dir !== undefined) return { path: await makeFolder(dir), remove: () => {} };
   try {
@@ -27,7 +27,7 @@ export async function demoFolder(dir: string | undefined, parent = tmpdir()): Pr
   }
 }
 
-/** Folders of this user's demos that were killed: their name holds the process id, and that process is gone. */
+/** Removes folders of this user's demos that were killed: their names contain the id of a process that has ended. */
 async function removeStale(parent: string): Promise<void> {
   for (const name of await readdir(parent)) {
     const pid = Number(OURS.exec(name)?.[1]);
@@ -43,7 +43,7 @@ function isAlive(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // EPERM: it lives, and is another user's.
+    // EPERM: the process runs as another user.
     return (error as NodeJS.ErrnoException).code !== "ESRCH";
   }
 }
@@ -54,18 +54,18 @@ export interface WantedPort {
 }
 
 export interface ChosenPort extends WantedPort {
-  /** The port that was wanted, when another process has it. */
+  /** The port that was wanted, if another process uses it. */
   readonly insteadOf?: number;
 }
 
-/** A port of loopback for each purpose: the wanted one, or a free one where it is taken. */
+/** A port of 127.0.0.1 for each purpose: the wanted one, or a free one if that is taken. */
 export async function choosePorts<Name extends string>(
   wanted: Readonly<Record<Name, WantedPort>>,
 ): Promise<Record<Name, ChosenPort>> {
   const held: Server[] = [];
   const chosen: Partial<Record<Name, ChosenPort>> = {};
   try {
-    // All are held until the last is chosen, so that no free one is chosen twice or is another's wish.
+    // All are kept open until the last is chosen, so that no port is chosen twice.
     const busy: Name[] = [];
     for (const name of Object.keys(wanted) as Name[]) {
       const server = await listen(wanted[name].port);

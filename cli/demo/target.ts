@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { createServer } from "node:https";
 
-/** The sample target of `culvert demo`, a process of its own: `demo-target PORT CERT KEY`. It prints a line when it listens. */
+/** The sample target of `culvert demo`, run as a process: `target PORT CERT KEY`. It prints a line when it listens. */
 const [port = "0", cert = "", key = ""] = process.argv.slice(2);
 
 const server = createServer({ cert: readFileSync(cert), key: readFileSync(key) }, (request, response) => {

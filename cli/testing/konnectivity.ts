@@ -1,4 +1,6 @@
-/** Argument lists with which installers start Konnectivity, by what they are; read from their sources in November 2026. */
+/**
+ * Argument lists with which installers start Konnectivity, by what they are; read from their sources in November 2026.
+ */
 export interface ArgumentList {
   readonly installer: string;
   readonly command: "server" | "agent";
@@ -125,7 +127,9 @@ export const ARGUMENT_LISTS: readonly ArgumentList[] = [
   },
 ];
 
-/** The flags that Konnectivity 0.36 prints with --help, without --help itself; `log-flush-frequency` is hidden there. */
+/**
+ * The flags that Konnectivity 0.36 prints with --help, without --help itself; `log-flush-frequency` is hidden there.
+ */
 export const FLAGS_OF_0_36: Readonly<Record<"server" | "agent", string>> = {
   server:
     "add-dir-header admin-bind-address admin-port agent-bind-address agent-namespace agent-port agent-service-account alsologtostderr alsologtostderrthreshold authentication-audience backend-dial-timeout cipher-suites cluster-ca-cert cluster-cert cluster-key delete-existing-uds-file enable-contention-profiling enable-lease-controller enable-profiling frontend-keepalive-time graceful-shutdown-timeout health-bind-address health-port keepalive-time kube-api-content-type kubeconfig kubeconfig-burst kubeconfig-qps lease-label lease-namespace legacy-stderr-threshold-behavior log-backtrace-at log-dir log-file log-file-max-size logtostderr mode one-output proxy-strategies server-bind-address server-ca-cert server-cert server-count server-id server-key server-port skip-headers skip-log-headers stderrthreshold tls-min-version uds-name v vmodule warn-on-channel-limit xfr-channel-size",

@@ -70,12 +70,12 @@ const refused = (server: { lines: readonly { msg: string }[] }) =>
 test("who says nothing inside is not waited for, nor who says too much", async () => {
   await using server = await start({ innerTls: "auto", handshakeTimeoutMs: 1_000 });
   const silent = await insideOf(server);
-  const unanswered = assert.rejects(silent.pipe.readWords());
+  const unanswered = assert.rejects(silent.pipe.readMessage());
   await until(() => refused(server).length === 1);
   await unanswered;
   const loud = await insideOf(server);
   loud.socket.write(Buffer.concat([Buffer.from([0xff, 0xff]), Buffer.alloc(40 * 1024)]));
-  await assert.rejects(loud.pipe.readWords());
+  await assert.rejects(loud.pipe.readMessage());
   await until(() => refused(server).length === 2);
   assert.match(refused(server).join(), /no hello came inside the inner TLS,too many bytes came/);
 });
@@ -91,7 +91,7 @@ test("what is wrong with the words inside is said inside", async () => {
   for (const [words, reason] of wrong) {
     const { socket, pipe } = await insideOf(server);
     socket.write(words);
-    const answer = await pipe.readWords();
+    const answer = await pipe.readMessage();
     assert.throws(() => parseInnerReply(answer), reason);
   }
 });
@@ -109,8 +109,8 @@ test("who is refused inside and never answers our close is cut when its time is 
 test("a peer that measures may come by inner TLS as well", async () => {
   await using server = await start({ innerTls: "auto" });
   const { pipe } = await insideOf(server);
-  pipe.sendWords({ ...HELLO, probe: true });
-  const answer = parseInnerReply(await pipe.readWords());
+  pipe.sendMessage({ ...HELLO, probe: true });
+  const answer = parseInnerReply(await pipe.readMessage());
   assert.equal(answer.type === "welcome" && answer.graceMs, 0);
   const cluster = server.tunnels.cluster("default");
   await until(() => cluster.tunnels().size === 1);
@@ -125,12 +125,12 @@ test("a box that leads the agent of one cluster to another one's door gets no tu
   const server = await tenants.start();
   const names = { outside: green.sni, ca: green.authority.cert, by: green.agent };
   const astray = await insideOf(server, { ...names, inside: tenants.get("blue").sni });
-  astray.pipe.sendWords(HELLO);
-  const answer = await astray.pipe.readWords();
+  astray.pipe.sendMessage(HELLO);
+  const answer = await astray.pipe.readMessage();
   assert.throws(() => parseInnerReply(answer), /4403.*cluster "green".*"blue.example" was asked for/);
   const right = await insideOf(server, { ...names, inside: "GREEN.example." });
-  right.pipe.sendWords(HELLO);
-  assert.equal(parseInnerReply(await right.pipe.readWords()).type, "welcome");
+  right.pipe.sendMessage(HELLO);
+  assert.equal(parseInnerReply(await right.pipe.readMessage()).type, "welcome");
   right.pipe.destroy();
 });
 
@@ -138,8 +138,8 @@ test("who shows nothing inside hides no refusal of one who brings a certificate 
   await using server = await start({ innerTls: "auto" });
   const inside = async (by: Names["by"]) => {
     const { pipe } = await insideOf(server, { outside: "localhost", inside: "localhost", ca: pki.ca.cert, by });
-    pipe.sendWords(HELLO);
-    const answer = await pipe.readWords();
+    pipe.sendMessage(HELLO);
+    const answer = await pipe.readMessage();
     assert.throws(() => parseInnerReply(answer), /401/);
     pipe.destroy();
   };

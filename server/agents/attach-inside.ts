@@ -7,7 +7,7 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/names.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { Credential } from "../tunnels/credential.ts";
+import type { Credential } from "../tunnels/links.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import {
   graceOf,
@@ -88,7 +88,7 @@ async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Prom
   try {
     return await step();
   } catch (error) {
-    pipe.sendWords(refused(error));
+    pipe.sendMessage(refused(error));
     pipe.end();
     throw error;
   }
@@ -97,7 +97,7 @@ async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Prom
 async function receiveHello({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
   const late = setTimeout(() => pipe.destroy(new Error("no hello came inside the inner TLS")), deadlineMs);
   try {
-    return await pipe.readWords();
+    return await pipe.readMessage();
   } catch (error) {
     throw new PeerFault(error as Error); // the link has ended
   } finally {
@@ -131,7 +131,7 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
   const { entry } = admitted;
   try {
     link.assignId(entry.id, graceMs);
-    pipe.sendWords(welcomeFields(entry, graceMs, deps.options));
+    pipe.sendMessage(welcomeFields(entry, graceMs, deps.options));
     await runTunnel({ link, pipe }, hello, admitted, credential, deps);
   } finally {
     release(admitted, deps.links);
@@ -142,8 +142,8 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
 function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { cluster, links }: InnerDeps): void {
   const { agentId, instance, renews = "" } = hello;
   const { identity } = credential;
-  links.judgeRenewal(cluster.name, renews, { agentId, instance, identity }).onCredential?.(credential);
-  pipe.sendWords({ type: "renewed" });
+  links.findForRenewal(cluster.name, renews, { agentId, instance, identity }).onCredential?.(credential);
+  pipe.sendMessage({ type: "renewed" });
   pipe.end();
 }
 

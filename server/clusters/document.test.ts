@@ -133,7 +133,7 @@ for (const [text, ...sentences] of [
   ["name: blue\nname: red", /^name is there twice at line 2, column 1: leave/],
   [
     "name: blue\nagents: &a {sni: [a.example]}\ncallers: *a",
-    /^callers is an alias .* not unfolded at line 3, column 10:/,
+    /^callers is an alias .* not expanded at line 3, column 10:/,
   ],
   ["name: {a: {b: {c: {d: {e: {f: {g: {h: {i: {j: k}}}}}}}}}}", /nested too deeply/],
   [`name: ${"[".repeat(100_000)}`, /nested too deeply/],

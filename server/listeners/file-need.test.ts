@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
+import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { fileNeedWarning, filesNeeded, unauthenticatedAllowed } from "./file-need.ts";
 
@@ -20,7 +20,7 @@ test("a unix socket has no handshakes, but may hold who has not asked yet", () =
 
 test("health and admin ports hold so many connections at most, and those need files, too", () => {
   const entries = { tcpPorts: 2, unixSockets: 0, operatorPorts: 2 };
-  assert.equal(unauthenticatedAllowed(BOUNDS, entries), 224 + 2 * MOST_CONNECTIONS);
+  assert.equal(unauthenticatedAllowed(BOUNDS, entries), 224 + 2 * MAX_CONNECTIONS);
 });
 
 test("agents that are held, with what they have replaced and what they move to, callers that wait for an answer, and listeners need files beside unauthenticated peers", () => {

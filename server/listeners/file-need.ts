@@ -1,4 +1,4 @@
-import { MOST_CONNECTIONS } from "../../shared/admin/connections.ts";
+import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { ALL_PORTS_FACTOR } from "./port-connections.ts";
@@ -28,7 +28,7 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
   // The first bound counts twice: for connections in a handshake, and for those without a byte.
   const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
   const full = clusters === "" || tcpPorts === 0 ? tcpPorts : ALL_PORTS_FACTOR;
-  return beforeTls + (full + unixSockets) * maxWaitingConnections + operatorPorts * MOST_CONNECTIONS;
+  return beforeTls + (full + unixSockets) * maxWaitingConnections + operatorPorts * MAX_CONNECTIONS;
 }
 
 /**

@@ -1,11 +1,11 @@
-import { type Check, counted, WHERE_NAMED } from "../../shared/runtime/readiness.ts";
+import { type Check, countOnly, SHOWN_ON_ADMIN_PORT } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";
 import type { CertificateState } from "../cluster-runtime/flags.ts";
 
 /** The facts that readiness is made of. */
-export interface Condition {
+export interface ServerCondition {
   /** Listeners that should be open, whether they are, and why one is not, if that is known. */
   readonly listeners: ReadonlyArray<{
     readonly name: string;
@@ -30,7 +30,7 @@ export interface Condition {
 }
 
 /** The checks of /readyz. `shows`: counts for every peer that reaches the health port, names and paths for operators. */
-export function readiness(condition: Condition, shows: "names" | "counts", now = new Date()): Check[] {
+export function readiness(condition: ServerCondition, shows: "names" | "counts", now = new Date()): Check[] {
   const { listeners, certificates, ends, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
   const all = shows === "names";
@@ -81,7 +81,7 @@ function atMost(most: number, warnings: readonly string[], what: string): readon
  * Open tunnels go on, and so do clusters whose API server answers: a fault is a warning. If an operator wants it, a server
  * that has never got an answer is not ready, which stops a rolling update (decision 0027).
  */
-function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, all: boolean): Check[] {
+function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: ServerCondition, all: boolean): Check[] {
   if (tokenReviews.length === 0) return [];
   const faults = tokenReviews.flatMap(({ cluster, reach }) =>
     reach.state === "failing" ? `cluster "${cluster}": ${reach.fault}` : [],
@@ -95,19 +95,23 @@ function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, al
 
 function shownWarnings(warnings: readonly string[], all: boolean): string[] {
   if (warnings.length === 0) return [];
-  return all ? warnings.map((warning) => `warning: ${warning}`) : [counted(warnings.length, "warning")];
+  return all ? warnings.map((warning) => `warning: ${warning}`) : [countOnly(warnings.length, "warning")];
 }
 
 function shownFaults(faults: readonly string[], all: boolean): string {
-  if (!all || faults.length === 0) return counted(faults.length, "fault");
+  if (!all || faults.length === 0) return countOnly(faults.length, "fault");
   return `${faults.length} fault${faults.length === 1 ? "" : "s"}: ${faults.join("; ")}`;
 }
 
-function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {
+function shownListeners(
+  all: ServerCondition["listeners"],
+  down: ServerCondition["listeners"],
+  withProblems: boolean,
+): string {
   if (down.length === 0) return all.map(({ name }) => name).join(", ");
   const why = (problem: string | undefined): string => {
     if (problem === undefined) return "";
-    return ` (${withProblems ? problem : WHERE_NAMED})`;
+    return ` (${withProblems ? problem : SHOWN_ON_ADMIN_PORT})`;
   };
   return down.map(({ name, problem }) => `${name} not open${why(problem)}`).join(", ");
 }
@@ -115,6 +119,6 @@ function shownListeners(all: Condition["listeners"], down: Condition["listeners"
 function shownCertificate(certificate: CertificateState, now: Date, withProblem: boolean): string {
   const { name, notAfter, problem } = certificate;
   const life = unfit(certificate, now) ?? `good until ${notAfter.toISOString()}`;
-  const why = withProblem ? problem : WHERE_NAMED;
+  const why = withProblem ? problem : SHOWN_ON_ADMIN_PORT;
   return `${name}: ${life}${problem === undefined ? "" : `, kept because its files are not usable now (${why})`}`;
 }

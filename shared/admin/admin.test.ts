@@ -11,7 +11,7 @@ import { Instruments } from "../runtime/metrics.ts";
 import type { Check } from "../runtime/readiness.ts";
 import { ThrottledLog } from "../runtime/throttled-log.ts";
 import { type Admin, type AdminOptions, startAdmin } from "./admin.ts";
-import { MOST_CONNECTIONS } from "./connections.ts";
+import { MAX_CONNECTIONS } from "./connections.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "test" });
 
@@ -223,7 +223,7 @@ test("who holds connections displaces its own, and a probe is answered", async (
   const admin = await start();
   const idle: Socket[] = [];
   let ended = 0;
-  for (let index = 0; index < MOST_CONNECTIONS + 40; index++) {
+  for (let index = 0; index < MAX_CONNECTIONS + 40; index++) {
     const socket = dial(admin).resume();
     socket.on("close", () => ended++);
     await once(socket, "connect");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
-import { ANSWER_MS, OneRequest, REQUEST_MS } from "./single-request.ts";
+import { ANSWER_MS, REQUEST_MS, SingleRequest } from "./single-request.ts";
 
 /** A connection that takes what is written when `drain` is called. */
 class Connection extends Duplex {
@@ -25,9 +25,9 @@ function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 }
 
-function opened(): { connection: Connection; request: OneRequest; read: () => string } {
+function opened(): { connection: Connection; request: SingleRequest; read: () => string } {
   const connection = new Connection();
-  const request = new OneRequest(connection);
+  const request = new SingleRequest(connection);
   let read = "";
   request.on("data", (chunk: Buffer) => {
     read += String(chunk);

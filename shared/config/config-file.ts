@@ -17,7 +17,10 @@ export interface ConfigFile extends RawValues {
   readonly problems: string[];
 }
 
-/** Reads the YAML file of `--config`: it maps option names (kebab-case, with underscores, or camelCase) to scalars or lists. */
+/**
+ * Reads the YAML file of `--config`: it maps option names (kebab-case, with underscores, or camelCase) to scalars or
+ * lists.
+ */
 export async function readConfigFile(table: OptionTable, path: string): Promise<ConfigFile> {
   const fault = unreadable(path);
   if (fault !== undefined) return unusable([`--config: ${fault}.`]);
@@ -85,8 +88,8 @@ async function readBounded(path: string): Promise<string | undefined> {
 }
 
 /**
- * Opens a pipe (`--config <(…)`) without waiting for its writer, and reads it in the event loop. A usual open() would block a
- * thread until there is a writer.
+ * Opens a pipe (`--config <(…)`) without waiting for its writer, and reads it in the event loop. A usual open() would
+ * block a thread until there is a writer.
  */
 function opened(path: string): Readable {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

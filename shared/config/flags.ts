@@ -36,8 +36,8 @@ const CONFIG_HELP =
 const PRINT_HELP = "Print the effective values as YAML, each with its source, and exit.";
 
 /**
- * Parses the command line of a table, spelt as for Konnectivity: underscores equal dashes, `--flag value` and `--flag=value`, bare
- * flags for booleans, the last of several wins. All faults are collected.
+ * Parses the command line of a table, spelt as for Konnectivity: underscores equal dashes, `--flag value` and
+ * `--flag=value`, bare flags for booleans, the last of several wins. All faults are collected.
  */
 export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly string[]): ParsedFlags {
   const rows = new Map<string, RawValue>();

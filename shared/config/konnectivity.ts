@@ -1,8 +1,8 @@
 import type { ForeignFlag } from "./options.ts";
 
 /**
- * Flags of Konnectivity's binaries that have no row in our tables. None is ignored in silence: a flag that has no meaning here
- * causes a warning, a flag that asks for a missing feature is refused.
+ * Flags of Konnectivity's binaries that have no row in our tables. None is ignored in silence: a flag that has no
+ * meaning here causes a warning, a flag that asks for a missing feature is refused.
  */
 
 /** Accepted; one warning line at the start names all these flags with their reasons. */
@@ -61,7 +61,9 @@ const PROXY_STRATEGIES: ForeignFlag = {
   },
 };
 
-/** `--agent-identifiers`, in the form of a URL's query. An agent of the default route is like every agent of culvert. */
+/**
+ * `--agent-identifiers`, in the form of a URL's query. An agent of the default route is like every agent of culvert.
+ */
 const AGENT_IDENTIFIERS: ForeignFlag = {
   boolean: false,
   help: ALL_SERVE_ALL,

@@ -45,7 +45,9 @@ function canonical(address: string): string {
   return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/.exec(plain)?.[1] ?? plain + zoneOf(address);
 }
 
-/** The zone of a link-local address, which tells it from the same address on another link. Other addresses need none. */
+/**
+ * The zone of a link-local address, which tells it from the same address on another link. Other addresses need none.
+ */
 function zoneOf(address: string): string {
   return /^fe[89ab].:.*(%.+)$/i.exec(address)?.[1] ?? "";
 }

@@ -31,8 +31,8 @@ export interface OptionExtras {
 }
 
 /**
- * One configurable value. Every source delivers text, of which `read` makes a value; it throws an Error whose message continues
- * "--name …".
+ * One configurable value. Every source delivers text, of which `read` makes a value; it throws an Error whose message
+ * continues "--name …".
  */
 export interface Option<T> extends OptionExtras {
   readonly kind: string;
@@ -59,7 +59,10 @@ export type Rows = Readonly<Record<string, Option<any>>>;
 export type ValuesOf<R extends Rows> = { readonly [K in keyof R]: R[K] extends Option<infer V> ? V : never };
 export type OptionsOf<T extends { readonly options: Rows }> = ValuesOf<T["options"]>;
 
-/** What a flag of Konnectivity without a row of its own does: nothing is lost, it is ignored for a reason, or it is refused. */
+/**
+ * What a flag of Konnectivity without a row of its own does: nothing is lost, it is ignored for a reason, or it is
+ * refused.
+ */
 export type ForeignFlagEffect = "harmless" | { readonly ignored: string } | { readonly refused: string };
 
 /** A flag of Konnectivity (or klog) without a row of its own. */
@@ -83,8 +86,8 @@ export interface Draft<R extends Rows> {
 }
 
 /**
- * The options of a command. One row gives the flag, the environment variable, the key of the YAML file, `--help` and the line of
- * docs/options.md.
+ * The options of a command. One row gives the flag, the environment variable, the key of the YAML file, `--help` and
+ * the line of docs/options.md.
  */
 export interface OptionTable<R extends Rows = Rows> {
   readonly command: string;
@@ -114,7 +117,10 @@ export function defaultsOf<R extends Rows>(table: OptionTable<R>): ValuesOf<R> {
   return Object.fromEntries(Object.entries(table.options).map(([key, row]) => [key, row.default])) as ValuesOf<R>;
 }
 
-/** A configuration that cannot be used, with every fault as a sentence for the operator. The process ends with exit code 2. */
+/**
+ * A configuration that cannot be used, with every fault as a sentence for the operator. The process ends with exit code
+ * 2.
+ */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
   readonly problems: readonly string[];

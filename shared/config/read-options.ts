@@ -8,7 +8,10 @@ export interface OptionSources {
   /** The arguments after the command's name. */
   readonly argv: readonly string[];
   readonly env: NodeJS.ProcessEnv;
-  /** Returns a sentence about a flag that this table lacks, for example which command has it. `known` are the table's flags. */
+  /**
+   * Returns a sentence about a flag that this table lacks, for example which command has it. `known` are the table's
+   * flags.
+   */
   readonly hint?: (flag: string, known: readonly string[]) => Promise<string | undefined>;
 }
 
@@ -103,8 +106,9 @@ function applyForeign(
 }
 
 /**
- * Value of a variable that Kubernetes sets in every pod for a Service. `CULVERT_SERVER_AGENT_PORT=tcp://10.96.0.7:8091`, for a
- * Service "culvert-server-agent", has the name of our option, but its value is never a port.
+ * Value of a variable that Kubernetes sets in every pod for a Service.
+ * `CULVERT_SERVER_AGENT_PORT=tcp://10.96.0.7:8091`, for a Service "culvert-server-agent", has the name of our option,
+ * but its value is never a port.
  */
 const SERVICE_LINK = /^(?:tcp|udp|sctp):\/\//;
 

@@ -99,8 +99,8 @@ function lastOfSection(table: OptionTable, key: string): boolean {
 }
 
 /**
- * Masks the password of a proxy's URL and the token in the query of a PAC script's URL. Other options get such URLs by mistake, and
- * their values are shown before they are refused.
+ * Masks the password of a proxy's URL and the token in the query of a PAC script's URL. Other options get such URLs by
+ * mistake, and their values are shown before they are refused.
  */
 function withoutSecret(text: string): string {
   return text

@@ -3,8 +3,9 @@ import { getCiphers } from "node:tls";
 import { nearest } from "../basics/text.ts";
 
 /**
- * How texts of flags, environment variables, configuration files and documents become values: one parser for each kind. A parser
- * throws an Error whose message continues the name of an option or the path of a key: `needs a whole number, not "x"`.
+ * How texts of flags, environment variables, configuration files and documents become values: one parser for each kind.
+ * A parser throws an Error whose message continues the name of an option or the path of a key: `needs a whole number,
+ * not "x"`.
  */
 
 /** Limits of a number: milliseconds, bytes, or what is counted. */
@@ -194,7 +195,8 @@ export function cipherSuite(text: string): string {
   const name = text.trim();
   if (TLS13_SUITES.includes(name)) return name;
   const openssl = OPENSSL_NAMES[name] ?? name;
-  // Names of getCiphers are in lower case. Other parts of an OpenSSL cipher string (`!`, `@SECLEVEL`) are rules, not suites.
+  // Names of getCiphers are in lower case. Other parts of an OpenSSL cipher string (`!`, `@SECLEVEL`) are rules, not
+  // suites.
   if (/^[A-Z0-9-]+$/.test(openssl) && getCiphers().includes(openssl.toLowerCase())) return openssl;
   const guess = nearest(name, [...Object.keys(OPENSSL_NAMES), ...TLS13_SUITES]);
   throw new Error(
@@ -203,8 +205,8 @@ export function cipherSuite(text: string): string {
 }
 
 /**
- * Suites as the `ciphers` of Node's TLS. As in Go, a list without suites of TLS 1.3 does not switch TLS 1.3 off, which it would do
- * in Node.
+ * Suites as the `ciphers` of Node's TLS. As in Go, a list without suites of TLS 1.3 does not switch TLS 1.3 off, which
+ * it would do in Node.
  */
 export function cipherList(suites: readonly string[]): string {
   if (suites.length === 0) return "";

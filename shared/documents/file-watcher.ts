@@ -12,7 +12,7 @@ export interface WatchTiming {
 
 const WATCH_TIMING: WatchTiming = { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000 };
 
-/** Owners whose files may have changed; `all` if that cannot be told. */
+/** Owners whose files may have changed; `all` if it is not known. */
 export type Suspects = ReadonlySet<string> | "all";
 
 const watchers = new Set<FileWatcher>();

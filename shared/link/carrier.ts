@@ -277,15 +277,15 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#ws.terminate();
   }
 
-  /** Ends for our side now and tells the peer why: `told`, if that differs. */
-  #fail(code: number, sentence: string, told = sentence): void {
-    this.#endFor(code, new PeerViolation(sentence, code), told);
+  /** Ends for our side now and tells the peer why: `publicReason`, if that differs. */
+  #fail(code: number, sentence: string, publicReason = sentence): void {
+    this.#endFor(code, new PeerViolation(sentence, code), publicReason);
   }
 
-  #endFor(code: number, failure: Error, told = failure.message): void {
+  #endFor(code: number, failure: Error, publicReason = failure.message): void {
     if (this.#ended) return;
     this.#failure ??= failure;
-    this.close(code, told);
+    this.close(code, publicReason);
     this.#finish();
   }
 

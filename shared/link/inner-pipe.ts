@@ -8,32 +8,32 @@ import { encodeInner, type InnerHello, type InnerReply, splitInner } from "./con
 import { Link } from "./link.ts";
 import type { LinkOptions, LinkWatcher } from "./link-options.ts";
 
-/** A link, which is told apart why it ends and what to say of that outside. */
+/** A link below inner TLS. `publicReason`: what its peer is told where a middlebox can read it. */
 export interface InnerLink extends Transport {
-  destroy(reason?: Error, told?: string): void;
+  destroy(reason?: Error, publicReason?: string): void;
 }
 
-/** Many frames of a few bytes each: one copy costs less than handing each to TLS apart. */
+/** Many frames of a few bytes: one copy costs less than handing each buffer to TLS. */
 const SMALL_BATCH_BYTES = 8 * 1024;
 
-/** Somebody in between reads it. */
-export const TOLD = "inner TLS has ended";
+/** Why a link under inner TLS ends, as a middlebox may read it. */
+export const PUBLIC_REASON = "inner TLS has ended";
 
 type WriteCallback = (error?: Error | null) => void;
 
 /**
- * A link as node:tls takes it. It is never stopped: what may arrive is bounded by the windows of the session above, and
- * until there is one by `allowance`.
+ * A link as a stream for node:tls. It is never paused: what may arrive is bounded by the windows of the session above, and
+ * by `allowance` until there is a session.
  */
 export class LinkDuplex extends Duplex implements TransportConsumer {
   onRoom: () => void = () => {};
-  /** The same at once, for whoever hears of the end from elsewhere. */
+  /** Why the link is over, for those that learn of its end from elsewhere. */
   endedBy: Error | undefined;
   readonly #link: InnerLink;
   #allowance: number;
   readonly #over = deferred<Error | undefined>();
 
-  /** `allowance`: bytes that may arrive until `admit`. */
+  /** `allowance`: bytes that may arrive until `liftAllowance`. */
   constructor(link: InnerLink, allowance: number) {
     super({ allowHalfOpen: true });
     this.#link = link;
@@ -47,8 +47,8 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     return this.#over.promise;
   }
 
-  /** The peer is known: it may send what it likes. */
-  admit(): void {
+  /** The peer is authenticated, and the session bounds what it sends. */
+  liftAllowance(): void {
     this.#allowance = Number.POSITIVE_INFINITY;
   }
 
@@ -91,20 +91,20 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     done();
   }
 
-  /** After an end in order the link still has what it has not delivered. */
+  /** After an end in order the link still delivers what it has. */
   override _destroy(error: Error | null, done: WriteCallback): void {
-    if (error !== null || !this.writableFinished) this.#link.destroy(error ?? undefined, TOLD);
+    if (error !== null || !this.writableFinished) this.#link.destroy(error ?? undefined, PUBLIC_REASON);
     done(error);
   }
 }
 
-/** Inner TLS as a session takes it: the link below says when there is room, and when it is over. */
+/** Inner TLS as the transport of a session. The link below says when there is room, and when it is over. */
 export class InnerPipe implements Transport {
   readonly #link: InnerLink;
   readonly #bottom: LinkDuplex;
   readonly #socket: TLSSocket;
   #consumer: TransportConsumer | undefined;
-  /** What came before delivery began; `undefined` from then on. */
+  /** Bytes that came before `start`; `undefined` from then on. */
   #early: Buffer[] | undefined = [];
   #onEarly: () => void = () => {};
   #pendingBytes = 0;
@@ -113,27 +113,27 @@ export class InnerPipe implements Transport {
     this.#link = link;
     this.#bottom = bottom;
     this.#socket = socket;
-    // A record that cannot be read is an error and, once the handshake is done, not yet an end.
+    // After the handshake an invalid record is an error, but it does not end the socket.
     socket.on("error", (error) => this.destroy(new Error(`inner TLS: ${error.message.trim()}`, { cause: error })));
     socket.on("data", this.#onData);
     bottom.onRoom = () => this.#consumer?.onWritable();
   }
 
-  // ── the first words ────────────────────────────────────────────────────────────────────────────────────────────
+  // ── the first message ──────────────────────────────────────────────────────────────────────────────────────────
 
-  sendWords(words: InnerHello | InnerReply): void {
-    this.#socket.write(encodeInner(words));
+  sendMessage(message: InnerHello | InnerReply): void {
+    this.#socket.write(encodeInner(message));
   }
 
-  /** JSON of the peer's first words; rejects when the link is gone before. What follows them is the session's. */
-  readWords(): Promise<string> {
+  /** Reads the JSON of the peer's first message; rejects when the link is gone before. The bytes behind it stay here. */
+  readMessage(): Promise<string> {
     return new Promise((resolve, reject) => {
       this.#onEarly = () => {
-        const words = splitInner(Buffer.concat(this.#early ?? []));
-        if (words === undefined) return;
-        this.#early = words.rest.length === 0 ? [] : [words.rest];
+        const message = splitInner(Buffer.concat(this.#early ?? []));
+        if (message === undefined) return;
+        this.#early = message.rest.length === 0 ? [] : [message.rest];
         this.#onEarly = () => {};
-        resolve(words.json);
+        resolve(message.json);
       };
       this.#bottom.over.then((reason) => reject(reason ?? new Error("the peer closed inside the inner handshake")));
       this.#onEarly();
@@ -144,14 +144,14 @@ export class InnerPipe implements Transport {
 
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
-    this.#bottom.admit();
-    // Not from inside the constructor that calls this: its owner has nothing in hand yet. No chunk can come between.
+    this.#bottom.liftAllowance();
+    // Not at once: the constructor that calls this has not returned yet. No chunk can come in between.
     queueMicrotask(() => {
       const early = this.#early ?? [];
       this.#early = undefined;
       for (const piece of early) consumer.onBytes(piece);
     });
-    // What the link has delivered last is still on its way through TLS.
+    // The last bytes of the link are still passing through TLS.
     void this.#bottom.over.then((reason) => setImmediate(() => this.#closed(consumer, reason)));
   }
 
@@ -174,7 +174,7 @@ export class InnerPipe implements Transport {
     return this.#pendingBytes + this.#link.pendingBytes;
   }
 
-  /** What TLS has in hand will want its place in the link. */
+  /** Bytes that TLS has not written yet need their place in the link, too. */
   room(): number {
     return this.#link.room() - this.#pendingBytes;
   }
@@ -203,48 +203,48 @@ export class InnerPipe implements Transport {
     socket.uncork();
   }
 
-  /** close_notify goes behind all that was written, and the end of the link behind that. */
+  /** close_notify goes behind all that was written, and the end of the link goes behind that. */
   end(): void {
     this.#socket.end();
   }
 
   destroy(reason?: Error): void {
-    this.#link.destroy(reason, TOLD);
+    this.#link.destroy(reason, PUBLIC_REASON);
   }
 }
 
 function ignore(): void {}
 
-/** Who is asked for a new carrier has peace for so long, ms: each costs both ends two handshakes and more. */
-const ASKED_EVERY_MS = 5_000;
+/** A peer may ask for a new carrier once in this time, ms: each costs both ends two handshakes and more. */
+const ROTATE_EVERY_MS = 5_000;
 
 /**
- * A link under inner TLS: somebody in between may read and write what its carriers say. Payload is proved inside, and with
- * pings, acks and ends nobody can do more than with the cable; of all other words none is believed that would last longer
- * than the carrier. `drain` is said by the session's go-away, inside; `rotate` is heard, now and then.
+ * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with pings,
+ * acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate`, whose rate
+ * is bounded; the session's go-away inside takes the place of `drain`.
  *
- * It has no name, and dies with its carrier, until `assignId`.
+ * It has no id, and ends with its carrier, until `assignId`.
  */
 export class UntrustedLink extends Link {
   readonly #everyMs: number;
-  #heardAt = Number.NEGATIVE_INFINITY;
+  #rotatedAt = Number.NEGATIVE_INFINITY;
   #later: NodeJS.Timeout | undefined;
 
   constructor(
     remote: string,
     carrier: LinkCarrier,
     options: Omit<LinkOptions, "graceMs">,
-    askedEveryMs = ASKED_EVERY_MS,
+    rotateEveryMs = ROTATE_EVERY_MS,
   ) {
     super("", remote, carrier, { ...options, graceMs: 0 });
-    this.#everyMs = askedEveryMs;
+    this.#everyMs = rotateEveryMs;
   }
 
   override watch(watcher: LinkWatcher): void {
     super.watch({
       ...watcher,
       onControl: (message) => {
-        if (message.type === "rotate") this.#hear(() => watcher.onControl?.(message));
+        if (message.type === "rotate") this.#rotate(() => watcher.onControl?.(message));
       },
       onClosed: () => {
         clearTimeout(this.#later);
@@ -253,15 +253,15 @@ export class UntrustedLink extends Link {
     });
   }
 
-  /** Of those that come too soon the last is heard, later. */
-  #hear(tell: () => void): void {
+  /** Of requests that come too soon the last one is delivered later. */
+  #rotate(deliver: () => void): void {
     clearTimeout(this.#later);
-    const waitMs = this.#heardAt + this.#everyMs - performance.now();
+    const waitMs = this.#rotatedAt + this.#everyMs - performance.now();
     if (waitMs > 0) {
-      this.#later = setTimeout(() => this.#hear(tell), waitMs).unref();
+      this.#later = setTimeout(() => this.#rotate(deliver), waitMs).unref();
       return;
     }
-    this.#heardAt = performance.now();
-    tell();
+    this.#rotatedAt = performance.now();
+    deliver();
   }
 }

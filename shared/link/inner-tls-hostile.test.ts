@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import tls from "node:tls";
 import { verifyPeer } from "../tls/identity.ts";
-import { LinkDuplex, TOLD } from "./inner-pipe.ts";
+import { LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
 import { dialInner, type InnerDialOptions, InnerServers, type InnerTls } from "./inner-tls.ts";
 import { type End, link, pki } from "./testing/inner-ends.ts";
 
@@ -32,7 +32,7 @@ test("who brings the session of an agent's handshake, and no certificate, is not
       session = given;
     });
     const far = await accepted;
-    far.pipe.sendWords({ type: "renewed" });
+    far.pipe.sendMessage({ type: "renewed" });
     await once(near, "data"); // a session would have come before
     return verifyPeer(far.socket, undefined);
   };
@@ -60,11 +60,11 @@ async function assertRefused(change: tls.ConnectionOptions & tls.TlsOptions, rea
   const accepted = new InnerServers().accept(ours.server, material, TIMEOUT_MS);
   client(ours.agent, { ...agent, ca: authority.cert, ...change });
   await assert.rejects(accepted, reason, "the server");
-  assert.equal(ours.server.told, TOLD);
+  assert.equal(ours.server.publicReason, PUBLIC_REASON);
   const theirs = link();
   serverOf(material, theirs.server, change);
   await assert.rejects(dial(theirs.agent, { ...agent, ca: authority.cert }), reason, "the agent");
-  assert.equal(theirs.agent.told, TOLD);
+  assert.equal(theirs.agent.publicReason, PUBLIC_REASON);
 }
 
 test("a peer that speaks no later TLS than 1.2 inside is refused, at each side", async () => {

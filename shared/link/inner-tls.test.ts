@@ -37,9 +37,9 @@ function inboxOf({ pipe }: InnerTls): Inbox {
 test("the ends know each other, carry first words and then bytes, and have one key", async (t) => {
   const { near, far } = await joined(t);
   assert.equal(verifyPeer(far.socket, undefined).identity?.cn, "agent");
-  near.pipe.sendWords({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test" });
+  near.pipe.sendMessage({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test" });
   near.pipe.write([Buffer.from("behind the words")], 16);
-  assert.match(await far.pipe.readWords(), /^\{"type":"hello".*\}$/);
+  assert.match(await far.pipe.readMessage(), /^\{"type":"hello".*\}$/);
   const inbox = inboxOf(far);
   await until(() => inbox.text === "behind the words");
   assert.equal(far.key.accepts(near.key.prove({ link: "s/1", received: 7 })), true);
@@ -137,22 +137,22 @@ test("a key of ours that cannot be used ends the link, and is nobody else's faul
   const { server, agent } = link();
   const accepted = new InnerServers().accept(server, { ...material, key }, TIMEOUT_MS);
   await assert.rejects(accepted, (error) => !(error instanceof PeerFault));
-  assert.equal(server.told, "inner TLS has ended");
+  assert.equal(server.publicReason, "inner TLS has ended");
   const { signal } = new AbortController();
   const tls = { cert: material.cert, key };
   await assert.rejects(dialInner(agent, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal }));
-  assert.equal(agent.told, "inner TLS has ended");
+  assert.equal(agent.publicReason, "inner TLS has ended");
 });
 
-test("what ends the link ends the pipe, with its reason; why the pipe ends is not told outside", async (t) => {
+test("what ends the link ends the pipe, with its reason; why the pipe ends is not publicReason outside", async (t) => {
   const { near, far, ends } = await joined(t);
   const inbox = inboxOf(far);
   const reason = new Error("the certificate CN=secret is no longer among the agents");
   far.pipe.destroy(reason);
   assert.equal(await inbox.closed, reason);
   assert.equal(inbox.closedCount, 1);
-  assert.doesNotMatch(ends.server.told ?? "secret", /secret/);
-  await assert.rejects(near.pipe.readWords(), /the peer has ended the link/);
+  assert.doesNotMatch(ends.server.publicReason ?? "secret", /secret/);
+  await assert.rejects(near.pipe.readMessage(), /the peer has ended the link/);
 });
 
 test("bytes that are changed on their way end the link", async (t) => {

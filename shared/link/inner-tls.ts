@@ -5,26 +5,26 @@ import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
-import { type InnerLink, InnerPipe, LinkDuplex, TOLD } from "./inner-pipe.ts";
+import { type InnerLink, InnerPipe, LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
 import { LinkKey } from "./proof.ts";
 
 /**
- * TLS 1.3 over a link, where somebody in between opens the TLS of its carriers (design: "Layers"). The certificates are
- * those that would be shown outside. Neither handshake can be passed off as the other: they name different protocols
- * (RFC 7301), and the inner server takes nothing but its own.
+ * TLS 1.3 over a link whose carriers end their TLS at a middlebox (docs/link-protocol.md). Both ends use the certificates
+ * that they would use outside. Neither handshake can be passed off as the other, because they name different protocols
+ * (ALPN, RFC 7301), and the inner server accepts nothing but its own.
  */
 const INNER_PROTOCOL = "culvert-inner/1";
 
-/** All that may arrive on a carrier of which nobody knows whose it is: two chains, a token and the hello fit. */
+/** Bytes that an unauthenticated peer may send on a carrier: two certificate chains, a token and the hello fit. */
 const MAX_ANONYMOUS_BYTES = 32 * 1024;
 
-/** The two ends know each other, as far as TLS can tell. */
+/** Inner TLS after its handshake. */
 export interface InnerTls {
   readonly socket: tls.TLSSocket;
   /** The CA (PEM) by which the peer's certificate was verified; absent: Node's own. */
   readonly verifiedBy: string | undefined;
   readonly pipe: InnerPipe;
-  /** Gives the link its later carriers. */
+  /** Proves resumes of the link. */
   readonly key: LinkKey;
 }
 
@@ -36,12 +36,12 @@ export interface InnerDialOptions {
   readonly signal: AbortSignal;
 }
 
-/** What TLS has found inside. */
+/** The inner TLS handshake failed at the agent. */
 export class InnerTlsFault extends Error {
   override readonly name = "InnerTlsFault";
-  /** What is wrong with the certificate that was shown; absent: it is something else. */
+  /** What is wrong with the server's certificate; absent: something else is wrong. */
   readonly fault: DialFault | undefined;
-  /** From the server's certificate upwards (DER). */
+  /** The server's certificate chain, from the leaf upwards (DER). */
   readonly shown: readonly Buffer[];
 
   constructor(cause: NodeJS.ErrnoException, shown: readonly Buffer[], { host, tls: { ca } }: InnerDialOptions) {
@@ -53,7 +53,7 @@ export class InnerTlsFault extends Error {
   }
 }
 
-/** What the peer has done, or the network: the link has ended too soon, or TLS has found something. */
+/** A fault of the peer or the network: the link ended too soon, or the TLS handshake failed. */
 export class PeerFault extends Error {
   override readonly name = "PeerFault";
 
@@ -62,7 +62,7 @@ export class PeerFault extends Error {
   }
 }
 
-/** The agent's side. Rejects with what ended the link, or with what TLS has found; the link is over then. */
+/** The agent's side. Rejects with what ended the link or the handshake; the link is over then. */
 export async function dialInner(link: InnerLink, options: InnerDialOptions): Promise<InnerTls> {
   return await orEnded(link, () => dial(link, options));
 }
@@ -91,17 +91,17 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
   return found(link, bottom, socket, options.tls.ca);
 }
 
-/** TLS servers without a handshake that are kept, of one material: one costs as much as a few handshakes. */
+/** Idle TLS servers that are kept for one material: to make one costs as much as a few handshakes. */
 const MAX_IDLE = 8;
 
 /**
- * The server's side: TLS servers that never listen. Each has one handshake at a time, so that there is no doubt whose the
- * connection is that it finds secure. Clients are judged by `verifyPeer`.
+ * The server's side: TLS servers that never listen. Each has one handshake at a time, so that the connection which it
+ * reports as secure is the one that it was given. `verifyPeer` verifies the client's certificate.
  */
 export class InnerServers {
   readonly #idle = new WeakMap<TlsMaterial, tls.Server[]>();
 
-  /** Rejects with a `PeerFault`, or with a fault of our own; the link is over then. */
+  /** Rejects with a `PeerFault`, or with an error of our own; the link is over then. */
   async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
     return await orEnded(link, () => this.#accept(link, material, timeoutMs));
   }
@@ -117,7 +117,7 @@ export class InnerServers {
     const socket = await handshake(secured, bottom, timeoutMs).catch((error: Error) => {
       throw new PeerFault(error);
     });
-    this.#keep(server, material); // one whose handshake has failed is not used again: its end may be yet to come
+    this.#keep(server, material); // not after a failed handshake, whose end may still be reported
     return found(link, bottom, socket, material.ca);
   }
 
@@ -132,12 +132,12 @@ export class InnerServers {
 function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
   return tls.createServer({
     ...{ cert, key },
-    ca: ca === "" ? [] : ca, // left out, it would be the system's
+    ca: ca === "" ? [] : ca, // without it Node would use the CAs of the system
     minVersion: "TLSv1.3",
     requestCert: true,
     rejectUnauthorized: false, // `verifyPeer` says why, in words
     ALPNProtocols: [INNER_PROTOCOL],
-    secureOptions: constants.SSL_OP_NO_TICKET, // a resumed session would skip the certificate
+    secureOptions: constants.SSL_OP_NO_TICKET, // a resumed TLS session would skip the certificate
   });
 }
 
@@ -148,17 +148,17 @@ function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket, verif
   return { socket, verifiedBy, pipe: new InnerPipe(link, bottom, socket), key: LinkKey.of(socket) };
 }
 
-/** Whatever goes wrong, also before TLS has begun, leaves no link behind. */
+/** Ends the link when anything goes wrong, also before TLS has begun. */
 async function orEnded<T>(link: InnerLink, step: () => Promise<T>): Promise<T> {
   try {
     return await step();
   } catch (error) {
-    link.destroy(error as Error, TOLD);
+    link.destroy(error as Error, PUBLIC_REASON);
     throw error;
   }
 }
 
-/** What ends the link says more than what TLS makes of it. */
+/** Waits for the handshake. The reason why the link ended says more than the error that TLS reports then. */
 async function handshake<T>(
   secured: Promise<T>,
   bottom: LinkDuplex,
@@ -180,6 +180,6 @@ async function handshake<T>(
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", onAbort);
-    over.catch(() => {}); // its end is nothing to the handshake any more
+    over.catch(() => {}); // a later end is not an error of the handshake
   }
 }

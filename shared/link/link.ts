@@ -151,9 +151,9 @@ export class Link implements Transport {
     if (this.#outgoing.isAllSent) this.#cursor?.carrier.end();
   }
 
-  /** Tells the peer, which would wait for the next carrier. `told`: what it is told, where others could read that. */
-  destroy(reason?: Error, told = reason?.message): void {
-    this.#abandon(CloseCode.ended, told ?? "the link was ended");
+  /** Ends the link now and tells the peer, which would wait for the next carrier. `publicReason`: see `InnerLink`. */
+  destroy(reason?: Error, publicReason = reason?.message): void {
+    this.#abandon(CloseCode.ended, publicReason ?? "the link was ended");
     this.#close(reason);
   }
 

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 
-/** What runs here. */
+/** Versions of the running program. */
 export interface BuildInfo {
   readonly version: string;
-  /** The git commit that was built, with `-dirty` behind it where files had been changed; or `unknown`. */
+  /** The git commit that was built, with the suffix `-dirty` if files had been changed; or `unknown`. */
   readonly revision: string;
   /** Version of Node.js, without a `v`. */
   readonly node: string;
@@ -17,7 +17,7 @@ export function buildInfo(): BuildInfo {
   return known;
 }
 
-/** scripts/revision.mjs writes it into dist/; sources that run uncompiled have none. */
+/** scripts/revision.mjs writes the revision into dist/; sources that run without a build have none. */
 function revision(): string | undefined {
   try {
     const content = JSON.parse(readFileSync(new URL("../../revision.json", import.meta.url), "utf8")) as {
@@ -29,12 +29,12 @@ function revision(): string | undefined {
   }
 }
 
-/** The name under which this is meant to be published: `culvert` on the public registry is another project. */
+/** The name of the package. `culvert` on the public registry is another project. */
 const NAME = "@culvert-gateway/culvert";
 
 let knownVersion: string | undefined;
 
-/** The version of package.json, which stands above `dist` as well as above the sources. */
+/** The version in package.json, which is in the parent folder of `dist` and of the sources. */
 export function version(): string {
   knownVersion ??= ["../../package.json", "../../../package.json"].map(versionIn).find((found) => found !== undefined);
   return knownVersion ?? "unknown";

@@ -1,12 +1,12 @@
 import { Gauge } from "prom-client";
 import type { MemoryPool } from "../limits/memory-pool.ts";
-import type { Instruments, LabelledTally, Tally } from "./metrics.ts";
+import type { Instruments, LabelledMetric, NumberMetric } from "./metrics.ts";
 
-/** Numbers of the links that stand now, read when somebody scrapes. */
+/** Numbers of the links that are open now. */
 export interface LiveLinks {
   readonly carried: number;
   readonly suspended: number;
-  /** Bytes kept for a next carrier. */
+  /** Bytes kept to send them again over the next carrier. */
   readonly replayBytes: number;
 }
 
@@ -20,28 +20,28 @@ export function liveLinks(links: Iterable<{ readonly suspended: boolean; readonl
   return live;
 }
 
-/** What has become of a link that has a connection again. */
-export interface Resumed {
+/** A link that has a connection again. */
+export interface CountedResume {
   readonly suspendedMs: number;
   readonly replayedBytes: number;
-  /** How the one before was lost; `undefined`: it was still alive. */
+  /** How the connection before was lost; `undefined`: it was still alive. */
   readonly lost: { readonly lossCause: string } | undefined;
 }
 
-/** The cause where none was lost: another connection was to replace the one that there was. */
+/** Cause of a resume whose connection before was not lost, but replaced as planned. */
 export const PLANNED = "planned";
-/** The cause where whoever counts does not know it: a server that refuses a resume. */
+/** Cause of a resume that a server refused, which it does not know. */
 const UNKNOWN = "unknown";
 
 const NONE: LiveLinks = { carried: 0, suspended: 0, replayBytes: 0 };
 
-/** What both ends tell of their links (docs/link-protocol.md), under the name of their side. */
+/** Metrics of links (docs/link-protocol.md), which server and agent have under their own prefix. */
 export class LinkMetrics {
-  readonly #suspensions: LabelledTally;
-  readonly #resumes: LabelledTally;
-  readonly #expiries: Tally;
-  readonly #replayed: Tally;
-  readonly #suspendedSeconds: Tally;
+  readonly #suspensions: LabelledMetric;
+  readonly #resumes: LabelledMetric;
+  readonly #expiries: NumberMetric;
+  readonly #replayed: NumberMetric;
+  readonly #suspendedSeconds: NumberMetric;
   #live: () => LiveLinks = () => NONE;
 
   constructor(make: Instruments, side: "server" | "agent") {
@@ -49,7 +49,7 @@ export class LinkMetrics {
     this.#suspensions = make.counters(name("suspensions_total"), "Links that lost their connection.", ["cause"]);
     this.#resumes = make.counters(
       name("resumes_total"),
-      "New connections for links that were there already, and why the one before did not do.",
+      "New connections for existing links, and why the connection before did not serve any longer.",
       ["result", "cause"],
     );
     this.#expiries = make.counter([name("grace_expiries_total")], "Links that found no new connection in time.");
@@ -73,7 +73,7 @@ export class LinkMetrics {
     this.#live = live;
   }
 
-  /** Links that wait for a connection now. */
+  /** Number of links without a connection. */
   get suspendedNow(): number {
     return this.#live().suspended;
   }
@@ -82,14 +82,14 @@ export class LinkMetrics {
     this.#suspensions.add(1, cause);
   }
 
-  resumed({ suspendedMs, replayedBytes, lost }: Resumed): void {
+  resumed({ suspendedMs, replayedBytes, lost }: CountedResume): void {
     if (lost === undefined) this.#resumes.add(1, "moved", PLANNED);
     else this.#resumes.add(1, "resumed", lost.lossCause);
     this.#replayed.add(replayedBytes);
     this.#suspendedSeconds.add(suspendedMs / 1_000);
   }
 
-  /** `result` and `cause` are each one of a few words of ours. */
+  /** `result` and `cause` are constants, since they are values of labels. */
   resumeFailed(result: string, cause: string = UNKNOWN): void {
     this.#resumes.add(1, result, cause);
   }
@@ -100,7 +100,7 @@ export class LinkMetrics {
   }
 }
 
-/** What a process holds for its tunnels and what it may, under the name of its side. */
+/** Metrics of the memory that a process holds for its tunnels, and of its limit. */
 export class MemoryMetrics {
   #pool: MemoryPool | undefined;
 
@@ -129,7 +129,7 @@ export class MemoryMetrics {
   }
 
   *#heldByCluster(): Iterable<readonly [cluster: string, value: number]> {
-    // A cluster that was removed and has come back has two shares, until what was open before is over.
+    // A cluster that was removed and added again has two shares until its old connections have ended.
     const sums = new Map<string, number>();
     for (const { cluster, held } of this.#pool?.shares() ?? []) sums.set(cluster, (sums.get(cluster) ?? 0) + held);
     yield* sums;
@@ -140,22 +140,22 @@ export class MemoryMetrics {
   }
 }
 
-/** What has an end, as its metric shows it. */
-export interface WithEnd {
-  /** One of a few words of ours. */
+/** A certificate, CA or token with the date of its end. */
+export interface ExpiringMaterial {
+  /** A constant, since it is a value of a label. */
   readonly role: string;
-  /** Whose document names it; empty: a flag does. */
+  /** The cluster whose document names it; empty: a flag names it. */
   readonly cluster: string;
   readonly notAfter: Date;
 }
 
 const NAME = "culvert_certificate_expiry_timestamp_seconds";
 const HELP =
-  "When certificates, CAs and tokens in use end, Unix time; where no cluster is named, the first of each role.";
+  "When certificates, CAs and tokens in use end, Unix time. Without the label cluster: the first end of each role.";
 
-/** When certificates, CAs and tokens end, under a name that is the same in every process. */
+/** Metric of the ends of certificates, CAs and tokens. Its name is the same in every process. */
 export class ExpiryMetrics {
-  #inUse: () => Iterable<WithEnd> = () => [];
+  #inUse: () => Iterable<ExpiringMaterial> = () => [];
 
   constructor(make: Instruments) {
     make.gauges(NAME, HELP, ["role", "cluster"], () => this.#ofEach());
@@ -168,7 +168,7 @@ export class ExpiryMetrics {
     });
   }
 
-  watch(inUse: () => Iterable<WithEnd>): void {
+  watch(inUse: () => Iterable<ExpiringMaterial>): void {
     this.#inUse = inUse;
   }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { byTurn, createLogger } from "./logger.ts";
+import { batchedByTurn, createLogger } from "./logger.ts";
 import { RUN_SOURCES, source } from "./testing/project.ts";
 
 function capture() {
@@ -40,7 +40,7 @@ test("auto is JSON where stdout is no terminal", () => {
 test("lines of one turn are one write, in order, and what is left goes out as the process exits", async () => {
   const { lines, destination } = capture();
   let exit = (): void => {};
-  const sink = byTurn(destination, (flush) => {
+  const sink = batchedByTurn(destination, (flush) => {
     exit = flush;
   });
   sink.write("one\n");

@@ -5,44 +5,44 @@ export type Logger = PinoLogger;
 
 export interface LoggerOptions {
   readonly level: string;
-  /** `auto`: lines for people when stdout is a terminal, JSON otherwise. */
+  /** `auto` is `pretty` when stdout is a terminal, else `json`. */
   readonly format: "json" | "pretty" | "auto";
   readonly name: string;
-  /** Instead of stdout; for tests. */
+  /** Replaces stdout in tests. */
   readonly destination?: DestinationStream;
 }
 
 /**
- * The log of a process: JSON lines on stdout, times in ISO 8601, levels as words (design: "Seen from
- * outside"). The lines of a turn of the event loop go out in one synchronous write, at its end or as the process exits,
- * so that the last line before a crash is there.
+ * The log of a process: JSON lines on stdout, with times in ISO 8601 and levels as words. All lines of one turn of the
+ * event loop go out in one synchronous write, at its end or when the process exits, so that the last line before a
+ * crash is not lost.
  */
 export function createLogger({ level, format, name, destination }: LoggerOptions): Logger {
-  const pretty = destination === undefined ? isForPeople(format) : format === "pretty";
+  const pretty = destination === undefined ? isPretty(format) : format === "pretty";
   const options = {
     name,
     level,
     timestamp: stdTimeFunctions.isoTime,
-    // A process is told from its neighbours by `name` and its id; pid and host name say nothing in a pod.
+    // `name` and an id tell processes apart; pid and host name, the defaults of pino, say nothing in a pod.
     base: { name },
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  const sink = destination ?? byTurn(stdout(), (flush) => process.on("exit", flush));
+  const sink = destination ?? batchedByTurn(stdout(), (flush) => process.on("exit", flush));
   return pino(options, pretty ? prettyStream(sink) : sink);
 }
 
-/** Whether the log on stdout is lines for people, and not JSON. */
-export function isForPeople(format: LoggerOptions["format"]): boolean {
+/** Whether the log on stdout is lines for people instead of JSON. */
+export function isPretty(format: LoggerOptions["format"]): boolean {
   return format === "pretty" || (format === "auto" && process.stdout.isTTY === true);
 }
 
-/** A log that cannot be written (a full disk, a reader that has gone) loses lines; the process goes on with its work. */
+/** A log that cannot be written (full disk, closed pipe) loses lines, but the process continues. */
 function stdout(): DestinationStream {
   return pino.destination({ dest: 1, sync: true }).on("error", () => {});
 }
 
-/** A busy server writes a line for each connection, and several connections end in one turn: one system call for all. */
-export function byTurn(destination: DestinationStream, onExit: (flush: () => void) => void): DestinationStream {
+/** Several connections can end in one turn of the event loop: their lines are written by one system call. */
+export function batchedByTurn(destination: DestinationStream, onExit: (flush: () => void) => void): DestinationStream {
   let lines = "";
   const flush = (): void => {
     if (lines === "") return;
@@ -59,7 +59,10 @@ export function byTurn(destination: DestinationStream, onExit: (flush: () => voi
   };
 }
 
-/** Loaded only when it is used; formats line by line, since its stream or worker would lose lines at exit. */
+/**
+ * Loads pino-pretty only when it is used, and formats line by line, since its stream or worker would lose lines at
+ * exit.
+ */
 function prettyStream(destination: DestinationStream): DestinationStream {
   const load = createRequire(import.meta.url);
   const { prettyFactory } = load("pino-pretty") as typeof import("pino-pretty");
@@ -72,12 +75,12 @@ function prettyStream(destination: DestinationStream): DestinationStream {
   return { write: (line) => destination.write(format(line)) };
 }
 
-/** Fields that a formatter shows in places of their own. */
+/** pino-pretty shows these fields in front of the message. */
 const SHOWN_ELSEWHERE = new Set(["time", "level", "name", "msg"]);
 
 /**
- * One record of the log as one line for people: the message and `field=value` for each field that says something. The
- * stack of an error follows on lines of its own.
+ * Formats a record of the log as a line for people: the message, then `field=value` for each field that is not empty.
+ * The stack of an error follows on further lines.
  */
 export function readableLine(record: Readonly<Record<string, unknown>>): string {
   const fields: string[] = [];
@@ -95,7 +98,7 @@ function isError(value: unknown): value is { readonly stack: string } {
   return typeof value === "object" && value !== null && typeof (value as { stack?: unknown }).stack === "string";
 }
 
-/** Text with spaces is quoted, so that one sees where a value ends. */
+/** Text with spaces is quoted, so that the end of a value is visible. */
 function shown(value: unknown): string {
   const text = typeof value === "string" ? value : JSON.stringify(value);
   return typeof value === "string" && /[\s"=]/.test(text) ? JSON.stringify(text) : text;

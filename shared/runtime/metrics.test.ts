@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildInfo } from "./build-info.ts";
-import { Instruments, LabelledTally } from "./metrics.ts";
+import { Instruments, LabelledMetric } from "./metrics.ts";
 
 test("numbers are read when somebody scrapes, under every name they have", async () => {
   const make = new Instruments({ processMetrics: false });
@@ -22,7 +22,7 @@ test("numbers are read when somebody scrapes, under every name they have", async
 });
 
 test("label values that a stranger invents end in one common series", () => {
-  const tally = new LabelledTally(2);
+  const tally = new LabelledMetric(2);
   for (let i = 0; i < 60_000; i++) tally.add(1, `cluster-${i}`, "ok");
   const values = () => new Map([...tally].map(([labels, value]) => [labels.join(), value]));
   assert.equal(values().size, 50_001);

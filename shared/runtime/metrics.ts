@@ -2,32 +2,32 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, type Metric, Registry
 import type { OutcomeCode } from "../outcomes.ts";
 import { buildInfo } from "./build-info.ts";
 
-/** Seconds: a dial inside a rack to one that nearly failed. */
+/** Buckets of dial times, seconds. */
 export const DIAL_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/** Seconds: from one request to a watch of a day. */
+/** Buckets of the lifetime of connections, seconds: from a short request to a watch of a day. */
 export const LIFE_BUCKETS = [0.01, 0.1, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400];
 
-/** Label values that a stranger could invent stop here; the rest is counted together. */
+/** Bound on combinations of label values, some of which peers can invent. Further ones are counted together. */
 const MAX_SERIES = 50_000;
 
 /** Labels whose values are names of tenants. */
-const NAMING: readonly string[] = ["cluster", "route"];
+const TENANT_LABELS: readonly string[] = ["cluster", "route"];
 
-/** A number that costs an addition to count, and is read when metrics are asked for. */
-export class Tally {
+/** A plain number that is read only when metrics are scraped, so that counting costs one addition. */
+export class NumberMetric {
   value = 0;
 
   add(amount = 1): void {
     this.value += amount;
   }
 
-  /** For gauges: an end that was counted twice must not make a nonsense of the rest. */
+  /** For gauges. It never goes below 0, even if the same end is counted twice. */
   subtract(amount = 1): void {
     this.value = Math.max(0, this.value - amount);
   }
 }
 
-/** What a gauge shows of each cluster. */
+/** Values of a gauge by cluster. */
 export type ByCluster = Iterable<readonly [cluster: string, value: number]>;
 
 /** A histogram with the label `outcome`: `ok`, or a code of `shared/outcomes.ts`. */
@@ -35,8 +35,8 @@ export interface OutcomeHistogram {
   observe(value: number, outcome: OutcomeCode | "ok"): void;
 }
 
-/** One tally for each combination of label values; bounded. */
-export class LabelledTally {
+/** One number for each combination of label values, for at most `MAX_SERIES` combinations. */
+export class LabelledMetric {
   readonly #series = new Map<string, { readonly labels: readonly string[]; value: number }>();
   readonly #width: number;
 
@@ -57,7 +57,7 @@ export class LabelledTally {
     for (const { labels, value } of this.#series.values()) yield [labels, value];
   }
 
-  /** What has this as its first label is no longer told. */
+  /** Removes all series with this first label value. */
   forget(label: string): void {
     for (const [key, { labels }] of this.#series) if (labels[0] === label) this.#series.delete(key);
   }
@@ -72,18 +72,18 @@ export class LabelledTally {
 }
 
 /**
- * The metrics of one process on a registry of their own. Hot paths touch plain numbers; the library
- * sees them when somebody scrapes. A metric may have several names: ours, and Konnectivity's alias.
+ * Makes the metrics of one process. Hot paths change plain numbers, which prom-client reads on a scrape. A metric can
+ * have several names: ours and Konnectivity's.
  */
 export class Instruments {
   readonly registry = new Registry();
-  /** Those of the registry that say no tenant's name: for a port that many can reach. */
+  /** Metrics without names of tenants, for a port that many can reach. */
   readonly withoutNames = new Registry();
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     if (options.processMetrics ?? true) {
       collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: 20 });
-      // The library says less of what it gives than of what it takes.
+      // The types of getMetricsAsArray() are narrower than what it returns.
       for (const metric of this.registry.getMetricsAsArray())
         this.withoutNames.registerMetric(metric as unknown as Metric);
       const { version, revision, node } = buildInfo();
@@ -93,12 +93,12 @@ export class Instruments {
   }
 
   #registries(labelNames: readonly string[] = []): Registry[] {
-    const isNaming = labelNames.some((label) => NAMING.includes(label));
-    return isNaming ? [this.registry] : [this.registry, this.withoutNames];
+    const namesTenants = labelNames.some((label) => TENANT_LABELS.includes(label));
+    return namesTenants ? [this.registry] : [this.registry, this.withoutNames];
   }
 
-  counter(names: readonly string[], help: string): Tally {
-    const tally = new Tally();
+  counter(names: readonly string[], help: string): NumberMetric {
+    const tally = new NumberMetric();
     for (const name of names) {
       const counter = new Counter({ name, help, registers: this.#registries(), collect });
       function collect(): void {
@@ -109,7 +109,7 @@ export class Instruments {
     return tally;
   }
 
-  /** A counter that others keep and that is read when somebody scrapes. */
+  /** A counter whose value `read` returns on a scrape. */
   total(name: string, help: string, read: () => number): void {
     const counter = new Counter({ name, help, registers: this.#registries(), collect });
     function collect(): void {
@@ -118,8 +118,8 @@ export class Instruments {
     }
   }
 
-  counters<const L extends readonly string[]>(name: string, help: string, labelNames: L): LabelledTally {
-    const tally = new LabelledTally(labelNames.length);
+  counters<const L extends readonly string[]>(name: string, help: string, labelNames: L): LabelledMetric {
+    const tally = new LabelledMetric(labelNames.length);
     const counter = new Counter({ name, help, labelNames, registers: this.#registries(labelNames), collect });
     function collect(): void {
       counter.reset();
@@ -128,7 +128,7 @@ export class Instruments {
     return tally;
   }
 
-  /** A gauge that is read when somebody scrapes: a number, or one for each combination of label values. */
+  /** A gauge whose value `read` returns on a scrape. */
   gauge(names: readonly string[], help: string, read: () => number): void {
     for (const name of names) {
       const gauge = new Gauge({ name, help, registers: this.#registries(), collect });
@@ -152,8 +152,8 @@ export class Instruments {
   }
 
   /**
-   * A gauge for each cluster; where no tenant is named, one number for all of them: their sum, or `readAll` where
-   * something counts that belongs to no configured cluster any more.
+   * A gauge with the label `cluster`. The registry without names of tenants has one number instead: the sum, or
+   * `readAll` if it also counts things of clusters that were removed.
    */
   gaugeByCluster(name: string, help: string, read: () => ByCluster, readAll: () => number = () => sumOf(read())): void {
     const byCluster = new Gauge({ name, help, labelNames: ["cluster"], registers: [this.registry], collect: each });
@@ -171,7 +171,7 @@ export class Instruments {
     return new Histogram({ name, help, buckets: [...buckets], registers: this.#registries() });
   }
 
-  /** One histogram for each outcome; what counts into it is looked up once. `ok` is there from the start. */
+  /** A histogram with the label `outcome`. Each series is looked up once; `ok` exists from the start. */
   histogramByOutcome(name: string, help: string, buckets: readonly number[]): OutcomeHistogram {
     const labelNames = ["outcome"];
     const all = new Histogram({

@@ -33,7 +33,7 @@ function world(closable: Partial<Closable> = {}) {
     complaints,
     reloads,
     run: (start: () => Promise<Closable> = async () => running) =>
-      run(start, { log, reload: () => reloads.push(1), tellFailure: (line) => complaints.push(line) }, host),
+      run(start, { log, reload: () => reloads.push(1), reportFailure: (line) => complaints.push(line) }, host),
     emit: (event: string, ...args: unknown[]) => listeners.get(event)?.(...(args as never[])),
     advance: (ms: number) => (now += ms),
     settled: () => new Promise((resolve) => setImmediate(resolve)),
@@ -151,7 +151,7 @@ test("a real process ends within a second of SIGTERM, although a timer and a soc
       createServer().listen(0);
       setInterval(() => {}, 1000);
       return { close: async () => {}, destroy: () => {} };
-    }, { log, reload: () => {}, tellFailure: () => {} });
+    }, { log, reload: () => {}, reportFailure: () => {} });
     log.info("started");`;
   const child = spawn(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],

@@ -1,15 +1,16 @@
+import { constants } from "node:os";
 import { ConfigError } from "../config/options.ts";
 import { tooFewFilesToStart } from "../limits/file-descriptors.ts";
 import type { Logger } from "./logger.ts";
 
-/** What a process runs: a server or an agent. */
+/** What a process runs: a server, an agent or a router. */
 export interface Closable {
   drain?(): void;
   close(): Promise<void>;
   destroy(reason: Error): void;
 }
 
-/** The parts of `process` that are used here; replaced in tests. */
+/** The parts of `process` that are used here. Tests replace them. */
 export interface Host {
   on(event: string, listener: (...args: never[]) => void): unknown;
   exit(code: number): void;
@@ -18,17 +19,25 @@ export interface Host {
 
 export interface RunOptions {
   readonly log: Logger;
-  /** Reads files again that the process uses: an operator has sent SIGHUP. */
+  /** Reads all files of the configuration again, after SIGHUP. */
   readonly reload: () => void;
-  /** Tells an operator why the start has failed, one sentence at a time. */
-  readonly tellFailure: (sentence: string) => void;
+  /** Shows an operator why the start has failed, one sentence at a time. */
+  readonly reportFailure: (sentence: string) => void;
 }
 
-/** A terminal's Ctrl-C reaches parent and children, and a supervisor may pass its own on: one wish, two signals. */
-const SAME_WISH_MS = 1_000;
+/**
+ * Ctrl-C of a terminal reaches parent and children, and a supervisor may pass its own signal on. Both are one request,
+ * ms.
+ */
+export const SAME_REQUEST_MS = 1_000;
 
-const SIGNALS = { SIGTERM: 15, SIGINT: 2 } as const;
-type Signal = keyof typeof SIGNALS;
+/** Signals that ask a process to end. */
+export type StopSignal = "SIGTERM" | "SIGINT";
+
+/** The exit code with which a shell reports the end of a process by a signal. */
+export function exitCodeOf(signal: StopSignal): number {
+  return 128 + constants.signals[signal];
+}
 
 const OWN_PROCESS: Host = {
   on: (event, listener) => process.on(event, listener as (...args: unknown[]) => void),
@@ -37,13 +46,13 @@ const OWN_PROCESS: Host = {
 };
 
 /**
- * The life of a process (design: "Lifecycle"): start; the first SIGTERM or SIGINT closes and exits 0; a second
- * one, later than a second, destroys; SIGHUP reads files again. An uncaught error is a bug: its stack is logged and the process ends.
- * Resolves when the start is over, well or badly.
+ * Runs a process until it ends. The first SIGTERM or SIGINT closes it, with exit code 0; another one more than a second
+ * later destroys it; SIGHUP reads files again. An uncaught error is a bug: its stack is logged and the process ends.
+ * Resolves when the start has succeeded or failed.
  */
 export async function run(
   start: () => Promise<Closable>,
-  { log, reload, tellFailure }: RunOptions,
+  { log, reload, reportFailure }: RunOptions,
   host: Host = OWN_PROCESS,
 ): Promise<void> {
   let running: Closable | undefined;
@@ -53,24 +62,24 @@ export async function run(
     log.fatal({ err: asError(error) }, "uncaught error: the process ends");
     host.exit(1);
   };
-  const onSignal = (signal: Signal): void => {
+  const onSignal = (signal: StopSignal): void => {
     const now = host.now();
     if (firstSignalAt === undefined) {
       firstSignalAt = now;
       log.info({ signal }, "closing");
-      // Without `running` the start is still under way, and goes on to close below.
+      // Without `running` the process is still starting, and is closed below.
       if (running !== undefined) void close(running);
-    } else if (now - firstSignalAt >= SAME_WISH_MS) {
+    } else if (now - firstSignalAt >= SAME_REQUEST_MS) {
       log.warn({ signal }, "second signal: ending at once");
       running?.destroy(new Error(`ended by a second ${signal}`));
-      host.exit(128 + SIGNALS[signal]);
+      host.exit(exitCodeOf(signal));
     }
   };
   const close = async (closable: Closable): Promise<void> => {
     try {
       await closable.close();
       log.info("closed");
-      // Whatever timer or socket a library still holds: an idle process has to be gone at once.
+      // A timer or socket of a library must not keep the process alive.
       host.exit(0);
     } catch (error) {
       log.error({ err: asError(error) }, "closing failed");
@@ -83,7 +92,7 @@ export async function run(
     reload();
   };
 
-  // Before the start, so that a signal or an error in the middle of it is not lost.
+  // Before the start, so that no signal and no error during it is lost.
   host.on("uncaughtException", onUncaught);
   host.on("unhandledRejection", onUncaught);
   host.on("SIGTERM", () => onSignal("SIGTERM"));
@@ -93,11 +102,11 @@ export async function run(
   try {
     running = await start();
   } catch (error) {
-    // A wrong configuration, or limit, is the operator's to mend: sentences, no stack.
+    // An operator can change a wrong configuration or limit: sentences without a stack tell how.
     const tooFewFiles = tooFewFilesToStart(error);
-    const isWrong = tooFewFiles === undefined && error instanceof ConfigError; // and not a file that could not be opened
-    if (tooFewFiles !== undefined) tellFailure(tooFewFiles);
-    else if (isWrong) for (const problem of error.problems) tellFailure(problem);
+    const isWrong = tooFewFiles === undefined && error instanceof ConfigError;
+    if (tooFewFiles !== undefined) reportFailure(tooFewFiles);
+    else if (isWrong) for (const problem of error.problems) reportFailure(problem);
     else log.fatal({ err: asError(error) }, "start failed");
     host.exit(isWrong ? 2 : 1);
     return;

@@ -24,8 +24,8 @@ export interface LineBudget {
 /** How a line is counted. */
 export interface LineOptions {
   /**
-   * Separates lines with one message, so that a flood of one kind does not hide another. It is one of a few constants and
-   * never text from a peer, which could otherwise get any number of lines.
+   * Separates lines with one message, so that a flood of one kind does not hide another. It is one of a few constants
+   * and never text from a peer, which could otherwise get any number of lines.
    */
   readonly kind?: string;
   /** Lines with the same message and the same text here are repetitions: one of them is written in an interval. */
@@ -44,9 +44,9 @@ interface Usage {
 }
 
 /**
- * A log for lines that peers can cause as often as they like. The first lines of each message, and of each cluster or server in
- * its fields, have their own level; the rest of a minute is logged at debug level, and one line at its end says how many
- * lines that were. Metrics count every event.
+ * A log for lines that peers can cause as often as they like. The first lines of each message, and of each cluster or
+ * server in its fields, have their own level; the rest of a minute is logged at debug level, and one line at its end
+ * says how many lines that were. Metrics count every event.
  */
 export class ThrottledLog {
   readonly #log: Logger;

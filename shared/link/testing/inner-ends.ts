@@ -6,7 +6,7 @@ import type { InnerLink } from "../inner-pipe.ts";
 export class End implements InnerLink {
   other: End | undefined;
   pendingBytes = 0;
-  told: string | undefined;
+  publicReason: string | undefined;
   #consumer: TransportConsumer | undefined;
   #early: Buffer[] = [];
   #over = false;
@@ -40,8 +40,8 @@ export class End implements InnerLink {
     });
   }
 
-  destroy(reason?: Error, told?: string): void {
-    this.told ??= told;
+  destroy(reason?: Error, publicReason?: string): void {
+    this.publicReason ??= publicReason;
     this.close(reason);
     setImmediate(() => this.other?.close(new Error("the peer has ended the link")));
   }

@@ -3,7 +3,7 @@ import { chmod, mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/pro
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { type TestContext, test } from "node:test";
-import { ConfigError } from "../shared/config/options.ts";
+import { ConfigError } from "../../shared/config/options.ts";
 import { makeFolder } from "./output-folder.ts";
 
 async function temporary(t: TestContext): Promise<string> {

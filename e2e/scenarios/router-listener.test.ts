@@ -3,11 +3,11 @@ import dns from "node:dns";
 import { once } from "node:events";
 import { syncBuiltinESMExports } from "node:module";
 import { type TestContext, test } from "node:test";
-import { ConfigError } from "../shared/config/options.ts";
-import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
-import { readProxyHeader } from "../shared/listen/proxy-protocol.ts";
-import { helloFor, helloMessage, inRecords } from "../shared/listen/testing/client-hello.ts";
-import { readAll, readSome, TestBackend, TestRouter, until } from "./testing.ts";
+import { readAll, readSome, TestBackend, TestRouter, until } from "../../router/testing/router.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
+import { readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
+import { helloFor, helloMessage, inRecords } from "../../shared/listen/testing/client-hello.ts";
 
 const BLUE = helloFor("blue.example");
 
