@@ -230,6 +230,21 @@ test("a link to a link: each of them is watched", async () => {
   await files.changed(1);
 });
 
+test("a link that leads to another file with the same content is followed there", async () => {
+  await using files = await fixture();
+  for (const name of ["one", "two"]) {
+    await mkdir(files.at(name));
+    await writeFile(files.at(name, "a"), "1");
+  }
+  await symlink(files.at("one", "a"), files.at("a"));
+  files.watch(["a"]);
+  await symlink(files.at("two", "a"), files.at("new"));
+  await rename(files.at("new"), files.at("a"));
+  await files.quiet();
+  await writeFile(files.at("two", "a"), "2");
+  await files.changed(1);
+});
+
 test("nothing is reported after close()", async () => {
   await using files = await fixture({ a: "1" });
   files.watch(["a"]);
