@@ -208,9 +208,8 @@ export class Uplink implements ConnectionOwner {
   }
 
   onResumeFailed(connection: Connection, error: unknown): void {
-    const { metrics, retry } = this.#deps;
-    const { label, fault, reason } = retryAfter(error, 0, 0, retry);
-    metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
+    const { label, fault, reason } = retryAfter(error, 0, 0, this.#deps.retry);
+    this.#deps.metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
     const { failed, wasRefused } = connection.resumes;
     connection.resumes = { failed: failed + 1, wasRefused: wasRefused || fault === "refused" };
     const line = { link: connection.link.id, reason, ...(fault && { fault }) };
@@ -224,16 +223,14 @@ export class Uplink implements ConnectionOwner {
 
   /** A balancer leads to another server, which accepts the agent; the old connection may still find its own server. */
   onElsewhere(connection: Connection): void {
-    const { state } = this;
-    if (state.state !== "suspended" || state.connection !== connection) return;
+    if (this.#state.state !== "suspended" || this.#state.connection !== connection) return;
     this.#strayed = connection;
     this.#replace(connection, 0);
   }
 
   /** The agent's identity has changed: the new one opens a link of its own, and the old one's streams may still finish. */
   onDisowned(connection: Connection): void {
-    const { state } = this;
-    if (state.state !== "connected" || state.connection !== connection) return;
+    if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
     const { link, session } = connection;
     const line = { link: link.id, streams: session.streamCount };
     this.#log.write("info", line, "uplink begins anew: its identity has changed");
@@ -250,12 +247,15 @@ export class Uplink implements ConnectionOwner {
     } else if (state.state === "draining" && state.connection === connection) {
       this.#closed(reason === undefined ? "drained" : reason.message);
     } else if ((state.state === "connected" || state.state === "suspended") && state.connection === connection) {
-      if (reason !== undefined) return this.#lost(connection, reason, state.sinceMs);
-      this.#backoff.ended("in order", performance.now() - state.sinceMs);
-      this.#drainedBy.closed();
-      const line = { link: connection.link.id, waitMs: this.#connectAgain(0) };
-      this.#log.write("info", line, "uplink closed by the server");
+      if (reason === undefined) this.#closedInOrder(connection, state.sinceMs);
+      else this.#lost(connection, reason, state.sinceMs);
     }
+  }
+
+  #closedInOrder({ link }: Connection, sinceMs: number): void {
+    this.#backoff.ended("in order", performance.now() - sinceMs);
+    this.#drainedBy.closed();
+    this.#log.write("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
   }
 
   #lost(connection: Connection, cause: Error, sinceMs: number): void {
