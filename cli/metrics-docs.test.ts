@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { prepared } from "../agent/testing/agent.ts";
-import { TestRouter } from "../router/testing.ts";
+import { TestRouter } from "../router/testing/router.ts";
 import { fetchText, start } from "../server/testing/server.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
 

@@ -7,7 +7,7 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/names.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { Credential } from "../tunnels/credential.ts";
+import type { Credential } from "../tunnels/links.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import {
   graceOf,
@@ -142,7 +142,7 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
 function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { cluster, links }: InnerDeps): void {
   const { agentId, instance, renews = "" } = hello;
   const { identity } = credential;
-  links.judgeRenewal(cluster.name, renews, { agentId, instance, identity }).onCredential?.(credential);
+  links.findForRenewal(cluster.name, renews, { agentId, instance, identity }).onCredential?.(credential);
   pipe.sendMessage({ type: "renewed" });
   pipe.end();
 }

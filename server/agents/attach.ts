@@ -9,8 +9,7 @@ import type { IncomingConnection } from "../../shared/listen/incoming-connection
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { Credential } from "../tunnels/credential.ts";
-import type { AcceptedResume } from "../tunnels/links.ts";
+import type { AcceptedResume, Credential } from "../tunnels/links.ts";
 import { type AgentPeer, attachInside, type InnerDeps } from "./attach-inside.ts";
 import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
 import { refusalKind } from "./refusal.ts";

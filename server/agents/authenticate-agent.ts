@@ -13,7 +13,7 @@ import {
   verifyToken,
 } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
-import type { Credential } from "../tunnels/credential.ts";
+import type { Credential } from "../tunnels/links.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 
 /** A cluster's virtual host for agents. */

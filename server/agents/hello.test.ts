@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type PeerIdentity, parsePattern } from "../../shared/tls/identity.ts";
-import type { Credential } from "../tunnels/credential.ts";
+import type { Credential } from "../tunnels/links.ts";
 import { graceOf, requireStillTrusted } from "./hello.ts";
 
 const PEER: PeerIdentity = {

@@ -5,8 +5,7 @@ import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { Credential } from "../tunnels/credential.ts";
-import type { Links, ResumableLink } from "../tunnels/links.ts";
+import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { AdmittedAgent } from "./run-tunnel.ts";
 

@@ -10,9 +10,8 @@ import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { TokenWatch } from "../tokens/token-watch.ts";
-import type { Credential, ProvenToken } from "../tunnels/credential.ts";
-import type { Links, ResumableLink } from "../tunnels/links.ts";
-import type { ClusterTunnels, Place } from "../tunnels/registry.ts";
+import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
+import type { AgentPlace, ClusterTunnels } from "../tunnels/registry.ts";
 import { Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentLog } from "./agent-log.ts";
 import { firstWindows } from "./hello.ts";
@@ -30,7 +29,7 @@ export interface RunTunnelDeps {
 
 /** An agent that may begin a tunnel: its place, and the entry of its link. */
 export interface AdmittedAgent {
-  readonly place: Place;
+  readonly place: AgentPlace;
   readonly entry: ResumableLink;
 }
 
@@ -89,7 +88,7 @@ export async function runTunnel(
     token && watchToken(token, tunnel, (reason, detail) => log("warn", { reason, detail }, "token not verified"));
   const ends = peer && watchCertificate(peer, tunnel);
   entry.onCredential = ({ token: fresh, peer: renewed }) => {
-    tunnel.proven(renewed);
+    tunnel.onProof(renewed);
     entry.goodUntil = renewed?.notAfter;
     if (renewed) ends?.renewed(renewed.notAfter);
     if (fresh) watch?.renewed(fresh.text, fresh.identity);
@@ -126,7 +125,7 @@ export async function runTunnel(
 function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
   return new CertificateWatch(notAfter, {
     onAsk: (reason) => tunnel.rotate(reason),
-    onExpired: (reason) => tunnel.mustProve(reason, 0),
+    onExpired: (reason) => tunnel.requireProof(reason, 0),
   });
 }
 

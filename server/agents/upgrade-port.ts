@@ -15,7 +15,7 @@ import { PortConnections, type WaitingConnections } from "../listeners/port-conn
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { Credential } from "../tunnels/credential.ts";
+import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import {
@@ -46,14 +46,12 @@ const NO_HEAD = Buffer.alloc(0);
 /** The name of the decoration of a Fastify request that holds its `Admission`. */
 const ADMISSION = "admission";
 
-type UpgradeOptions = AttachDeps["options"] &
-  Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
-
 /** Why a request gets no tunnel. */
 type UpgradeRefusal = CulvertError | AgentHttpRefusal | AgentAnswer;
 
 export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
-  readonly options: UpgradeOptions;
+  readonly options: AttachDeps["options"] &
+    Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
   readonly links: AttachDeps["links"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;

@@ -4,7 +4,8 @@ import { type CulvertError, type OutcomeCode, outcome, printable } from "../../s
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { ClusterConnects, ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ClusterConnects } from "../metrics/cluster-figures.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
 import type { OpenContext } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";

@@ -27,10 +27,10 @@ export interface ClustersDeps extends ClusterRuntimeDeps {
   readonly serverId: string;
   readonly drainTimeoutMs: number;
   /** The cluster is served from now on. */
-  onAdded(served: ClusterRuntime): void;
-  onChanged(served: ClusterRuntime, what: ClusterChanges): void;
+  onAdded(runtime: ClusterRuntime): void;
+  onChanged(runtime: ClusterRuntime, what: ClusterChanges): void;
   /** New clients do not find the cluster any more; what it has open is to be drained. */
-  onRemoved(served: ClusterRuntime): void;
+  onRemoved(runtime: ClusterRuntime): void;
 }
 
 /** A cluster and the state of the API server that verifies its tokens. */
@@ -83,7 +83,7 @@ export class Clusters implements ClusterListener {
 
   /** Why some clusters are not served as their documents say. */
   problems(): string[] {
-    return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((served) => served.problems())];
+    return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((runtime) => runtime.problems())];
   }
 
   /** Warnings that readyz shows until their cause is removed. */
@@ -100,7 +100,7 @@ export class Clusters implements ClusterListener {
 
   /** The certificates and CAs of the documents that expire. */
   *expiring(): Generator<Expiring> {
-    for (const served of this.#served.values()) yield* served.expiring();
+    for (const runtime of this.#served.values()) yield* runtime.expiring();
   }
 
   /** Call it when the CRLs of the flags have changed. */
@@ -110,7 +110,7 @@ export class Clusters implements ClusterListener {
     const { crl } = this.#deps.flags;
     return [
       ...(crl === undefined ? [] : flagCrlWarnings(crl, this.#served.values())),
-      ...[...this.#served.values()].flatMap((served) => documentCrlWarnings(served)),
+      ...[...this.#served.values()].flatMap((runtime) => documentCrlWarnings(runtime)),
     ].slice(0, MAX_CRL_WARNINGS);
   }
 
@@ -118,20 +118,20 @@ export class Clusters implements ClusterListener {
     const { registry, serverId, drainTimeoutMs } = this.#deps;
     const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
-    const served = this.#make(() => new ClusterRuntime(cluster, tunnels, this.#deps), cluster);
-    if (served === undefined) {
+    const runtime = this.#make(() => new ClusterRuntime(cluster, tunnels, this.#deps), cluster);
+    if (runtime === undefined) {
       registry.remove(tunnels);
       return;
     }
     this.#unserved.delete(cluster.name);
-    this.#served.set(cluster.name, served);
+    this.#served.set(cluster.name, runtime);
     if (this.#started) {
       const { name, file, suspended } = cluster;
       this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
-      this.#warnOf(served, []);
+      this.#warnOf(runtime, []);
       this.#crlLog.checkSoon();
     }
-    this.#deps.onAdded(served);
+    this.#deps.onAdded(runtime);
   }
 
   /** Suspending and resuming are warnings, unlike other changes. */
@@ -141,9 +141,9 @@ export class Clusters implements ClusterListener {
     else this.#deps.log.info(line, "cluster changed");
   }
 
-  #warnOf(served: ClusterRuntime, before: readonly string[]): void {
-    for (const warning of warningsAbout(served)) {
-      if (!before.includes(warning)) this.#deps.log.warn({ cluster: served.cluster.name }, warning);
+  #warnOf(runtime: ClusterRuntime, before: readonly string[]): void {
+    for (const warning of warningsAbout(runtime)) {
+      if (!before.includes(warning)) this.#deps.log.warn({ cluster: runtime.cluster.name }, warning);
     }
   }
 
@@ -161,33 +161,33 @@ export class Clusters implements ClusterListener {
   }
 
   onChanged(cluster: Cluster, _before: Cluster, what: ClusterChanges): void {
-    const served = this.#served.get(cluster.name);
-    if (served === undefined) {
+    const runtime = this.#served.get(cluster.name);
+    if (runtime === undefined) {
       this.onAdded(cluster); // its last version could not be served
       return;
     }
-    if (what.maxAgents) served.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
-    const before = warningsAbout(served);
-    served.update(cluster, what);
+    if (what.maxAgents) runtime.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const before = warningsAbout(runtime);
+    runtime.update(cluster, what);
     this.#logChange(cluster, what);
-    this.#warnOf(served, before);
+    this.#warnOf(runtime, before);
     this.#crlLog.checkSoon();
-    this.#deps.onChanged(served, what);
+    this.#deps.onChanged(runtime, what);
   }
 
   onRemoved({ name }: Cluster): void {
     this.#unserved.delete(name);
-    const served = this.#served.get(name);
-    if (served === undefined) return;
+    const runtime = this.#served.get(name);
+    if (runtime === undefined) return;
     this.#served.delete(name);
-    this.#deps.registry.remove(served.tunnels);
-    served.close();
-    this.#deps.onRemoved(served);
+    this.#deps.registry.remove(runtime.tunnels);
+    runtime.close();
+    this.#deps.onRemoved(runtime);
   }
 
   close(): void {
     this.#crlLog.close();
-    for (const served of this.#served.values()) served.close();
+    for (const runtime of this.#served.values()) runtime.close();
   }
 
   #hosts(
@@ -195,17 +195,17 @@ export class Clusters implements ClusterListener {
     names: () => ClusterSource["agentNames"],
     isUsable: (host: ClusterVirtualHost) => boolean,
   ): VirtualHosts<ClusterVirtualHost> {
-    const served = this.#served;
+    const all = this.#served;
     return {
       get single() {
-        if (served.size !== 1) return undefined;
-        const [only] = served.values();
+        if (all.size !== 1) return undefined;
+        const [only] = all.values();
         const host = only?.[side];
         return host?.side.sni.length === 0 && isUsable(host) ? host : undefined;
       },
       find: (serverName) => {
         const cluster = names().find(serverName);
-        const host = cluster && served.get(cluster.name)?.[side];
+        const host = cluster && all.get(cluster.name)?.[side];
         return host !== undefined && isUsable(host) ? host : undefined;
       },
     };
@@ -215,8 +215,8 @@ export class Clusters implements ClusterListener {
 /** Maximum number of warnings about CRLs, because a thousand clusters may name one file. */
 const MAX_CRL_WARNINGS = 10;
 
-function warningsAbout(served: ClusterRuntime): string[] {
-  return WARNINGS.flatMap((warn) => warn(served) ?? []);
+function warningsAbout(runtime: ClusterRuntime): string[] {
+  return WARNINGS.flatMap((warn) => warn(runtime) ?? []);
 }
 
 function hasCertificate({ material }: ClusterVirtualHost): boolean {

@@ -33,7 +33,7 @@ export function reverifyAgents({ cluster, agents, tunnels }: ClusterRuntime): vo
     if (peer !== undefined && !permits(agents.identities, "agent", peer)) {
       tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${agents.rule}`));
     } else if (isRevoked(tunnel, agents)) endAsRevoked(tunnel);
-    else tunnel.mustProve(`the trust of cluster "${cluster.name}" has changed`, PROOF_MS);
+    else tunnel.requireProof(`the trust of cluster "${cluster.name}" has changed`, PROOF_MS);
   }
 }
 

@@ -133,7 +133,7 @@ for (const [text, ...sentences] of [
   ["name: blue\nname: red", /^name is there twice at line 2, column 1: leave/],
   [
     "name: blue\nagents: &a {sni: [a.example]}\ncallers: *a",
-    /^callers is an alias .* not unfolded at line 3, column 10:/,
+    /^callers is an alias .* not expanded at line 3, column 10:/,
   ],
   ["name: {a: {b: {c: {d: {e: {f: {g: {h: {i: {j: k}}}}}}}}}}", /nested too deeply/],
   [`name: ${"[".repeat(100_000)}`, /nested too deeply/],
@@ -141,7 +141,7 @@ for (const [text, ...sentences] of [
   ['name: "unfinished', /Missing closing.* at line 1, column 18\.$/],
   ['name: "a\\nb"', /^name holds a line break/],
 ] as const) {
-  test(`told with its path and its cure: ${text.slice(0, 60).replaceAll("\n", " ¶ ")}`, () => {
+  test(`a fault has its path and its cure: ${text.slice(0, 60).replaceAll("\n", " ¶ ")}`, () => {
     const faults = parse(text);
     assert.ok(Array.isArray(faults), JSON.stringify(faults));
     assert.equal(faults.length, sentences.length, faults.join("\n"));
@@ -183,7 +183,7 @@ test("any text is documents or sentences, never an exception", () => {
   );
 });
 
-test("what is wrong with a document is told in our words, whatever its values are", () => {
+test("faults of a document are in plain words, whatever its values are", () => {
   const wrong = ["''", "7", "-1", "[]", "[[a]]", "[{a: b}]", "{}", "{a: b}", "{a: {b: [c]}}", '"a\\nb"', "!!null x"];
   const keys = ["name", "agents", "callers", "allow", "deny", "limits", "suspended", "nobody"];
   const inAgents = ["sni", "cert", "crl", "identities", "token", "sourceCIDRs", "maxAgents", "innerTls", "nobody"];

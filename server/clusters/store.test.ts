@@ -25,7 +25,7 @@ test("a folder is every .yaml and .yml in it, each with one document or several"
   assert.ok(Object.isFrozen(store.clusters.get("blue")?.agents.sni));
 });
 
-test("a listener is told of what there is, then of each difference", async () => {
+test("a listener gets all clusters first, then each difference", async () => {
   await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
   const store = await folder.open();
   const told: string[] = [];
@@ -33,13 +33,13 @@ test("a listener is told of what there is, then of each difference", async () =>
   store.listen({ ...rest, onAdded: ({ name }) => told.push(name) });
   assert.deepEqual(told, ["blue"]);
   store.listen(folder);
-  folder.told.length = 0;
+  folder.events.length = 0;
   await folder.write("red.yaml", clusterText("red"));
-  await folder.tells("+red");
+  await folder.emits("+red");
   await folder.write("red.yaml", clusterText("red", "suspended: true"));
-  await folder.tells("~red");
+  await folder.emits("~red");
   await unlink(folder.at("red.yaml"));
-  await folder.tells("-red");
+  await folder.emits("-red");
   assert.equal(store.agentNames.find("red.agents.example"), undefined);
 });
 
@@ -51,7 +51,7 @@ test("a change names what differs and leaves every other cluster the object it w
   const store = await folder.open();
   const before = new Map(store.clusters);
   await folder.write("both.yaml", `${clusterText("blue")}\n---\n${clusterText("red", "limits: {streams: 3}")}`);
-  await folder.tells("~red");
+  await folder.emits("~red");
   const side = { names: false, material: false, trust: false, crl: false };
   const rest = { maxAgents: false, uds: false, allow: false, deny: false, suspended: false };
   assert.deepEqual(folder.changes.get("red"), { agents: side, callers: side, ...rest, limits: true });
@@ -64,18 +64,18 @@ test("comments and white space are no change", async () => {
   await folder.open();
   await folder.write("blue.yaml", `# the same\n${clusterText("blue")}\n\n`);
   await folder.write("red.yaml", clusterText("red"));
-  await folder.tells("+red");
+  await folder.emits("+red");
 });
 
 test("identities and sourceCIDRs are trust, of their side alone", async () => {
   await using folder = await ClusterFolder.create({ "blue.yaml": "name: blue\ncallers: {identities: [CN=a]}" });
   await folder.open();
   await folder.write("blue.yaml", "name: blue\ncallers: {identities: [CN=b]}");
-  await folder.tells("~blue");
+  await folder.emits("~blue");
   assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: true, crl: false });
   assert.equal(folder.changes.get("blue")?.agents.trust, false);
   await folder.write("blue.yaml", "name: blue\nagents: {sourceCIDRs: [10.0.0.0/8]}\ncallers: {identities: [CN=b]}");
-  await folder.tells("~blue");
+  await folder.emits("~blue");
   assert.equal(folder.changes.get("blue")?.agents.trust, true);
 });
 
@@ -92,7 +92,7 @@ test("certificates are read from beside the document, and again when they change
   assert.equal(store.clusters.get("blue")?.callers.ca, undefined);
 
   await folder.write("pki/ca", second.ca);
-  await folder.tells("~blue");
+  await folder.emits("~blue");
   assert.deepEqual(folder.changes.get("blue")?.agents, { names: false, material: true, trust: true, crl: false });
   assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: false, trust: false, crl: false });
 
@@ -101,7 +101,7 @@ test("certificates are read from beside the document, and again when they change
   assert.equal(store.clusters.get("blue")?.agents.certificate?.cert, first.cert);
   await folder.write("pki/key", second.key);
   await folder.hasProblems();
-  await folder.tells("~blue");
+  await folder.emits("~blue");
   assert.deepEqual(folder.changes.get("blue")?.callers, { names: false, material: true, trust: false, crl: false });
 });
 
@@ -111,10 +111,10 @@ test("a broken file keeps its old version, says so once, and does not stop the o
   await folder.write("blue.yaml", "name: blue\nagnets: {}");
   await folder.hasProblems(/^the document has no key "agnets" \(did you mean agents\?\)/);
   await folder.write("red.yaml", clusterText("red"));
-  await folder.tells("+red");
+  await folder.emits("+red");
   assert.equal(store.clusters.get("blue")?.agents.sni[0], "blue.agents.example");
   await folder.write("blue.yaml", clusterText("blue", "suspended: true"));
-  await folder.tells("~blue");
+  await folder.emits("~blue");
   assert.deepEqual(store.problems(), []);
   assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file cannot be used")).length, 1);
   assert.equal(folder.logged.filter((line) => line.startsWith("a cluster file can be used again")).length, 1);
@@ -136,9 +136,9 @@ test("a swapped ..data changes what changed and nothing else", async () => {
   });
   await folder.open(volume.path);
   volume.update({ "blue.yaml": clusterText("blue"), "red.yaml": clusterText("red", "suspended: true") });
-  await folder.tells("~red");
+  await folder.emits("~red");
   volume.update({ "blue.yaml": clusterText("blue", "suspended: true") });
-  await folder.tellsAll("-red", "~blue");
+  await folder.emitsAll("-red", "~blue");
 });
 
 test("a swapped ..data is seen although nothing else in the folder moves", async () => {
@@ -151,7 +151,7 @@ test("a swapped ..data is seen although nothing else in the folder moves", async
   await symlink("..data/blue.yaml", folder.at("blue.yaml"));
   await folder.open();
   await rename(folder.at("..data_tmp"), folder.at("..data"));
-  await folder.tells("~blue");
+  await folder.emits("~blue");
 });
 
 test("certificates in another volume are followed through its swaps", async () => {
@@ -162,7 +162,7 @@ test("certificates in another volume are followed through its swaps", async () =
   const volume = new KubernetesVolume(folder.at("secret"), { "tls.crt": first.cert, "tls.key": first.key });
   await folder.open();
   volume.update({ "tls.crt": second.cert, "tls.key": second.key });
-  await folder.tells("~blue");
+  await folder.emits("~blue");
   assert.equal(folder.store.clusters.get("blue")?.agents.certificate?.cert, second.cert);
 });
 
@@ -171,7 +171,7 @@ test("one file with several documents is watched as a folder is", async () => {
   const store = await folder.open(folder.at("all.yaml"));
   await folder.write("new.yaml", clusterText("red"));
   await rename(folder.at("new.yaml"), folder.at("all.yaml"));
-  await folder.tells("-blue");
+  await folder.emits("-blue");
   await unlink(folder.at("all.yaml"));
   await folder.hasProblems(/does not exist/);
   assert.ok(store.clusters.has("red"));
@@ -187,7 +187,7 @@ test("a folder that has gone keeps its clusters, and counts again when it is bac
   assert.ok(store.clusters.has("blue"));
   await mkdir(folder.at("clusters"));
   await folder.write("clusters/red.yaml", clusterText("red"));
-  await folder.tellsAll("-blue", "+red");
+  await folder.emitsAll("-blue", "+red");
   await folder.hasProblems();
 });
 
@@ -204,7 +204,7 @@ test("the first of two clusters with one name stays, and the other waits for it 
   await unlink(folder.at("z.yaml"));
   await folder.hasProblems();
   assert.match(folder.store.clusters.get("blue")?.file ?? "", /a\.yaml$/);
-  assert.deepEqual(folder.told, []);
+  assert.deepEqual(folder.events, []);
 });
 
 test("faults of any file stop the start, each with file, path and cure", async () => {
@@ -273,7 +273,7 @@ test("a want of file descriptors is one sentence, at the start as later, and tak
     await folder.hasProblems(new RegExp(sentence));
     assert.deepEqual([...store.clusters.keys()], ["blue", "red"]);
     mock.restore();
-    await folder.tells("~red"); // nothing moves in the folder meanwhile
+    await folder.emits("~red"); // nothing moves in the folder meanwhile
     assert.deepEqual(store.problems(), []);
   }
 });
@@ -286,7 +286,7 @@ test("an edit that met a want of file descriptors is seen by the next look, whic
   await folder.hasProblems(/no file descriptor left/);
   mock.restore();
   await folder.write("green.yaml", clusterText("green"));
-  await folder.tells("~red", "+green");
+  await folder.emits("~red", "+green");
   assert.deepEqual(
     folder.logged.map((line) => line.split(":")[0]),
     ["a cluster file cannot be used; its last version stays in use", "a cluster file can be used again"],
@@ -301,7 +301,7 @@ test("other CAs in the flags that two clusters share are a problem at once, also
   const store = await ClusterStore.open(folder.path, silent, { timing: FAST, flags: () => flags });
   folder.store = store;
   store.listen(folder);
-  folder.told.length = 0;
+  folder.events.length = 0;
   flags = { agents: ca };
   await store.resolveAgain();
   await folder.hasProblems(/agents\.ca is left out, .* cluster "blue" \(\S+a\.yaml\) has no identities for it/);
@@ -314,7 +314,7 @@ test("other CAs in the flags that two clusters share are a problem at once, also
       )
       .replace('["CN=lime"]', "[]"),
   );
-  await folder.tells("+lime");
+  await folder.emits("+lime");
   await folder.hasProblems(/agents\.ca is left out/);
   assert.deepEqual([...store.clusters.keys()], ["blue", "red", "lime"]);
   flags = {};

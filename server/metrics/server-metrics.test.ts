@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { LiveCluster, LiveTunnel } from "./cluster-figures.ts";
 import { ClusterFigures } from "./cluster-figures.ts";
-import { type LiveCluster, type LiveTunnel, ServerMetrics } from "./server-metrics.ts";
+import { ServerMetrics } from "./server-metrics.ts";
 
 async function lines(metrics: ServerMetrics): Promise<string[]> {
   return (await metrics.registry.metrics()).split("\n");

@@ -10,81 +10,51 @@ import {
   NumberMetric,
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
-import type { ClusterFigures, FinishedConnect } from "./cluster-figures.ts";
-import { RecentRefusals, type RefusedPeer } from "./refusals.ts";
+import {
+  type ClusterConnects,
+  count,
+  type FinishedConnect,
+  type LiveCluster,
+  type LiveClusters,
+  type LiveTunnel,
+  RecentRefusals,
+  type RefusedPeer,
+} from "./cluster-figures.ts";
 
-/** A cluster's CONNECTs, counted in the object of the cluster itself: nothing is looked up by name as they pass. */
-export interface ClusterConnects {
-  readonly name: string;
-  /** From their arrival to their end. */
-  openConnects: number;
-  /** Those of them that were answered with 200. */
-  establishedConnects: number;
-}
-
-/** What is known of a CONNECT when it is over. */
+/** The facts about a CONNECT at its end. */
 export interface ConnectionEnd extends FinishedConnect {
   readonly outcome: OutcomeCode | "ok";
   readonly cluster: ClusterConnects;
-  /** Was it answered 200? Left out: yes when the outcome is ok. */
+  /** Whether it was answered with 200; absent: if its outcome is ok. */
   readonly established?: boolean | undefined;
   readonly durationMs: number;
-  /** Of one that did not end well: whose it was, where it led to, and why it ended. */
+  /** Present if it was refused. */
   readonly refusal?: Pick<RefusedPeer, "from" | "target" | "reason"> | undefined;
 }
 
 /** An agent that got no tunnel. */
 export interface AgentRefusal extends Pick<RefusedPeer, "from" | "reason"> {
-  /** Whose door it came to. */
+  /** Empty: it came to no cluster. */
   readonly cluster: string;
 }
 
-/** What a tunnel shows when somebody scrapes. */
-export interface LiveTunnel {
-  readonly agent: { readonly probe: boolean };
-  /** It takes no callers' streams: it only measures, or it is going away. */
-  readonly draining: boolean;
-  readonly suspended: boolean;
-  readonly streamCount: number;
-  /** Bytes held in its windows. */
-  readonly bufferedBytes: number;
-  /** Streams that it has reset for their memory. */
-  readonly resetForMemory: number;
-}
-
-/** What a configured cluster shows when somebody scrapes. */
-export interface LiveCluster extends Readonly<ClusterConnects> {
-  readonly pendingConnects: number;
-  tunnels(): Iterable<LiveTunnel>;
-}
-
-/** What is known of the clusters that are served. */
-export interface LiveClusters {
-  /** Those of a cluster; it may be one that is not served any more. */
-  readonly figuresOf: (cluster: string) => ClusterFigures | undefined;
-  /** Why some are not served as their files say now, or to nobody. */
-  readonly faults: () => readonly unknown[];
-  /** The ways to the API servers that judge tokens. */
-  readonly tokenReviews: () => readonly { readonly cluster: string; readonly reach: { readonly state: string } }[];
-}
-
-/** Where callers and agents come in. */
+/** The listeners for callers and agents. */
 export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure";
 
 const KONNECTIVITY = "konnectivity_network_proxy_server";
-// Konnectivity's own buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
+// Konnectivity's buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.000001, 0.00001, 0.0001, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];
 const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_400, 43_200, 86_400];
 
-/** The server's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
+/** The server's metrics, with Konnectivity's names as aliases. */
 export class ServerMetrics {
   readonly registry: Registry;
-  /** The same but for those that name clusters or routes. */
+  /** Without the metrics that name clusters or routes. */
   readonly withoutNames: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
-  /** Of those who have come to no cluster. */
+  /** Refused peers that came to no cluster. */
   readonly refusals = new RecentRefusals();
   readonly #open = new NumberMetric();
   readonly #established = new NumberMetric();
@@ -104,7 +74,7 @@ export class ServerMetrics {
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
   #liveTunnels = 0;
-  /** Of the tunnels that have gone; those that stand are asked. */
+  /** Those of the tunnels that have ended; open tunnels are asked. */
   #resetForMemory = 0;
   #live: () => Iterable<LiveCluster> = () => [];
   #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [], tokenReviews: () => [] };
@@ -252,7 +222,7 @@ export class ServerMetrics {
     ]);
   }
 
-  /** A number of each configured cluster, 0 where it has nothing: that there is no agent is to be seen. */
+  /** A number for each configured cluster, also 0: a missing agent must be visible. */
   *#each(read: (cluster: LiveCluster) => number): ByCluster {
     for (const cluster of this.#live()) yield [cluster.name, read(cluster)];
   }
@@ -263,28 +233,28 @@ export class ServerMetrics {
     return sum;
   }
 
-  /** One whose link is suspended reaches nobody, and an alert on Konnectivity's names is to say so. */
+  /** Without suspended links, so that alerts on Konnectivity's names notice them. */
   get #readyTunnels(): number {
     return Math.max(0, this.#liveTunnels - this.links.suspendedNow);
   }
 
-  /** Where the live numbers of the configured clusters are; once, when the parts stand. */
+  /** Sets the source of the live numbers of the configured clusters; called once. */
   watch(live: () => Iterable<LiveCluster>): void {
     this.#live = live;
   }
 
-  /** Where the clusters are; once, as `watch`. */
+  /** Sets the source of the facts about clusters; called once. */
   watchClusters(clusters: LiveClusters): void {
     this.#clusters = clusters;
   }
 
-  /** A CONNECT has arrived. Each call is followed by one `connectionFinished`. */
+  /** A CONNECT has come. Each call is followed by one of `connectionFinished`. */
   connectionOpened(cluster: ClusterConnects): void {
     this.#open.add();
     cluster.openConnects++;
   }
 
-  /** It was answered with 200. */
+  /** A CONNECT was answered with 200. */
   connectionEstablished(cluster: ClusterConnects, dialMs: number): void {
     this.#established.add();
     cluster.establishedConnects++;
@@ -313,15 +283,15 @@ export class ServerMetrics {
   }
 
   #refused(cluster: string, refusal: RefusedPeer): void {
-    (this.#clusters.figuresOf(cluster)?.refusals ?? this.refusals).tell(refusal);
+    (this.#clusters.figuresOf(cluster)?.refusals ?? this.refusals).add(refusal);
   }
 
-  /** It was reset because its caller would not be let in now. */
+  /** A connection was reset because its caller's credential is not accepted any more. */
   connectionWithdrawn(cluster: string): void {
     this.#withdrawn.add(1, cluster);
   }
 
-  /** +1 when an open goes to an agent, −1 when it is answered or given up. */
+  /** +1 when a CONNECT begins to wait for an agent, −1 when it ends to wait. */
   pendingOpens(delta: number): void {
     if (delta > 0) this.#pending.add(delta);
     else this.#pending.subtract(-delta);
@@ -332,14 +302,14 @@ export class ServerMetrics {
     this.#tunnels.add(1, cluster);
   }
 
-  /** `reason` is one of a few words of ours, never a peer's text. From now on the tunnel is none of the live ones. */
+  /** `reason` is a word of ours, never a peer's text. The tunnel is not one of the live ones any more. */
   tunnelClosed(cluster: string, reason: string, resetForMemory = 0): void {
     this.#resetForMemory += resetForMemory;
     this.#liveTunnels = Math.max(0, this.#liveTunnels - 1);
     this.#tunnelsClosed.add(1, cluster, reason);
   }
 
-  /** It is not configured any more: its series would only take the place of others. */
+  /** Removes the series of a cluster that is not configured any more. */
   forgetCluster(cluster: string): void {
     for (const tally of [
       this.#connections,
@@ -353,7 +323,7 @@ export class ServerMetrics {
     }
   }
 
-  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal`: whose it was is unknown. */
+  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal` the peer is unknown. */
   agentRefused(code: string, refusal?: AgentRefusal): void {
     this.#refusals.add(1, refusal?.cluster ?? "", code);
     if (refusal === undefined) return;
@@ -376,10 +346,4 @@ export class ServerMetrics {
   filesUsedUp(): void {
     this.#filesUsedUp.add();
   }
-}
-
-function count(cluster: LiveCluster, read: (tunnel: LiveTunnel) => number): number {
-  let sum = 0;
-  for (const tunnel of cluster.tunnels()) sum += read(tunnel);
-  return sum;
 }

@@ -13,10 +13,10 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
-import { type Condition, endingSoon, readiness } from "./readiness.ts";
+import { endingSoon, readiness, type ServerCondition } from "./readiness.ts";
 import { roundTripsOf, type ServerStatus, status } from "./status.ts";
 
-type ListenerState = Condition["listeners"][number];
+type ListenerState = ServerCondition["listeners"][number];
 
 /** The parts of a server that operators see. */
 export interface OperatorPortsDeps {
@@ -93,7 +93,7 @@ export class OperatorPorts {
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 
-  #condition(): Condition {
+  #condition(): ServerCondition {
     const { options, served, tunnels, files } = this.#deps;
     const unix = served.store === undefined ? this.#deps.unixListeners() : [];
     let agents = 0;

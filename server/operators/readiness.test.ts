@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Condition, readiness } from "./readiness.ts";
+import { readiness, type ServerCondition } from "./readiness.ts";
 
 const NOW = new Date("2026-06-01T00:00:00Z");
 const CERTIFICATE = {
@@ -9,7 +9,7 @@ const CERTIFICATE = {
   notAfter: new Date("2026-07-01T00:00:00Z"),
   problem: undefined,
 };
-const WELL: Condition = {
+const WELL: ServerCondition = {
   listeners: [{ name: "agents", up: true }],
   certificates: [CERTIFICATE],
   ends: [],
@@ -25,7 +25,9 @@ const WELL: Condition = {
 const FAILING = { state: "failing", fault: "it does not answer", hasAnswered: false } as const;
 const ANSWERING = { cluster: "red", reach: { state: "answers" } } as const;
 
-const TABLE: ReadonlyArray<readonly [sentence: string, change: Partial<Condition>, failed: string[], says?: RegExp]> = [
+const TABLE: ReadonlyArray<
+  readonly [sentence: string, change: Partial<ServerCondition>, failed: string[], says?: RegExp]
+> = [
   ["a server without agents is ready", {}, []],
   ["unless it was told to need one", { readyNeedsAgent: true }, ["agents"], /0 connected/],
   ["with an agent it is ready then", { readyNeedsAgent: true, agents: 1 }, []],

@@ -5,7 +5,7 @@ import type { TokenReviewState } from "../cluster-runtime/clusters.ts";
 import type { CertificateState } from "../cluster-runtime/flags.ts";
 
 /** The facts that readiness is made of. */
-export interface Condition {
+export interface ServerCondition {
   /** Listeners that should be open, whether they are, and why one is not, if that is known. */
   readonly listeners: ReadonlyArray<{
     readonly name: string;
@@ -30,7 +30,7 @@ export interface Condition {
 }
 
 /** The checks of /readyz. `shows`: counts for every peer that reaches the health port, names and paths for operators. */
-export function readiness(condition: Condition, shows: "names" | "counts", now = new Date()): Check[] {
+export function readiness(condition: ServerCondition, shows: "names" | "counts", now = new Date()): Check[] {
   const { listeners, certificates, ends, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
   const all = shows === "names";
@@ -81,7 +81,7 @@ function atMost(most: number, warnings: readonly string[], what: string): readon
  * Open tunnels go on, and so do clusters whose API server answers: a fault is a warning. If an operator wants it, a server
  * that has never got an answer is not ready, which stops a rolling update (decision 0027).
  */
-function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: Condition, all: boolean): Check[] {
+function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: ServerCondition, all: boolean): Check[] {
   if (tokenReviews.length === 0) return [];
   const faults = tokenReviews.flatMap(({ cluster, reach }) =>
     reach.state === "failing" ? `cluster "${cluster}": ${reach.fault}` : [],
@@ -103,7 +103,11 @@ function shownFaults(faults: readonly string[], all: boolean): string {
   return `${faults.length} fault${faults.length === 1 ? "" : "s"}: ${faults.join("; ")}`;
 }
 
-function shownListeners(all: Condition["listeners"], down: Condition["listeners"], withProblems: boolean): string {
+function shownListeners(
+  all: ServerCondition["listeners"],
+  down: ServerCondition["listeners"],
+  withProblems: boolean,
+): string {
   if (down.length === 0) return all.map(({ name }) => name).join(", ");
   const why = (problem: string | undefined): string => {
     if (problem === undefined) return "";

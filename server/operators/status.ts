@@ -1,7 +1,7 @@
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
-import type { RecentRefusals } from "../metrics/refusals.ts";
+import type { RecentRefusals } from "../metrics/cluster-figures.ts";
 import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
 
 /** The facts that `/status` is made of. */

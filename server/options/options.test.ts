@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { readOptions } from "../../shared/config/read-options.ts";
 import { serverOptions } from "./options.ts";
+import { wideNetworks } from "./resolve-options.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-server-options-"));
 after(() => rmSync(dir, { recursive: true, force: true }));
@@ -230,4 +231,10 @@ test("identities keep their commas, and a dial timeout of 0 is the whole connect
     "CN=Acme\\, Inc",
   ]);
   assert.equal(values.dialTimeoutMs, values.connectTimeoutMs);
+});
+
+test("a network is wide when nobody's own is as wide", () => {
+  const wide = ["0.0.0.0/0", "::/0", "0.0.0.0/1", "128.0.0.0/1", "8.0.0.0/7", "2000::/3", "::ffff:0.0.0.0/96"];
+  const own = ["10.0.0.0/8", "fc00::/7", "192.168.0.0/16", "203.0.113.7", "2001:db8::1", "::ffff:10.0.0.0/104"];
+  assert.deepEqual(wideNetworks([...own, ...wide]), wide);
 });

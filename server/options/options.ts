@@ -1,22 +1,18 @@
-import { LOOPBACK } from "../../shared/address/network.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
-  checkPair,
-  checkPorts,
   defineService,
-  generatedId,
   healthShowsClusters,
   logRows,
   streamRows,
   tlsRows,
 } from "../../shared/config/common-options.ts";
 import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
-import { type Draft, type ForeignFlagEffect, type OptionsOf, option, section } from "../../shared/config/options.ts";
+import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
-import { wideNetworks } from "./wide-networks.ts";
+import { resolveOptions } from "./resolve-options.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
@@ -256,7 +252,7 @@ const operations = section("Health and administration", {
   ),
 });
 
-const rows = {
+export const rows = {
   ...clusters,
   ...callers,
   ...agents,
@@ -285,143 +281,13 @@ export const serverOptions = defineService({
     },
     ...SERVER_ONLY,
   },
-  resolve,
+  resolve: resolveOptions,
 });
 
 export type ServerOptions = OptionsOf<typeof serverOptions>;
 
 /** The name of the one cluster of a server that is configured by flags alone. */
 export const DEFAULT_CLUSTER = "default";
-
-function resolve(draft: Draft<typeof rows>): void {
-  const { values } = draft;
-  if (values.maxWindow < values.initialWindow) draft.problem("--max-window must not be smaller than --initial-window.");
-  checkPair(draft, ["--server-cert", values.serverCert], ["--server-key", values.serverKey]);
-  if (values.clusters === "") checkCallers(draft);
-  else checkClusters(draft);
-  checkPair(draft, ["--cluster-cert", values.clusterCert], ["--cluster-key", values.clusterKey]);
-  const { serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol } = values;
-  const proxied = [serverProxyProtocol, agentProxyProtocol, agentInsecureProxyProtocol].some((rule) => rule !== "off");
-  if (proxied && values.proxyProtocolTrustedCidrs.length === 0) {
-    draft.problem("PROXY headers are believed from known balancers only: give --proxy-protocol-trusted-cidrs.");
-  }
-  if (values.agentPort === 0 && values.agentInsecurePort === 0) {
-    draft.warn("--agent-port=0: no agent can connect to this server.");
-  } else if (values.clusters === "") checkAgents(draft);
-  checkInsecure(draft);
-  if (!/^\/[\w./~-]*$/.test(values.agentPath))
-    draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
-  if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
-  if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
-    draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
-  }
-  checkOwnPorts(draft);
-  if (values.serverId === "") values.serverId = generatedId();
-}
-
-function checkOwnPorts(draft: Draft<typeof rows>): void {
-  const { values } = draft;
-  checkPorts(draft, [
-    ["--server-port", values.serverPort, values.serverBindAddress],
-    ["--agent-port", values.agentPort, values.agentBindAddress],
-    ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
-    ["--health-port", values.healthPort, values.healthBindAddress],
-    ["--admin-port", values.adminPort, values.adminBindAddress],
-  ]);
-}
-
-/** Without cluster documents, agents need what the flags say. */
-function checkAgents(draft: Draft<typeof rows>): void {
-  const { values } = draft;
-  const showsCertificate = values.agentPort !== 0 || values.innerTls !== "never";
-  if (showsCertificate && values.clusterCert === "" && values.clusterKey === "") {
-    draft.problem("Agents connect over TLS: give --cluster-cert and --cluster-key.");
-  }
-  if (values.clusterCaCert === "" && values.authenticationAudience === "") {
-    draft.problem("Agents are known by their certificates: give --cluster-ca-cert, the CA that issues them.");
-  }
-  if (values.agentInsecurePort !== 0 && values.innerTls === "never" && values.authenticationAudience === "") {
-    draft.problem(
-      "Nobody could prove himself on --agent-insecure-port, which no certificate gets through to: give --inner-tls=auto, or let tokens in (--authentication-audience).",
-    );
-  }
-  const tokens = [values.authenticationAudience, values.agentNamespace, values.agentServiceAccount];
-  if (tokens.some((value) => value !== "") && tokens.includes("")) {
-    draft.problem(
-      "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
-    );
-  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
-    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
-  }
-}
-
-/** Whoever reaches this port sees and says in clear what the balancer in front has read. */
-function checkInsecure(draft: Draft<typeof rows>): void {
-  const { agentInsecurePort, agentInsecureBindAddress: address, agentInsecureTrustedCidrs } = draft.values;
-  if (agentInsecurePort === 0) {
-    if (agentInsecureTrustedCidrs.length > 0) {
-      draft.warn("--agent-insecure-trusted-cidrs has no effect: --agent-insecure-port is off.");
-    }
-    return;
-  }
-  if (address === "localhost" || new SourceCidrs(LOOPBACK).includes(address)) return;
-  if (agentInsecureTrustedCidrs.length === 0) {
-    draft.problem(
-      "--agent-insecure-port is in clear, and open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs, or leave --agent-insecure-bind-address at 127.0.0.1.",
-    );
-  }
-  const wide = wideNetworks(agentInsecureTrustedCidrs);
-  if (wide.length > 0) {
-    draft.warn(
-      `--agent-insecure-trusted-cidrs has ${wide.join(" and ")}, which is wider than anybody's own network: whoever reaches --agent-insecure-port speaks to it in clear, as a balancer does. Name the balancers' networks, unless a firewall or network policy keeps others out.`,
-    );
-  }
-}
-
-/** The TCP listener exists when --server-port or --server-cert is given; from here on port 0 says that it does not. */
-function checkCallers(draft: Draft<typeof rows>): void {
-  const { values } = draft;
-  const asked = draft.given("serverPort") || values.serverCert !== "";
-  if (asked && values.serverPort === 0 && values.serverCert !== "") {
-    draft.warn("--server-cert has no effect: --server-port=0 leaves the callers' TCP port off.");
-  }
-  if (!asked) values.serverPort = 0;
-  if (values.serverPort !== 0) {
-    if (values.serverCert === "" && values.serverKey === "") {
-      draft.problem("--server-port is TLS: give --server-cert and --server-key.");
-    }
-    if (values.serverCaCert === "") {
-      draft.problem("Callers on TCP are known by their certificates: give --server-ca-cert, the CA that issues them.");
-    }
-  } else if (values.udsName === "") {
-    draft.problem(
-      "Nobody could call: give --uds-name for a unix socket, or --server-cert, --server-key and --server-ca-cert for TCP on --server-port (8090).",
-    );
-  }
-  // sockaddr_un has room for 108 bytes with the final zero; Linux would cut a longer path or refuse it.
-  if (Buffer.byteLength(values.udsName) > 107)
-    draft.problem("--uds-name is longer than the 107 bytes a socket path can have.");
-}
-
-/** What is one cluster's alone stands in its document; a certificate in the flags is for those that bring none. */
-function checkClusters(draft: Draft<typeof rows>): void {
-  const { values } = draft;
-  const elsewhere: [flag: string, given: boolean, key: string][] = [
-    ["--uds-name", values.udsName !== "", "callers.uds"],
-    ["--caller-identities", values.callerIdentities.length > 0, "callers.identities"],
-    ["--agent-identities", values.agentIdentities.length > 0, "agents.identities"],
-    ["--authentication-audience", values.authenticationAudience !== "", "agents.token"],
-  ];
-  for (const [flag, given, key] of elsewhere) {
-    if (given) draft.problem(`${flag} is one cluster's: with --clusters, say it in the cluster's document (${key}).`);
-  }
-  for (const [cert, ca, flags] of [
-    [values.clusterCert, values.clusterCaCert, "--cluster-cert and --cluster-ca-cert"],
-    [values.serverCert, values.serverCaCert, "--server-cert and --server-ca-cert"],
-  ] as const) {
-    if ((cert === "") !== (ca === "")) draft.problem(`${flags} belong together: give both, or neither.`);
-  }
-}
 
 function effectOfMode(value: string): ForeignFlagEffect {
   if (value === "" || value === "http-connect") return "harmless";
@@ -438,7 +304,7 @@ function cidr(text: string): string {
   return text;
 }
 
-/** The server reads these patterns again when it starts; here a mistake is told together with all others. */
+/** Reports a faulty pattern together with all other faults; the server parses it again when it starts. */
 function identityPattern(text: string): string {
   try {
     parsePattern(text);

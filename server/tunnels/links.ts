@@ -2,27 +2,46 @@ import { randomUUID } from "node:crypto";
 import type { ProvenResume, ResumeAnswer } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { Candidate } from "./admit.ts";
-import type { Credential } from "./credential.ts";
+import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
+import type { AgentCandidate } from "./admission.ts";
 
-/** What a resume asks of a link. */
+/** The proven credential of an agent. */
+export interface Credential {
+  /** The name that it proves, which stays when the certificate or token is renewed. */
+  readonly identity: string;
+  /** The certificate, if it is one, and the CA (PEM) that has verified it. */
+  readonly peer: PeerIdentity | undefined;
+  readonly ca: string | undefined;
+  /** The token, if it is one; it is verified again regularly. */
+  readonly token: ProvenToken | undefined;
+}
+
+export interface ProvenToken {
+  readonly text: string;
+  readonly identity: TokenIdentity;
+  /** Verifies by the rules of the moment. */
+  readonly verifier: Pick<TokenVerifier, "verify">;
+}
+
+/** The part of a link that a resume uses. */
 export type HeldLink = Pick<Link, "received" | "canResumeAt" | "offer">;
 
-/** A link that may get another carrier, and who may give it one. */
+/** A link that may get another carrier, and the agent that may give it one. */
 export interface ResumableLink {
   readonly id: string;
   readonly cluster: string;
-  readonly owner: Candidate;
+  readonly owner: AgentCandidate;
   /** Every resume proves that it has this key. */
   readonly key: LinkKey;
-  /** The key comes out of an inner TLS: a new carrier says nothing else of who opens it. */
+  /** The key comes from an inner TLS: nothing else on a new carrier proves which agent opens it. */
   readonly isInner: boolean;
-  /** There from its first carrier on. */
+  /** Present from its first carrier on. */
   link: HeldLink | undefined;
   /** When the certificate of its agent expires. */
   goodUntil: Date | undefined;
-  /** Its owner was admitted once more with this. */
+  /** The owner has proved a credential again. */
   onCredential: ((credential: Credential) => void) | undefined;
 }
 
@@ -33,7 +52,7 @@ export interface AcceptedResume {
   readonly answer: ResumeAnswer;
 }
 
-/** The links that this server has issued and that are not over. */
+/** The links that this server has issued and that have not ended. */
 export class Links {
   readonly #serverId: string;
   readonly #links = new Map<string, ResumableLink>();
@@ -47,7 +66,7 @@ export class Links {
   }
 
   /** A new link, whose id tells every server which one issued it. `innerKey`: of the inner TLS that it begins with. */
-  issue(cluster: string, owner: Candidate, innerKey?: LinkKey): ResumableLink {
+  issue(cluster: string, owner: AgentCandidate, innerKey?: LinkKey): ResumableLink {
     const id = `${this.#serverId}/${randomUUID()}`;
     const entry: ResumableLink = {
       id,
@@ -73,12 +92,12 @@ export class Links {
    * carrier. It is absent under inner TLS, where the proof alone tells; that renews no credential, so it is not accepted
    * when the certificate has expired.
    */
-  resume(cluster: string, resume: ProvenResume, owner: Candidate | undefined): AcceptedResume {
+  resume(cluster: string, resume: ProvenResume, owner: AgentCandidate | undefined): AcceptedResume {
     const entry = this.#links.get(resume.link);
     // A link of another cluster counts as unknown: the CA there may give the same names to others.
     if (entry?.link === undefined || entry.cluster !== cluster) throw this.#unknown(resume.link);
     const { link, key, isInner, goodUntil } = entry;
-    if (owner !== undefined) mustOwn(entry, owner);
+    if (owner !== undefined) requireOwner(entry, owner);
     if (isInner !== (owner === undefined) || !key.accepts(resume)) {
       throw refusal("badProof", "the proof of this resume is wrong, or was used before");
     }
@@ -92,11 +111,11 @@ export class Links {
     return { entry, link, answer: { type: "resumed", version: HANDSHAKE_VERSION, received, proof } };
   }
 
-  /** The link whose owner has come through another inner TLS, to prove anew that it is he. */
-  judgeRenewal(cluster: string, id: string, { agentId, instance, identity }: Candidate): ResumableLink {
+  /** Finds the link whose owner renews its credential through another inner TLS; throws `LinkRefused`. */
+  findForRenewal(cluster: string, id: string, { agentId, instance, identity }: AgentCandidate): ResumableLink {
     const entry = this.#links.get(id);
     if (entry === undefined || entry.cluster !== cluster) throw this.#unknown(id);
-    mustOwn(entry, { agentId, instance, identity });
+    requireOwner(entry, { agentId, instance, identity });
     return entry;
   }
 
@@ -107,7 +126,7 @@ export class Links {
   }
 }
 
-function mustOwn({ owner }: ResumableLink, { agentId, instance, identity }: Candidate): void {
+function requireOwner({ owner }: ResumableLink, { agentId, instance, identity }: AgentCandidate): void {
   if (owner.identity === identity && owner.agentId === agentId && owner.instance === instance) return;
   throw refusal("linkOfAnother", "this link belongs to another agent: its certificate, id or process is another one");
 }

@@ -3,44 +3,42 @@ import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { VerificationSlots } from "../tokens/verification-slots.ts";
-import { admit, type Candidate, type IdHolder } from "./admit.ts";
-import { AgentPace } from "./agent-pace.ts";
-import { OtherProcesses } from "./other-processes.ts";
+import { type AgentCandidate, AgentPace, admit, EarlierProcesses, type IdHolder } from "./admission.ts";
 import { pick } from "./pick.ts";
 import { ProbeRoom } from "./probes.ts";
 import type { Tunnel } from "./tunnel.ts";
 
-/** A promise of room for one agent, from its hello on; it becomes a tunnel or is given back. */
-export interface Place {
-  /** A later process of the agent holds the id, and nothing says that this one runs: nobody comes back for its link. */
+/** The place of one agent in a cluster, from its hello to the end of its tunnel. */
+export interface AgentPlace {
+  /** A later process of the agent has the id, and this one has probably ended: its link will not be resumed. */
   readonly abandoned: boolean;
-  /** The tunnel stands: it gets streams from now on, and the one it replaces ends with its streams. */
+  /** From now on the tunnel gets streams; the tunnel that it replaces ends with its last stream. */
   hold(tunnel: Tunnel): void;
-  /** The tunnel is over, or never came. */
+  /** The tunnel has ended, or has never begun. */
   release(): void;
 }
 
 export interface ClusterLimits {
   readonly serverId: string;
   readonly maxAgents: number;
-  /** How long the streams of a tunnel may go on that comes too late, ms: its cluster is not served any more. */
+  /** How long the streams of a tunnel may go on that begins after its cluster was closed, ms. */
   readonly drainTimeoutMs: number;
 }
 
-interface Holder extends Candidate {
+interface Holder extends AgentCandidate {
   tunnel: Tunnel | undefined;
   released: boolean;
-  /** Who held the id before, until this one's tunnel stands. */
+  /** The holder of the id before this one, until this one has its tunnel. */
   previous: Holder | undefined;
-  readonly others: OtherProcesses;
+  readonly earlier: EarlierProcesses;
 }
 
-/** Peers of a cluster that only measure, at once. */
+/** Maximum number of agents of a cluster that only measure. */
 const MAX_MEASURING = 8;
-/** None of them takes so long, ms. */
+/** A measurement that takes longer is ended, ms. */
 const MEASURED_MS = 120_000;
 
-/** The longest time that a timer of Node takes. A process that was replaced may run, and then its streams do, to their end. */
+/** The longest timer of Node, ms: streams of a replaced tunnel may go on to their end. */
 const NO_DEADLINE_MS = 2 ** 31 - 1;
 
 /** The tunnels of one cluster, and the CONNECTs that wait for the first. */
@@ -52,22 +50,19 @@ export class ClusterTunnels {
   establishedConnects = 0;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
-  /** Agents and callers whose token is being verified. */
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
-  /** How often its agents begin tunnels. */
   readonly pace = new AgentPace();
-  /** What its agents measure. */
   readonly probes = new ProbeRoom();
-  /** What its tunnels and its callers hold. */
+  /** The memory account of its tunnels and callers. */
   readonly memory: MemoryShare;
-  /** Agents that may hold a place at once. */
+  /** Maximum number of agents at once. */
   maxAgents: number;
-  /** Why no agent gets a place, if none does: the cluster is suspended, or is not served any more. */
+  /** Present: no agent gets a place, because the cluster is suspended or not served any more. */
   closedBecause: string | undefined;
   readonly #limits: ClusterLimits;
   readonly #holders = new Map<string, Holder>();
   readonly #tunnels = new Set<Tunnel>();
-  /** Whose tunnels another one has replaced, and which end with their streams; the oldest first. */
+  /** Holders whose tunnel was replaced and ends with its last stream; the oldest first. */
   readonly #replaced = new Set<Holder>();
   readonly #waiters = new Set<() => void>();
   #measuring = 0;
@@ -79,39 +74,39 @@ export class ClusterTunnels {
     this.#limits = limits;
   }
 
-  /** Every tunnel, those that drain and those that only measure included. */
+  /** Every tunnel, also those that drain or only measure. */
   tunnels(): ReadonlySet<Tunnel> {
     return this.#tunnels;
   }
 
-  /** A tunnel for one stream, other than `except`. */
+  /** The tunnel for the next stream, other than `except`. */
   pick(except?: Tunnel): Tunnel | undefined {
     return pick(this.#tunnels, except);
   }
 
-  /** A tunnel that takes streams as soon as its link has a new carrier. */
+  /** A tunnel that accepts streams as soon as its link has a new carrier. */
   get expected(): Tunnel | undefined {
     for (const tunnel of this.#tunnels) if (tunnel.suspended && !tunnel.draining && !tunnel.closed) return tunnel;
     return undefined;
   }
 
-  /** Room for an agent, or `LinkRefused`. Taken at once, so that two hellos at a time cannot both have it. */
-  reserve(candidate: Candidate): Place {
-    this.#mustBeOpen();
+  /** Reserves a place for an agent, or throws `LinkRefused`. */
+  reserve(candidate: AgentCandidate): AgentPlace {
+    this.#requireOpen();
     const current = this.#holders.get(candidate.agentId);
     if (current === undefined && this.#holders.size >= this.maxAgents) this.#evictOne();
     const { agentId, instance, identity } = candidate;
-    const runsBeside = current?.identity === identity && current.others.has(instance);
-    if (runsBeside) current.others.note(instance, true);
-    admit(candidate, current && { ...standing(current.tunnel), ...current, runsBeside }, {
+    const runsBeside = current?.identity === identity && current.earlier.has(instance);
+    if (runsBeside) current.earlier.note(instance, true);
+    admit(candidate, current && { ...stateOf(current.tunnel), ...current, runsBeside }, {
       serverId: this.#limits.serverId,
       cluster: this.name,
       agents: this.#holders.size,
       maxAgents: this.maxAgents,
     });
-    const others = new OtherProcesses(current?.others);
-    if (current !== undefined) others.note(current.instance, runsBeside);
-    others.forget(instance);
+    const earlier = new EarlierProcesses(current?.earlier);
+    if (current !== undefined) earlier.note(current.instance, runsBeside);
+    earlier.forget(instance);
     const holder: Holder = {
       agentId,
       instance,
@@ -119,7 +114,7 @@ export class ClusterTunnels {
       tunnel: undefined,
       released: false,
       previous: current,
-      others,
+      earlier,
     };
     this.#holders.set(agentId, holder);
     const isAbandoned = () => this.#isAbandoned(holder);
@@ -132,9 +127,9 @@ export class ClusterTunnels {
     };
   }
 
-  /** Room for a peer that only measures: whoever has its id is not touched. */
-  reserveProbe(): Place {
-    this.#mustBeOpen();
+  /** Reserves a place for an agent that only measures; the holder of its id keeps its place. */
+  reserveProbe(): AgentPlace {
+    this.#requireOpen();
     if (this.#measuring >= MAX_MEASURING) {
       throw new LinkRefused({
         closeCode: CloseCode.limited,
@@ -163,12 +158,12 @@ export class ClusterTunnels {
     };
   }
 
-  #mustBeOpen(): void {
+  #requireOpen(): void {
     const { closedBecause } = this;
     if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
   }
 
-  /** An agent that has lost its connection and carries nothing makes room for one that is there. */
+  /** An agent that has lost its connection and has no streams makes room for a new one. */
   #evictOne(): void {
     for (const holder of this.#holders.values()) {
       const { tunnel } = holder;
@@ -186,7 +181,7 @@ export class ClusterTunnels {
     this.#replace(isPresent ? holder.previous : holder);
     if (isPresent) holder.previous = undefined;
     if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
-    this.#lookAgain();
+    this.#tryWaiters();
   }
 
   #replace(holder: Holder | undefined): void {
@@ -198,11 +193,11 @@ export class ClusterTunnels {
     }
     void tunnel.close(NO_DEADLINE_MS);
     this.#replaced.add(holder);
-    // Of an agent that is killed again and again, and nobody hears of it, they would pile up.
+    // Those of an agent that is killed again and again would pile up.
     if (this.#replaced.size > this.maxAgents) this.#endOneReplaced();
   }
 
-  /** Rather one that is not known to run. */
+  /** Ends the oldest one whose process is not known to run, or else the oldest. */
   #endOneReplaced(): void {
     const [oldest] = this.#replaced;
     const holder = [...this.#replaced].find((each) => this.#isAbandoned(each)) ?? oldest;
@@ -213,15 +208,15 @@ export class ClusterTunnels {
 
   #isAbandoned({ agentId, instance }: Holder): boolean {
     const present = this.#holders.get(agentId);
-    return present !== undefined && present.instance !== instance && !present.others.isRunning(instance);
+    return present !== undefined && present.instance !== instance && !present.earlier.isRunning(instance);
   }
 
-  /** A tunnel that was suspended takes streams again. */
+  /** A tunnel that was suspended accepts streams again. */
   tunnelResumed(): void {
-    this.#lookAgain();
+    this.#tryWaiters();
   }
 
-  #lookAgain(): void {
+  #tryWaiters(): void {
     for (const look of [...this.#waiters]) look();
   }
 
@@ -232,14 +227,17 @@ export class ClusterTunnels {
     this.#replaced.delete(holder);
     if (this.#holders.get(holder.agentId) !== holder) return;
     this.#holders.delete(holder.agentId);
-    // It never became a tunnel: what it would have replaced holds the id again.
+    // It has never become a tunnel: the holder that it would have replaced has the id again.
     const { previous } = holder;
     if (holder.tunnel === undefined && previous !== undefined && !previous.released) {
       this.#holders.set(previous.agentId, previous);
     }
   }
 
-  /** The first tunnel that takes streams, or after `timeoutMs` the sentence that says why there is none. */
+  /**
+   * Resolves with the first tunnel that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and with the reason
+   * of the signal.
+   */
   whenAvailable(timeoutMs: number, signal: AbortSignal): Promise<Tunnel> {
     return new Promise((resolve, reject) => {
       const stop = () => {
@@ -282,26 +280,22 @@ export class ClusterTunnels {
   }
 }
 
-/** How a holder's tunnel is, as far as there is one. */
-function standing(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspended" | "address"> {
+/** The state of a holder's tunnel, if it has one. */
+function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspended" | "address"> {
   if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
   const { draining, suspended, remote } = tunnel;
-  // Without the port, which is another one each time: a sentence that is repeated counts as one.
+  // Without the port, which changes each time, repeated refusals have the same sentence.
   return { draining, suspended, address: remote.replace(/:\d+$/, "") };
 }
 
-/** The clusters that this server knows, and their tunnels. */
+/** The clusters of this server and their tunnels. */
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
 
-  /** `pool`: what all clusters may hold together. */
+  /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
     this.#pool = pool;
-  }
-
-  has(name: string): boolean {
-    return this.#clusters.has(name);
   }
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
@@ -310,7 +304,7 @@ export class Registry {
     return cluster;
   }
 
-  /** Its tunnels are its owner's to end. */
+  /** The caller closes its tunnels. */
   remove(cluster: ClusterTunnels): void {
     if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
     cluster.memory.close();
@@ -326,7 +320,7 @@ export class Registry {
     return this.#clusters.values();
   }
 
-  /** Every tunnel of every cluster, those that drain included. */
+  /** Every tunnel of every cluster, also those that drain. */
   *tunnels(): Generator<Tunnel> {
     for (const cluster of this.#clusters.values()) yield* cluster.tunnels();
   }

@@ -198,8 +198,8 @@ const asked = ({ control }: FakeAgent) => control.filter(({ type }) => type === 
 test("an agent that proves itself in time keeps its tunnel, and one that does not loses it", async () => {
   using honest = using();
   using revoked = using();
-  for (const { tunnel } of [honest, revoked]) tunnel.mustProve(CHANGED, 30);
-  honest.tunnel.proven();
+  for (const { tunnel } of [honest, revoked]) tunnel.requireProof(CHANGED, 30);
+  honest.tunnel.onProof();
   await until(() => revoked.tunnel.closed);
   assert.match((await revoked.tunnel.closedWith)?.message ?? "", /trust .* has changed, .* not come back to prove/);
   assert.deepEqual([honest.tunnel.closed, asked(honest)], [false, 1]);
@@ -207,8 +207,8 @@ test("an agent that proves itself in time keeps its tunnel, and one that does no
 
 test("another change of trust gives nobody more time", async () => {
   using agent = using();
-  agent.tunnel.mustProve(CHANGED, 30);
-  agent.tunnel.mustProve(CHANGED, 60_000);
+  agent.tunnel.requireProof(CHANGED, 30);
+  agent.tunnel.requireProof(CHANGED, 60_000);
   await until(() => agent.tunnel.closed);
   assert.equal(asked(agent), 2);
 });
@@ -218,7 +218,7 @@ test("without a carrier a tunnel is waited for only if its next carrier proves w
   using inner = using({ innerTls: true });
   for (const { tunnel, link } of [outer, inner]) {
     link.suspend();
-    tunnel.mustProve(CHANGED, 30);
+    tunnel.requireProof(CHANGED, 30);
   }
   await until(() => inner.tunnel.closed);
   assert.equal(outer.tunnel.closed, false);
@@ -226,7 +226,7 @@ test("without a carrier a tunnel is waited for only if its next carrier proves w
 
 test("who has come back without a proof is asked once more, and has no more time for it", async () => {
   using agent = using({ innerTls: true });
-  agent.tunnel.mustProve(CHANGED, 50);
+  agent.tunnel.requireProof(CHANGED, 50);
   agent.link.suspend();
   agent.link.resume();
   assert.equal(asked(agent), 2);

@@ -10,40 +10,38 @@ import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
-import { DialRecord } from "./dial-record.ts";
 import { Opening, type OpenOptions } from "./opening.ts";
-import type { Pickable } from "./pick.ts";
+import { DialRecord, type Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
-/** What a tunnel asks of a link. */
+/** The part of a link that a tunnel uses. */
 export type TunnelLink = Pick<
   Link,
   keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "probe" | "watch"
 >;
 
-/** Who is at the other end. */
-export interface Agent {
+/** The agent at the other end of a tunnel. */
+export interface ConnectedAgent {
   readonly agentId: string;
   /** Random for each start of the agent's process. */
   readonly instance: string;
   /** The credential's subject: an agent id belongs to it. */
   readonly identity: string;
-  /** What its certificate said at its first connection, if that is its credential; `Tunnel.peer`: at the last. */
+  /** Its certificate at the first connection, if that is its credential; `Tunnel.peer` is the one of the last. */
   readonly peer: PeerIdentity | undefined;
   readonly software: string;
-  /** It only measures, and serves nobody. */
+  /** It only measures, and takes no callers' streams. */
   readonly probe: boolean;
 }
 
-/** What a tunnel stands on, beside its link. */
-export interface TunnelGround {
-  /** What the session runs on, if it is not the link itself: the inner TLS over it. */
+export interface TunnelParts {
+  /** The transport of the session, if it is not the link itself: the inner TLS over it. */
   readonly pipe?: Transport;
-  /** Of its cluster. */
+  /** The measurements of its cluster. */
   readonly probes?: ProbeRoom;
 }
 
-/** How long the answer to a ping is waited for, ms. Whoever asks later has a ping of his own. */
+/** How long the answer to a ping is waited for, ms; later requests send another ping. */
 export const ROUND_TRIP_WITHIN_MS = 1_000;
 
 let uses = 0;
@@ -51,32 +49,32 @@ let uses = 0;
 /** Events of a tunnel and its link. */
 export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
 
-/** One connected agent: who it is, and the session that reaches it. Ends when its link ends. */
+/** One connected agent: its identity, and the session with it. It ends when its link ends. */
 export class Tunnel implements Pickable {
-  readonly agent: Agent;
+  readonly agent: ConnectedAgent;
   readonly connectedAt = new Date();
-  /** Resolves when the session is over, with the reason if it was not closed in order. */
+  /** Resolves when the session has ended, with an error unless it was closed in order. */
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
   readonly #session: Session;
   readonly #openings = new OrderedSet<Opening>();
   readonly #dials = new DialRecord();
   #peer: PeerIdentity | undefined;
-  #asked = false;
+  #drainRequested = false;
   #lastUsed = 0;
-  /** Of the ping that is under way on the present carrier. */
+  /** The ping that is under way on the present carrier. */
   #roundTrip: { readonly askedAt: number; readonly measured: Promise<number | undefined> } | undefined;
-  /** Its agent is to prove anew that it is trusted: why, and by when. */
-  #owed: { readonly reason: string; readonly timer: NodeJS.Timeout } | undefined;
-  /** A new carrier is a handshake of its own, and so a proof; under inner TLS it is none. */
+  /** Present while the agent has to prove its credential again. */
+  #proofDue: { readonly reason: string; readonly timer: NodeJS.Timeout } | undefined;
+  /** A new carrier proves the credential by its handshake; under inner TLS it does not. */
   readonly #provesByResume: boolean;
 
   constructor(
-    agent: Agent,
+    agent: ConnectedAgent,
     link: TunnelLink,
     watcher: TunnelWatcher = {},
     options: Partial<SessionOptions> = {},
-    { pipe = link, probes: room = new ProbeRoom() }: TunnelGround = {},
+    { pipe = link, probes: room = new ProbeRoom() }: TunnelParts = {},
   ) {
     this.agent = agent;
     this.#peer = agent.peer;
@@ -92,15 +90,15 @@ export class Tunnel implements Pickable {
       },
       onResumed: (resumption) => {
         watcher.onResumed?.(resumption);
-        this.#roundTrip = undefined; // a ping of before may have gone another way
-        if (this.#owed !== undefined) this.rotate(this.#owed.reason); // what was said before was lost with the carrier
+        this.#roundTrip = undefined; // an earlier ping may have gone another way
+        if (this.#proofDue !== undefined) this.rotate(this.#proofDue.reason); // an earlier request was lost with the carrier
       },
       onClosed: () => {
-        clearTimeout(this.#owed?.timer);
+        clearTimeout(this.#proofDue?.timer);
         watcher.onClosed?.();
       },
       onControl: (message) => {
-        if (message.type === "drain") this.#asked = true;
+        if (message.type === "drain") this.#drainRequested = true;
       },
     });
     const probes = new Probes(room, options.pool ?? UNBOUNDED);
@@ -112,7 +110,7 @@ export class Tunnel implements Pickable {
     );
   }
 
-  /** What the certificate says by which its agent has proved itself last, if that is its credential. */
+  /** The certificate that its agent has shown last, if that is its credential. */
   get peer(): PeerIdentity | undefined {
     return this.#peer;
   }
@@ -137,7 +135,7 @@ export class Tunnel implements Pickable {
     return this.#session.bufferedBytes;
   }
 
-  /** The least round trip of the last few pings of the session, which come as its streams need them, ms. */
+  /** The least round trip of the last few pings, which the session sends as its streams need them, ms. */
   get rttMs(): number {
     return this.#session.rttMs;
   }
@@ -147,7 +145,7 @@ export class Tunnel implements Pickable {
     return this.#session.resetForMemory;
   }
 
-  /** How long the way to the agent and back takes now, ms; `undefined`: there is none. Who asks meanwhile shares one ping. */
+  /** The present round trip to the agent, ms; `undefined` without a connection. Concurrent calls share one ping. */
   roundTrip(): Promise<number | undefined> {
     if (this.suspended || this.closed) return Promise.resolve(undefined);
     const now = performance.now();
@@ -162,40 +160,40 @@ export class Tunnel implements Pickable {
     return this.#roundTrip.measured;
   }
 
-  /** It takes no callers' streams: it only measures, or it is leaving. */
+  /** It accepts no callers' streams: it only measures, or is leaving. */
   get draining(): boolean {
     return this.agent.probe || this.leaving;
   }
 
-  /** Its agent has asked for nothing new, or one end has said go-away. */
+  /** Its agent has asked to drain, or one end has sent go-away. */
   get leaving(): boolean {
-    return this.#asked || this.#session.draining;
+    return this.#drainRequested || this.#session.draining;
   }
 
-  /** Its link has no carrier now: streams stand still. */
+  /** Its link has no carrier: its streams wait. */
   get suspended(): boolean {
     return this.#link.suspended;
   }
 
-  /** Its agent is to come with a credential once more, by now `withinMs`, or the tunnel ends. */
-  mustProve(reason: string, withinMs: number): void {
-    this.#owed ??= { reason, timer: setTimeout(() => this.#onUnproven(), withinMs).unref() };
+  /** The agent must prove its credential again within `withinMs`, or the tunnel ends. */
+  requireProof(reason: string, withinMs: number): void {
+    this.#proofDue ??= { reason, timer: setTimeout(() => this.#onUnproven(), withinMs).unref() };
     this.rotate(reason);
   }
 
   #onUnproven(): void {
-    if (this.suspended && this.#provesByResume) return; // it proves itself when it comes back, or ends with its grace
-    this.destroy(new Error(`${this.#owed?.reason}, and its agent has not come back to prove itself`));
+    if (this.suspended && this.#provesByResume) return; // the resume proves it, or the tunnel ends with its grace
+    this.destroy(new Error(`${this.#proofDue?.reason}, and its agent has not come back to prove itself`));
   }
 
-  /** It has: by this certificate, if it was one. */
-  proven(peer = this.#peer): void {
+  /** The agent has proved its credential; `peer`: its certificate, if it was one. */
+  onProof(peer = this.#peer): void {
     this.#peer = peer;
-    clearTimeout(this.#owed?.timer);
-    this.#owed = undefined;
+    clearTimeout(this.#proofDue?.timer);
+    this.#proofDue = undefined;
   }
 
-  /** Bytes kept for the link's next carrier. */
+  /** Bytes that are kept for the next carrier of the link. */
   get replayBytes(): number {
     return this.#link.unacknowledged;
   }
@@ -230,12 +228,12 @@ export class Tunnel implements Pickable {
     return opening.promise;
   }
 
-  /** Asks the agent for a new connection; its streams notice nothing. */
+  /** Asks the agent for a new connection; streams go on. */
   rotate(reason: string): void {
     this.#link.sendControl({ type: "rotate", reason });
   }
 
-  /** Nothing new here: the agent goes elsewhere, and open streams live on. */
+  /** Accepts nothing new and sends the agent elsewhere; open streams go on. */
   drain(retryAfterMs: number): void {
     if (this.closed) return;
     this.#link.sendControl({ type: "drain", retryAfterMs });
@@ -252,7 +250,7 @@ export class Tunnel implements Pickable {
   }
 }
 
-/** The agent has answered that it could not reach the target. */
+/** Answers of an agent that could not reach the target. */
 const FAILED_DIALS: ReadonlySet<OutcomeCode> = new Set([
   ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
 ]);

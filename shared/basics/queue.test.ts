@@ -5,7 +5,7 @@ import { OrderedSet, Queue, QueueNode } from "./queue.ts";
 
 const MEMBERS = Array.from({ length: 6 }, (_, number) => ({ number }));
 
-test("whoever joins and leaves, those who are there are those a Set would have, in its order", () => {
+test("it has the members that a Set would have, in the same order", () => {
   const step = fc.oneof(
     fc.record({ does: fc.constantFrom("joins" as const, "leaves" as const), who: fc.nat(MEMBERS.length - 1) }),
     { weight: 1, arbitrary: fc.constant({ does: "all leave" as const, who: 0 }) },
@@ -34,7 +34,7 @@ test("whoever joins and leaves, those who are there are those a Set would have, 
   fc.assert(property, { numRuns: 300 });
 });
 
-test("who leaves before it is his turn is not visited, and who joins meanwhile neither", () => {
+test("a member that leaves before its turn is not visited, nor one that joins meanwhile", () => {
   const ordered = new OrderedSet<{ number: number }>();
   const [first, second, third, late] = [0, 1, 2, 3].map((number) => MEMBERS[number] ?? assert.fail());
   assert.ok(first && second && third && late);
@@ -49,7 +49,7 @@ test("who leaves before it is his turn is not visited, and who joins meanwhile n
   assert.deepEqual(visited, [0, 2]);
 });
 
-test("a node stands in one queue: to join another is to leave the first", () => {
+test("a node stands in one queue: joining another one leaves the first", () => {
   const [one, other, node] = [new Queue<string>(), new Queue<string>(), new QueueNode("it")];
   one.join(node);
   other.join(node);

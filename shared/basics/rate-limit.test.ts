@@ -9,12 +9,12 @@ function bucket(perSecond: number, burst: number): { take: (count: number) => nu
   return { take: (count) => one.take(count), clock };
 }
 
-test("a burst goes at once, the next one waits for its share of a second", () => {
+test("a burst is taken at once, and the next one waits for its share of a second", () => {
   const { take } = bucket(10, 3);
   assert.deepEqual([take(1), take(1), take(1), take(1)], [0, 0, 0, 100]);
 });
 
-test("who waits as long as he was told gets it", () => {
+test("after the wait that was returned, the take succeeds", () => {
   const { take, clock } = bucket(3, 1);
   assert.equal(take(1), 0);
   const waitMs = take(1);
@@ -47,7 +47,7 @@ test("a clock that stands still or goes back gives nothing", () => {
   assert.equal(take(1), 100);
 });
 
-test("more than a bucket holds is a mistake of whoever asks", () => {
+test("taking more than the bucket holds throws", () => {
   assert.throws(() => bucket(10, 3).take(4), RangeError);
 });
 

@@ -39,7 +39,7 @@ test("jobs that come together run in order, a few in a turn", async () => {
   }
 });
 
-test("one that comes while others wait runs behind them", async () => {
+test("a job that comes while others wait runs behind them", async () => {
   const { queue, ran, runAll } = queueWithClock();
   runAll(MOST + 2);
   queue.run(() => ran.push(-1));
@@ -47,7 +47,7 @@ test("one that comes while others wait runs behind them", async () => {
   assert.deepEqual(ran.slice(MOST), [MOST, MOST + 1, -1]);
 });
 
-test("one that comes from a job that had to wait runs behind those that wait still", async () => {
+test("a job added by one that had to wait runs behind those that still wait", async () => {
   const { queue, ran, runAll } = queueWithClock();
   runAll(MOST);
   queue.run(() => queue.run(() => ran.push(-2)));

@@ -167,42 +167,6 @@ test("a proxy that checks a password slowly is not cut short for the sake of the
   assert.equal(shown, 2);
 });
 
-test("a password that a proxy has accepted is sent at once after any other fault", async (t) => {
-  const answers = {
-    "200": "HTTP/1.1 200 OK\r\n\r\n",
-    "403": "HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n",
-    "502": "HTTP/1.1 502 No server\r\nContent-Length: 0\r\n\r\n",
-  };
-  for (const taken of Object.values(answers)) {
-    const { credentials } = credentialsFile(t, "anna:right");
-    let shown = 0;
-    const proxy = await judgingProxy(
-      t,
-      (socket) => socket.end(shown === 1 ? taken : ""),
-      () => shown++,
-    );
-    const out = routes({ proxies: [proxy] });
-    await out.open(SERVER, { credentials }, never()).then(
-      ({ socket }) => socket.destroy(),
-      () => {},
-    );
-    for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_closed", { credentials });
-    assert.equal(shown, 21, taken);
-  }
-});
-
-test("a SOCKS proxy that refuses a password gets it once", async (t) => {
-  const { credentials } = credentialsFile(t, "anna:wrong");
-  let shown = 0;
-  const proxy = await judgingSocks(t, (peer) => {
-    shown++;
-    peer.write("0101");
-  });
-  const out = routes({ proxies: [proxy] });
-  for (let attempt = 0; attempt < 20; attempt++) await rejected(out, "proxy_auth_refused", { credentials });
-  assert.equal(shown, 1);
-});
-
 test("a SOCKS proxy accepts a password before it answers for the server", async (t) => {
   const { credentials } = credentialsFile(t, "anna:right");
   let shown = 0;

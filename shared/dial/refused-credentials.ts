@@ -37,18 +37,6 @@ export interface LoginObserver {
   mayResend(): boolean;
 }
 
-/** What is known about one pair of user and password. */
-interface LoginRecord {
-  /** The last answer of each proxy. A proxy that has accepted them keeps this answer until it refuses them. */
-  readonly answers: RecentMap<string, "accepted" | RouteFaultCode>;
-  /** How often they were sent and not accepted, by any proxy, since the last half an hour without a failure. */
-  failures: number;
-  failedAtMs: number;
-  waitUntilMs: number;
-  /** The attempt that is sending them. It never rejects. */
-  pending: Promise<void> | undefined;
-}
-
 /**
  * Keeps a wrong proxy password from locking a directory account (decision 0030). A pair of user and password that was
  * refused waits before it is sent again, twice as long after each failure, and one attempt at a time sends it. Another
@@ -63,104 +51,121 @@ export class RefusedCredentials {
   }
 
   /**
-   * The login of one attempt at a proxy (`formatProxy`). `onTrial`: it gets credentials that it has not accepted
-   * before.
+   * The login of one attempt at a proxy (`formatProxy`). `onTrial` is called when it sends credentials that the proxy has
+   * not accepted before.
    */
   attempt(proxy: string, signal: AbortSignal, onTrial: () => void = () => {}): LoginAttempt {
-    return new LoginAttempt(this, proxy, signal, onTrial);
+    return new LoginAttempt(proxy, signal, { recordOf: (credentials) => this.#recordOf(credentials), onTrial });
   }
 
-  recordOf({ user, password }: ProxyCredentials): LoginRecord {
+  #recordOf({ user, password }: ProxyCredentials): LoginRecord {
     // A hash, so that a password that was replaced does not stay in memory.
     const key = createHash("sha256")
       .update(JSON.stringify([user, password]))
       .digest("hex");
-    const record = this.#records.get(key) ?? {
-      answers: new RecentMap(MAX_REMEMBERED),
-      failures: 0,
-      failedAtMs: 0,
-      waitUntilMs: 0,
-      pending: undefined,
-    };
+    const record = this.#records.get(key) ?? new LoginRecord(this.#now);
     this.#records.set(key, record);
     return record;
   }
+}
 
-  /** Throws a `RouteFault` while the credentials must not be sent to this proxy. */
-  check(record: LoginRecord, proxy: string, source: CredentialsSource): void {
-    const answer = record.answers.get(proxy);
+/** What is known about one pair of user and password. */
+class LoginRecord {
+  /** The attempt that is sending them. It never rejects. */
+  pending: Promise<void> | undefined;
+  readonly #now: () => number;
+  /** The last answer of each proxy. A proxy that has accepted them keeps this answer until it refuses them. */
+  readonly #answers = new RecentMap<string, "accepted" | RouteFaultCode>(MAX_REMEMBERED);
+  /** How often they were sent and not accepted, by any proxy, since the last half an hour without a failure. */
+  #failures = 0;
+  #failedAtMs = 0;
+  #waitUntilMs = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  isAcceptedBy(proxy: string): boolean {
+    return this.#answers.get(proxy) === "accepted";
+  }
+
+  /** May they be sent once more by an attempt that has sent them so many `times`? */
+  mayResend(times: number): boolean {
+    return this.#recentFailures + times < MAX_IN_HALF_AN_HOUR;
+  }
+
+  /** Throws a `RouteFault` while they must not be sent to this proxy. */
+  check(proxy: string, source: CredentialsSource): void {
+    const answer = this.#answers.get(proxy);
     const now = this.#now();
-    if (answer === "accepted" || now >= record.waitUntilMs) return;
-    if (answer === undefined && this.recentFailures(record) < MAX_BEFORE_WAIT) return;
-    const ago = `${minutes(now - record.failedAtMs)} ago`;
+    if (answer === "accepted" || now >= this.#waitUntilMs) return;
+    if (answer === undefined && this.#recentFailures < MAX_BEFORE_WAIT) return;
+    const ago = `${minutes(now - this.#failedAtMs)} ago`;
     const why =
       answer === REFUSED
         ? `refused the password ${ago}`
         : answer === undefined
           ? `gets no password, because other proxies did not accept it ${ago}`
           : `did not answer the password ${ago} (${answer})`;
-    const message = `the proxy ${proxy} ${why}; to avoid an account lockout it is sent again in ${minutes(record.waitUntilMs - now)}: ${CURES[source]}`;
+    const message = `the proxy ${proxy} ${why}; to avoid an account lockout it is sent again in ${minutes(this.#waitUntilMs - now)}: ${CURES[source]}`;
     throw new RouteFault(answer ?? REFUSED, message, { at: proxy });
   }
 
-  recentFailures({ failures, failedAtMs }: LoginRecord): number {
-    return this.#now() - failedAtMs < LONGEST_WAIT_MS ? failures : 0;
-  }
-
-  accepted(record: LoginRecord, proxy: string, isCertain: boolean): void {
-    const { answers } = record;
+  accepted(proxy: string, isCertain: boolean): void {
     // A balancer's 503 does not withdraw a refusal.
-    if (!isCertain && answers.get(proxy) === REFUSED) return;
-    answers.set(proxy, "accepted");
-    if ([...answers.values()].every((answer) => answer === "accepted")) record.failures = 0;
+    if (!isCertain && this.#answers.get(proxy) === REFUSED) return;
+    this.#answers.set(proxy, "accepted");
+    if ([...this.#answers.values()].every((answer) => answer === "accepted")) this.#failures = 0;
   }
 
-  /** The credentials were sent so many `times`, and the attempt ended with this fault. */
-  failed(record: LoginRecord, proxy: string, fault: RouteFaultCode, times: number): void {
+  /** They were sent so many `times`, and the attempt ended with this fault. */
+  failed(proxy: string, fault: RouteFaultCode, times: number): void {
     // A fault after a login that works is the network's or the target's.
-    if (fault !== REFUSED && record.answers.get(proxy) === "accepted") return;
-    record.answers.set(proxy, fault);
-    record.failures = this.recentFailures(record) + times;
-    record.failedAtMs = this.#now();
+    if (fault !== REFUSED && this.isAcceptedBy(proxy)) return;
+    this.#answers.set(proxy, fault);
+    this.#failures = this.#recentFailures + times;
+    this.#failedAtMs = this.#now();
     // Without an answer the target may be at fault, and others may work: that costs no wait at first.
-    if (fault !== REFUSED && record.failures < MAX_BEFORE_WAIT) return;
-    const waitMs = Math.min(FIRST_WAIT_MS * 2 ** (record.failures - 1), LONGEST_WAIT_MS);
-    record.waitUntilMs = record.failedAtMs + waitMs;
+    if (fault !== REFUSED && this.#failures < MAX_BEFORE_WAIT) return;
+    this.#waitUntilMs = this.#failedAtMs + Math.min(FIRST_WAIT_MS * 2 ** (this.#failures - 1), LONGEST_WAIT_MS);
   }
 
-  maySend(record: LoginRecord, timesBefore: number): boolean {
-    return this.recentFailures(record) + timesBefore < MAX_IN_HALF_AN_HOUR;
+  get #recentFailures(): number {
+    return this.#now() - this.#failedAtMs < LONGEST_WAIT_MS ? this.#failures : 0;
   }
+}
+
+interface LoginContext {
+  readonly recordOf: (credentials: ProxyCredentials) => LoginRecord;
+  readonly onTrial: () => void;
 }
 
 /** The login of one attempt, if it sends credentials. */
 export class LoginAttempt implements LoginObserver {
-  readonly #memory: RefusedCredentials;
   readonly #proxy: string;
   readonly #signal: AbortSignal;
-  readonly #onTrial: () => void;
+  readonly #context: LoginContext;
   #record: LoginRecord | undefined;
   #times = 0;
-  #isAnswered = false;
+  #isAccepted = false;
   #done: () => void = () => {};
 
-  constructor(memory: RefusedCredentials, proxy: string, signal: AbortSignal, onTrial: () => void) {
-    this.#memory = memory;
+  constructor(proxy: string, signal: AbortSignal, context: LoginContext) {
     this.#proxy = proxy;
     this.#signal = signal;
-    this.#onTrial = onTrial;
+    this.#context = context;
   }
 
   /** Resolves when the credentials may be sent. Rejects with a `RouteFault`, or with the reason of the signal. */
   async begin(credentials: ProxyCredentials, source: CredentialsSource): Promise<void> {
-    const record = this.#memory.recordOf(credentials);
-    const limits = this.#isAccepted(record) ? [AbortSignal.timeout(ACCEPTED_WAIT_MS)] : [];
+    const record = this.#context.recordOf(credentials);
+    const limits = record.isAcceptedBy(this.#proxy) ? [AbortSignal.timeout(ACCEPTED_WAIT_MS)] : [];
     const signal = AbortSignal.any([this.#signal, ...limits]);
     while (record.pending !== undefined && !signal.aborted) {
       await untilAborted(record.pending, signal).catch(() => {});
     }
     this.#signal.throwIfAborted();
-    this.#memory.check(record, this.#proxy, source);
+    record.check(this.#proxy, source);
     const { promise, resolve } = deferred();
     this.#done = () => {
       if (record.pending === promise) record.pending = undefined;
@@ -172,30 +177,27 @@ export class LoginAttempt implements LoginObserver {
 
   onSent(): void {
     this.#times++;
-    if (this.#record !== undefined && !this.#isAccepted(this.#record)) this.#onTrial();
+    if (this.#record?.isAcceptedBy(this.#proxy) === false) this.#context.onTrial();
   }
 
   onAccepted(isCertain: boolean): void {
-    this.#isAnswered = true;
-    if (this.#record !== undefined && this.#times > 0) this.#memory.accepted(this.#record, this.#proxy, isCertain);
+    if (this.#times === 0) return;
+    this.#isAccepted = true;
+    this.#record?.accepted(this.#proxy, isCertain);
   }
 
   mayResend(): boolean {
-    if (this.#times === 0 || this.#record === undefined || this.#isAccepted(this.#record)) return true;
-    return this.#memory.maySend(this.#record, this.#times);
+    if (this.#times === 0 || this.#record === undefined || this.#record.isAcceptedBy(this.#proxy)) return true;
+    return this.#record.mayResend(this.#times);
   }
 
   /** The attempt is over; `fault` if it failed. */
   end(fault?: RouteFaultCode): void {
-    if (this.#record !== undefined && this.#times > 0 && !this.#isAnswered && fault !== undefined) {
-      this.#memory.failed(this.#record, this.#proxy, fault, this.#times);
+    if (this.#times > 0 && !this.#isAccepted && fault !== undefined) {
+      this.#record?.failed(this.#proxy, fault, this.#times);
     }
     this.#record = undefined;
     this.#done();
-  }
-
-  #isAccepted({ answers }: LoginRecord): boolean {
-    return answers.get(this.#proxy) === "accepted";
   }
 }
 

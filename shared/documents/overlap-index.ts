@@ -1,32 +1,32 @@
 /**
- * How the values of a claim begin and end, by a name such as `CN begins`. An end is written backwards,
- * and a missing text is the empty one. Two outlines overlap only if for each name one text is a prefix of the other.
+ * How reserved values begin and end, by a name such as `CN begins`. The text of an end is reversed, and a missing text
+ * is empty. Two outlines overlap only if for each name one text is a prefix of the other.
  */
 export type Outline = ReadonlyMap<string, string>;
 
-/** Adds how every value that matches a pattern begins and ends. `pieces`: the pattern, split at its stars. */
+/** Adds how all values that match a pattern begin and end. `pieces` is the pattern, split at its stars. */
 export function outline(into: Map<string, string>, name: string, pieces: readonly string[]): Map<string, string> {
   const end = pieces.at(-1) ?? "";
   return into.set(`${name} begins`, pieces[0] ?? "").set(`${name} ends`, end.split("").reverse().join(""));
 }
 
 export interface Outlined {
-  /** Everything claimed has at least one of these outlines; `undefined`: anything may be claimed. */
+  /** Every reserved value has one of these outlines; `undefined` if it may have any. */
   outlines(): readonly Outline[] | undefined;
 }
 
-/** With fewer lookups than this, an index costs more than it saves. */
+/** Number of lookups from which on an index saves more than it costs. */
 const MANY = 16;
 const ANYTHING: readonly Outline[] = [new Map()];
 
-/** The texts by which the claims of one key differ: of all names, those of the name with the most different texts. */
+/** The texts by which the reservations of one key are indexed: those of the name that has the most different texts. */
 export class OverlapTexts {
   readonly #name: string | undefined;
   readonly #sorted: readonly string[];
   readonly #lengths: readonly number[];
   readonly #known: ReadonlySet<string>;
 
-  /** `asking`: the claims for which others are looked up; `others`: further claims in the index. */
+  /** `asking` are the reservations for which others are looked up; `others` are further ones in the index. */
   constructor(asking: readonly Outlined[], others: readonly Outlined[]) {
     const texts = new Map<string, Set<string>>();
     if (asking.length >= MANY) {
@@ -41,16 +41,16 @@ export class OverlapTexts {
     this.#lengths = [...new Set(this.#sorted.map(({ length }) => length))].sort((one, other) => one - other);
   }
 
-  /** The texts of this claim. */
-  of(claim: Outlined): ReadonlySet<string> {
+  /** The texts of this reservation. */
+  of(reserved: Outlined): ReadonlySet<string> {
     const name = this.#name;
-    return new Set(name === undefined ? [""] : outlinesOf(claim).map((outline) => outline.get(name) ?? ""));
+    return new Set(name === undefined ? [""] : outlinesOf(reserved).map((outline) => outline.get(name) ?? ""));
   }
 
-  /** The texts that are a prefix of a text of this claim, and those that begin with one. */
-  near(claim: Outlined): ReadonlySet<string> {
+  /** The texts that are a prefix of a text of this reservation, and those that begin with one. */
+  near(reserved: Outlined): ReadonlySet<string> {
     const near = new Set<string>();
-    for (const text of this.of(claim)) {
+    for (const text of this.of(reserved)) {
       for (const length of this.#lengths) {
         if (length > text.length) break;
         const prefix = text.slice(0, length);
@@ -72,33 +72,33 @@ export class OverlapTexts {
   }
 }
 
-function outlinesOf(claim: Outlined): readonly Outline[] {
-  return claim.outlines() ?? ANYTHING;
+function outlinesOf(reserved: Outlined): readonly Outline[] {
+  return reserved.outlines() ?? ANYTHING;
 }
 
-/** Finds the claims that may overlap with a given one, so that thousands are not compared pair by pair. */
+/** Finds the reservations that may overlap with a given one, so that thousands are not compared pair by pair. */
 export class OverlapIndex<T> {
   readonly #texts: OverlapTexts;
   readonly #byText = new Map<string, T[]>();
   readonly #order = new Map<T, number>();
 
-  /** `texts`: made of all claims that will be added. */
+  /** `texts` is made from all reservations that will be added. */
   constructor(texts: OverlapTexts) {
     this.#texts = texts;
   }
 
-  add(item: T, claim: Outlined): void {
+  add(item: T, reserved: Outlined): void {
     this.#order.set(item, this.#order.size);
-    for (const text of this.#texts.of(claim)) {
+    for (const text of this.#texts.of(reserved)) {
       const items = this.#byText.get(text);
       if (items === undefined) this.#byText.set(text, [item]);
       else items.push(item);
     }
   }
 
-  /** In the order in which they were added. The next `add` may change the array. */
-  near(claim: Outlined): readonly T[] {
-    const lists = [...this.#texts.near(claim)]
+  /** Returns them in the order in which they were added. The next `add` may change the array. */
+  near(reserved: Outlined): readonly T[] {
+    const lists = [...this.#texts.near(reserved)]
       .map((text) => this.#byText.get(text))
       .filter((list) => list !== undefined);
     const [only, another] = lists;

@@ -1,8 +1,8 @@
 import { closeSync, constants, fstatSync, openSync, promises, readSync, type Stats } from "node:fs";
 
 /**
- * Maximum size of a file that an option or a document names, bytes. ConfigMaps and Secrets end at 1 MiB; CA bundles with
- * text dumps and long CRLs can be larger.
+ * Maximum size of a file that an option or a document names, bytes. ConfigMaps and Secrets have at most 1 MiB; CA
+ * bundles with text dumps and long CRLs may be larger.
  */
 export const MAX_FILE_BYTES = 4 * 1_048_576;
 
@@ -15,7 +15,7 @@ export class FileTooLargeError extends Error {
   }
 }
 
-/** Without waiting for the other end of a pipe. */
+/** O_NONBLOCK, because opening a pipe would wait for its other end. */
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
@@ -38,7 +38,7 @@ export function readBoundedSync(path: string, maxBytes = MAX_FILE_BYTES): Buffer
   }
 }
 
-/** The same without blocking the event loop. */
+/** As `readBoundedSync`, without blocking the event loop. */
 export async function readBounded(path: string, maxBytes = MAX_FILE_BYTES): Promise<Buffer> {
   await using file = await promises.open(path, FLAGS);
   const stat = await file.stat();
@@ -51,10 +51,10 @@ export async function readBounded(path: string, maxBytes = MAX_FILE_BYTES): Prom
   }
 }
 
-/** First buffer for a file whose size is 0, bytes: an empty file, or one of `/proc`, which says 0 and has content. */
+/** First buffer for a file whose size is 0, bytes: it is empty, or one of `/proc`, which has content all the same. */
 const FIRST_BYTES = 4_096;
 
-/** One byte more than the file has, which shows that it has grown. */
+/** A buffer of one byte more than the file has, which shows whether it has grown. */
 function roomFor(stat: Stats, maxBytes: number): Buffer {
   if (stat.isDirectory()) throw Object.assign(new Error("it is a directory"), { code: "EISDIR" });
   if (!stat.isFile()) throw new Error("it is a pipe, a socket or a device, not a regular file");
@@ -62,7 +62,7 @@ function roomFor(stat: Stats, maxBytes: number): Buffer {
   return Buffer.alloc((stat.size === 0 ? Math.min(FIRST_BYTES, maxBytes) : stat.size) + 1);
 }
 
-/** Twice the buffer, with the same content, for a file that did not say its size; throws for every other one. */
+/** A buffer of twice the size, with the content so far, for a file without a size; throws for every other file. */
 function larger(room: Buffer, { size }: Stats, maxBytes: number): Buffer {
   if (room.length > maxBytes) throw new FileTooLargeError(maxBytes);
   if (size > 0) throw new Error("it grew while it was read");
@@ -71,7 +71,7 @@ function larger(room: Buffer, { size }: Stats, maxBytes: number): Buffer {
   return next;
 }
 
-/** Why a file could not be read, in words for whoever named it. */
+/** Why a file could not be read, in words for the user who named it. */
 export function readFailure(error: unknown): string {
   const { code = "", message } = error as NodeJS.ErrnoException;
   return WORDS.get(code) ?? message;

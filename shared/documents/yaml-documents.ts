@@ -2,34 +2,36 @@ import { Composer, isMap, isScalar, isSeq, LineCounter, type Node, Parser, type 
 import { printable } from "../outcomes.ts";
 import { isDeep, syntaxFault } from "./yaml-entries.ts";
 
-/** Scalars are the text that was written, as on the command line; mappings and lists of them. */
+/** A value whose scalars are the text that was written, as on the command line. */
 export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };
 
-/** One document of a file, or what is wrong with it as a sentence. */
-export type PlainDocument = { /** In a file of several; the first is 1. */ readonly number?: number } & (
+/** One document of a file, or its fault as a sentence. */
+export type PlainDocument = {
+  /** Present in a file of several documents; the first is 1. */ readonly number?: number;
+} & (
   | { readonly value: PlainValue; readonly fault?: undefined }
   | { readonly value?: undefined; readonly fault: string }
 );
 
 /**
- * The YAML documents in a text. Bounded for any text: what is nested is refused before the composer follows it down the
- * stack, and no alias is unfolded. Empty documents are left out, and counted.
+ * The YAML documents of a text. Its cost is bounded for any text: deep nesting is refused before the composer recurses,
+ * and aliases are not expanded. Empty documents are left out, but counted.
  */
 export function yamlDocuments(text: string): PlainDocument[] {
   const lines = new LineCounter();
   const tokens = [...new Parser(lines.addNewLine).parse(text)];
   if (isDeep(tokens)) return [{ fault: "it is nested too deeply." }];
   const composed = new Composer({ schema: "failsafe", uniqueKeys: false }).compose(tokens, true, text.length);
-  const said = [...composed]
+  const documents = [...composed]
     .map((document, index) => ({ document, number: index + 1 }))
     .filter(({ document: { contents, errors } }) => errors.length > 0 || !isEmpty(contents));
-  return said.map(({ document, number }) => ({
-    ...(said.length > 1 && { number }),
+  return documents.map(({ document, number }) => ({
+    ...(documents.length > 1 && { number }),
     ...plainDocument(document, lines),
   }));
 }
 
-/** How a fault begins in a file of several documents. */
+/** The beginning of a fault in a file of several documents. */
 export function shownDocument(number: number | undefined): string {
   return number === undefined ? "" : `document ${number}: `;
 }
@@ -48,7 +50,7 @@ function plainDocument({ contents, errors: [error] }: Composed, lines: LineCount
   try {
     return { value: plain(contents, "") };
   } catch (error) {
-    if (!(error instanceof Unusable)) throw error;
+    if (!(error instanceof UnusableNode)) throw error;
     const { message, offset, cure } = error;
     return { fault: `${message}${place(lines, offset)}: ${cure}.` };
   }
@@ -59,10 +61,10 @@ function place(lines: LineCounter, offset: number): string {
   return ` at line ${line}, column ${col}`;
 }
 
-/** A wildcard without quotes is one. */
+/** A wildcard without quotes is an alias. */
 const ALIAS_CURE = "write the value out, and in quotes if it begins with *";
 
-class Unusable extends Error {
+class UnusableNode extends Error {
   readonly cure: string;
   readonly offset: number;
 
@@ -77,13 +79,14 @@ function plain(node: Node | null, path: string): PlainValue {
   if (node === null) return "";
   if (isScalar(node)) return String(node.value);
   if (isSeq(node)) return node.items.map((item, index) => plain(item as Node, `${path}[${index}]`));
-  if (!isMap(node)) throw new Unusable(path, "is an alias (*name), which is not unfolded", ALIAS_CURE, node);
+  if (!isMap(node)) throw new UnusableNode(path, "is an alias (*name), which is not expanded", ALIAS_CURE, node);
   const keys = new Set<string>();
   const entries = node.items.map(({ key, value }): [string, PlainValue] => {
-    if (!isScalar(key)) throw new Unusable(path, "has a list or a mapping as a key", 'write "key: value" lines', key);
+    if (!isScalar(key))
+      throw new UnusableNode(path, "has a list or a mapping as a key", 'write "key: value" lines', key);
     const name = String(key.value);
     const at = `${path}${path === "" ? "" : "."}${printable(name, 60)}`;
-    if (keys.has(name)) throw new Unusable(at, "is there twice", "leave one of them", key);
+    if (keys.has(name)) throw new UnusableNode(at, "is there twice", "leave one of them", key);
     keys.add(name);
     return [name, plain(value as Node | null, at)];
   });

@@ -4,22 +4,22 @@ import type { CST, Node, Scalar, YAMLError } from "yaml";
 export interface YamlEntry {
   readonly name: string;
   readonly isList: boolean;
-  /** Its scalars as they were written; empty for `key:` alone, `undefined` where it holds anything but scalars. */
+  /** Its scalars as they were written; empty for `key:` alone, `undefined` if it has other values. */
   readonly texts: readonly string[] | undefined;
 }
 
-/** Options need two levels, a mapping and a list; a few more, so that what is wrong is told by the name of its key. */
+/** Maximum nesting. Options need two levels; a few more let a fault name its key. */
 const MAX_DEPTH = 8;
 
 /**
- * The entries of a YAML mapping, or faults as sentences. Bounded for any text: what is nested is refused before the
- * composer follows it down the stack (V8 may abort where that ends), no key is compared with each other, and no alias is
- * unfolded, since scalars and lists of scalars need none.
+ * The entries of a YAML mapping, or faults as sentences. Its cost is bounded for any text: deep nesting is refused
+ * before the composer recurses (V8 may abort at the end of the stack), keys are not compared in pairs, and aliases are
+ * not expanded.
  */
 export async function yamlEntries(text: string): Promise<{ readonly entries: YamlEntry[]; readonly faults: string[] }> {
   const { isMap, isScalar, isSeq, parseDocument, Parser } = await import("yaml");
   if (isDeep(new Parser().parse(text))) return fault("it is nested too deeply.");
-  // Every scalar stays the text that was written: `0660` is a mode, `1e3` no number, as on the command line.
+  // Every scalar stays the text that was written, as on the command line: `0660` is a mode, and `1e3` is no number.
   const { contents, errors } = parseDocument(text, { schema: "failsafe", uniqueKeys: false });
   if (errors.length > 0) return fault(...errors.map(shownFault));
   if (contents === null || (isScalar(contents) && contents.value === "")) return { entries: [], faults: [] };
@@ -40,7 +40,7 @@ export async function yamlEntries(text: string): Promise<{ readonly entries: Yam
   return { entries, faults: [] };
 }
 
-/** Is it nested more deeply than any configuration needs? Asked before anything follows it down the stack. */
+/** Whether the text is nested more deeply than any configuration needs. It does not recurse itself. */
 export function isDeep(documents: Iterable<CST.Token>): boolean {
   let level = [...documents].flatMap((token) => (token.type === "document" ? (token.value ?? []) : []));
   for (let depth = 0; level.length > 0; depth++) {
@@ -63,10 +63,10 @@ function shownFault({ code, message }: YAMLError): string {
   return syntaxFault({ code, message: message.split("\n")[0]?.replace(/:$/, "") ?? "" });
 }
 
-type Fault = Pick<YAMLError, "code" | "message">;
+type SyntaxFault = Pick<YAMLError, "code" | "message">;
 
-/** What is wrong with the syntax of a text, where, and what to do: the parser speaks of it in words of the YAML specification. */
-export function syntaxFault({ code, message }: Fault, place = ""): string {
+/** A fault of the syntax with its place and a cure, because the parser uses words of the YAML specification. */
+export function syntaxFault({ code, message }: SyntaxFault, place = ""): string {
   const words = message.replace(/closing (["'])quote/, "closing $1");
   const cure = message.startsWith("Implicit") ? KEY_CURE : CURES[code]; // two codes
   return `${words}${place}${cure === undefined ? "" : `: ${cure}`}.`;
@@ -74,7 +74,7 @@ export function syntaxFault({ code, message }: Fault, place = ""): string {
 
 const KEY_CURE = 'write "key: value" with a colon and a space, and close what a quote has opened';
 
-/** Where the parser's words do not say it themselves. */
+/** Cures for faults whose message has none. */
 const CURES: Partial<Record<YAMLError["code"], string>> = {
   BAD_ALIAS: "put what begins with * or & in quotes",
   BAD_INDENT: "indent it as its neighbours, and close what [ or { has opened",

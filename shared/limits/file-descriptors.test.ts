@@ -6,7 +6,7 @@ import { type FilesLeft, fileLimit, fileLimitWarning, filesLeft, openFiles } fro
 const limits = (soft: string) =>
   `Limit                     Soft Limit           Hard Limit           Units\nMax open files            ${soft.padEnd(20)} 524288               files\n`;
 
-test("the limit is the soft one, and none where there is none or nobody tells", () => {
+test("the limit is the soft one, and undefined if there is none or the system does not tell", () => {
   assert.equal(fileLimit(limits("1024")), 1_024);
   assert.equal(fileLimit(limits("unlimited")), undefined);
   assert.equal(fileLimit(""), undefined);
@@ -70,7 +70,7 @@ test("of those that were inherited beyond the limit the figure is never more tha
   }
 });
 
-test("while they are counted the loop has its turns, and a count that fails says why", {
+test("counting does not block the event loop, and a count that fails says why", {
   skip: process.platform !== "linux",
 }, async () => {
   let turns = 0;

@@ -127,7 +127,7 @@ test("a process that takes more than it may ends what has stopped, whatever is c
   assert.deepEqual([pool.isSpent, pool.isFull], [false, false]);
 });
 
-test("memory of the process that no cluster holds refuses nobody, and ends nothing of a cluster below its part", async () => {
+test("memory of the process that no cluster holds refuses no stream and ends nothing of a cluster below its part", async () => {
   const pool = new MemoryPool(1_000 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
   const honest = new Stopped(blue, 20 * KIB);
@@ -166,7 +166,7 @@ test("what a connection leaves behind in the kernel counts while the process is 
   assert.equal(red.held, 0);
 });
 
-test("credit has to fit beside what is held; who has more than its part gives some back when others are refused", () => {
+test("credit has to fit beside what is held; a cluster above its part gives some back when others are refused", () => {
   const pool = new MemoryPool(1_000);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
   red.hold(400);
@@ -181,7 +181,7 @@ test("credit has to fit beside what is held; who has more than its part gives so
   assert.equal(blue.reserve(100), true);
 });
 
-test("credit that one below its part does not get makes others end what has stopped, and comes the next time", async () => {
+test("credit refused to a cluster below its part makes others end what has stopped, and is granted the next time", async () => {
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
   const stopped = new Stopped(red, 40 * KIB, 21_000);
@@ -200,7 +200,7 @@ test("credit that one below its part does not get makes others end what has stop
 /** At 100 KB/s: it holds far more than others, and stands still for 14 s between two steps. */
 const steadyIn = (share: MemoryShare) => new Stopped(share, 60 * KIB, 13_000, 14_000);
 
-test("a reader that makes progress in steps is left alone above the limit: one that has stopped is ended instead", async () => {
+test("above the limit a slow reader is spared, and one that has stopped is ended", async () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");
   const steady = steadyIn(red);
@@ -209,7 +209,7 @@ test("a reader that makes progress in steps is left alone above the limit: one t
   assert.deepEqual([steady.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 1]);
 });
 
-test("where all of a cluster are such readers it is refused new streams, and none of them is ended", async () => {
+test("a cluster with slow readers only gets no new streams, and none of the readers is ended", async () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");
   const steady = [1, 2].map(() => steadyIn(red));
@@ -217,7 +217,7 @@ test("where all of a cluster are such readers it is refused new streams, and non
   assert.deepEqual([steady.filter(({ isOver }) => isOver).length, red.isFull], [0, true]);
 });
 
-test("such readers are ended, last of all, where the process is short of memory or another cluster lacks its part", async () => {
+test("slow readers are ended last, when the process is short of memory or another cluster lacks its part", async () => {
   for (const lack of ["process", "part"]) {
     const pool = new MemoryPool(100 * KIB);
     const [blue, red] = [pool.share("blue"), pool.share("red")];
@@ -230,7 +230,7 @@ test("such readers are ended, last of all, where the process is short of memory 
   }
 });
 
-test("one that has stood still for more than twice as long as ever before is taken to have stopped", async () => {
+test("a reader that pauses for more than twice as long as ever before counts as stopped", async () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");
   const slower = new Stopped(red, 60 * KIB, 4_100, 2_000);
@@ -252,7 +252,7 @@ test("the share of a cluster that is not served any more counts until it holds n
   assert.deepEqual([...pool.shares()], []);
 });
 
-test("whatever comes and goes, in whatever pieces, pool and shares are at 0 when all has gone", () => {
+test("whatever is held and freed, in whatever pieces, pool and shares are at 0 in the end", () => {
   const piece = fc.record({ bytes: fc.nat(400), credit: fc.nat(400), stays: fc.nat(5), share: fc.nat(2) });
   const property = fc.property(fc.integer({ min: 1, max: 2_000 }), fc.array(piece), (limit, pieces) => {
     const pool = new MemoryPool(limit);

@@ -84,7 +84,7 @@ test("connections that all move end, those that hold most first, while their clu
   assert.equal(neighbour.held, 100 * MIB);
 });
 
-test("moments above twice the cap end nothing that moves, and refuse nobody", () => {
+test("moments above twice the cap end nothing that moves and refuse no stream", () => {
   const { red } = capped();
   const begun = performance.now();
   const connection = new Connection(red, 3 * CAP, -10_000); // the clock of this test runs ahead
@@ -130,7 +130,7 @@ test("what a link keeps ends, slows down and refuses no connection of a cluster 
   assert.equal(red.reserve(1), false);
 });
 
-test("a link that has stopped is given up where links and connections together hold more than limits.memory", () => {
+test("a link that has stopped is ended when links and connections together hold more than limits.memory", () => {
   const { red } = capped();
   const stopped = new Connection(red, 5 * MIB, 10_000);
   const link = new Connection(red.links, CAP, 15_000);

@@ -136,7 +136,7 @@ test("the decoder is at a boundary only between frames", () => {
   assert.deepEqual(boundaries, [14, 26]);
 });
 
-test("a claimed length of 4 GiB is told at once and takes no memory", () => {
+test("a claimed length of 4 GiB is reported at once and takes no memory", () => {
   const recorder = new Recorder();
   const decoder = new Decoder(recorder);
   const before = process.memoryUsage();

@@ -213,7 +213,7 @@ test("credit of a stream that ends goes back to the budget", async () => {
   }
 });
 
-test("windows above the spec's 256 KiB are said with SYN and ACK, and used", async () => {
+test("windows above the spec's 256 KiB are announced with SYN and ACK, and used", async () => {
   const initialWindow = 1024 * KIB;
   const ends = pair({ initialWindow, maxWindow: initialWindow });
   const near = ends.client.session.open(Buffer.from("head"));

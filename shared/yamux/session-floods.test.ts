@@ -91,7 +91,7 @@ test("SYNs that are refused count as well", async () => {
   transport.close();
 });
 
-test("SYNs whose streams are reset by whom they are for count as well", async () => {
+test("SYNs whose streams the owner resets count as well", async () => {
   const transport = new FakeTransport();
   let refused = 0;
   const onStream = (stream: Stream) => {
@@ -110,7 +110,7 @@ test("SYNs whose streams are reset by whom they are for count as well", async ()
   transport.close();
 });
 
-test("a peer that asks and never reads the answers is cut", async () => {
+test("the session ends when the peer sends pings and never reads the answers", async () => {
   const { session, transport, closed } = await handHeld("server", { maxIdleFramesPerSecond: 1_000_000 });
   transport.takesAtOnce = false;
   transport.pendingBytes = 1024 * 1024;
@@ -122,7 +122,7 @@ test("a peer that asks and never reads the answers is cut", async () => {
   assert.ok(transport.destroyedWith, "not ended in order: nothing would get through");
 });
 
-test("a peer that does not take our last words is cut after a while", async (t) => {
+test("the transport is destroyed when the peer does not take the last frames in time", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { transport } = await handHeld("server");
   transport.receive(Buffer.alloc(12, 0xff));

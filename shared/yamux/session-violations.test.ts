@@ -101,7 +101,7 @@ const VIOLATIONS: readonly Violation[] = [
 ];
 
 for (const { name, role, bytes, message, options = {}, open = 0 } of VIOLATIONS) {
-  test(`${name} ends the session with go-away(protocol), said before the transport ends`, async () => {
+  test(`${name} ends the session with go-away(protocol), sent before the transport ends`, async () => {
     const { session, transport, closed } = await handHeld(role, options);
     for (let count = 0; count < open; count++) session.open().on("error", () => {});
     await turn();
@@ -171,14 +171,14 @@ test("RST on a data frame takes effect behind its payload, FIN as well", async (
   assert.equal((reset.errored as NodeJS.ErrnoException).code, "ECONNRESET");
 });
 
-test("a listener that ends the session in mid-chunk hears no more of that chunk", async () => {
-  const { session, transport, accepted, heard } = await handHeld("server");
+test("a listener that ends the session in mid-chunk gets no more of that chunk", async () => {
+  const { session, transport, accepted, goAways } = await handHeld("server");
   transport.receive(frame.syn(1));
   accepted[0]?.on("data", () => session.destroy(new Error("enough")));
   await turn();
   transport.receive(frame.data(1, "x"), frame.syn(3), frame.goAway(0), Buffer.alloc(12, 0xff));
   assert.equal(accepted.length, 1);
-  assert.deepEqual(heard, []);
+  assert.deepEqual(goAways, []);
   assert.equal(transport.destroyedWith?.reason?.message, "enough");
 });
 

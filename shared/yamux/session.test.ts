@@ -63,7 +63,7 @@ test("a session that drains refuses new streams at both ends and lets open ones 
   assert.equal((await readAll(server.accepted[0] as Stream)).toString(), "still here");
 });
 
-test("streams of a session whose transport is cut are destroyed with ESESSION", async () => {
+test("streams of a session whose transport is lost are destroyed with ESESSION", async () => {
   const { client, server } = pair();
   const near = client.session.open();
   await until(() => server.accepted.length === 1);
@@ -82,31 +82,31 @@ test("a ping measures a round trip and is rejected when the session ends first",
   await assert.rejects(lost, { reason: "closed" });
 });
 
-test("go-away(normal) is told once, and open streams live on whichever end said it", async () => {
+test("go-away(normal) is reported once, and open streams live on whichever end sent it", async () => {
   const ends = pair();
   const [near] = await openStream(ends);
   ends.client.session.drain();
   ends.client.session.drain();
   await until(() => ends.server.session.draining);
-  assert.deepEqual(ends.server.heard, [0]);
+  assert.deepEqual(ends.server.goAways, [0]);
   assert.throws(() => ends.server.session.open(), { reason: "go_away" });
   assert.throws(() => ends.client.session.open(), { reason: "go_away" });
   near.end("alive");
   assert.equal((await readAll(ends.server.accepted[0] as Stream)).toString(), "alive");
 });
 
-test("go-away with an error code is told to the owner; the session lives until the peer ends the pipe", async () => {
-  const { session, transport, heard, closed } = await handHeld("client");
+test("go-away with an error code is reported to the owner; the session lives until the peer ends the pipe", async () => {
+  const { session, transport, goAways, closed } = await handHeld("client");
   const stream = session.open();
   const failed = once(stream, "error");
   transport.receive(frame.goAway(1), frame.goAway(2));
-  assert.deepEqual([heard, session.draining, session.closed], [[1], true, false]);
+  assert.deepEqual([goAways, session.draining, session.closed], [[1], true, false]);
   transport.close();
   assert.equal(((await failed)[0] as NodeJS.ErrnoException).code, "ESESSION");
   assert.equal(await closed, undefined);
 });
 
-test("a stream that the peer opened before it heard our go-away is reset", async () => {
+test("a stream that the peer opened before it received our go-away is reset", async () => {
   const { session, transport, accepted } = await handHeld("server");
   session.drain();
   transport.receive(frame.syn(1), frame.data(1, "crossed"));
@@ -121,7 +121,7 @@ test("a stream that the peer opened before it heard our go-away is reset", async
   );
 });
 
-test("closing waits for the streams, tells the rest, and ends the transport", async () => {
+test("closing waits for the streams, sends the rest, and ends the transport", async () => {
   const ends = pair();
   const [near, far] = await openStream(ends);
   const closing = ends.client.session.close(5_000);
@@ -156,7 +156,7 @@ test("closing gives up at its deadline, the nearest of several; streams are lost
   assert.equal(ends.client.session.streamCount, 0);
 });
 
-test("a peer that takes nothing any more is waited for as long as bytes may be under way, and half a second if none are", async (t) => {
+test("closing waits for a peer that takes nothing while bytes may be under way, and half a second if none are", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const table = [
     { what: "no stream for a second", quietMs: 1_000, deadlineMs: 30_000, lingersMs: 500 },

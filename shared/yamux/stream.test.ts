@@ -54,7 +54,7 @@ test("an empty chunk between others loses nothing", async () => {
   assert.equal((await readAll(far)).toString(), "abcdef");
 });
 
-test("destroying a stream whose write is held back settles that write and tells the peer", async () => {
+test("destroying a stream whose write is held back calls the write back and resets the peer", async () => {
   const { session, transport } = await handHeld("client", { initialWindow: 10 });
   const stream = session.open();
   const settled = new Promise<Error | null | undefined>((resolve) => stream.write("more than the window", resolve));
@@ -76,7 +76,7 @@ test("destroying a stream whose write is held back settles that write and tells 
   assert.equal(session.streamCount, 0);
 });
 
-test("a reset by the peer settles a held write, and is ECONNRESET", async () => {
+test("a reset by the peer calls a held write back, and is ECONNRESET", async () => {
   const { session, transport } = await handHeld("client", { initialWindow: 10 });
   const stream = session.open();
   const failed = once(stream, "error");
@@ -172,7 +172,7 @@ test("the ACK goes before the first bytes, credit or FIN of the accepting side, 
   }
 });
 
-test("the opener hears of the ACK once, and never sends one itself", async () => {
+test("the opener is notified of the ACK once, and never sends one itself", async () => {
   const { session, transport } = await handHeld("client");
   const stream = session.open();
   let told = 0;

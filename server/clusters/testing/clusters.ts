@@ -12,7 +12,7 @@ export const FAST: WatchTiming = { settleMs: 10, pollMs: 60_000, missingPollMs: 
 /** A folder of cluster files, a store of it and what the store's listener was told. */
 export class ClusterFolder implements ClusterListener, AsyncDisposable {
   readonly path: string;
-  readonly told: string[] = [];
+  readonly events: string[] = [];
   readonly changes = new Map<string, ClusterChanges>();
   readonly logged: string[] = [];
   store!: ClusterStore;
@@ -45,28 +45,28 @@ export class ClusterFolder implements ClusterListener, AsyncDisposable {
       { timing },
     );
     this.store.listen(this);
-    this.told.length = 0;
+    this.events.length = 0;
     return this.store;
   }
 
   /** Waits until the listener has been told this, in this order and nothing else; and forgets it. */
-  async tells(...expected: string[]): Promise<void> {
+  async emits(...expected: string[]): Promise<void> {
     await until(
-      () => this.told.length >= expected.length,
-      () => `told ${this.told}, expected ${expected}`,
+      () => this.events.length >= expected.length,
+      () => `events ${this.events}, expected ${expected}`,
     );
-    const told = this.told.splice(0);
-    if (told.join() !== expected.join()) throw new Error(`told ${told}, expected ${expected}`);
+    const events = this.events.splice(0);
+    if (events.join() !== expected.join()) throw new Error(`events ${events}, expected ${expected}`);
   }
 
   /** The same in any order: of changes that may be seen one after the other. */
-  async tellsAll(...expected: string[]): Promise<void> {
+  async emitsAll(...expected: string[]): Promise<void> {
     await until(
-      () => this.told.length >= expected.length,
-      () => `told ${this.told}, expected ${expected}`,
+      () => this.events.length >= expected.length,
+      () => `events ${this.events}, expected ${expected}`,
     );
-    this.told.sort();
-    await this.tells(...expected.sort());
+    this.events.sort();
+    await this.emits(...expected.sort());
   }
 
   /** Waits until the problems are those whose sentences these patterns match. */
@@ -79,16 +79,16 @@ export class ClusterFolder implements ClusterListener, AsyncDisposable {
   }
 
   onAdded({ name }: Cluster): void {
-    this.told.push(`+${name}`);
+    this.events.push(`+${name}`);
   }
 
   onChanged({ name }: Cluster, _before: Cluster, what: ClusterChanges): void {
-    this.told.push(`~${name}`);
+    this.events.push(`~${name}`);
     this.changes.set(name, what);
   }
 
   onRemoved({ name }: Cluster): void {
-    this.told.push(`-${name}`);
+    this.events.push(`-${name}`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -7,7 +7,7 @@ import type { SessionOptions } from "../../../shared/yamux/options.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
-import { type Agent, Tunnel } from "../tunnel.ts";
+import { type ConnectedAgent, Tunnel } from "../tunnel.ts";
 
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
 export interface FakeAgent {
@@ -25,7 +25,7 @@ export interface FakeAgent {
   cut(reason?: Error): void;
 }
 
-export interface FakeAgentOptions extends Partial<Agent> {
+export interface FakeAgentOptions extends Partial<ConnectedAgent> {
   /** Bytes and streams as they come, before ACK; by default the head is read and `answer` sent. */
   readonly onStream?: (stream: Stream) => void;
   readonly answer?: (request: OpenRequest) => OpenAnswer | Promise<OpenAnswer>;
@@ -85,7 +85,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   });
   const link = new LinkOverPair(near);
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test", probe = false } = options;
-  const agent: Agent = { agentId, instance, identity, peer: undefined, software, probe };
+  const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe };
   const ground = options.innerTls === true ? { pipe: new DuplexTransport(near) } : {};
   return {
     tunnel: new Tunnel(agent, link, {}, options.bounds, ground),

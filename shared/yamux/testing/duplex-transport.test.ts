@@ -34,7 +34,7 @@ test("bytes that arrive while others are being delivered come after them, never 
   assert.deepEqual(events, ["begin start", "end start", "begin answer", "end answer"]);
 });
 
-test("what the duplex has not taken is pending; the end of the duplex is told once, with its error", async () => {
+test("what the duplex has not taken is pending; the end of the duplex is reported once, with its error", async () => {
   const held: Array<() => void> = [];
   const duplex = new Duplex({ read() {}, write: (_chunk, _encoding, done) => held.push(done), highWaterMark: 1 });
   const transport = new DuplexTransport(duplex);

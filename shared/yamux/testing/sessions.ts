@@ -15,28 +15,28 @@ export interface End {
   readonly session: Session;
   /** Streams that the peer opened, in order; each has an `error` listener. */
   readonly accepted: Stream[];
-  /** Go-away codes heard. */
-  readonly heard: number[];
+  /** Go-away codes received. */
+  readonly goAways: number[];
   readonly closed: Promise<Error | undefined>;
 }
 
-/** A session on `transport` that keeps what it is told. */
+/** A session on `transport` that records its events. */
 export function end(role: SessionRole, transport: Transport, options: Partial<SessionOptions> = {}): End {
   const accepted: Stream[] = [];
-  const heard: number[] = [];
+  const goAways: number[] = [];
   const { promise: closed, resolve: onClosed } = deferred<Error | undefined>();
   const handler: SessionHandler = {
     onStream: (stream) => {
       stream.on("error", () => {});
       accepted.push(stream);
     },
-    onGoAway: (code) => heard.push(code),
+    onGoAway: (code) => goAways.push(code),
     onClosed,
   };
-  return { session: new Session(role, transport, handler, options), accepted, heard, closed };
+  return { session: new Session(role, transport, handler, options), accepted, goAways, closed };
 }
 
-/** As TLS below would have it. */
+/** A transport with the records of TLS below it. */
 class RecordTransport extends DuplexTransport {
   override wholeRecords = wholeRecords;
 }

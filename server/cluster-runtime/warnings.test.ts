@@ -5,8 +5,7 @@ import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import type { ClusterSide } from "../clusters/cluster.ts";
-import { fetchText, pki, until } from "../testing/server.ts";
-import { Tenants } from "../testing/tenants.ts";
+import { pki } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterRuntime } from "./cluster-runtime.ts";
 import { clusterOf } from "./testing/clusters.ts";
@@ -35,7 +34,7 @@ function served(name: string, agents: Partial<ClusterSide>, callers: Partial<Clu
   return made;
 }
 
-test("a document with one CA for both roles is warned of the identities that it leaves out, by file", () => {
+test("a document with one CA for both roles causes a warning with its file and the identities that it leaves out", () => {
   assert.match(
     sharedCaWarning(served("blue", side(), side())) ?? "",
     /^callers and agents of cluster "blue" \(blue\.yaml\) come from the same CA: give callers\.identities and agents\.identities,/,
@@ -54,35 +53,16 @@ test("one CA is known by its key in another certificate, and a CA in the middle 
   }
 });
 
-test("who has identities for both roles, or a CA for each, is warned of nothing", async () => {
+test("identities for both roles, or a CA for each, cause no warning", async () => {
   const { cert: other } = await Authority.create("other");
   assert.equal(sharedCaWarning(served("a", side({ identities: named }), side({ identities: named }))), undefined);
   assert.equal(sharedCaWarning(served("b", side(), side({ ca: other }))), undefined);
   assert.equal(sharedCaWarning(served("c", side(), { sni: [] })), undefined, "no callers over TLS");
 });
 
-test("of many clusters a few are told, and how many more there are", () => {
+test("a warning about many clusters names three and counts the others", () => {
   const ten = Array.from({ length: 10 }, (_, index) => served(`c${index}`, side(), side()));
   const warnings = warningsOf(ten, sharedCaWarning);
   assert.equal(warnings.length, 4);
   assert.equal(warnings[3], "the same is true of 7 more clusters");
-});
-
-test("the warning stands in the log and in readyz, at the start and when a document changes, until it is mended", async () => {
-  await using tenants = await Tenants.create(["blue"]);
-  const blue = tenants.get("blue");
-  await blue.write({ callers: { identities: [] } });
-  const server = await tenants.start();
-  const warned = () => server.lines.filter(({ level, msg }) => level === "warn" && /same CA/.test(msg)).length;
-  const shown = async () =>
-    /configuration ok: warning: callers and agents of cluster "blue" .*give callers\.identities, or/.test(
-      (await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text,
-    );
-  assert.equal(warned(), 1);
-  assert.ok(await shown());
-  await blue.write();
-  await until(async () => !(await shown()));
-  await blue.write({ callers: { identities: [] } });
-  await until(shown);
-  assert.equal(warned(), 2);
 });

@@ -4,10 +4,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { defaultsOf } from "../shared/config/options.ts";
-import { createLogger } from "../shared/runtime/logger.ts";
-import { type RouterOptions, routerOptions } from "./options.ts";
-import { type Router, type RouterDeps, startRouter } from "./router.ts";
+import { defaultsOf } from "../../shared/config/options.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { type RouterOptions, routerOptions } from "../options.ts";
+import { type Router, type RouterDeps, startRouter } from "../router.ts";
 
 /** One line of a router's log. */
 export type Line = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string };
@@ -64,7 +64,7 @@ export class TestRouter implements AsyncDisposable {
   }
 
   /** The lines with this message. */
-  told(message: RegExp): readonly Line[] {
+  logged(message: RegExp): readonly Line[] {
     return this.lines.filter(({ msg }) => message.test(msg));
   }
 

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Line, until } from "../testing/server.ts";
-import { type TenantServer, Tenants } from "../testing/tenants.ts";
+import { type Line, until } from "../../server/testing/server.ts";
+import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
 
 async function lineOf(server: TenantServer, msg: string): Promise<Line> {
   await until(() => server.lines.some((line) => line.msg === msg));
   return server.lines.find((line) => line.msg === msg) ?? assert.fail();
 }
 
-test("each cluster that comes, changes, is suspended and resumed is one line, and none of it is of its contents", async () => {
+test("a cluster that is added, changed, suspended or resumed causes one log line without its contents", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   const [blue, red] = [tenants.get("blue"), tenants.get("red")];
   await red.remove();

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Scrape } from "../../e2e/harness/scrape.ts";
+import { fetchText, pki, start, until } from "../../server/testing/server.ts";
+import { Tenants } from "../../server/testing/tenants.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { fetchText, pki, start, until } from "../testing/server.ts";
-import { Tenants } from "../testing/tenants.ts";
+import { Scrape } from "../harness/scrape.ts";
 
 const NAME = "culvert_certificate_expiry_timestamp_seconds";
 const DAY_MS = 86_400_000;
@@ -17,7 +17,7 @@ async function scrape(port: number | undefined): Promise<Scrape> {
   return new Scrape((await fetchText(port, "/metrics")).text);
 }
 
-test("metrics show when each certificate and CA ends; readyz and log give notice of what ends soon, and nobody is sent away", async () => {
+test("metrics show when each certificate and CA ends; readyz and log announce what ends soon, and no client is refused", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   const [blue, red] = [tenants.get("blue"), tenants.get("red")];
   const [soon, sooner] = [days(20), days(5)];
@@ -69,7 +69,7 @@ test("metrics show when each certificate and CA ends; readyz and log give notice
   assert.equal(said().length, 2);
 });
 
-test("a CA of the flags that ends soon is told by its flag, and one that has ended as such", async () => {
+test("a CA of the flags that ends soon is reported by its flag, and one that has ended as such", async () => {
   const folder = pki.folder;
   const ending = await Authority.create("ending", 1);
   const clusterCaCert = join(folder, "ending.pem");

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { tokensOf, trustTokens } from "../testing/insecure-port.ts";
-import { fetchText, until } from "../testing/server.ts";
-import { type TenantServer, Tenants } from "../testing/tenants.ts";
+import { tokensOf, trustTokens } from "../../server/testing/insecure-port.ts";
+import { fetchText, until } from "../../server/testing/server.ts";
+import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
 
 const NO_FLAGS = {
   ...{ clusterCert: "", clusterKey: "", clusterCaCert: "" },
@@ -22,7 +22,7 @@ async function told({ addresses, lines }: TenantServer): Promise<{ readyz: strin
   return { readyz: sentences(text.split(/[\n;]/)), warned: sentences(warnings) };
 }
 
-test("a document that says nothing but its name is told what it lacks on each side, once", async () => {
+test("a document with a name only causes one warning for each side about what is missing", async () => {
   await using tenants = await Tenants.create([]);
   await writeFile(join(tenants.folder, "blue.yaml"), "name: blue\n");
   const server = await tenants.start(NO_FLAGS);
@@ -65,7 +65,7 @@ test("nothing is missing where the flags have it, nor for callers of a unix sock
   assert.deepEqual(await told(server), { readyz: [], warned: [] });
 });
 
-test("agents that need no more than a token are warned of the port that is left to them, and are no fault", async () => {
+test("agents that need only a token cause a warning about the port that is left to them, and no fault", async () => {
   await using tenants = await Tenants.create(["blue"]);
   await trustTokens(tenants, "blue");
   const tokenOnly = { ...tokensOf("blue"), sni: [], identities: [], ca: undefined, ...NO_PAIR };

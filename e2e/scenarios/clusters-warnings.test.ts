@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { tokensOf, trustTokens } from "../testing/insecure-port.ts";
-import { until } from "../testing/server.ts";
-import { type TenantServer, Tenants } from "../testing/tenants.ts";
+import { tokensOf, trustTokens } from "../../server/testing/insecure-port.ts";
+import { fetchText, until } from "../../server/testing/server.ts";
+import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
 
-/** Of a document whose agents' side says nothing but whose tokens count. */
+/** The agents' side of a document that accepts tokens only. */
 const TOKEN_ONLY = { ca: undefined, identities: [] };
 
 const warnings = ({ lines }: TenantServer) =>
   lines.filter(({ level, msg }) => level === "warn" && /token only/.test(msg));
 
-test("a cluster whose tokens turn the flags' CA off is warned of once, at the start and when its document comes", async () => {
+test("a document that accepts tokens only causes one warning about the CA of the flags, at the start and when it is added", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   for (const name of ["blue", "red"]) await trustTokens(tenants, name);
   const [blue, red] = [tenants.get("blue"), tenants.get("red")];
@@ -36,7 +36,7 @@ test("a cluster whose tokens turn the flags' CA off is warned of once, at the st
   assert.equal(warnings(server).length, 2, "what was told is not told again, nor what is no more");
 });
 
-test("nobody is warned whose tokens leave the flags' CA alone, or who has none of the flags", async () => {
+test("no warning where the CA of the flags counts, or there is none", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   for (const name of ["blue", "red"]) await trustTokens(tenants, name);
   await tenants.get("blue").write({ agents: { ...tokensOf("blue"), identities: [] } });
@@ -49,4 +49,23 @@ test("nobody is warned whose tokens leave the flags' CA alone, or who has none o
   await alone.get("gold").write({ agents: { ...tokensOf("gold"), ...TOKEN_ONLY } });
   const without = await alone.start({ clusterCert: "", clusterKey: "", clusterCaCert: "" });
   assert.deepEqual(warnings(without), []);
+});
+
+test("the warning about one CA for both roles is in log and readyz, at the start and after a change, until it is removed", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const blue = tenants.get("blue");
+  await blue.write({ callers: { identities: [] } });
+  const server = await tenants.start();
+  const warned = () => server.lines.filter(({ level, msg }) => level === "warn" && /same CA/.test(msg)).length;
+  const shown = async () =>
+    /configuration ok: warning: callers and agents of cluster "blue" .*give callers\.identities, or/.test(
+      (await fetchText(server.addresses.admin?.port, "/readyz?verbose")).text,
+    );
+  assert.equal(warned(), 1);
+  assert.ok(await shown());
+  await blue.write();
+  await until(async () => !(await shown()));
+  await blue.write({ callers: { identities: [] } });
+  await until(shown);
+  assert.equal(warned(), 2);
 });

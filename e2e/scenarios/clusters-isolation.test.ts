@@ -8,11 +8,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { LinkKey } from "../../shared/link/proof.ts";
-import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
-import { certificateOf } from "../../shared/pki/testing/certificates.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { fetchText, until, within } from "../testing/server.ts";
+import { fetchText, until, within } from "../../server/testing/server.ts";
 import {
   type AgentWords,
   agentAt,
@@ -21,9 +17,13 @@ import {
   callerBehind,
   Tenants,
   unixCallerAt,
-} from "../testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
-import { ClusterTunnels } from "../tunnels/registry.ts";
+} from "../../server/testing/tenants.ts";
+import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
+import { ClusterTunnels } from "../../server/tunnels/registry.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
+import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
+import { certificateOf } from "../../shared/pki/testing/certificates.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 const NAMES = ["blue", "red", "gold", "lime"] as const;
 
@@ -46,7 +46,7 @@ after(async () => {
   await tenants[Symbol.asyncDispose]();
 });
 
-test("the same target is another one in each cluster, over TLS and over the clusters' unix sockets", async () => {
+test("one target name leads to another target in each cluster, over TLS and over the clusters' unix sockets", async () => {
   for (const name of NAMES) {
     const { sni, caller, uds } = tenants.get(name);
     assert.match(
@@ -79,18 +79,18 @@ interface Crossing {
   readonly says: RegExp;
 }
 
-const STRANGER = /no client certificate was sent|not signed by a CA/;
+const UNKNOWN_CA = /no client certificate was sent|not signed by a CA/;
 const CALLER_CROSSINGS: readonly Crossing[] = [
-  { as: "blue", at: "red", status: 407, says: STRANGER },
-  { as: "red", at: "blue", status: 407, says: STRANGER },
-  { as: "blue", at: "gold", status: 407, says: STRANGER },
-  { as: "gold", at: "blue", status: 407, says: STRANGER },
+  { as: "blue", at: "red", status: 407, says: UNKNOWN_CA },
+  { as: "red", at: "blue", status: 407, says: UNKNOWN_CA },
+  { as: "blue", at: "gold", status: 407, says: UNKNOWN_CA },
+  { as: "gold", at: "blue", status: 407, says: UNKNOWN_CA },
   { as: "gold", at: "lime", status: 407, says: /not among callers\.identities/ },
   { as: "lime", at: "gold", status: 407, says: /not among callers\.identities/ },
   { as: "gold", at: "gold", role: "agent", status: 407, says: /not among callers\.identities/ },
   { as: "gold", at: "lime", role: "agent", status: 407, says: /not among callers\.identities/ },
   { as: "blue", at: "blue", role: "agent", status: 407, says: /not among callers\.identities/ },
-  { as: "blue", at: "blue", role: "nobody", status: 407, says: STRANGER },
+  { as: "blue", at: "blue", role: "nobody", status: 407, says: UNKNOWN_CA },
 ];
 for (const { as, at, role = "caller", status, says } of CALLER_CROSSINGS) {
   test(`a caller with the ${role}'s certificate of ${as} at the name of ${at} is refused, and it is logged`, async () => {
@@ -116,7 +116,7 @@ const WORDS: readonly [what: string, lines: string][] = [
   ],
 ];
 for (const [what, lines] of WORDS) {
-  test(`${what} leads nowhere but to the caller's own, over TLS and over the unix socket`, async () => {
+  test(`${what} leads to the caller's own cluster, over TLS and over the unix socket`, async () => {
     const { sni, caller, uds } = tenants.get("blue");
     assert.match(await answerOf(await callerAt(tenants.server, sni, caller), lines), /blue$/);
     assert.match(await answerOf(await unixCallerAt(uds), lines), /blue$/);
@@ -145,8 +145,8 @@ interface AgentCrossing extends Pick<AgentWords, "cluster"> {
 }
 
 const AGENT_CROSSINGS: readonly AgentCrossing[] = [
-  { as: "blue", at: "red", what: "another CA", code: 401, says: STRANGER },
-  { as: "gold", at: "blue", what: "another CA", code: 401, says: STRANGER },
+  { as: "blue", at: "red", what: "another CA", code: 401, says: UNKNOWN_CA },
+  { as: "gold", at: "blue", what: "another CA", code: 401, says: UNKNOWN_CA },
   { as: "gold", at: "lime", what: "the same CA and another name", code: 403, says: /not among agents\.identities/ },
   { as: "lime", at: "gold", what: "the same CA and another name", code: 403, says: /not among agents\.identities/ },
   {
@@ -157,7 +157,7 @@ const AGENT_CROSSINGS: readonly AgentCrossing[] = [
     code: 403,
     says: /not among agents\.identities/,
   },
-  { as: "red", at: "red", what: "no certificate", role: "nobody", code: 401, says: STRANGER },
+  { as: "red", at: "red", what: "no certificate", role: "nobody", code: 401, says: UNKNOWN_CA },
   {
     as: "blue",
     at: "blue",
@@ -239,7 +239,7 @@ test("a cluster that is added is served in two seconds, and its sockets go with 
   blue.session.destroy();
 });
 
-test("who came to a cluster without names and has not said to whom meets no certificate once it has one", async () => {
+test("a client that has sent no ClientHello is closed when its cluster gets a name", async () => {
   await using mine = await Tenants.create(["blue"]);
   await mine.get("blue").write({ agents: { sni: [] } });
   const server = await mine.start();
@@ -266,7 +266,7 @@ test("a document that breaks keeps its old version, is named in readyz, and leav
   red.session.destroy();
 });
 
-test("who is no longer among the identities goes at once, and nobody of another cluster", async () => {
+test("an agent that is no longer among the identities ends at once, and none of another cluster", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const server = await mine.start();
   const blue = await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent });
@@ -389,7 +389,7 @@ test("a cluster on a unix socket alone stays closed to TLS, also when it is the 
   }
 });
 
-test("an agent whose CA is replaced goes, also one that shook hands before and asks after; a new certificate alone cuts nobody", async () => {
+test("an agent whose CA is replaced ends, also one that connects meanwhile; a new certificate alone ends none", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const server = await mine.start({ linkGraceMs: 5_000, handshakeTimeoutMs: 30_000 });
   const red = mine.get("red");
@@ -419,7 +419,7 @@ test("an agent whose CA is replaced goes, also one that shook hands before and a
   assert.match(answer, /^HTTP\/1\.1 503 .*changed during the handshake/s);
 });
 
-test("two clusters that would take the same tokens are not both served, and a token fault is told and mended", async () => {
+test("two clusters that would take the same tokens are not both served, and a fault of tokens is reported until it is removed", async () => {
   await using mine = await Tenants.create(["blue", "red"]);
   const issuer = await Issuer.create();
   const jwt = { issuer: ISSUER, audience: "culvert", jwks: "keys.jwks", subjects: [SUBJECT] };

@@ -3,9 +3,9 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { fetchText, until } from "../../server/testing/server.ts";
+import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { fetchText, until } from "../testing/server.ts";
-import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../testing/tenants.ts";
 
 async function readyz(server: TenantServer) {
   return await fetchText(server.addresses.admin?.port, "/readyz?verbose");
@@ -16,7 +16,7 @@ async function faults(server: TenantServer): Promise<number> {
   return Number(/^culvert_server_cluster_faults (\d+)$/m.exec(text)?.[1]);
 }
 
-test("a document's socket that cannot be opened is told where it is said, and opened as soon as it can be", async () => {
+test("a socket that cannot be opened is reported with file and key, and opened as soon as it can be", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   const server = await tenants.start();
   const red = tenants.get("red");
@@ -44,7 +44,7 @@ test("a document's socket that cannot be opened is told where it is said, and op
   assert.doesNotMatch((await readyz(server)).text, /callers\.uds/);
 });
 
-test("a document that names another socket takes back the wish for one that could not be opened", async () => {
+test("a document that names another socket ends the attempts to open the first", async () => {
   await using tenants = await Tenants.create(["blue"]);
   const server = await tenants.start();
   const blue = tenants.get("blue");

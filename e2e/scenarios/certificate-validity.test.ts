@@ -3,9 +3,9 @@ import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { fetchText, type Line, pki, start, until } from "../../server/testing/server.ts";
+import { type Tenant, Tenants } from "../../server/testing/tenants.ts";
 import type { LeafOptions } from "../../shared/pki/certificates.ts";
-import { fetchText, type Line, pki, start, until } from "../testing/server.ts";
-import { type Tenant, Tenants } from "../testing/tenants.ts";
 
 type Times = Partial<Pick<LeafOptions, "notBefore" | "notAfter" | "usage">>;
 

@@ -1,0 +1,160 @@
+import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
+import { seconds } from "../../shared/basics/text.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+
+/** An agent that asks for a tunnel: fields of its hello, and the identity that its credential proves. */
+export interface AgentCandidate {
+  readonly agentId: string;
+  readonly instance: string;
+  readonly identity: string;
+}
+
+/** The agent that has the id now. */
+export interface IdHolder extends AgentCandidate {
+  /** Its tunnel accepts no new streams: its process may have another tunnel. */
+  readonly draining: boolean;
+  /** Its link has no carrier: its process may have given the link up. */
+  readonly suspended: boolean;
+  /** It has replaced the process that asks now: both run. */
+  readonly runsBeside: boolean;
+  /** The address that it is connected from. */
+  readonly address: string | undefined;
+}
+
+export interface AgentRoom {
+  readonly serverId: string;
+  readonly cluster: string;
+  /** Agents that have a place now. */
+  readonly agents: number;
+  readonly maxAgents: number;
+}
+
+/**
+ * Admits an agent, or throws `LinkRefused`. An agent id belongs to one identity at a time:
+ *
+ * | holder of the id               | result                                     |
+ * |--------------------------------|--------------------------------------------|
+ * | none                           | admitted while there is room               |
+ * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
+ * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
+ * | same identity, has replaced this instance before (two run) | refused: another running process |
+ * | other identity                 | duplicate                                  |
+ */
+export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, room: AgentRoom): void {
+  const { agentId } = candidate;
+  if (holder === undefined) {
+    if (room.agents < room.maxAgents) return;
+    throw new LinkRefused({
+      closeCode: CloseCode.limited,
+      reason: `cluster "${room.cluster}" has ${room.agents} agents, its limit (--max-agents)`,
+    });
+  }
+  if (holder.identity !== candidate.identity) {
+    throw new LinkRefused({
+      closeCode: CloseCode.duplicate,
+      reason: `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
+    });
+  }
+  if (holder.draining || holder.suspended) return;
+  const { alreadyConnected: closeCode } = CloseCode;
+  if (holder.instance === candidate.instance) {
+    throw new LinkRefused({
+      closeCode,
+      reason: `already_connected: this agent has a tunnel to server "${room.serverId}"`,
+    });
+  }
+  if (holder.runsBeside) {
+    const from = holder.address === undefined ? "" : ` (from ${holder.address})`;
+    throw new LinkRefused({
+      closeCode,
+      reason: `another running process uses agent id "${agentId}"${from}: give each its own --agent-id`,
+    });
+  }
+}
+
+/** So many processes of one agent id are remembered, the last ones. */
+const KEPT = 64;
+
+/**
+ * The processes that have had an agent id before the present one, by `instance`. Most have ended, because the agent was
+ * restarted. A process that asks again has not: two agents run with one id.
+ */
+export class EarlierProcesses {
+  readonly #isRunning: Map<string, boolean>;
+
+  /** `before`: those of the present process's predecessor. */
+  constructor(before?: EarlierProcesses) {
+    this.#isRunning = new Map(before === undefined ? [] : before.#isRunning);
+  }
+
+  has(instance: string): boolean {
+    return this.#isRunning.has(instance);
+  }
+
+  /** It has asked for a tunnel after it was replaced. */
+  isRunning(instance: string): boolean {
+    return this.#isRunning.get(instance) === true;
+  }
+
+  note(instance: string, isRunning: boolean): void {
+    this.#isRunning.delete(instance); // the latest is the last entry
+    this.#isRunning.set(instance, isRunning);
+    const [oldest] = this.#isRunning.keys();
+    if (this.#isRunning.size > KEPT && oldest !== undefined) this.#isRunning.delete(oldest);
+  }
+
+  /** It has the id again. */
+  forget(instance: string): void {
+    this.#isRunning.delete(instance);
+  }
+}
+
+export interface PacedAgent {
+  readonly agentId: string;
+  readonly identity: string;
+}
+
+/** Rate of new tunnels of one agent. An honest agent resumes its link, and begins another one when it starts. */
+const TUNNELS = { burst: 20, perSecond: 1 };
+/** Rate of violations of one identity before all its agents wait: one bad agent of many commits fewer. */
+const VIOLATIONS = { burst: 10, perSecond: 10 / 60 };
+
+/**
+ * Limits how often the agents of a cluster begin tunnels. After a violation of the protocol an agent waits, 1 s at first and
+ * up to 60 s, so that a flood does not go on in a new tunnel. Agents often share one identity (a certificate, a service
+ * account): the others wait only when the identity violates the protocol again and again, under one agent id after another.
+ * Resumes of links are not limited.
+ */
+export class AgentPace {
+  readonly #begun = new TokenBuckets(TUNNELS);
+  readonly #offences = new TokenBuckets(VIOLATIONS);
+  readonly #agents = new Penalties();
+  readonly #identities = new Penalties();
+
+  /** Throws `LinkRefused` for an agent that comes too early. */
+  begin(agent: PacedAgent): void {
+    const key = keyOf(agent);
+    const penaltyMs = Math.max(this.#agents.leftMs(key), this.#identities.leftMs(agent.identity));
+    if (penaltyMs > 0) throw tooEarly("a tunnel of this agent was ended for a violation", penaltyMs);
+    const waitMs = this.#begun.take(key);
+    if (waitMs > 0) throw tooEarly("this agent begins tunnels too often", waitMs);
+  }
+
+  /** A tunnel of this agent was ended for what it sent. */
+  offended(agent: PacedAgent): void {
+    this.#agents.add(keyOf(agent));
+    if (this.#offences.take(agent.identity) > 0) this.#identities.add(agent.identity);
+  }
+}
+
+function keyOf({ agentId, identity }: PacedAgent): string {
+  return `${identity}\n${agentId}`;
+}
+
+function tooEarly(why: string, retryAfterMs: number): LinkRefused {
+  return new LinkRefused({
+    closeCode: CloseCode.limited,
+    reason: `${why}: come back in ${seconds(retryAfterMs)}`,
+    retryAfterMs,
+  });
+}
