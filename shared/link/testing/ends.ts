@@ -13,6 +13,7 @@ import { type Carrier, WEBSOCKET_BOUNDS } from "../carrier.ts";
 import type { Hello, Welcome } from "../control.ts";
 import { type DialOptions, dialCarrier } from "../dial.ts";
 import { Link } from "../link.ts";
+import { LinkKey } from "../proof.ts";
 
 export const HELLO: Hello = { type: "hello", version: 1, agentId: "a1", instance: "i1", software: "test" };
 export const KEEPALIVE_MS = 20_000;
@@ -129,11 +130,15 @@ export class LinkServer extends Listener {
   private constructor(leaf: CertificateAndKey, options: Partial<AcceptOptions>) {
     super();
     this.server = createHttpsServer(leaf);
+    const key = LinkKey.random();
     this.#options = {
       helloTimeoutMs: 5_000,
       keepaliveMs: KEEPALIVE_MS,
       turns: new TurnQueue(),
-      welcome: () => welcome(),
+      welcome: ({ resume }) =>
+        resume === undefined
+          ? welcome({ key: key.text })
+          : { type: "resumed", version: 1, received: 0, proof: key.answer(resume, 0) },
       ...options,
     };
     const wss = new WebSocketServer({ noServer: true, perMessageDeflate: false, ...WEBSOCKET_BOUNDS });
@@ -156,7 +161,7 @@ export class LinkServer extends Listener {
     const index = this.upgraded.length - 1;
     acceptCarrier(ws, socket, this.#options).then(
       ({ carrier, hello, welcome: answer }) => {
-        const { link: id, graceMs } = answer as Welcome;
+        const { link: id = hello.resume?.link ?? "", graceMs = 0 } = answer?.type === "welcome" ? answer : {};
         const link = new Link(id, "test", carrier, { graceMs, replayBytes: REPLAY_BYTES });
         this.results[index] = { status: "fulfilled", value: { link, carrier, hello: hello as Hello } };
       },
