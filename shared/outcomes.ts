@@ -1,190 +1,78 @@
 /**
- * One row for every way a connection can end badly (design: "Outcomes").
- *
- * No other file picks an HTTP status, a SOCKS reply, a log level or a metric label for them. What is no CONNECT, or no
- * upgrade of an agent, has no outcome: it is refused in HTTP's own words (`HTTP_REFUSALS` of each side).
+ * Outcomes: one row for each way in which a CONNECT can fail. No other file chooses an HTTP status, a SOCKS reply, a
+ * log level or a metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome;
+ * `HTTP_REFUSALS` of each side has the answers to those.
  */
-
 export interface Outcome {
   /** HTTP status of the answer to a caller; `undefined`: no answer can be given. */
   readonly http: number | undefined;
-  /** HTTP status of the answer to an agent that asks for a tunnel, where it differs. */
+  /** HTTP status of the answer to an agent that asks for a tunnel, if it differs. */
   readonly agentHttp?: number;
   /** SOCKS5 reply (RFC 1928 §6). */
   readonly socks: number;
-  /** May another agent of the same cluster be tried, as long as no byte of the stream was sent? */
+  /** Whether another agent of the same cluster may be tried, as long as no byte of the stream was sent. */
   readonly retry: boolean;
   readonly level: "info" | "warn" | "error";
-  /** RFC 9209 §2.3 error type of the `Proxy-Status` field. */
+  /** Error type of the `Proxy-Status` field (RFC 9209 §2.3). */
   readonly proxyStatus: string;
-  /** The value of `reason` that Konnectivity's `dial_failure_count` gives the same end. */
+  /** Value of `reason` in Konnectivity's `dial_failure_count` for the same failure. */
   readonly konnectivity: string;
-  /** May an agent answer an open with this code? Any other code becomes `internal`. */
+  /** Whether an agent may answer an open with this code. Any other code becomes `internal`. */
   readonly fromAgent?: true;
 }
 
+/** What most rows have: SOCKS reply "general failure", no retry, no reason of Konnectivity. */
+const COMMON = { socks: 0x01, retry: false, konnectivity: "unknown" } as const;
+/** An agent tried the target and failed. */
+const DIAL = { ...COMMON, http: 502, level: "info", konnectivity: "error_response", fromAgent: true } as const;
+
 export const OUTCOMES = {
-  bad_target: {
-    http: 400,
-    socks: 0x01,
-    retry: false,
-    level: "info",
-    proxyStatus: "http_request_error",
-    konnectivity: "unknown",
-  },
+  bad_target: { ...COMMON, http: 400, level: "info", proxyStatus: "http_request_error" },
   unauthenticated: {
-    http: 407,
-    agentHttp: 401,
-    socks: 0x02,
-    retry: false,
-    level: "warn",
+    ...{ ...COMMON, http: 407, agentHttp: 401, socks: 0x02, level: "warn" },
     proxyStatus: "http_request_denied",
-    konnectivity: "unknown",
   },
-  forbidden: {
-    http: 403,
-    socks: 0x02,
-    retry: false,
-    level: "warn",
-    proxyStatus: "http_request_denied",
-    konnectivity: "unknown",
-    fromAgent: true,
-  },
+  forbidden: { ...COMMON, http: 403, socks: 0x02, level: "warn", proxyStatus: "http_request_denied", fromAgent: true },
   unknown_cluster: {
-    http: 404,
-    socks: 0x02,
-    retry: false,
-    level: "warn",
-    proxyStatus: "destination_not_found",
-    konnectivity: "no_agent",
+    ...{ ...COMMON, http: 404, socks: 0x02, level: "warn" },
+    ...{ proxyStatus: "destination_not_found", konnectivity: "no_agent" },
   },
-  limited: {
-    http: 429,
-    socks: 0x01,
-    retry: false,
-    level: "warn",
-    proxyStatus: "connection_limit_reached",
-    konnectivity: "unknown",
-  },
-  no_agent: {
-    http: 503,
-    socks: 0x01,
-    retry: false,
-    level: "warn",
-    proxyStatus: "destination_unavailable",
-    konnectivity: "no_agent",
-  },
+  limited: { ...COMMON, http: 429, level: "warn", proxyStatus: "connection_limit_reached" },
+  no_agent: { ...COMMON, http: 503, level: "warn", proxyStatus: "destination_unavailable", konnectivity: "no_agent" },
   draining: {
-    http: 503,
-    socks: 0x01,
-    retry: true,
-    level: "info",
-    proxyStatus: "destination_unavailable",
-    konnectivity: "no_agent",
-    fromAgent: true,
+    ...{ ...COMMON, http: 503, retry: true, level: "info" },
+    ...{ proxyStatus: "destination_unavailable", konnectivity: "no_agent", fromAgent: true },
   },
-  overloaded: {
-    http: 503,
-    socks: 0x01,
-    retry: true,
-    level: "warn",
-    proxyStatus: "connection_limit_reached",
-    konnectivity: "unknown",
-  },
-  dial_refused: {
-    http: 502,
-    socks: 0x05,
-    retry: false,
-    level: "info",
-    proxyStatus: "connection_refused",
-    konnectivity: "error_response",
-    fromAgent: true,
-  },
-  dial_unreachable: {
-    http: 502,
-    socks: 0x04,
-    retry: false,
-    level: "info",
-    proxyStatus: "destination_ip_unroutable",
-    konnectivity: "error_response",
-    fromAgent: true,
-  },
-  dial_name: {
-    http: 502,
-    socks: 0x04,
-    retry: false,
-    level: "info",
-    proxyStatus: "dns_error",
-    konnectivity: "error_response",
-    fromAgent: true,
-  },
-  dial_reset: {
-    http: 502,
-    socks: 0x01,
-    retry: false,
-    level: "info",
-    proxyStatus: "connection_terminated",
-    konnectivity: "error_response",
-    fromAgent: true,
-  },
+  overloaded: { ...COMMON, http: 503, retry: true, level: "warn", proxyStatus: "connection_limit_reached" },
+  dial_refused: { ...DIAL, socks: 0x05, proxyStatus: "connection_refused" },
+  dial_unreachable: { ...DIAL, socks: 0x04, proxyStatus: "destination_ip_unroutable" },
+  dial_name: { ...DIAL, socks: 0x04, proxyStatus: "dns_error" },
+  dial_reset: { ...DIAL, proxyStatus: "connection_terminated" },
   dial_timeout: {
-    http: 504,
-    socks: 0x06,
-    retry: false,
-    level: "info",
-    proxyStatus: "connection_timeout",
-    konnectivity: "backend_dial_timeout",
-    fromAgent: true,
+    ...{ ...DIAL, http: 504, socks: 0x06 },
+    ...{ proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
   },
   agent_timeout: {
-    http: 504,
-    socks: 0x01,
-    retry: true,
-    level: "warn",
-    proxyStatus: "connection_timeout",
-    konnectivity: "backend_dial_timeout",
+    ...{ ...COMMON, http: 504, retry: true, level: "warn" },
+    ...{ proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
   },
   agent_lost: {
-    http: 502,
-    socks: 0x01,
-    retry: true,
-    level: "warn",
-    proxyStatus: "connection_terminated",
-    konnectivity: "backend_close",
+    ...{ ...COMMON, http: 502, retry: true, level: "warn" },
+    ...{ proxyStatus: "connection_terminated", konnectivity: "backend_close" },
   },
   agent_exhausted: {
-    http: 503,
-    socks: 0x01,
-    retry: true,
-    level: "warn",
-    proxyStatus: "connection_limit_reached",
-    konnectivity: "error_response",
-    fromAgent: true,
+    ...{ ...COMMON, http: 503, retry: true, level: "warn" },
+    ...{ proxyStatus: "connection_limit_reached", konnectivity: "error_response", fromAgent: true },
   },
   stalled: {
-    http: undefined,
-    socks: 0x01,
-    retry: false,
-    level: "warn",
-    proxyStatus: "connection_limit_reached",
-    konnectivity: "frontend_close",
+    ...{ ...COMMON, http: undefined, level: "warn" },
+    ...{ proxyStatus: "connection_limit_reached", konnectivity: "frontend_close" },
   },
   caller_gone: {
-    http: undefined,
-    socks: 0x01,
-    retry: false,
-    level: "info",
-    proxyStatus: "connection_terminated",
-    konnectivity: "frontend_close",
+    ...{ ...COMMON, http: undefined, level: "info" },
+    ...{ proxyStatus: "connection_terminated", konnectivity: "frontend_close" },
   },
-  internal: {
-    http: 500,
-    socks: 0x01,
-    retry: false,
-    level: "error",
-    proxyStatus: "proxy_internal_error",
-    konnectivity: "unknown",
-  },
+  internal: { ...COMMON, http: 500, level: "error", proxyStatus: "proxy_internal_error" },
 } as const satisfies Record<string, Outcome>;
 
 export type OutcomeCode = keyof typeof OUTCOMES;
@@ -204,7 +92,7 @@ export function isOutcomeCode(value: unknown): value is OutcomeCode {
   return typeof value === "string" && Object.hasOwn(OUTCOMES, value);
 }
 
-/** What is wrong with a refused credential. Programs decide by this word, and people read the sentence beside it. */
+/** What is wrong with a refused credential. Programs decide by this word; people read the sentence next to it. */
 export const CREDENTIAL_FAULTS = [
   "certificate_missing",
   "certificate_expired",
@@ -220,17 +108,17 @@ export function credentialFault(word: unknown): CredentialFault | undefined {
 }
 
 export interface CulvertErrorOptions extends ErrorOptions {
-  /** The agent accepted the stream (yamux ACK) before this end: another agent must not be tried. */
+  /** The agent had accepted the stream (yamux ACK) before the failure: another agent must not be tried. */
   readonly acknowledged?: boolean;
-  /** When it is worth another try, ms from now (RFC 9110 §10.2.3). */
+  /** Time until another try makes sense, ms (RFC 9110 §10.2.3). */
   readonly retryAfterMs?: number;
-  /** Present where a credential was refused and a program can tell why. */
+  /** Set if a credential was refused for a reason that has a word. */
   readonly fault?: CredentialFault | undefined;
-  /** An agent answered with this end; absent: this process decided it. */
+  /** Set if an agent answered with this failure; otherwise this process decided it. */
   readonly refusedBy?: "agent";
 }
 
-/** A bad end that somebody is told about: `message` is a sentence for a person, without secrets. */
+/** A failure with its outcome. `message` is a sentence for people, without secrets. */
 export class CulvertError extends Error {
   override readonly name = "CulvertError";
   readonly code: OutcomeCode;
@@ -248,23 +136,20 @@ export class CulvertError extends Error {
     this.refusedBy = options.refusedBy;
   }
 
-  /** May another agent of the same cluster be tried? (design: "Outcomes", retry) */
+  /** Whether another agent of the same cluster may be tried. */
   get retryable(): boolean {
     return OUTCOMES[this.code].retry && !this.acknowledged;
   }
 }
 
-/** Any thrown value as a `CulvertError`; what is not one already is `internal`. */
+/** Any thrown value as a `CulvertError`; other errors become `internal`. */
 export function toCulvertError(error: unknown): CulvertError {
   if (error instanceof CulvertError) return error;
   const message = error instanceof Error ? error.message : String(error);
   return new CulvertError("internal", message, { cause: error });
 }
 
-/**
- * Text from outside made fit for a status line, a header or a log: one line, printable ASCII,
- * bounded (design: "The caller's side", 4).
- */
+/** Text from outside in a form that is safe in a status line, a header or a log: one line of printable ASCII, bounded. */
 export function printable(text: string, maxLength = 200): string {
   const clean = text
     .replace(/[^\x20-\x7e]+/g, " ")

@@ -2,7 +2,7 @@ import { mkdir, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { ConfigError } from "../../shared/config/options.ts";
 
-/** The folder that `--dir` names, made with its parents where it does not exist: for this user only. */
+/** The folder of `--dir`. If it does not exist, it is made with its parents, accessible for this user only. */
 export async function makeFolder(dir: string): Promise<string> {
   if (dir === "") throw new ConfigError("--dir needs the name of a folder");
   const path = resolve(dir);
@@ -14,14 +14,14 @@ export async function makeFolder(dir: string): Promise<string> {
   return path;
 }
 
-/** Not `recursive: true`: where a file system lets nobody make folders (/proc), Node tries for ever. */
+/** Does not use `recursive: true`: Node never returns on a file system without new folders, such as /proc. */
 async function makeWithParents(path: string): Promise<void> {
   if (await isFolder(path)) return;
   if (dirname(path) !== path) await makeWithParents(dirname(path));
   try {
     await mkdir(path, { mode: 0o700 });
   } catch (error) {
-    // Somebody else may have made it meanwhile.
+    // Another process may have made it in the meantime.
     if (!(await isFolder(path))) throw error;
   }
 }
@@ -45,7 +45,7 @@ const REASONS: Readonly<Record<string, string>> = {
   ENAMETOOLONG: "the path is too long",
 };
 
-/** Why nothing can be written into a folder, for whoever chose it. */
+/** Why nothing can be written into a folder, for the user. */
 export function cannotWrite(dir: string, error: unknown): ConfigError {
   const { code = "", message } = error as NodeJS.ErrnoException;
   return new ConfigError(`nothing can be written into ${dir}: ${REASONS[code] ?? message}`, { cause: error });

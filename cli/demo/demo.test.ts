@@ -111,7 +111,7 @@ test("a demo writes over nothing, and says why a folder will not do", async (t) 
   const { tmp } = await demo(t);
   await writeFile(join(tmp, "target.key"), "precious");
   for (const [dir, pattern] of [
-    [tmp, /already holds target\.key: that is kept, and nothing was written/],
+    [tmp, /already has target\.key, and nothing was written/],
     [join(tmp, "target.key"), /nothing can be written into .*target\.key: a file is in the way/],
   ] as const) {
     const { start } = await demo(t, "--once", "--dir", dir);

@@ -167,7 +167,7 @@ test("a Secret that changes or vanishes between reading and writing is read agai
   assert.equal(certificate("x-server").subjectAltName, "DNS:y");
   api.beforeWrite = (_method, name) => api.put(api.secrets.get(name) ?? assert.fail(name));
   const busy = run({ serverNames: ["z"] });
-  await assert.rejects(busy, /the secret x-server was changed 5 times by somebody else meanwhile: run this again/);
+  await assert.rejects(busy, /the secret x-server was changed 5 times by others in the meantime: run this again/);
 });
 
 test("a missing right, a missing namespace and a damaged CA are sentences that say what to do", async (t) => {
@@ -200,9 +200,9 @@ test("a missing right, a missing namespace and a damaged CA are sentences that s
   api.stub.answer = () => ({ status: 401, body: "" });
   await fails(/does not accept our credentials \(401\)/);
   api.stub.answer = () => ({ status: 200, body: "[]" });
-  await fails(/answers with no Secret for x-ca/);
+  await fails(/answers with something else than a Secret for x-ca/);
   api.stub.stop();
-  await fails(/the API server localhost:\d+ cannot be asked: .*ECONNREFUSED/);
+  await fails(/the API server localhost:\d+ cannot be reached: .*ECONNREFUSED/);
 });
 
 test("a CA with less than a third of its life left is kept, and its line says so", async (t) => {
@@ -217,7 +217,7 @@ test("an API server that does not answer in time is a sentence", async (t) => {
   api.stub.answer = () => new Promise(() => {});
   const secrets = new KubeSecrets(api.access, "ns", AbortSignal.timeout(50));
   t.after(() => secrets.close());
-  await assert.rejects(secrets.read("x"), /localhost:\d+ cannot be asked: it took too long to answer/);
+  await assert.rejects(secrets.read("x"), /localhost:\d+ cannot be reached: it took too long to answer/);
 });
 
 test("no private key is in any line", async (t) => {

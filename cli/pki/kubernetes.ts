@@ -15,25 +15,27 @@ export interface PkiKubernetesOptions {
   readonly serverNames: readonly string[];
   /** Days that certificates are valid; the CA is valid for ten years. */
   readonly days: number;
-  /** Left out: this process is in a pod and uses its ServiceAccount. */
+  /** Without it, the ServiceAccount of this pod is used. */
   readonly kubeconfig?: string | undefined;
 }
 
-/** No installation waits longer for the whole command; the Job of the chart tries again. */
+/** Deadline for the whole command, ms. The Job of the chart tries again. */
 const DEADLINE_MS = 60_000;
-/** Somebody else has written in between so often; two Jobs at once need two. */
+/** Attempts to write a Secret while others change it. Two Jobs at once need two. */
 const ATTEMPTS = 5;
 const CA_DAYS = 3_650;
 const DAY_MS = 86_400_000;
 const MANAGED_BY = "app.kubernetes.io/managed-by";
 const OURS = "culvert";
 
-/** Why a Secret is written and with what; or that it is kept. */
+/** What to do with a Secret, and why. */
 type SecretDecision =
   | { readonly done: "created" | "renewed"; readonly because?: string; readonly pair: CertificateAndKey }
   | { readonly done: "kept"; readonly because?: string; readonly cert: string; readonly isForeign?: boolean };
 
-/** Exit code 1: the API server could not be asked or refused, or somebody else's Secret needs another certificate. */
+/**
+ * Exit code 1: the API server could not be reached or refused, or a Secret that is not ours needs another certificate.
+ */
 export async function runPkiKubernetes(
   options: PkiKubernetesOptions,
   print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
@@ -50,8 +52,8 @@ export async function runPkiKubernetes(
 }
 
 /**
- * Creates the Secrets that are absent and renews the certificates that need it. Two processes may do this at once: who
- * comes second reads what the first one has written. Throws a `KubeFailure`.
+ * Creates missing Secrets and renews certificates that need it. If two processes do this at once, the second one uses
+ * what the first one has written. Throws a `KubeFailure`.
  */
 export async function ensureSecrets(
   { namespace, name, serverNames, days }: PkiKubernetesOptions,
@@ -62,7 +64,7 @@ export async function ensureSecrets(
   const secrets = new KubeSecrets(access, namespace, AbortSignal.timeout(DEADLINE_MS));
   const foreign: string[] = [];
   const ensure = async (secretName: string, ca: string | undefined, decide: Decide): Promise<Secret> => {
-    const [secret, decision] = await settle(secrets, secretName, ca, decide);
+    const [secret, decision] = await ensureSecret(secrets, secretName, ca, decide);
     print(`secret ${namespace}/${secretName}: ${sentence(decision)}`);
     if (decision.done === "kept" && decision.isForeign === true) foreign.push(secretName);
     return secret;
@@ -89,8 +91,8 @@ export async function ensureSecrets(
 
 type Decide = (present: Secret | undefined) => Promise<SecretDecision>;
 
-/** Reads, decides and writes, until nobody else has written in between. */
-async function settle(
+/** Reads, decides and writes, again if another process has written in between. */
+async function ensureSecret(
   secrets: KubeSecrets,
   name: string,
   ca: string | undefined,
@@ -103,7 +105,7 @@ async function settle(
     const { cert, key } = decision.pair;
     const data = { "tls.crt": base64(cert), "tls.key": base64(key), "ca.crt": base64(ca ?? cert) };
     if (present !== undefined) {
-      // With its resourceVersion: the API server refuses this if the Secret has changed since.
+      // `present` has the resourceVersion: the API server refuses the write if the Secret has changed.
       const next = { ...present, data: { ...present.data, ...data } };
       if (await secrets.replace(name, next)) return [next, decision];
     } else {
@@ -111,7 +113,7 @@ async function settle(
       if (await secrets.create(name, next)) return [next, decision];
     }
   }
-  throw new KubeFailure(`the secret ${name} was changed ${ATTEMPTS} times by somebody else meanwhile: run this again`);
+  throw new KubeFailure(`the secret ${name} was changed ${ATTEMPTS} times by others in the meantime: run this again`);
 }
 
 function newSecret(name: string) {
@@ -122,7 +124,7 @@ function newSecret(name: string) {
     metadata: {
       name,
       labels: { [MANAGED_BY]: OURS },
-      // helm deletes no Secret that carries this, whether it was adopted by a release or not.
+      // helm does not delete a Secret with this annotation, even if a release has adopted it.
       annotations: { "helm.sh/resource-policy": "keep" },
     },
   };
@@ -146,7 +148,7 @@ async function decideLeaf(
   const pair = pairIn(present);
   const reason = reasonToRenew(pair, { ca: authority.cert, names: leaf.names ?? [] }, now);
   if (reason === undefined) return { done: "kept", cert: pair.cert };
-  // Somebody brought a Secret of their own: that is never overwritten.
+  // A Secret without our label belongs to a user, and is never overwritten.
   if (present.metadata.labels?.[MANAGED_BY] !== OURS) {
     const because = `although ${reason}: it has no label ${MANAGED_BY}=${OURS}`;
     return { done: "kept", cert: pair.cert, because, isForeign: true };
@@ -199,7 +201,7 @@ function day(date: Date): string {
   return date.toISOString().slice(0, 10);
 }
 
-/** As Kubernetes demands it of them; they become parts of a URL. */
+/** Checks the rules of Kubernetes for names, which become parts of a URL. */
 function checkOptions({ namespace, name, serverNames }: PkiKubernetesOptions): void {
   const label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
   if (!new RegExp(`^${label}$`).test(namespace)) {
@@ -213,17 +215,19 @@ function checkOptions({ namespace, name, serverNames }: PkiKubernetesOptions): v
   for (const serverName of serverNames) checkName(serverName);
 }
 
-/** A certificate is renewed when less than this part of its life is left, as cert-manager does it. */
-const LEAST_LIFE_LEFT = 1 / 3;
+/** A certificate is renewed when less than this part of its lifetime is left, as by cert-manager. */
+const MIN_LIFE_LEFT = 1 / 3;
 
 export interface WantedCertificate {
-  /** Certificate of the CA that has to have signed it, PEM. */
+  /** Certificate of the CA that must have signed it, PEM. */
   readonly ca: string;
-  /** DNS names and IP addresses in its subjectAltName: these and no others. */
+  /** All DNS names and IP addresses in its subjectAltName. */
   readonly names: readonly string[];
 }
 
-/** Why this certificate has to be replaced, as the end of a sentence that begins with "because"; or nothing. */
+/**
+ * Why this certificate must be replaced, as the end of a sentence that begins with "because"; `undefined`: it is fine.
+ */
 export function reasonToRenew(
   { cert, key }: CertificateAndKey,
   { ca, names }: WantedCertificate,
@@ -243,10 +247,10 @@ export function reasonToRenew(
   return isNearItsEnd(certificate, now) ? "less than a third of its life was left" : undefined;
 }
 
-/** Is less than a third of its life left? */
+/** Whether less than a third of its lifetime is left. */
 export function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
   const [begin, end] = [Date.parse(validFrom), Date.parse(validTo)];
-  return end - now.getTime() < (end - begin) * LEAST_LIFE_LEFT;
+  return end - now.getTime() < (end - begin) * MIN_LIFE_LEFT;
 }
 
 function sameNames(present: readonly string[], wanted: readonly string[]): boolean {
@@ -254,7 +258,7 @@ function sameNames(present: readonly string[], wanted: readonly string[]): boole
   return a.size === b.size && [...a].every((name) => b.has(name));
 }
 
-/** Node writes IPv6 addresses of a certificate in full. */
+/** One spelling for each name: Node writes IPv6 addresses of a certificate in full. */
 function canonical(name: string): string {
   return isIP(name) === 6 ? new SocketAddress({ address: name, family: "ipv6" }).address : name.toLowerCase();
 }

@@ -129,10 +129,7 @@ test("nothing is overwritten, not even one file, and the error names what is the
   await writeFile(join(dir.path, "agent.key"), "precious");
   await assert.rejects(createPki({ dir: dir.path }), (error) => {
     assert.ok(error instanceof ConfigError);
-    assert.match(
-      error.message,
-      /already holds agent\.key: that is kept, and nothing was written\. Name another folder/,
-    );
+    assert.match(error.message, /already has agent\.key, and nothing was written\. Name another folder/);
     return true;
   });
   assert.deepEqual(await readdir(dir.path), ["agent.key"]);
@@ -146,7 +143,7 @@ test("a second run keeps the whole set as it is, and says that one may go on wit
   const before = await contents();
   await assert.rejects(runPki({ dir: dir.path }, assert.fail), {
     name: "ConfigError",
-    message: /already holds a whole set: it is kept as it is, and nothing was written\. Go on with it, or name another/,
+    message: /already has a whole set, and nothing was written\. Use that set, or name another/,
   });
   assert.deepEqual(await contents(), before);
 });
@@ -154,7 +151,7 @@ test("a second run keeps the whole set as it is, and says that one may go on wit
 test("a file that stat does not see is not overwritten either, and what was placed is taken back", async () => {
   await using dir = await folder();
   await symlink("/nonexistent/culvert", join(dir.path, "cluster.key"));
-  await assert.rejects(createPki({ dir: dir.path }), /already holds/);
+  await assert.rejects(createPki({ dir: dir.path }), /already has/);
   assert.deepEqual(await readdir(dir.path), ["cluster.key"]);
 });
 

@@ -9,16 +9,16 @@ import { cannotWrite, makeFolder } from "../common/output-folder.ts";
 import { ownCommand, shellQuoted } from "../common/terminal.ts";
 
 export interface PkiOptions {
-  /** Made if it does not exist; none of the files may be in it yet. */
+  /** Made if it does not exist. It must not contain any of the files yet. */
   readonly dir: string;
-  /** Names and addresses by which callers reach the server; by default this machine's own. */
+  /** Names and addresses at which callers reach the server; by default those of this machine. */
   readonly serverNames?: readonly string[];
-  /** The same for agents. */
+  /** Names and addresses at which agents reach the server; by default those of this machine. */
   readonly clusterNames?: readonly string[];
   readonly days?: number;
 }
 
-/** Paths of the files of a set, and the authorities (in memory only) for more certificates of the same trust. */
+/** Paths of the files of a set, and its CAs, which exist in memory only, for more certificates. */
 export interface Pki {
   readonly files: Readonly<Record<PkiFile, string>>;
   readonly serverAuthority: Authority;
@@ -27,14 +27,17 @@ export interface Pki {
 
 const LOCAL_NAMES = ["localhost", "127.0.0.1", "::1"] as const;
 
-/** In the order in which they are explained. Two CAs, because callers and agents trust each other in nothing. */
+/**
+ * The files with their explanations, in printed order. There are two CAs, because callers and agents must not trust
+ * each other.
+ */
 const FILES = {
-  "server-ca.crt": "CA of the callers' side: the server checks callers by it, and callers the server",
+  "server-ca.crt": "CA of the callers' side, for callers to verify the server and for the server to verify callers",
   "server.crt": "the server's certificate for callers",
   "server.key": "its private key",
   "client.crt": "a caller's certificate (CN=culvert-client), for curl or kube-apiserver",
   "client.key": "its private key",
-  "cluster-ca.crt": "CA of the agents' side: the server checks agents by it, and agents the server",
+  "cluster-ca.crt": "CA of the agents' side, for agents to verify the server and for the server to verify agents",
   "cluster.crt": "the server's certificate for agents",
   "cluster.key": "its private key",
   "agent.crt": "an agent's certificate (CN=culvert-agent)",
@@ -43,7 +46,7 @@ const FILES = {
 
 export type PkiFile = keyof typeof FILES;
 
-/** Writes a throwaway set of certificates: all of its files or none, and over none that is there. */
+/** Writes a set of certificates for trying out: all files or none. It overwrites no file. */
 export async function createPki(options: PkiOptions): Promise<Pki> {
   const { days = 365, serverNames = LOCAL_NAMES, clusterNames = LOCAL_NAMES } = options;
   for (const name of [...serverNames, ...clusterNames]) checkName(name);
@@ -78,13 +81,13 @@ export async function createPki(options: PkiOptions): Promise<Pki> {
 
 export interface RunPkiOptions {
   readonly dir: string;
-  /** In addition to this machine's own names. */
+  /** Added to the names of this machine. */
   readonly serverSans?: readonly string[];
   readonly clusterSans?: readonly string[];
   readonly days?: number;
 }
 
-/** `culvert pki`: writes the set and says what each file is for. */
+/** `culvert pki`: writes the set and prints what each file is for. */
 export async function runPki(
   options: RunPkiOptions,
   print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
@@ -98,15 +101,15 @@ export async function runPki(
     serverNames: [...LOCAL_NAMES, ...serverSans],
     clusterNames: [...LOCAL_NAMES, ...clusterSans],
   });
-  // On one machine the server's own health port is there to be reached; elsewhere it is not the agent's loopback.
+  // On one machine, the agent can reach the server's health port on loopback.
   const target = clusterSans.length === 0 ? "http://127.0.0.1:8092/readyz" : "http://example.com/";
   const at = (name: PkiFile): string => shellQuoted(files[name]);
   print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
   print("");
   for (const name of pkiFiles()) print(`  ${name.padEnd(15)} ${FILES[name]}`);
   print("");
-  print("The keys of both CAs are not kept: for other certificates, write a new set.");
-  print("To try this one, each in a terminal of its own:");
+  print("The keys of both CAs are not stored. For other certificates, write a new set.");
+  print("To try this set, run each command in a terminal of its own:");
   print("");
   print(`  ${culvert} server --server-port 8090 --agent-port 8091 \\`);
   print(
@@ -129,16 +132,16 @@ function pkiFiles(): PkiFile[] {
   return Object.keys(FILES) as PkiFile[];
 }
 
-/** Whoever pastes the command again wants what it wrote the first time. */
+/** A user who runs the command again most likely wants the set that it wrote the first time. */
 async function refuseSecondRun(dir: string): Promise<void> {
   const names = pkiFiles();
   if ((await presentIn(dir, names)).length < names.length) return;
   throw new ConfigError(
-    `${dir} already holds a whole set: it is kept as it is, and nothing was written. Go on with it, or name another folder for a new one (--dir)`,
+    `${dir} already has a whole set, and nothing was written. Use that set, or name another folder for a new one (--dir)`,
   );
 }
 
-/** Throws a ConfigError that names the files that are there already. */
+/** Throws a ConfigError that names existing files. */
 export async function refuseToOverwrite(dir: string, names: readonly string[]): Promise<void> {
   const [first, second, ...rest] = await presentIn(dir, names);
   if (first === undefined) return;
@@ -146,9 +149,7 @@ export async function refuseToOverwrite(dir: string, names: readonly string[]): 
 }
 
 function overwrites(dir: string, what: string): ConfigError {
-  return new ConfigError(
-    `${dir} already holds ${what}: that is kept, and nothing was written. Name another folder (--dir)`,
-  );
+  return new ConfigError(`${dir} already has ${what}, and nothing was written. Name another folder (--dir)`);
 }
 
 async function presentIn(dir: string, names: readonly string[]): Promise<string[]> {
@@ -164,7 +165,10 @@ async function exists(path: string): Promise<boolean> {
   );
 }
 
-/** Into a folder beside first, then each by a link, which (unlike a rename) never replaces a file. */
+/**
+ * Writes the files into a temporary folder, then links each one into place: unlike rename(), link() never replaces a
+ * file.
+ */
 async function writeAll(dir: string, contents: Record<PkiFile, string>): Promise<Record<PkiFile, string>> {
   const staging = await mkdtemp(join(dir, ".pki-")).catch((error: unknown) => {
     throw cannotWrite(dir, error);
@@ -198,7 +202,7 @@ async function place(from: string, to: string): Promise<void> {
   }
 }
 
-/** Throws a `ConfigError` for what no certificate can carry in its subjectAltName. */
+/** Throws a `ConfigError` for a name that cannot be in the subjectAltName of a certificate. */
 export function checkName(name: string): void {
   const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
   if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;

@@ -9,15 +9,15 @@ const SecretObject = z.looseObject({
   data: z.record(z.string(), z.string()).optional(),
 });
 
-/** A Secret as the API server has it. Whatever else is in it goes back unchanged when it is replaced. */
+/** A Secret as the API server stores it. Fields that we do not know are sent back unchanged. */
 export type Secret = z.infer<typeof SecretObject>;
 
-/** Why the API server could not be asked, or refused, as a sentence for whoever runs the command. */
+/** Why the API server could not be reached, or refused, as a sentence for users. */
 export class KubeFailure extends Error {
   override readonly name = "KubeFailure";
 }
 
-/** One request; the API server's own limit for most of them is a minute. */
+/** Deadline for one request, ms. The API server's own limit for most requests is a minute. */
 const REQUEST_TIMEOUT_MS = 10_000;
 const VERBS = { GET: "get", POST: "create", PUT: "update" } as const;
 const StatusObject = z.object({ message: z.string() });
@@ -47,10 +47,12 @@ export class KubeSecrets {
     this.#expectSuccess(answer, "GET", name);
     const parsed = SecretObject.safeParse(jsonOf(answer.text), { error: schemaMessage });
     if (parsed.success) return parsed.data;
-    throw new KubeFailure(`${this.#host} answers with no Secret for ${name}: ${firstIssue(parsed.error)}`);
+    throw new KubeFailure(
+      `${this.#host} answers with something else than a Secret for ${name}: ${firstIssue(parsed.error)}`,
+    );
   }
 
-  /** False: a Secret of this name exists by now. */
+  /** Returns false if a Secret of this name exists by now. */
   async create(name: string, secret: object): Promise<boolean> {
     const answer = await this.#ask("POST", name, secret);
     if (answer.status === 409) return false;
@@ -59,7 +61,7 @@ export class KubeSecrets {
     return true;
   }
 
-  /** False: the Secret has been changed or deleted since it was read. */
+  /** Returns false if the Secret has been changed or deleted since it was read. */
   async replace(name: string, secret: Secret): Promise<boolean> {
     const answer = await this.#ask("PUT", name, secret);
     if (answer.status === 409 || answer.status === 404) return false;
@@ -92,7 +94,7 @@ export class KubeSecrets {
         signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), this.#deadline]),
       });
     } catch (error) {
-      throw new KubeFailure(`${this.#host} cannot be asked: ${failureOf(error)}`, { cause: error });
+      throw new KubeFailure(`${this.#host} cannot be reached: ${failureOf(error)}`, { cause: error });
     }
   }
 

@@ -15,21 +15,21 @@ const tunnel = z.object({
   identity: z.string(),
   remote: z.string(),
   connectedAt: z.iso.datetime(),
-  /** It only measures (`culvert doctor`), and serves nobody. Left out by servers of before. */
+  /** True for a tunnel of `culvert doctor`, which only measures. Older servers do not send it. */
   probe: z.boolean().default(false),
   draining: z.boolean(),
   suspended: z.boolean(),
   streams: z.number(),
-  /** Measured for this answer; null: nothing came back in time. */
+  /** Measured for this answer; null: the agent did not answer in time. */
   roundTripMs: z.number().nullable(),
 });
 
 const cluster = z.object({
   cluster: z.string(),
   suspended: z.boolean(),
-  /** CONNECTs that wait for their answer. Left out by servers of before, as what stands empty below. */
+  /** CONNECTs without an answer yet. Older servers do not send it, nor the other fields with a default. */
   pendingConnects: z.number().default(0),
-  /** Of those that are over. */
+  /** CONNECTs and connections that have ended. */
   connects: z.object({
     total: z.number(),
     perSecond: z.number(),
@@ -44,7 +44,7 @@ const cluster = z.object({
   tunnels: z.array(tunnel),
 });
 
-/** What the table shows of a server's `/status`; it may say more. */
+/** The fields of a server's `/status` that the table shows. */
 const status = z.object({
   serverId: z.string(),
   draining: z.boolean(),
@@ -62,7 +62,7 @@ export type RefusalStatus = z.infer<typeof refusal>;
 const uplink = z.object({
   server: z.string(),
   state: z.string(),
-  /** Since when it is connected; absent: it is not. */
+  /** When it was connected; absent: it is not connected. */
   since: z.iso.datetime().optional(),
   sessions: z.array(
     z.object({
@@ -75,7 +75,7 @@ const uplink = z.object({
   ),
 });
 
-/** What is shown of an agent's `/status`. */
+/** The fields of an agent's `/status` that the table shows. */
 const agentStatus = z.object({
   agentId: z.string(),
   pendingDials: z.number(),
@@ -83,7 +83,7 @@ const agentStatus = z.object({
   uplinks: z.array(uplink),
 });
 
-/** What is shown of a router's. */
+/** The fields of a router's `/status` that the table shows. */
 const routerStatus = z.object({
   draining: z.boolean(),
   connections: z.number(),
@@ -97,20 +97,20 @@ const routerStatus = z.object({
 export type AgentStatus = z.infer<typeof agentStatus>;
 export type RouterStatus = z.infer<typeof routerStatus>;
 
-/** There is no status to show; the message is a sentence for whoever asked. */
+/** There is no status to show. The message is a sentence for the user. */
 export class NoStatus extends Error {}
 
-/** Which process says so; a server of before says no kind. */
+/** The kind of process. Older servers do not send it. */
 export type StatusKind = "server" | "agent" | "router";
 
 export const readStatus = (raw: unknown): Status => read(status, raw, "server");
 export const readAgentStatus = (raw: unknown): AgentStatus => read(agentStatus, raw, "agent");
 export const readRouterStatus = (raw: unknown): RouterStatus => read(routerStatus, raw, "router");
 
-/** One of another version may say other things. */
+/** A process of another version may have other fields. */
 function read<T>(schema: z.ZodType<T>, raw: unknown, kind: StatusKind): T {
   const result = schema.safeParse(raw);
   if (result.success) return result.data;
   const path = result.error.issues[0]?.path.join(".") ?? "";
-  throw new NoStatus(`the ${kind} is of another version and does not say ${path} as this one would: try --json`);
+  throw new NoStatus(`the ${kind} has another version, and its status has no valid ${path}: try --json`);
 }

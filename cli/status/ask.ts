@@ -6,8 +6,8 @@ import { NoStatus, type StatusKind } from "./answer.ts";
 
 const WITHIN_MS = 5_000;
 
-/** Of whoever takes a connection and says nothing. */
-const NO_WORD =
+/** What to check when a process accepts a connection and does not answer. */
+const NO_ANSWER =
   "is that another port than a server's --admin-port? If not, the server hangs, or has no file descriptors left (its log says so; raise its limit by ulimit -n or LimitNOFILE=)";
 
 /** RFC 9110 §15.5.20. */
@@ -15,15 +15,15 @@ const MISDIRECTED = 421;
 const OTHER_NAME =
   "does not take this name for its own (HTTP 421): ask it by an IP address or localhost, or start it with the name in --admin-allowed-hosts";
 
-/** What a process of culvert says of itself. */
-export interface Said {
+/** The status of a process. */
+export interface StatusReport {
   readonly kind: StatusKind;
-  /** All of `/status`. */
+  /** The whole answer to `/status`. */
   readonly all: object;
 }
 
-/** What the process behind an admin port says of itself. Rejects with `NoStatus`, at the latest when `stop` does. */
-export async function askStatus(address: Target, withinMs = WITHIN_MS, stop?: AbortSignal): Promise<Said> {
+/** Asks an admin port for the status of its process. Rejects with `NoStatus`, at the latest when `stop` aborts. */
+export async function askStatus(address: Target, withinMs = WITHIN_MS, stop?: AbortSignal): Promise<StatusReport> {
   const { status, body } = await askAdmin(address, { path: "/status", withinMs, ...(stop && { stop }) });
   const all = status === 200 ? parsed(body) : undefined;
   const kind = all === undefined ? undefined : kindOf(all);
@@ -38,12 +38,12 @@ function kindOf(all: object): StatusKind | undefined {
   return kind === "server" && "serverId" in all && "clusters" in all ? kind : undefined;
 }
 
-export interface AdminQuestion {
+export interface AdminRequest {
   readonly path: string;
-  /** Posted as JSON, if there is something. */
+  /** If given, it is posted as JSON. */
   readonly body?: object;
   readonly withinMs: number;
-  /** Nobody wants the answer any more. */
+  /** Cancels the request. */
   readonly stop?: AbortSignal;
 }
 
@@ -52,8 +52,8 @@ export interface AdminAnswer {
   readonly body: string;
 }
 
-/** One request to an admin port. Rejects with `NoStatus`. */
-export async function askAdmin(address: Target, question: AdminQuestion): Promise<AdminAnswer> {
+/** Sends one request to an admin port. Rejects with `NoStatus`. */
+export async function askAdmin(address: Target, question: AdminRequest): Promise<AdminAnswer> {
   const { withinMs, stop } = question;
   const late = AbortSignal.timeout(withinMs);
   const signal = stop === undefined ? late : AbortSignal.any([late, stop]);
@@ -61,7 +61,7 @@ export async function askAdmin(address: Target, question: AdminQuestion): Promis
   try {
     answer = await request(address, question, signal);
   } catch (error) {
-    const why = late.aborted ? `did not answer within ${seconds(withinMs)}: ${NO_WORD}` : whyNoAnswer(error);
+    const why = late.aborted ? `did not answer within ${seconds(withinMs)}: ${NO_ANSWER}` : whyNoAnswer(error);
     throw new NoStatus(`${formatTarget(address)} ${why}`, { cause: error });
   }
   if (answer.status === MISDIRECTED) throw new NoStatus(`${formatTarget(address)} ${OTHER_NAME}`);
@@ -70,7 +70,7 @@ export async function askAdmin(address: Target, question: AdminQuestion): Promis
 
 async function request(
   { host, port }: Target,
-  { path, body }: AdminQuestion,
+  { path, body }: AdminRequest,
   signal: AbortSignal,
 ): Promise<AdminAnswer> {
   const method = body === undefined ? "GET" : "POST";
@@ -98,8 +98,8 @@ function whyNoAnswer(error: unknown): string {
     return "refuses the connection: does the server run, with this as its --admin-bind-address and --admin-port?";
   }
   if (code === "ENOTFOUND" || code === "EAI_AGAIN") return "is a name that cannot be resolved";
-  // A server without descriptors cuts whoever comes; so do its ports with TLS, to which plain HTTP is nothing.
-  if (code === "ECONNRESET") return `closes the connection without an answer: ${NO_WORD}`;
+  // A server without file descriptors closes new connections. Its TLS ports do so too when they get plain HTTP.
+  if (code === "ECONNRESET") return `closes the connection without an answer: ${NO_ANSWER}`;
   if (code.startsWith("HPE_")) {
     return "does not speak plain HTTP, as a server's --admin-port does: is that another port?";
   }

@@ -100,10 +100,7 @@ test("a cluster that is not there is a sentence with the nearest, and one of no 
 });
 
 test("a status of another version names the field that is missing", async (t) => {
-  assert.match(
-    (await shown(t, { kind: "agent", agentId: "a" })).err,
-    /the agent is of another version .* pendingDials/,
-  );
+  assert.match((await shown(t, { kind: "agent", agentId: "a" })).err, /the agent has another version, .* pendingDials/);
 });
 
 test("--watch repaints a terminal, is a line of JSON each time, and ends when it is told to", async (t) => {

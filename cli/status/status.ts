@@ -4,22 +4,22 @@ import { nearest } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./answer.ts";
-import { askStatus, type Said } from "./ask.ts";
+import { askStatus, type StatusReport } from "./ask.ts";
 import { agentTable, routerTable, statusTable } from "./table.ts";
 
 export interface StatusOptions {
   /** `host:port` of an admin port. */
   readonly adminAddress: string;
-  /** All that the process says, instead of a table. */
+  /** Prints the whole status as JSON instead of a table. */
   readonly json: boolean;
-  /** Of a server's clusters only this one. */
+  /** Shows only this cluster of a server. */
   readonly cluster?: string | undefined;
 }
 
 type Print = (text: string) => void;
 const toStdout: Print = (text) => process.stdout.write(text);
 
-/** `culvert status`: what a running server, agent or router says of itself. Exit code 1: it could not be asked. */
+/** `culvert status`: prints the status of a running server, agent or router. Exit code 1: it did not answer. */
 export async function runStatus(options: StatusOptions, print: Print = toStdout): Promise<void> {
   const address = adminAddress(options.adminAddress);
   try {
@@ -41,7 +41,7 @@ export interface Watching {
   readonly everyMs?: number;
 }
 
-/** `culvert status --watch`: the same again and again. A process that does not answer may be back the next time. */
+/** `culvert status --watch`: prints the status every 2 s. A process that does not answer may do so the next time. */
 export async function watchStatus(options: StatusOptions, watching: Watching, print: Print = toStdout): Promise<void> {
   const address = adminAddress(options.adminAddress);
   const { stop, isTerminal, everyMs = EVERY_MS } = watching;
@@ -62,13 +62,13 @@ function complain(error: unknown): void {
   process.stderr.write(`culvert status: ${error.message}\n`);
 }
 
-function tableOf({ kind, all }: Said): string {
+function tableOf({ kind, all }: StatusReport): string {
   if (kind === "agent") return agentTable(readAgentStatus(all));
   return kind === "router" ? routerTable(readRouterStatus(all)) : statusTable(readStatus(all));
 }
 
-/** Of a server's clusters only the one that is asked for, and no refusals of those who came to none. */
-function select(said: Said, wanted: string | undefined): Said {
+/** Keeps only the wanted cluster of a server, without refusals that belong to no cluster. */
+function select(said: StatusReport, wanted: string | undefined): StatusReport {
   if (wanted === undefined) return said;
   if (said.kind !== "server")
     throw new NoStatus(`--cluster is for a server, and this is the --admin-port of culvert ${said.kind}`);

@@ -5,10 +5,10 @@ import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, T
 export const CLUSTER_HEADING =
   "CLUSTER STATE AGENTS WAITING OPEN ENDED-OK ENDED-BADLY ENDED/S BYTES BYTES/S LIMITS-HIT".split(" ");
 
-/** Of the refusals of all clusters the newest; `--json` has them all. */
+/** The newest refusals of all clusters that are shown; `--json` has them all. */
 const SHOWN_REFUSALS = 20;
 
-/** A server's status for a person. */
+/** Formats the status of a server. */
 export function statusTable(status: Status, now = new Date()): string {
   const { serverId, draining, memory, problems, clusters } = status;
   const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
@@ -51,7 +51,7 @@ function clusterRow({
   ];
 }
 
-/** Those that can take a CONNECT now; the others by what keeps them from it. */
+/** The number of agents that can serve a CONNECT now, and the numbers of the others by state. */
 function agentsCell(tunnels: readonly TunnelStatus[]): string {
   const states = tunnels.map(linkState);
   const among = (wanted: LinkState) => states.filter((state) => state === wanted).length;
@@ -59,7 +59,7 @@ function agentsCell(tunnels: readonly TunnelStatus[]): string {
   return [count(among("carried")), ...others.map((state) => `${count(among(state))} ${state}`)].join(", ");
 }
 
-/** What a limit does; the others refuse CONNECTs. */
+/** The effect of limits that do not refuse CONNECTs. */
 const LIMIT_DOES: Readonly<Record<string, string>> = { bytesPerSecond: "slowed", handshakesPerSecond: "cut" };
 
 /** `connectsPerSecond=10 refused 12 times` */
@@ -87,13 +87,13 @@ function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, 
 
 type LinkState = "probe" | "suspended" | "draining" | "carried";
 
-/** A suspended link waits for its agent's next connection, whether it drains or not. */
+/** A suspended link waits for its agent's next connection, even if it drains. */
 function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): LinkState {
   if (probe) return "probe";
   return suspended ? "suspended" : draining ? "draining" : "carried";
 }
 
-/** What has not come as far as a request is not told by `/status`. */
+/** `/status` does not include connections that ended before their request. */
 const NO_REFUSALS =
   "no CONNECT and no agent was refused since the server started; connections that ended before they asked for anything, as in TLS, are in its log";
 
@@ -116,7 +116,7 @@ function refusalRow({ side, code, from, target, reason, at, times }: RefusalStat
   return [ago(at, now), count(times), who, code, reason];
 }
 
-/** Names of agents and callers are theirs to choose: nothing of them reaches the terminal but what can be printed. */
+/** Aligns cells. Agents and callers choose their names, so only printable characters of them reach the terminal. */
 export function columns(rows: readonly (readonly string[])[]): string[] {
   const clean = rows.map((row) => row.map((cell) => printable(cell)));
   const widths = (clean[0] ?? []).map((_, index) => Math.max(...clean.map((row) => row[index]?.length ?? 0)));
@@ -128,12 +128,12 @@ export function columns(rows: readonly (readonly string[])[]): string[] {
   );
 }
 
-/** With separators of thousands. */
+/** A number with separators of thousands. */
 export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
-/** Bytes for a person. */
+/** Bytes in the largest unit of which there is at least one. */
 export function size(bytes: number): string {
   let value = bytes;
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
@@ -143,7 +143,7 @@ export function size(bytes: number): string {
   return `${value.toFixed(1)} TiB`;
 }
 
-/** Time since then, in its two largest units. */
+/** The time since then, in its two largest units. */
 export function ago(since: string, now: Date): string {
   const elapsed = Math.max(0, Math.round((now.getTime() - Date.parse(since)) / 1_000));
   const [days, hours, minutes] = [Math.floor(elapsed / 86_400), Math.floor(elapsed / 3_600), Math.floor(elapsed / 60)];
@@ -152,9 +152,7 @@ export function ago(since: string, now: Date): string {
   return minutes > 0 ? `${minutes}m${elapsed % 60}s` : `${elapsed}s`;
 }
 
-/**
- * An agent's status for a person. A server that the agent is leaving has a row of its own until its streams have ended.
- */
+/** Formats the status of an agent. A server that the agent leaves has a row until its streams have ended. */
 export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStatus, now = new Date()): string {
   const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
   const rows = uplinks.flatMap(({ server, state, since, sessions }) => {
@@ -170,7 +168,7 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
   return `${[first, "", ...columns([heading, ...rows])].join("\n")}\n`;
 }
 
-/** A router's status for a person. */
+/** Formats the status of a router. */
 export function routerTable({ draining, connections, faults, routes, backends }: RouterStatus): string {
   const first = `router${draining ? ", draining" : ""}: ${count(connections)} connections`;
   const routeRows = routes.map(({ route, sni, backends, sendProxy }) => [

@@ -11,7 +11,7 @@ interface WaitingConnection {
 }
 
 /**
- * PortConnections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
+ * Connections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
  * network that has most.
  */
 export class WaitingConnections {
@@ -48,7 +48,7 @@ export interface PortConnectionsOptions {
   /** How long a connection may take until its request has come, ms. */
   readonly deadlineMs: number;
   /**
-   * PortConnections of this port whose request has not come. One more drops the oldest of the network that has most: real
+   * Connections of this port whose request has not come. One more drops the oldest of the network that has most: real
    * clients take milliseconds.
    */
   readonly maxWaiting: number;

@@ -37,7 +37,7 @@ export interface AgentRoom {
  * | none                           | admitted while there is room               |
  * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
  * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
- * | same identity, and has taken the id from this instance before (two run) | the same |
+ * | same identity, has replaced this instance before (two run) | refused: another running process |
  * | other identity                 | duplicate                                  |
  */
 export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, room: AgentRoom): void {

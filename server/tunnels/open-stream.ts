@@ -13,7 +13,7 @@ export interface OpenContext {
   readonly id: string;
   /** When the answer must be there, by `performance.now()`. */
   readonly deadline: number;
-  /** Aborted with a `CulvertError` when nobody waits for the answer any more. */
+  /** Aborted with a `CulvertError` when the answer is not needed any more. */
   readonly signal: AbortSignal;
   /** Set by `openStream`: the tunnel that is asked. */
   tunnel: Tunnel | undefined;

@@ -12,16 +12,16 @@ import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import { AdminConnections, maxConnections } from "./connections.ts";
 import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, refusalOf, SingleRequest } from "./single-request.ts";
 
-/** Port 0 takes a free one: whether 0 means "off" is the caller's business. */
+/** Port 0 is any free port. Callers that use 0 for "off" do not start a listener. */
 export interface AdminOptions extends ListenAddress {
   /** For /healthz, /livez, /ready and /readyz. */
   readonly checks: () => readonly Check[];
   readonly metrics: Registry;
-  /** Given: this is a port for operators, which serves /status, as JSON, and /log-level. */
+  /** If given, this is a port for operators, which serves /status (JSON) and /log-level. */
   readonly status?: () => unknown;
-  /** Given: what is posted to /trial, as JSON, is handed over, and the answer sent back. */
+  /** If given, it gets the JSON that is posted to /trial, and its result is the answer. */
   readonly trial?: (asked: unknown) => Promise<unknown>;
-  /** Given: a request whose Host is no address, not `localhost` and none of these names is refused. */
+  /** If given, requests are refused whose Host is neither an address, nor `localhost`, nor one of these names. */
   readonly allowedHosts?: readonly string[];
   readonly log: Logger;
   readonly throttledLog: Pick<ThrottledLog, "write">;
@@ -37,22 +37,22 @@ export interface Admin {
 const HEADER_LIMIT = 8_192;
 
 /**
- * The health or the admin listener (design: "Seen from outside"): one request of each connection, few connections,
- * whoever comes. Fastify is loaded here and not before: an agent's first tunnel must not wait for it.
+ * Starts the health or the admin listener. It serves one request of each connection and a bounded number of
+ * connections. Fastify is loaded here, since an agent's first tunnel must not wait for it.
  */
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const app = await appOf(options);
   const { log, throttledLog, option } = options;
   const connections = new AdminConnections({
-    most: maxConnections(),
+    max: maxConnections(),
     onConnection: (connection) => {
       const first = new SingleRequest(connection);
       app.server.emit("connection", first);
       first.begin();
     },
-    onDropped: () => throttledLog.write("warn", { option }, "connection dropped: too many at once on this port"),
+    onDropped: () => throttledLog.write("warn", { option }, "connection dropped: too many connections on this port"),
   });
-  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => connections.take(socket));
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => connections.add(socket));
   const address = await listen(server, options);
   server.on("error", (error) => throttledLog.write("error", { err: error, option }, "a listener failed"));
   log.debug({ address: address.address, port: address.port, option }, "listening");
@@ -71,7 +71,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   };
 }
 
-/** What answers; it never listens itself. */
+/** The fastify instance that answers. It does not listen itself: it gets connections from `startAdmin`. */
 async function appOf(options: AdminOptions): Promise<FastifyInstance> {
   const { fastify } = await import("fastify");
   const app: FastifyInstance = fastify({
@@ -107,7 +107,7 @@ function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: 
 }
 
 function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }: AdminOptions): void {
-  // One buffer for all who read it, however slowly.
+  // All readers share one buffer, even if they read slowly.
   const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
   app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await rendered()));
   if (status !== undefined) {
@@ -115,7 +115,8 @@ function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }
     addLogLevel(app, log);
   }
   if (trial !== undefined) app.post("/trial", async (request) => trial(request.body));
-  // Alive is whoever answers: a liveness probe that looks further restarts processes for their peers' faults.
+  // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
+  // peers.
   for (const path of ["/healthz", "/livez"]) app.get(path, async (_request, reply) => text(reply, "ok\n"));
   for (const path of ["/ready", "/readyz"]) {
     app.get<{ Querystring: Record<string, unknown> }>(path, async (request, reply) => {
@@ -127,7 +128,7 @@ function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }
   }
 }
 
-/** `GET /log-level` says it, `PUT /log-level?level=debug` changes it until the process ends. */
+/** `GET /log-level` returns the level, `PUT /log-level?level=debug` changes it until the process ends. */
 function addLogLevel(app: FastifyInstance, log: Logger): void {
   app.get("/log-level", async (_request, reply) => text(reply, `${log.level}\n`));
   app.put<{ Querystring: Record<string, unknown> }>("/log-level", async (request, reply) => {
@@ -144,12 +145,12 @@ function text(reply: FastifyReply, body: string): FastifyReply {
   return reply.type("text/plain").send(body);
 }
 
-/** The layout of Kubernetes' own verbose health checks, and `[!]` for faults that send nobody away. */
+/** The layout of Kubernetes' verbose health checks, with `[!]` for faults with which the process is still ready. */
 function report(checks: readonly Check[], ready: boolean): string {
   const lines = checks.map(({ name, ok, hasFaults = false, detail }) => {
     const passed = hasFaults ? `[!]${name}` : `[+]${name} ok`;
-    const verdict = ok ? passed : `[-]${name} failed`;
-    return detail === undefined || detail === "" ? verdict : `${verdict}: ${detail}`;
+    const result = ok ? passed : `[-]${name} failed`;
+    return detail === undefined || detail === "" ? result : `${result}: ${detail}`;
   });
   return [...lines, `readyz check ${ready ? "passed" : "failed"}`, ""].join("\n");
 }
@@ -180,9 +181,9 @@ async function listening(server: Server, port: number, host: string): Promise<Ad
 }
 
 /**
- * Whether a request with this Host may be for the admin port. A page in an operator's browser reaches a loopback port
- * when its own name resolves to 127.0.0.1 (DNS rebinding), and then Host still is that name; an address or `localhost`
- * cannot be made to lead elsewhere.
+ * Whether a request with this Host may be answered. A web page in an operator's browser can reach a loopback port if
+ * the name of its site resolves to 127.0.0.1 (DNS rebinding). Host then has that name, and never an address or
+ * `localhost`.
  */
 export function isOwnHost(host: string | undefined, allowed: readonly string[]): boolean {
   const [, bracketed, plain] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::\d*)?$/.exec(host ?? "") ?? [];

@@ -9,18 +9,18 @@ function connectionFrom(remoteAddress: string): Duplex & { readonly remoteAddres
 
 test("the oldest connection of the network that has most makes room, and the newcomer gets in", () => {
   let dropped = 0;
-  const connections = new AdminConnections({ most: 4, onConnection: () => {}, onDropped: () => dropped++ });
+  const connections = new AdminConnections({ max: 4, onConnection: () => {}, onDropped: () => dropped++ });
   const probe = connectionFrom("10.0.0.1");
-  connections.take(probe);
+  connections.add(probe);
   // Of one IPv6 network, and of one IPv4 address as both kinds of socket write it.
   const flood = ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4"].map(connectionFrom);
-  for (const one of flood) connections.take(one);
+  for (const one of flood) connections.add(one);
   assert.deepEqual(
     flood.map(({ destroyed }) => destroyed),
     [true, false, false, false],
   );
   const second = connectionFrom("::ffff:10.0.0.2");
-  connections.take(second);
+  connections.add(second);
   assert.deepEqual([probe.destroyed, second.destroyed, flood[1]?.destroyed], [false, false, true]);
   assert.deepEqual([connections.size, dropped], [4, 2]);
   connections.destroyAll();

@@ -10,24 +10,24 @@ import { fileLimit } from "../limits/file-descriptors.ts";
  * held. Of a small limit of open files they are a sixteenth, since callers, agents and dials need them more.
  */
 export const MAX_CONNECTIONS = 256;
-const PART_OF_FILES = 1 / 16;
-const LEAST_CONNECTIONS = 4;
+const FRACTION_OF_FILES = 1 / 16;
+const MIN_CONNECTIONS = 4;
 
 export function maxConnections(limit = fileLimit()): number {
   if (limit === undefined) return MAX_CONNECTIONS;
-  return Math.max(LEAST_CONNECTIONS, Math.min(MAX_CONNECTIONS, Math.floor(limit * PART_OF_FILES)));
+  return Math.max(MIN_CONNECTIONS, Math.min(MAX_CONNECTIONS, Math.floor(limit * FRACTION_OF_FILES)));
 }
 
 export interface ConnectionsOptions {
-  readonly most: number;
+  readonly max: number;
   readonly onConnection: (connection: Duplex) => void;
-  /** There were too many, and the oldest of the network that has most was dropped. */
+  /** The oldest connection of the network with the most connections was dropped, because there were too many. */
   readonly onDropped: () => void;
 }
 
 /**
- * The open connections of a health or admin port. A newcomer gets in, and the oldest of the network that has most goes:
- * so a flood displaces its own, and a probe is answered.
+ * The open connections of a health or admin port. Above the maximum, a new connection replaces the oldest one of the
+ * network that has most. A flood therefore replaces its own connections, and probes are still answered.
  */
 export class AdminConnections {
   readonly #options: ConnectionsOptions;
@@ -42,12 +42,12 @@ export class AdminConnections {
     return this.#all.size;
   }
 
-  take(connection: Duplex & Pick<Socket, "remoteAddress">): void {
-    const { most, onConnection } = this.#options;
+  add(connection: Duplex & Pick<Socket, "remoteAddress">): void {
+    const { max, onConnection } = this.#options;
     connection.on("error", ignore);
     connection.on("close", () => this.#all.delete(connection));
     this.#all.add(connection, networkOf(connection.remoteAddress ?? ""));
-    if (this.#all.size > most) this.#drop(this.#all.oldestOfFullest);
+    if (this.#all.size > max) this.#drop(this.#all.oldestOfFullest);
     this.#turns.run(() => {
       if (!connection.destroyed) onConnection(connection);
     });

@@ -4,24 +4,22 @@ import { answerAndEnd } from "../http/connection-end.ts";
 import { HeaderEnd } from "../http/header-end.ts";
 import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";
 
-/** From the connection to its whole request, ms; probes take milliseconds. */
+/** Deadline from accept to the whole request, ms. Probes take milliseconds. */
 export const REQUEST_MS = 10_000;
-/**
- * From the request to the end of its answer, ms: several times what a scrape may take, Prometheus' default being 10 s.
- */
+/** Deadline from the request to the end of its answer, ms. Prometheus' default for a scrape is 10 s. */
 export const ANSWER_MS = 60_000;
 /** Largest body of a request, bytes. */
 export const BODY_LIMIT = 1_024;
 /**
- * How long a connection stays for its answer to be read whose peer has sent more than its request, ms. Nothing of it is
- * read, and a peer that floods waits so long for its next connection.
+ * Time to read the answer for a peer that has sent more than its request, ms. The rest is not read; closing at once
+ * would send a RST, which could destroy the answer.
  */
 const UNREAD_MS = 1_000;
 
 /**
- * What an HTTP parser gets of a connection: its first request, and not a byte behind it. Node's parser would go on with
- * whatever has come in one packet, thousands of requests, and answer each. What the parser's side writes goes out on
- * the connection.
+ * A Duplex that passes the first request of a connection, and no byte after it, to Node's HTTP parser. The parser would
+ * otherwise go on with all requests that came in one packet, possibly thousands, and answer each. Writes of the
+ * parser's side go to the connection.
  */
 export class SingleRequest extends Duplex {
   readonly #connection: Duplex;
@@ -36,28 +34,25 @@ export class SingleRequest extends Duplex {
     super();
     this.#connection = connection;
     this.#endIn(REQUEST_MS, () => this.#onTooSlow());
-    this.on("error", () => {}); // whatever is wrong with it ends it
+    this.on("error", () => {}); // an error ends it, which is enough
   }
 
-  /** Begins to read, once a parser listens. */
+  /** Starts reading. Call it when the parser listens. */
   begin(): void {
     this.#connection.on("readable", this.#onReadable);
     this.#connection.on("end", this.#onEnd);
     this.#connection.on("close", () => this.destroy());
   }
 
-  /**
-   * The parser has understood the header: so many bytes behind it belong to the request, too, `BODY_LIMIT` at most. The
-   * time of the answer begins.
-   */
+  /** Call it when the parser has read the header: `bodyBytes` after it, at most `BODY_LIMIT`, belong to the request. */
   onUnderstood(bodyBytes: number): void {
     this.#isUnderstood = true;
     this.#endIn(ANSWER_MS);
     this.#bodyBytes = bodyBytes;
-    setImmediate(this.#onReadable); // the parser that calls this cannot be called meanwhile
+    setImmediate(this.#onReadable); // the parser calls this, and must not be called back in between
   }
 
-  /** Answers a peer whose request cannot be understood, and ends. What it still sends is not parsed. */
+  /** Answers a peer whose request cannot be parsed, and ends. Later bytes are not parsed. */
   refuse(answer: string): void {
     if (this.destroyed || this.writableEnded) return;
     this.#isRefused = true;
@@ -91,19 +86,19 @@ export class SingleRequest extends Duplex {
       const piece: Buffer | null = this.#connection.read();
       if (piece === null) return;
       const length = this.#take(piece);
-      // A copy of what may be a body, since a piece of 64 KiB would stay as long as one byte of it.
+      // A copy, since one byte of a body would keep a chunk of 64 KiB alive.
       if (length < piece.length) this.#connection.unshift(Buffer.from(piece.subarray(length, length + BODY_LIMIT)));
       this.push(piece.subarray(0, length));
       if (this.#header.hasEnded && !this.#isUnderstood) setImmediate(this.#onWhole);
     }
   };
 
-  /** Node's parser wants more behind an empty line where it takes the request for the beginning of HTTP/2. */
+  /** Node's parser waits for more after the header if the request looks like the preface of HTTP/2. */
   readonly #onWhole = (): void => {
     if (!this.#isUnderstood) this.refuse(NO_HTTP);
   };
 
-  /** How much of it belongs to the request. */
+  /** The number of bytes of the chunk that belong to the request. */
   #take(piece: Buffer): number {
     if (!this.#header.hasEnded) return this.#header.push(piece);
     const length = Math.min(piece.length, this.#bodyBytes);
@@ -111,12 +106,11 @@ export class SingleRequest extends Duplex {
     return length;
   }
 
-  /** Who ends its side behind a whole request still gets the answer. */
+  /** A peer that ends its side after a whole request still gets the answer. */
   readonly #onEnd = (): void => {
     if (!this.#header.hasEnded || this.#bodyBytes > 0) this.destroy();
   };
 
-  /** A peer that does not read this answer has as long as any other one. */
   #onTooSlow(): void {
     this.#endIn(UNREAD_MS);
     this.refuse(TOO_SLOW);
@@ -128,7 +122,7 @@ export class SingleRequest extends Duplex {
   }
 }
 
-/** The whole answer, header and body, to a peer that does not get as far as a route. */
+/** The whole answer, header and body, to a peer whose request does not reach a route. */
 function refusal(status: number, sentence: string): string {
   const body = `${sentence}\n`;
   const header = `Content-Type: text/plain\r\nContent-Length: ${body.length}\r\nConnection: close`;
@@ -141,17 +135,17 @@ export const NO_HTTP = refusal(
 );
 export const CONNECT_TO_HEALTH = refusal(
   405,
-  "this is the health port, which takes no CONNECT: callers come to the server's --server-port",
+  "this is the health port, which takes no CONNECT: callers use the server's --server-port",
 );
 export const CONNECT_TO_ADMIN = refusal(
   405,
-  "this is the admin port (/status, /metrics), which takes no CONNECT: callers come to the server's --server-port",
+  "this is the admin port (/status, /metrics), which takes no CONNECT: callers use the server's --server-port",
 );
 export const TOO_SLOW = refusal(408, "the request did not arrive in time");
 const TLS = refusal(400, "this is TLS, and this port speaks plain HTTP: use http:// and not https://");
 const LARGE = refusal(431, "the request header is too large for this port");
 
-/** The answer to bytes that Node's HTTP parser has refused; `undefined`: the peer has gone. */
+/** The answer to bytes that Node's HTTP parser has refused; `undefined`: the peer has closed the connection. */
 export function refusalOf(error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer }): string | undefined {
   const { code = "", rawPacket } = error;
   if (code === "HPE_HEADER_OVERFLOW") return LARGE;
