@@ -74,7 +74,7 @@ test("a file that is written over is a change; the same content again is none", 
   await files.quiet();
 });
 
-test("a change that could not be used is told again by the next poll, until it can", async () => {
+test("a change that could not be used is reported again by the next poll, until it can", async () => {
   await using files = await fixture({ a: "1" });
   const watch = watchFiles([files.at("a")], () => ++files.changes < 3 && watch.retry(), { ...FAST, pollMs: 20 });
   files.stop = () => watch.close();
@@ -185,7 +185,7 @@ test("a directory that is missing at first, goes, and comes back is found each t
   await files.changed(4);
 });
 
-test("the poll finds what no event told", async () => {
+test("the poll finds a change that caused no event", async () => {
   await using files = await fixture({ v1: "1", v2: "2" });
   await mkdir(files.at("one"));
   await mkdir(files.at("two"));
