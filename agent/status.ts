@@ -3,7 +3,8 @@ import type { Check } from "../shared/runtime/readiness.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
 import type { LearnedPath } from "./uplink/path.ts";
-import type { Uplink, UplinkState } from "./uplink/uplink.ts";
+import type { Uplink } from "./uplink/uplink.ts";
+import type { UplinkState } from "./uplink/uplink-state.ts";
 
 type ReadinessRule = AgentOptions["readiness"];
 

@@ -21,7 +21,7 @@ export interface LookOptions {
 }
 
 /** Who answers in the server's place, and what time it is there. */
-export interface Seen {
+export interface SecondLook {
   readonly chain: readonly ChainLink[];
   /** Of the answer's Date header, ms since 1970. */
   readonly time: number | undefined;
@@ -33,7 +33,7 @@ export interface Seen {
  * A second look where the certificate was not good: whoever it is, it is asked for the page that an agent asks for. It sees
  * nothing of ours: neither certificate nor token.
  */
-export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<Seen> {
+export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<SecondLook> {
   const { host, tls } = options;
   const secure = connect({ ...tls, socket, host, ...sniOf(host), rejectUnauthorized: false });
   const onAbort = (): void => void secure.destroy(signal.reason as Error);

@@ -26,7 +26,7 @@ export interface Destination {
   readonly port: number;
 }
 
-export type Decision = { readonly allowed: true } | { readonly allowed: false; readonly reason: string };
+export type TargetDecision = { readonly allowed: true } | { readonly allowed: false; readonly reason: string };
 
 /**
  * Which targets an agent may dial, judged after resolution on the address that is dialled (design: "Trust").
@@ -51,7 +51,7 @@ export class TargetPolicy {
     this.#machineAddresses = options.machineAddresses ?? interfaceAddresses;
   }
 
-  decide(destination: Destination): Decision {
+  decide(destination: Destination): TargetDecision {
     const { port } = destination;
     const address = dialledAddress(destination.address);
     if (address === undefined) return refuse(`"${destination.address}" is not an IP address`);
@@ -94,7 +94,7 @@ export class TargetPolicy {
   }
 }
 
-const ALLOWED: Decision = { allowed: true };
+const ALLOWED: TargetDecision = { allowed: true };
 
 /** Addresses that are refused unless a rule names them. */
 interface SpecialRange {
@@ -151,7 +151,7 @@ function isExact(rule: Rule, address: SocketAddress, port: number): boolean {
   );
 }
 
-function refuse(reason: string): Decision {
+function refuse(reason: string): TargetDecision {
   return { allowed: false, reason };
 }
 

@@ -53,6 +53,8 @@ export class Connection implements SessionHandler {
   readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
   readonly welcome: InnerWelcome;
   readonly session: Session;
+  /** Resumes that failed since the last carrier. `wasRefused`: nobody listened, as while a server restarts. */
+  resumes: { readonly failed: number; readonly wasRefused: boolean } = { failed: 0, wasRefused: false };
   readonly #owner: ConnectionOwner;
   readonly #resumption: Resumption;
   #rotation: NodeJS.Timeout | undefined;
