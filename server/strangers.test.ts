@@ -10,7 +10,10 @@ import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, pki, start, until } f
 const MOST = 4;
 const FLOOD = 20;
 
-/** Where silent connections can pile up: how one is made, the metric that counts those that were dropped, and how many stay. */
+/**
+ * Where silent connections can pile up: how one is made, the metric that counts those that were dropped, and how many
+ * stay.
+ */
 interface Flood {
   readonly dial: (server: Server) => Socket;
   readonly counted: string;

@@ -37,8 +37,8 @@ export function established(socket: Duplex, flushed?: () => void): void {
 }
 
 /**
- * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a 407
- * asks for (RFC 9110 §15.5.8).
+ * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a
+ * 407 asks for (RFC 9110 §15.5.8).
  */
 export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
   const { http: status, proxyStatus: type } = outcome(error.code);

@@ -61,9 +61,9 @@ export interface PortConnectionsOptions {
 }
 
 /**
- * The connections that one port has accepted: in the state `request`, which are few and have a deadline, and in the state
- * `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that does not
- * listen.
+ * The connections that one port has accepted: in the state `request`, which are few and have a deadline, and in the
+ * state `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that
+ * does not listen.
  */
 export class PortConnections {
   readonly #options: PortConnectionsOptions;
@@ -104,8 +104,8 @@ export class PortConnections {
   }
 
   /**
-   * From now on the client waits for the server, and the connection counts as none of the waiting ones; its deadline stays.
-   * The caller has to bound how many may do so at once.
+   * From now on the client waits for the server, and the connection counts as none of the waiting ones; its deadline
+   * stays. The caller has to bound how many may do so at once.
    */
   setAside(connection: IncomingConnection): void {
     this.#waiting.delete(connection);

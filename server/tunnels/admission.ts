@@ -120,10 +120,10 @@ const TUNNELS = { burst: 20, perSecond: 1 };
 const VIOLATIONS = { burst: 10, perSecond: 10 / 60 };
 
 /**
- * Limits how often the agents of a cluster begin tunnels. After a violation of the protocol an agent waits, 1 s at first and
- * up to 60 s, so that a flood does not go on in a new tunnel. Agents often share one identity (a certificate, a service
- * account): the others wait only when the identity violates the protocol again and again, under one agent id after another.
- * Resumes of links are not limited.
+ * Limits how often the agents of a cluster begin tunnels. After a violation of the protocol an agent waits, 1 s at
+ * first and up to 60 s, so that a flood does not go on in a new tunnel. Agents often share one identity (a certificate,
+ * a service account): the others wait only when the identity violates the protocol again and again, under one agent id
+ * after another. Resumes of links are not limited.
  */
 export class AgentPace {
   readonly #begun = new TokenBuckets(TUNNELS);

@@ -98,8 +98,8 @@ export async function openStream(
 }
 
 /**
- * How long a CONNECT waits for a tunnel, ms. If an agent has only lost its connection, half of the whole time: the other
- * half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
+ * How long a CONNECT waits for a tunnel, ms. If an agent has only lost its connection, half of the whole time: the
+ * other half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
  */
 function agentWaitMs(
   cluster: ClusterTunnels,

@@ -27,8 +27,8 @@ const MAX_OF_CLUSTER = 2;
 /** When a refused probe may be tried again, ms: a measurement takes some seconds. */
 const RETRY_MS = 3_000;
 /**
- * Bytes that the probes of a cluster may move in an hour: a dozen measurements of a line of 1 Gbit/s, in both directions for
- * ten seconds. Without a bound an agent could make the server send forever.
+ * Bytes that the probes of a cluster may move in an hour: a dozen measurements of a line of 1 Gbit/s, in both
+ * directions for ten seconds. Without a bound an agent could make the server send forever.
  */
 const HOURLY_BYTES = 32 * 1024 ** 3;
 const HOUR_S = 3_600;
@@ -45,8 +45,8 @@ export class ProbeRoom {
   }
 
   /**
-   * How long a probe pauses after so many bytes, ms. The hourly budget pauses none, which would falsify the measurement: it
-   * may be overdrawn, and the next probe waits until it is repaid.
+   * How long a probe pauses after so many bytes, ms. The hourly budget pauses none, which would falsify the
+   * measurement: it may be overdrawn, and the next probe waits until it is repaid.
    */
   readonly pace = (bytes: number): number => {
     this.#hourly.charge(bytes);
