@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type UplinkSummary, readiness, status } from "./status.ts";
+import { readiness, status, type UplinkSummary } from "./status.ts";
 
 type StateName = UplinkSummary["state"]["state"];
 
