@@ -14,7 +14,7 @@ const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "cul
 
 /** Words in the paths of the tests. */
 const UNIT = ["shared/yamux/", "shared/link/", "shared/relay/", "shared/listen/", "shared/node/"];
-const SCENARIOS = ["reset", "half-close", "end-and-reset", "hostile-", "protocols", "link-loss", "resume-cuts"];
+const SCENARIOS = ["reset", "half-close", "end-and-reset", "hostile-", "protocols", "link-loss"];
 
 let isGreen = true;
 for (const version of process.argv.slice(2)) {
