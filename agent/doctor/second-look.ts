@@ -30,7 +30,7 @@ export interface SecondLook {
 }
 
 /**
- * A second look where the certificate was not good: whoever it is, it is asked for the page that an agent asks for. It sees
+ * A second look where the certificate was not good: the peer is asked for the page that an agent asks for. It sees
  * nothing of ours: neither certificate nor token.
  */
 export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<SecondLook> {
@@ -73,7 +73,7 @@ export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | 
   return Number.isNaN(time) ? undefined : time;
 }
 
-/** Of each name: a box may write more into an answer than a line of a report has room for. */
+/** Maximum length of each name: a middlebox may write more than a line of a report holds. */
 const MAX_NAME = 60;
 
 /**
