@@ -19,9 +19,9 @@ import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
+import { checkPort } from "./check-port.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
-import { checkPort } from "./ports.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
 import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
@@ -37,14 +37,14 @@ export interface AgentDeps {
   readonly log: Logger;
   /** Port 0 of the health and admin listeners means a free port, not "off". */
   readonly listenEphemeral?: boolean;
-  /** Where HTTPS_PROXY and the like are; the process's. */
+  /** Holds HTTPS_PROXY and the like; absent: the environment of the process. */
   readonly env?: Environment;
 }
 
-/** A first tunnel goes before the health port: what that one loads would hold up the handshakes. */
+/** How long the health port waits for the first tunnel, ms: loading its modules would delay the handshakes. */
 const TUNNEL_FIRST_MS = 250;
 
-/** Starts an agent; it lives, and dials its servers, until it is closed. Being connected is no condition of the start. */
+/** Starts an agent, which dials its servers until it is closed. The start does not wait for a connection. */
 export async function startAgent(options: AgentOptions, deps: AgentDeps): Promise<Agent> {
   const agent = new Agent(options, deps);
   try {
@@ -56,7 +56,7 @@ export async function startAgent(options: AgentOptions, deps: AgentDeps): Promis
   }
 }
 
-/** An agent: introduces uplinks and streams to each other, and owns both (design: "Lifecycle"). */
+/** An agent process: owns its uplinks, and serves the streams that they bring. */
 export class Agent implements AsyncDisposable {
   readonly metrics = new AgentMetrics();
   readonly #options: AgentOptions;
@@ -148,7 +148,7 @@ export class Agent implements AsyncDisposable {
     });
   }
 
-  /** Where the agent listens. */
+  /** The addresses of the open listeners. */
   get addresses(): { readonly health?: AddressInfo; readonly admin?: AddressInfo } {
     return {
       ...(this.#health === undefined ? {} : { health: this.#health.address }),
@@ -169,7 +169,7 @@ export class Agent implements AsyncDisposable {
     await Promise.all(this.#uplinks.map((uplink) => uplink.whenConnected()));
   }
 
-  /** What only an operator can mend fails the start before any server has seen this agent. */
+  /** Faults that only an operator can correct fail the start before any server has seen this agent. */
   async start(): Promise<void> {
     this.#checkCredentials();
     this.#expiryLog = new ConditionLog(this.#log, () => expiryConditions(this.#expiry, new Date()));
@@ -202,7 +202,7 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** As the server's: a file that cannot work fails the start; a certificate that has expired may be renewed any time. */
+  /** A file that cannot work fails the start. An expired certificate does not, because it may be renewed any time. */
   #checkCredentials(): void {
     try {
       this.#credentials.current();
@@ -212,8 +212,8 @@ export class Agent implements AsyncDisposable {
   }
 
   /**
-   * Each attempt reads the files anew; connections that were opened with the old ones are replaced. Files that cannot be
-   * used are looked at again: the time of a certificate may come.
+   * Each attempt reads the files anew, and connections that were opened with the old ones are replaced. Files that cannot
+   * be used are read again later: a certificate may become valid.
    */
   #watchCredentials(): void {
     const watch = watchFiles(pathsOf(this.#options), () => {
@@ -226,7 +226,7 @@ export class Agent implements AsyncDisposable {
     this.#credentialWatch = watch;
   }
 
-  /** Go-away to the servers: nothing new here, open streams live on. */
+  /** Sends go-away to the servers: no new streams here, and open ones go on. */
   drain(): void {
     for (const uplink of this.#uplinks) uplink.drain();
   }
@@ -243,7 +243,7 @@ export class Agent implements AsyncDisposable {
     await this.#closeListeners();
   }
 
-  /** Ends everything now. */
+  /** Closes everything now. */
   destroy(reason: Error): void {
     for (const uplink of this.#uplinks) uplink.destroy(reason);
     this.#closing ??= this.#closeListeners();
@@ -303,7 +303,7 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
   };
 }
 
-/** Where the listeners of the operator's ports go. */
+/** The addresses of the health and admin listeners, with the options that set them. */
 function listeners(options: AgentOptions): { readonly health: ListenAddress; readonly admin: ListenAddress } {
   const { healthServerPort, healthServerHost, adminServerPort, adminBindAddress } = options;
   return {

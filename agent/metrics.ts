@@ -10,7 +10,7 @@ import {
 } from "../shared/runtime/metrics.ts";
 import type { StreamEnd, StreamMetrics } from "./streams/serve.ts";
 import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
-import type { UplinkMetrics, UplinkState } from "./uplink/uplink.ts";
+import type { UplinkMetrics, UplinkState } from "./uplink/uplink-state.ts";
 
 type UplinkStateName = UplinkState["state"];
 
@@ -21,7 +21,7 @@ export interface LiveUplink {
   readonly path: Pick<LearnedPath, "idleLimitMs" | "ageLimitMs" | "heldBackMs">;
 }
 
-/** Numbers that others own and that are read when somebody scrapes. */
+/** Numbers of other objects that are read at each scrape. */
 export interface LiveAgent {
   /** One for each server, all the time. */
   readonly uplinks: readonly LiveUplink[];
@@ -32,13 +32,13 @@ export interface LiveAgent {
 }
 
 const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "suspended", "draining", "closed"];
-/** Not the one that is suspended: it has no connection now. */
+/** A suspended uplink has no connection now. */
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
 const KONNECTIVITY = "konnectivity_network_proxy_agent";
 // Konnectivity's own buckets (pkg/agent/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 
-/** The agent's metrics, with Konnectivity's names as aliases (design: "Seen from outside"). */
+/** The agent's metrics, with Konnectivity's names as aliases. */
 export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
@@ -206,7 +206,7 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   }
 }
 
-/** A limit that nobody has seen is no limit of 0. */
+/** No sample where no limit is known: 0 would be a limit. */
 function seconds(server: string, ms: number | undefined): [labels: readonly string[], value: number][] {
   return ms === undefined ? [] : [[[server], ms / 1_000]];
 }

@@ -225,7 +225,7 @@ function checkUrls(draft: Draft<typeof rows>): void {
   if (twice !== undefined) draft.problem(`--server names ${twice} twice; an agent has one tunnel to each server.`);
 }
 
-/** The agent reads these values again when it starts; here a fault is told together with all others. */
+/** The agent reads these values again when it starts; here a fault is reported together with all others. */
 function attempt<T>(draft: Draft<typeof rows>, read: () => T, prefix = ""): T | undefined {
   try {
     return read();

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type JudgedUplink, readiness, status } from "./status.ts";
+import { readiness, status, type UplinkSummary } from "./status.ts";
 
-type StateName = JudgedUplink["state"]["state"];
+type StateName = UplinkSummary["state"]["state"];
 
-const judged = (...states: StateName[]): JudgedUplink[] => states.map((state) => ({ state: { state } }));
+const judged = (...states: StateName[]): UplinkSummary[] => states.map((state) => ({ state: { state } }));
 
 test("any, more than half, or all of the servers make an agent ready, as its operator says", () => {
   const [on, off] = ["connected", "waiting"] as const;

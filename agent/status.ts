@@ -3,7 +3,8 @@ import type { Check } from "../shared/runtime/readiness.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
 import type { LearnedPath } from "./uplink/path.ts";
-import type { Uplink, UplinkState } from "./uplink/uplink.ts";
+import type { Uplink } from "./uplink/uplink.ts";
+import type { UplinkState } from "./uplink/uplink-state.ts";
 
 type ReadinessRule = AgentOptions["readiness"];
 
@@ -14,15 +15,14 @@ const NEEDED = {
   all: (wanted) => wanted,
 } as const satisfies Record<ReadinessRule, (wanted: number) => number>;
 
-/** What readiness asks of an uplink. */
-export type JudgedUplink = { readonly state: Pick<UplinkState, "state"> };
+/** The part of an uplink that readiness uses. */
+export type UplinkSummary = { readonly state: Pick<UplinkState, "state"> };
 
 /**
- * The agent's readiness: how many servers it wants, and how many it has (design: "Seen from outside"). An uplink that is
- * suspended counts: its streams live, callers wait for it, and it ends by itself when its grace is over. Readiness that
- * fell with every connection that a balancer cuts would say what no stream notices.
+ * The agent's readiness: how many servers it wants, and how many it has. A suspended uplink counts: its streams are open,
+ * callers wait for it, and it closes when its grace is over. Readiness does not fall with each connection that is cut.
  */
-export function readiness(uplinks: readonly JudgedUplink[], rule: ReadinessRule): Check[] {
+export function readiness(uplinks: readonly UplinkSummary[], rule: ReadinessRule): Check[] {
   const wanted = uplinks.length;
   const count = (name: UplinkState["state"]): number => uplinks.filter(({ state }) => state.state === name).length;
   const connected = count("connected");
@@ -38,7 +38,7 @@ export function readiness(uplinks: readonly JudgedUplink[], rule: ReadinessRule)
   ];
 }
 
-/** Warnings about certificate, CA and token: servers, not the agent, say whether they do. */
+/** Warnings about certificate, CA and token. They do not change readiness, because servers decide about them. */
 export function credentialCheck(warnings: readonly string[]): Check {
   return { name: "credentials", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") };
 }
@@ -46,7 +46,7 @@ export function credentialCheck(warnings: readonly string[]): Check {
 /** What is shown of an uplink. */
 type ShownUplink = Pick<Uplink, "server" | "path" | "connections"> & {
   /** `sinceMs`: when it was connected, by the monotonic clock. */
-  readonly state: JudgedUplink["state"] & { readonly sinceMs?: number };
+  readonly state: UplinkSummary["state"] & { readonly sinceMs?: number };
 };
 
 /** What `/status` shows: the uplinks, and what each session holds. */

@@ -2,8 +2,8 @@ import { formatTarget, type Target } from "../shared/address/target.ts";
 import type { Route, RouteTable } from "./routes.ts";
 
 /**
- * `healthy`: the last dial reached it. `avoided`: the last dial failed, and all others are tried first. `untried`: it has not
- * been dialled yet, or not since it was avoided.
+ * `healthy`: the last dial reached it. `avoided`: the last dial failed, and all others are tried first. `untried`: it
+ * has not been dialled yet, or not since it was avoided.
  */
 export type BackendState = "healthy" | "avoided" | "untried";
 

@@ -25,7 +25,7 @@ test("one too many displaces the oldest of the network that has most, and a newc
   assert.equal(connections.size, 4);
 });
 
-test("connections that have settled stay, and where all have, the newcomer goes", (t: TestContext) => {
+test("connections past the young age stay, and if all are, the new one is dropped", (t: TestContext) => {
   let now = 0;
   t.mock.method(performance, "now", () => now);
   const connections = new ClientConnections({ most: 2, youngMs: 15_000 });
@@ -39,7 +39,7 @@ test("connections that have settled stay, and where all have, the newcomer goes"
   );
 });
 
-test("who closes makes room, once, and the last one ends the wait", async () => {
+test("a closed connection makes room once, and the last one ends the wait", async () => {
   const connections = new ClientConnections({ most: 2, youngMs: 60_000 });
   const [displaced, other] = manyFrom(connections, "10.0.0.1", 2).map(({ client }) => client);
   const [newcomer] = manyFrom(connections, "10.0.0.2", 1);

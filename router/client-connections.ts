@@ -30,8 +30,8 @@ export class ClientConnections {
   }
 
   /**
-   * Adds a connection until it closes. Returns the connection to drop if there is one too many: the oldest young one of the
-   * network that has most of them, which may be this one.
+   * Adds a connection until it closes. Returns the connection to drop if there is one too many: the oldest young one of
+   * the network that has most of them, which may be this one.
    */
   enter(client: Socket, network: string): Socket | undefined {
     const newcomer = { client, since: performance.now() };

@@ -7,8 +7,8 @@ import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { peek } from "../shared/listen/preface.ts";
 
 /**
- * Why a connection was not forwarded; the label of the metric. `gone` ended before its ClientHello, as health checks of load
- * balancers do. `late`, `crowded` and `full` met a bound, `no_files` the limit of file descriptors.
+ * Why a connection was not forwarded; the label of the metric. `gone` ended before its ClientHello, as health checks of
+ * load balancers do. `late`, `crowded` and `full` met a bound, `no_files` the limit of file descriptors.
  */
 export type RefusedReason =
   | "gone"
@@ -61,7 +61,9 @@ export class ClientHellos {
     return this.#reading.size;
   }
 
-  /** Resolves with the server name; the socket is paused and will deliver all bytes. Rejects with a `RefusedConnection`. */
+  /**
+   * Resolves with the server name; the socket is paused and will deliver all bytes. Rejects with a `RefusedConnection`.
+   */
   async read(client: Socket): Promise<string> {
     const hello = await this.#read(client);
     if (hello.problem !== undefined) throw new RefusedConnection("unreadable", hello.problem);

@@ -29,7 +29,10 @@ export interface ForwardDeps {
   readonly files: Pick<FileDescriptors, "shortage" | "shortageBehind">;
 }
 
-/** Forwards one connection, from its ClientHello to its last byte. The socket has an error listener and allows half-open. */
+/**
+ * Forwards one connection, from its ClientHello to its last byte. The socket has an error listener and allows
+ * half-open.
+ */
 export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
   const ends = endsOf(client);
   const remote = ends === undefined ? "unknown" : shown(sourceOf(client));

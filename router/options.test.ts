@@ -6,14 +6,14 @@ import { routerOptions } from "./options.ts";
 
 const read = (...argv: string[]) => readOptions(routerOptions, { argv, env: {} });
 
-test("routes are all that is needed, and their absence is told with the cure", async () => {
+test("only --routes is required, and the error about its absence has the cure", async () => {
   const { problems, values } = await read("--routes=/etc/culvert/routes");
   assert.deepEqual(problems, []);
   assert.deepEqual([values.port, values.healthPort, values.adminBindAddress], [8443, 8096, "127.0.0.1"]);
   assert.deepEqual((await read()).problems, ["Where to? Give --routes, a file or a directory with routes."]);
 });
 
-test("two listeners on one port, and none for clients, are told before anything is opened", async () => {
+test("two listeners on one port, or none for clients, fail before anything is opened", async () => {
   const { problems } = await read("--routes=r", "--port=0", "--health-port=8097", "--health-bind-address=127.0.0.1");
   assert.deepEqual(problems, [
     "--port must not be 0: nobody could come.",

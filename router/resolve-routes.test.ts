@@ -58,7 +58,7 @@ test("a name can move from one file to another in one change, in either directio
   }
 });
 
-test("a file that is refused keeps names that it wanted to give up from those who were about to take them", () => {
+test("a refused file keeps the names that it wanted to give up, although others want them", () => {
   const [held, wanted] = [[route("x", "y")], [route("y", "z")]];
   const files = [changed("a", [route("x")]), changed("b", wanted, held), same("c", [route("z")])];
   assert.deepEqual(names(files), ["x", "z"]);
@@ -110,7 +110,7 @@ test("names that only look alike stand beside each other, and one route may have
   assert.deepEqual(found.faults, []);
 });
 
-test("whatever routes come, go and overlap, no two in use overlap, and nobody loses a name that it had and still wants", () => {
+test("whatever routes come, go and overlap, no two in use overlap, and no file loses a name that it had and still wants", () => {
   const name = fc.constantFrom("a.x", "b.x", "*.x", "c.a.x", "*.a.x", "y", "*.y", "a.y");
   const file = fc.array(fc.uniqueArray(name, { minLength: 1, maxLength: 2 }), { maxLength: 2 });
   const version = fc.array(fc.option(file), { minLength: 4, maxLength: 4 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, promises, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -18,14 +18,14 @@ function folder(t: TestContext): string {
 const TIMING = { settleMs: 5, pollMs: 60_000, missingPollMs: 5 };
 
 /** A store that is closed after the test, the reasons and messages that it logged, and how often it has read. */
-async function open(t: TestContext, path: string) {
+async function open(t: TestContext, path: string, timing = TIMING) {
   const logged: string[] = [];
   const reads = { count: 0 };
   const log = {
     info: (_fields: object, message: string) => logged.push(message),
     error: (fields: object) => logged.push(String((fields as { reason: string }).reason)),
   };
-  const store = await RouteStore.open({ path, log, timing: TIMING, onRead: () => reads.count++ });
+  const store = await RouteStore.open({ path, log, timing, onRead: () => reads.count++ });
   t.after(() => store.close());
   return { store, logged, reads, names: () => store.table.routes.map(({ name }) => name).sort() };
 }
@@ -67,6 +67,17 @@ test("a broken version keeps the last one and is logged once; a mended one is re
   assert.match(logged.shift() ?? "", /^to is there twice/);
   assert.deepEqual(logged, ["a route file can be used again"]);
   assert.equal(reads.count, 2);
+});
+
+test("a broken file that stays as it is counts as read once, however often the files are checked", async (t) => {
+  const path = folder(t);
+  writeFileSync(join(path, "a.yaml"), yaml("a.example"));
+  const { store, reads, names } = await open(t, path, { ...TIMING, pollMs: 2 });
+  writeFileSync(join(path, "a.yaml"), "sni: []\n");
+  await until(() => store.faults.length > 0);
+  const checks = t.mock.method(promises, "readdir").mock;
+  await until(() => checks.callCount() > 5);
+  assert.deepEqual([reads.count, names()], [1, ["a.example"]]);
 });
 
 test("a directory that has gone is a fault, and the routes stay", async (t) => {

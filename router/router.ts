@@ -36,8 +36,8 @@ export interface RouterAddresses {
 /** Interval of TCP keepalive, which alone finds a dead peer of a silent connection, ms. */
 const KEEP_ALIVE_MS = 30_000;
 /**
- * A connection younger than this may be dropped for a new one, ms. A server behind the router allows 10 s for TLS and 10 s
- * for the request (`--handshake-timeout`, `--header-timeout`).
+ * A connection younger than this may be dropped for a new one, ms. A server behind the router allows 10 s for TLS and
+ * 10 s for the request (`--handshake-timeout`, `--header-timeout`).
  */
 const YOUNG_MS = 15_000;
 

@@ -106,7 +106,7 @@ test("each fault names its document, its path and the cure", () => {
   }
 });
 
-test("what is wrong with a route is told in our words, whatever its values are", () => {
+test("faults of a route are in plain words, whatever its values are", () => {
   const wrong = ["''", "7", "[]", "[[a]]", "[{a: b}]", "{}", "{a: {b: [c]}}", "!!null x"];
   const good: Readonly<Record<string, string>> = { sni: "[a.example]", to: "[10.0.0.1:1]", sendProxy: "v2" };
   const texts = wrong.flatMap((value) => [

@@ -47,14 +47,21 @@ function proxyProtocol(value: string): "v2" | "off" {
   throw new Error('needs "v2" or "off"');
 }
 
+/** A route is in one file and does not change. */
+const known = new WeakMap<Route, readonly Reservation[]>();
+
 /** The names that a route cannot share with another one. Within one route they may overlap. */
-export function routeReservations(route: Route, file: string): Reservation[] {
+export function routeReservations(route: Route, file: string): readonly Reservation[] {
+  const found = known.get(route);
+  if (found !== undefined) return found;
   const owner = `another route (${file}${route.document === undefined ? "" : `, document ${route.document}`})`;
-  return route.sni.flatMap((name) => {
+  const reservations = route.sni.flatMap((name) => {
     const reserved = { kind: "sni", name, cure: "leave it in one route only", owner };
     const under = wildcardsOver(name).map((wildcard) => new NameReservation(route, { ...reserved, wildcard }));
     return [new NameReservation(route, reserved), ...under];
   });
+  known.set(route, reservations);
+  return reservations;
 }
 
 /** All wildcards that stand for this name, or for every name that this wildcard stands for. */

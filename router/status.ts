@@ -14,8 +14,8 @@ export interface RouterCondition {
 }
 
 /**
- * The checks of `/readyz`. Routes that cannot be used leave the last ones in use, so they do not fail it. Names and paths are
- * for operators; the health port may show counts only.
+ * The checks of `/readyz`. Routes that cannot be used leave the last ones in use, so they do not fail it. Names and
+ * paths are for operators; the health port may show counts only.
  */
 export function readiness(
   { listening, draining, routes, files, faults, descriptors }: RouterCondition,

@@ -4,6 +4,7 @@
  * - A folder imports only the folders and packages that `FOLDERS` names. The table has no cycle.
  * - A type name is declared once.
  * - A file has at most 350 lines.
+ * - Nothing is decided by text for people: no RegExp, `includes` or `startsWith` on a message or a reason.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
@@ -13,6 +14,14 @@ import { FOLDERS } from "./structure-rules.mjs";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PRODUCT = ["shared", "server", "agent", "router", "cli"];
 const MOST_LINES = 350;
+
+/** A test of a text that somebody may reword any day: an error's message, a close reason, a reason phrase. */
+const TEXT = "(?:message|reason|sentence|statusMessage)";
+const DECIDED_BY_TEXT = new RegExp(
+  `\\b${TEXT}\\??\\.(?:includes|startsWith|endsWith|match|search)\\(|\\.(?:test|exec)\\((?:\\w+\\.)*${TEXT}\\)`,
+);
+/** The YAML parser has one code for several mistakes; only the words of a cure depend on its message. */
+const MAY_READ_TEXT = ["shared/documents/yaml-entries.ts"];
 
 const faults = new Set();
 const declared = new Map();
@@ -38,7 +47,14 @@ function checkFile(file) {
   for (const [, name] of text.matchAll(/^(?:export )?(?:abstract )?(?:class|interface|type) (\w+)/gm)) {
     declared.set(name, [...(declared.get(name) ?? []), file]);
   }
+  if (!MAY_READ_TEXT.includes(file)) checkNoText(file, text);
   checkImports(file, text);
+}
+
+function checkNoText(file, text) {
+  for (const [index, line] of text.split("\n").entries()) {
+    if (DECIDED_BY_TEXT.test(line)) faults.add(`${file}:${index + 1} decides by the text of a message: use a code`);
+  }
 }
 
 function checkImports(file, text) {

@@ -23,54 +23,6 @@ test("callers without a good certificate hear 407 and why", async () => {
   }
 });
 
-test("--caller-identities decides alone, when it is given", async () => {
-  await using server = await start({ callerIdentities: ["CN=konnectivity-agent", "O=other"] });
-  for (const [by, status] of [
-    [pki.agent, 503],
-    [pki.caller, 407],
-  ] as const) {
-    const socket = await callerOf(server, by);
-    const reads = collect(socket);
-    socket.write(CONNECT);
-    await until(() => reads.length > 0);
-    assert.match(reads.join(""), new RegExp(`^HTTP/1.1 ${status} `));
-    socket.destroy();
-  }
-});
-
-test("agents are refused before the upgrade, in HTTP, with a reason", async () => {
-  const stranger = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
-  const client = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });
-  await using server = await start();
-  for (const [more, status, says] of [
-    [{ by: stranger }, 401, /not signed by a CA/],
-    [{ by: client }, 403, /is a caller's, not an agent's/],
-    [{ path: "/elsewhere" }, 404, /agents connect at \/culvert\/v1\/tunnel/],
-  ] as const) {
-    await assert.rejects(agentOf(server, more), (error: { status?: number; reason?: string }) => {
-      assert.equal(error.status, status);
-      assert.match(error.reason ?? "", says);
-      return true;
-    });
-  }
-});
-
-test("a request that is no upgrade is 426, after the certificate was judged", async () => {
-  await using server = await start();
-  for (const [by, says] of [
-    [pki.agent, /^HTTP\/1\.1 426 Upgrade Required\r\n(?:.*\r\n)*upgrade: websocket\r\n/],
-    [undefined, /^HTTP\/1\.1 401 /],
-  ] as const) {
-    const socket = dialTls({ port: server.addresses.agents?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert, ...by });
-    socket.on("error", () => {});
-    const reads = collect(socket);
-    socket.write("GET /culvert/v1/tunnel HTTP/1.1\r\nHost: x\r\n\r\n");
-    await once(socket, "end");
-    assert.match(reads.join(""), says);
-    socket.destroy();
-  }
-});
-
 test("a CONNECT at the agents' port hears 405 and where callers come in, is logged and counted; a stranger hears that it is one", async () => {
   const client = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });
   await using server = await start();
@@ -120,25 +72,6 @@ test("an agent at the callers' port hears whose port it is, once it has shown a 
     assert.match(reads.join(""), says);
     socket.destroy();
   }
-});
-
-test("after the upgrade agents are refused with a close code: twice the same, another's id, another cluster", async () => {
-  const other = await pki.ca.issue({ cn: "somebody", usage: "client" });
-  await using server = await start();
-  const first = await agentOf(server);
-  for (const [more, closeCode, says] of [
-    [{}, 4409, /already_connected.*"srv-1"/],
-    [{ by: other }, 4410, /belongs to another certificate/],
-    [{ agentId: "b", cluster: "blue" }, 4403, /belongs to cluster "default"/],
-  ] as const) {
-    await assert.rejects(agentOf(server, more), (error: { closeCode?: number; reason?: string }) => {
-      assert.equal(error.closeCode, closeCode);
-      assert.match(error.reason ?? "", says);
-      return true;
-    });
-  }
-  assert.equal(first.session.closed, false);
-  assert.equal(first.session.draining, false);
 });
 
 test("the log says whose certificate was refused, as far as it says so itself", async () => {

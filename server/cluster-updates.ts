@@ -26,7 +26,9 @@ export interface ClusterUpdatesDeps {
   onUnixOpened(path: string): void;
 }
 
-/** The clusters that this server serves, and what their updates, and those of the flags' certificates, change at once. */
+/**
+ * The clusters that this server serves, and what their updates, and those of the flags' certificates, change at once.
+ */
 export class ClusterUpdates {
   readonly #deps: ClusterUpdatesDeps;
   /** Credentials of all clusters are verified again in turns. */

@@ -121,28 +121,6 @@ function countOnly(server: Server, result: string, cause = "unknown"): Promise<b
   return server.metrics.registry.metrics().then((text) => line.test(text));
 }
 
-test("a stream goes on over the next carrier when the first is cut, and over a third while the second lives", async () => {
-  await using server = await start(BRIEF);
-  const agent = await ResumingAgent.start(server);
-  const say = await connection(server);
-  await say("first");
-  agent.carrier.destroy();
-  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
-  await agent.resume();
-  await say("second");
-  const second = agent.carrier;
-  await agent.resume();
-  await say("third");
-  await until(() => second.pendingBytes === 0 && server.lines.some(({ msg }) => msg === "tunnel moved"));
-  const [suspended] = server.lines.filter(({ msg }) => msg === "tunnel suspended");
-  assert.deepEqual([suspended?.["streams"], typeof suspended?.["cause"]], [1, "string"]);
-  const resumed = server.lines.find(({ msg }) => msg === "tunnel resumed");
-  assert.equal(typeof resumed?.["replayedBytes"], "number");
-  assert.ok(
-    (await countOnly(server, "resumed", `${suspended?.["cause"]}`)) && (await countOnly(server, "moved", "planned")),
-  );
-});
-
 test("a resume that disagrees in one thing is refused with a code of its own, and the real link is unharmed", async () => {
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
@@ -198,21 +176,6 @@ test("a link that is refused again and again is one warning, other links have th
   assert.match(await server.metrics.registry.metrics(), /result="unknown_link",cause="unknown"\} 20$/m);
 });
 
-test("answers that are lost cost nothing: the next resume has a higher counter", async () => {
-  await using server = await start(BRIEF);
-  const agent = await ResumingAgent.start(server);
-  const say = await connection(server);
-  agent.link.acks.hold();
-  for (let lost = 0; lost < 3; lost++) {
-    const { carrier } = await dialAgain(dialOptions(server, { ...HELLO, resume: agent.words() }));
-    carrier.destroy(); // the agent has not read the answer
-  }
-  agent.link.acks.release();
-  await say("on the carrier that was there all the time");
-  await agent.resume();
-  await say("on the next one");
-});
-
 test("two resumes at once leave the link unharmed, and a hello that arrives twice is accepted once", async () => {
   await using server = await start(BRIEF);
   const agent = await ResumingAgent.start(server);
@@ -243,27 +206,6 @@ test("a resume is taken while the server drains, a new tunnel is not", async () 
   agent.session.destroy();
   server.destroy(new Error("the test is over"));
   await closing;
-});
-
-test("a CONNECT while the only agent is suspended waits half its time for it, and is told why when it does not come", async () => {
-  const connectTimeoutMs = 2_000;
-  await using server = await start({ ...BRIEF, agentWaitMs: 1, connectTimeoutMs });
-  const agent = await ResumingAgent.start(server);
-  agent.carrier.destroy();
-  await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
-  const socket = await callerOf(server, pki.caller);
-  const reads = collect(socket);
-  socket.write(CONNECT);
-  await until(() => reads.length > 0);
-  assert.match(reads.join(""), /^HTTP\/1.1 503 agent "a" has lost its connection and is not back yet/);
-  const durationMs = Number(server.lines.find(({ outcome }) => outcome === "no_agent")?.["durationMs"]);
-  assert.ok(durationMs > connectTimeoutMs * 0.4 && durationMs < connectTimeoutMs * 0.9, `${durationMs} ms`);
-  const patient = await callerOf(server, pki.caller);
-  const heard = collect(patient);
-  patient.write(CONNECT);
-  await agent.resume();
-  await until(() => heard.length > 0);
-  assert.match(heard.join(""), /^HTTP\/1.1 200 /);
 });
 
 test("a suspended tunnel ends at once when a later process of the agent comes, and so does one that is lost after that", async () => {

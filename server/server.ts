@@ -28,8 +28,8 @@ import { Registry } from "./tunnels/registry.ts";
 export interface ServerDeps {
   readonly log: Logger;
   /**
-   * For tests: port 0 means a free port, not "off". TLS ports are then on if they have a certificate, the port in clear if
-   * it trusts a network.
+   * For tests: port 0 means a free port, not "off". TLS ports are then on if they have a certificate, the port in clear
+   * if it trusts a network.
    */
   readonly listenEphemeral?: boolean;
 }
@@ -46,8 +46,8 @@ export interface ServerAddresses {
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
 const RESET_MS = 100;
 /**
- * How long refused agents may take to read why, ms. Those with a tunnel had their time when it closed, and an idle server
- * has to end within a second, even if peers are frozen.
+ * How long refused agents may take to read why, ms. Those with a tunnel had their time when it closed, and an idle
+ * server has to end within a second, even if peers are frozen.
  */
 const REFUSED_MS = 300;
 
@@ -224,7 +224,9 @@ export class Server implements AsyncDisposable {
 
   // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Is not ready any more, takes no new CONNECTs and agents, and sends go-away to the agents. Open connections go on. */
+  /**
+   * Is not ready any more, takes no new CONNECTs and agents, and sends go-away to the agents. Open connections go on.
+   */
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;

@@ -7,29 +7,13 @@ import { connect as dialTls } from "node:tls";
 import type { Server } from "./server.ts";
 import { agentOf, CONNECT, callerOf, collect, ESTABLISHED, pki, start, until } from "./testing/server.ts";
 
-test("a connection that says nothing is cut at its deadline, on every port", async () => {
-  await using slow = await start({ headerTimeoutMs: 50 });
-  const silent = await callerOf(slow, pki.caller);
-  const reads = collect(silent);
-  await once(silent, "end");
-  assert.match(reads.join(""), /^HTTP\/1\.1 408 /);
-
-  await using server = await start({ handshakeTimeoutMs: 50 });
-  const { callers, agents } = server.addresses;
-  for (const address of [callers, agents]) {
-    const socket = dialPlain({ port: address?.port ?? 0, host: "127.0.0.1" });
-    socket.on("error", () => {}).resume();
-    await once(socket, "close");
-  }
-  const noUpgrade = dialTls({ port: agents?.port ?? 0, host: "127.0.0.1", ca: pki.ca.cert, ...pki.agent });
-  noUpgrade.on("error", () => {}).resume();
-  await once(noUpgrade, "close");
-});
-
 const MOST = 4;
 const FLOOD = 20;
 
-/** Where silent connections can pile up: how one is made, the metric that counts those that were dropped, and how many stay. */
+/**
+ * Where silent connections can pile up: how one is made, the metric that counts those that were dropped, and how many
+ * stay.
+ */
 interface Flood {
   readonly dial: (server: Server) => Socket;
   readonly counted: string;

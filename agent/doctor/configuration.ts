@@ -7,7 +7,7 @@ import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
 import { type Finding, type Passed, StepFailed } from "./steps.ts";
 
 /** What there is to say of a file. */
-interface Seen {
+interface FileReport {
   readonly words: string;
   readonly finding?: Finding | undefined;
 }
@@ -44,12 +44,12 @@ function credentialsIn(files: CredentialFiles): Credentials {
 }
 
 /** The steps go on without one, as far as the server's answer to it. */
-function withoutCredential({ cert, token }: Credentials): Seen[] {
+function withoutCredential({ cert, token }: Credentials): FileReport[] {
   if (cert !== undefined || token !== undefined) return [];
   return [{ words: "no certificate and no token", finding: { culprit: "no_credential", by: "--agent-cert" } }];
 }
 
-function ownCertificate({ cert, notAfter }: Credentials, { agentCert: by }: CredentialFiles, now: Date): Seen[] {
+function ownCertificate({ cert, notAfter }: Credentials, { agentCert: by }: CredentialFiles, now: Date): FileReport[] {
   if (cert === undefined) return [];
   const { subject, validFrom, validTo } = firstOf(cert);
   // A chain ends with the first of its certificates.
@@ -61,7 +61,7 @@ function ownCertificate({ cert, notAfter }: Credentials, { agentCert: by }: Cred
   return [{ words, finding: { culprit: "agent_not_yet_valid", by, ...validity } }];
 }
 
-function ownToken({ token }: Credentials, { serviceAccountTokenPath: by }: CredentialFiles, now: Date): Seen[] {
+function ownToken({ token }: Credentials, { serviceAccountTokenPath: by }: CredentialFiles, now: Date): FileReport[] {
   if (token === undefined) return [];
   const { expiresAt } = token;
   if (expiresAt === undefined) return [{ words: "token that does not say when it ends" }];
@@ -71,7 +71,7 @@ function ownToken({ token }: Credentials, { serviceAccountTokenPath: by }: Crede
 }
 
 /** One of several may have ended where another one has come in its place. */
-function authorities({ ca }: Credentials, now: Date): Seen {
+function authorities({ ca }: Credentials, now: Date): FileReport {
   if (ca === undefined) return { words: "the CAs that Node brings" };
   const words = `server CA ${firstOf(ca).subject}`;
   const links = linksIn([ca]);
@@ -80,12 +80,12 @@ function authorities({ ca }: Credentials, now: Date): Seen {
   return { words: `${words}, expired on ${last.validTo}`, finding: caExpired("--ca-cert", last) };
 }
 
-function outerAuthorities({ outerCa: [outer, ...more] = [] }: Credentials): Seen[] {
+function outerAuthorities({ outerCa: [outer, ...more] = [] }: Credentials): FileReport[] {
   if (outer === undefined) return [];
   return [{ words: more.length > 0 ? "outer CAs: those that Node brings" : `outer CA ${firstOf(outer).subject}` }];
 }
 
-function unusable(sentence: string): Seen {
+function unusable(sentence: string): FileReport {
   return { words: sentence, finding: { culprit: "configuration", by: sentence } };
 }
 

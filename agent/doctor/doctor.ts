@@ -18,13 +18,13 @@ export interface Report {
   readonly servers: readonly ServerReport[];
 }
 
-/** Who is told while it goes on. */
+/** Receives the results while the doctor runs. */
 export interface DoctorWatcher extends Pick<Examination, "onStep"> {
   onServer(server: string): void;
   onVerdict(verdict: DoctorVerdict): void;
 }
 
-/** Each server of the options, one after the other: measurements must not share the way. */
+/** Examines each server of the options, one after the other, because measurements must not share the path. */
 export async function diagnose(options: DoctorOptions, env: Environment, watcher: DoctorWatcher): Promise<Report> {
   const servers: ServerReport[] = [];
   for (const location of wantedServers(options)) {

@@ -25,7 +25,7 @@ export interface Examination {
 }
 
 /**
- * One server, step by step as an agent would come up, until a step cannot be passed.
+ * Examines one server step by step, as an agent would connect, until a step fails.
  *
  * ```
  *  configuration ▶ way out ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock ▶ echo ▶ …
@@ -53,7 +53,7 @@ async function walk(server: ServerLocation, examination: Examination, log: StepL
   }
 }
 
-/** A dial as an agent's; what time it is said to be on the way matters only where it fails. */
+/** Dials as an agent. The server's time on the way matters only where the dial fails. */
 async function welcomed(
   server: ServerLocation,
   options: AgentOptions,
@@ -63,7 +63,7 @@ async function welcomed(
 ): Promise<Welcomed> {
   const { host, port, path } = server;
   const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs, innerTls } = options;
-  const rule = { innerTls, path: { intercepted: false } }; // an agent that begins has found nobody yet
+  const rule = { innerTls, path: { intercepted: false } }; // an agent that starts has found no middlebox yet
   const tls = { minVersion: tlsMinVersion as SecureVersion, ...(ciphers !== "" && { ciphers }) };
   let clock: { readonly time: number; readonly from: string } | undefined;
   const dial = {

@@ -133,7 +133,7 @@ function pour(stream: Stream): void {
   more();
 }
 
-/** Between the first bytes that come and the last: how long the first were on their way nobody knows. */
+/** The rate between the first bytes that arrive and the last: how long the first were under way is unknown. */
 export async function download(tunnel: ProbeTunnel, forMs: number): Promise<Passed<undefined>> {
   const { stream } = await openProbe(tunnel, "source");
   try {

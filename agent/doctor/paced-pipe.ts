@@ -106,7 +106,7 @@ export class PacedPipe implements Transport {
     return Math.floor((this.arrived - arrived) * share);
   }
 
-  /** Each acknowledgement is told as room. */
+  /** Each acknowledgement makes room. */
   #look(): void {
     const { arrived } = this;
     if (arrived > this.#seen) {

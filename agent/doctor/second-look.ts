@@ -21,7 +21,7 @@ export interface LookOptions {
 }
 
 /** Who answers in the server's place, and what time it is there. */
-export interface Seen {
+export interface SecondLook {
   readonly chain: readonly ChainLink[];
   /** Of the answer's Date header, ms since 1970. */
   readonly time: number | undefined;
@@ -30,10 +30,10 @@ export interface Seen {
 }
 
 /**
- * A second look where the certificate was not good: whoever it is, it is asked for the page that an agent asks for. It sees
+ * A second look where the certificate was not good: the peer is asked for the page that an agent asks for. It sees
  * nothing of ours: neither certificate nor token.
  */
-export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<Seen> {
+export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<SecondLook> {
   const { host, tls } = options;
   const secure = connect({ ...tls, socket, host, ...sniOf(host), rejectUnauthorized: false });
   const onAbort = (): void => void secure.destroy(signal.reason as Error);
@@ -73,7 +73,7 @@ export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | 
   return Number.isNaN(time) ? undefined : time;
 }
 
-/** Of each name: a box may write more into an answer than a line of a report has room for. */
+/** Maximum length of each name: a middlebox may write more than a line of a report holds. */
 const MAX_NAME = 60;
 
 /**

@@ -1,7 +1,7 @@
 import type { FaultFacts } from "../../shared/faults/fault-row.ts";
 import type { FaultCode } from "../../shared/faults/faults.ts";
 
-/** What is looked at, in this order. */
+/** The steps, in this order. */
 export const STEPS = [
   "configuration",
   "way out",
@@ -55,7 +55,7 @@ export interface Passed<T> extends Pick<Step, "detail" | "finding" | "others" | 
   readonly value: T;
 }
 
-/** Nothing behind this step can be reached. */
+/** No later step can be reached. */
 export class StepFailed extends Error {
   readonly finding: Finding;
   readonly chain: readonly ChainLink[] | undefined;
@@ -71,7 +71,7 @@ export class StepFailed extends Error {
   }
 }
 
-/** Steps as they are done, each told at once. */
+/** The steps so far; each is reported at once. */
 export class StepLog {
   readonly steps: Step[] = [];
   readonly #onStep: (step: Step) => void;
@@ -102,7 +102,7 @@ export class StepLog {
     this.#onStep(step);
   }
 
-  /** There is nothing to look at. */
+  /** The step does not apply. */
   skip(step: StepName, detail: string): void {
     this.add({ step, state: "skipped", detail });
   }

@@ -7,7 +7,7 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { faultOf } from "../uplink/retry.ts";
 import { UnseenCertificate } from "../uplink/tls-terminator.ts";
 import { caExpired, chainIn, isOver, linksIn } from "./certificates.ts";
-import { lookAt, type Seen } from "./second-look.ts";
+import { lookAt, type SecondLook } from "./second-look.ts";
 import { type ChainLink, type Finding, StepFailed } from "./steps.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";
 
@@ -96,7 +96,7 @@ function unknownBy({ fault }: DialFault, { rule: { innerTls }, credentials: { ou
   return outerCa === undefined ? "intercepted" : "outer_ca";
 }
 
-async function secondLook({ options, open }: TunnelDial): Promise<Seen> {
+async function secondLook({ options, open }: TunnelDial): Promise<SecondLook> {
   const signal = AbortSignal.timeout(options.timeoutMs);
   try {
     return await lookAt((await open()).socket, options, signal);

@@ -20,16 +20,16 @@ export interface PolicyOptions {
 }
 
 /** What is about to be dialled: the host that was asked for and the address that it resolved to. */
-export interface Destination {
+export interface ResolvedTarget {
   readonly host: string;
   readonly address: string;
   readonly port: number;
 }
 
-export type Decision = { readonly allowed: true } | { readonly allowed: false; readonly reason: string };
+export type TargetDecision = { readonly allowed: true } | { readonly allowed: false; readonly reason: string };
 
 /**
- * Which targets an agent may dial, judged after resolution on the address that is dialled (design: "Trust").
+ * Which targets an agent may dial, decided after resolution by the address that is dialled.
  *
  * Deny wins over allow. As soon as there is one allow rule, only what an allow rule matches is allowed. Loopback,
  * link-local and cloud-metadata addresses, and the agent's own listeners, are refused by default. An allow rule lifts that
@@ -51,7 +51,7 @@ export class TargetPolicy {
     this.#machineAddresses = options.machineAddresses ?? interfaceAddresses;
   }
 
-  decide(destination: Destination): Decision {
+  decide(destination: ResolvedTarget): TargetDecision {
     const { port } = destination;
     const address = dialledAddress(destination.address);
     if (address === undefined) return refuse(`"${destination.address}" is not an IP address`);
@@ -94,7 +94,7 @@ export class TargetPolicy {
   }
 }
 
-const ALLOWED: Decision = { allowed: true };
+const ALLOWED: TargetDecision = { allowed: true };
 
 /** Addresses that are refused unless a rule names them. */
 interface SpecialRange {
@@ -151,7 +151,7 @@ function isExact(rule: Rule, address: SocketAddress, port: number): boolean {
   );
 }
 
-function refuse(reason: string): Decision {
+function refuse(reason: string): TargetDecision {
   return { allowed: false, reason };
 }
 

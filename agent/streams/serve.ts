@@ -79,7 +79,7 @@ export class DialSlots {
 }
 
 /**
- * One stream, from its opening to its last byte (design: "Stream head"). Never rejects.
+ * One stream, from its opening to its last byte. Never rejects.
  *
  * ```
  *  ACK ─▶ read head ─▶ resolve, policy, dial ─▶ answer {"ok":true} ─▶ splice ─▶ one log line
@@ -89,7 +89,7 @@ export class DialSlots {
 export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
   const { metrics, log, throttledLog } = deps;
   stream.on("error", ignore);
-  // At once: the server tells by it an agent that is there and dials from one that is not there any more.
+  // The ACK goes out at once: it tells the server that the agent is alive and dials.
   stream.accept();
   metrics.streamOpened();
   const openedAt = performance.now();
@@ -103,7 +103,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     dialledAt = performance.now();
     const names = request.timed ? new TimedLookup(deps.lookup) : undefined;
     const timeoutMs = Math.min(request.timeoutMs, deps.dialTimeoutMs);
-    const socket = await reach(
+    const socket = await dialFor(
       stream,
       target,
       timeoutMs,
@@ -144,7 +144,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
 }
 
 /** Resolves and dials; a caller that goes away meanwhile takes the dial with it. */
-async function reach(stream: Stream, target: Target, timeoutMs: number, deps: ServeDeps): Promise<Socket> {
+async function dialFor(stream: Stream, target: Target, timeoutMs: number, deps: ServeDeps): Promise<Socket> {
   const { policy, dials, metrics, lookup } = deps;
   deps.mustHaveFiles();
   dials.take();
@@ -180,7 +180,7 @@ async function reach(stream: Stream, target: Target, timeoutMs: number, deps: Se
 function refuse(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodeAnswer({ ok: false, error: refusal.code, detail: refusal.message }));
-  // What the caller still sends is dropped, so that its end is seen; who never ends is reset.
+  // What the caller still sends is dropped, so that its end is seen. A caller that never ends is reset.
   stream.resume();
   const timer = setTimeout(() => stream.reset(), REFUSED_LINGER_MS).unref();
   stream.once("close", () => clearTimeout(timer));

@@ -10,17 +10,17 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { Resumption, type ResumptionDeps, type ResumptionLink } from "./resumption.ts";
 
-/** Who is told what becomes of a connection. */
+/** Receives the events of a connection. */
 export interface ConnectionOwner {
   onStream(stream: Stream): void;
   /** The server takes no new streams here any more. `retryAfterMs`: come back to it after so long. */
   onDrain(connection: Connection, retryAfterMs: number): void;
-  /** Its carrier is lost; it looks for another one by itself. */
+  /** Its carrier is lost, and it dials another one by itself. */
   onSuspended(connection: Connection, cause: CarrierLost): void;
   onResumed(connection: Connection, resumed: ResumeReport): void;
-  /** While it looked for its own server it has met another one. */
+  /** A resume reached another server than the link's own. */
   onElsewhere(connection: Connection, refusal: LinkRefused): void;
-  /** It goes on, but will get no other carrier: it belongs to the certificate that we showed before. */
+  /** It goes on without another carrier: it belongs to the certificate that the agent had before. */
   onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
   onClosed(connection: Connection, reason: Error | undefined): void;
@@ -34,18 +34,18 @@ export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prov
   carrierAgeMs(): number | undefined;
 }
 
-/** What a connection needs of its link. */
+/** The part of a link that a connection uses. */
 export type UplinkLink = Pick<
   Link,
   keyof Transport | keyof ResumptionLink | "remote" | "lost" | "unacknowledged" | "watch"
 >;
 
-/** A server that asks all its agents for new carriers is not to have them at once. */
+/** A server that asks all its agents for new carriers gets them spread over this time, ms. */
 const ROTATE_WITHIN_MS = 2_000;
 /** The longest time that a timer of Node takes. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** How long the last bytes to a server that is being left may take, ms; nobody waits for them. */
+/** Longest time for the last bytes to a server that drained the agent, ms; nothing waits for them. */
 const LAST_BYTES_MS = 10_000;
 
 /** A link and the session on it, as long as both last: over one carrier after the other. */
@@ -53,6 +53,8 @@ export class Connection implements SessionHandler {
   readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
   readonly welcome: InnerWelcome;
   readonly session: Session;
+  /** Resumes that failed since the last carrier. `wasRefused`: TCP was refused, as while a server restarts. */
+  resumes: { readonly failed: number; readonly wasRefused: boolean } = { failed: 0, wasRefused: false };
   readonly #owner: ConnectionOwner;
   readonly #resumption: Resumption;
   #rotation: NodeJS.Timeout | undefined;
@@ -99,7 +101,7 @@ export class Connection implements SessionHandler {
     this.#rotateInTime(options);
   }
 
-  /** Why the session ended, for one that ended before anybody could be told. */
+  /** Why the session ended, if it ended before its owner listened. */
   get endedBy(): Error | undefined {
     return this.#endedBy;
   }
@@ -109,7 +111,7 @@ export class Connection implements SessionHandler {
     this.#resumption.begin();
   }
 
-  /** The agent ends itself, and waits for this connection no longer than there is hope for it. */
+  /** The agent shuts down, and waits for a resume only as long as it is likely. */
   hasten(): void {
     this.#resumption.hasten();
   }

@@ -11,7 +11,7 @@ export interface CredentialFiles {
   readonly agentCert: string;
   readonly agentKey: string;
   readonly serviceAccountTokenPath: string;
-  /** Beside these, whoever stands in between may come from these authorities; `system`: from those that Node brings. */
+  /** Authorities of middleboxes that may open TLS; `system`: those that Node brings. */
   readonly outerCa?: string;
 }
 
@@ -21,7 +21,7 @@ const SYSTEM = "system";
 /** Their content. Without `ca`, the authorities that Node brings count. */
 export type Credentials = Partial<TlsMaterial & Validity> & {
   readonly token?: AgentToken;
-  /** Of a middle box; absent: TLS may end at the server only. */
+  /** Authorities of middleboxes; absent: only the server may end TLS. */
   readonly outerCa?: readonly string[];
 };
 
@@ -47,7 +47,7 @@ const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent
 
 /**
  * Reads the files anew, once for each attempt: a renewed certificate or token is used by the next link, without a restart
- * (design: "Trust"). All in one go, so that a `..data` symlink is hardly ever swapped in between; where it is, or where
+ * All in one go, so that a `..data` symlink is hardly ever swapped in between; where it is, or where
  * certificate and key are written one after the other, the two do not fit and the next attempt finds them whole.
  */
 export function readCredentials(files: CredentialFiles): Credentials {
@@ -108,7 +108,7 @@ function readText(path: string): string {
 /**
  * What an agent shows to its servers: what the files hold, read anew each time. While that cannot be used it is what they
  * held before, as long as that is valid; nor is what has ended already, or has not begun, taken in place of what is valid
- * (design: "Trust": a broken new file keeps the old one and says so).
+ * A broken new file keeps the old one, and the log says so.
  */
 export class KeptCredentials {
   readonly #files: CredentialFiles;
@@ -132,7 +132,7 @@ export class KeptCredentials {
     return this.#held;
   }
 
-  /** Can the files be used as they are now? Why not is said once. */
+  /** Reads the files, and returns whether they can be used. The reason why not is logged once. */
   refresh(): boolean {
     try {
       const read = readCredentials(this.#files);

@@ -13,11 +13,11 @@ export interface PathOptions {
 
 /** So many cuts are remembered, */
 const MEMORY = 8;
-/** and for so long, as is what they have taught: paths change, and nobody says so. */
+/** and for so long, ms, as are the limits learned from them: paths change without notice. */
 const MEMORY_MS = 24 * 3_600_000;
 /** Two cuts after a silence are of one kind when the times differ by no more than this factor, */
 const ALIKE = 1.25;
-/** and two at an age by this one: whoever has a limit keeps it, and ages differ less by chance. */
+/** and two cuts at an age by this factor: a limit is always the same, and ages differ less by chance. */
 const SAME_AGE = 1.1;
 /** A learned age is believed for so many times itself: where it is wrong, each time is a new connection for nothing. */
 const BELIEVED_TIMES = 100;
@@ -70,13 +70,13 @@ export interface Lesson {
 
 /**
  * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get
- * (design: "Link and resumption"). Balancers, proxies and firewalls have such limits and tell nobody. Kept in memory, for
+ * Balancers, proxies and firewalls have such limits and do not announce them. Kept in memory, for
  * a day after it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
 export class Path {
-  /** Somebody who ends TLS in between was the last to be met. */
+  /** The last dial found a middlebox that ends TLS. */
   intercepted = false;
-  /** Told each time something is learned. */
+  /** Called for each new lesson. */
   onLesson: (lesson: Lesson) => void = () => {};
   readonly #options: Required<PathOptions>;
   /** The newest is the last. */
@@ -127,7 +127,7 @@ export class Path {
     return Number.isFinite(ageMs) ? ageMs * (1 - JITTER + 2 * JITTER * random()) : undefined;
   }
 
-  /** A carrier was lost that nobody wanted to lose. */
+  /** A carrier was lost that neither end wanted to close. */
   onLost({ lossCause, ageMs, ...silence }: Lost): void {
     const atMs = this.#options.now();
     if (lossCause === "silent") {
@@ -148,7 +148,7 @@ export class Path {
     this.#idleLimit = { ...idle, ms };
     if (isAlike(before, ms, ALIKE)) return;
     const cure = `pings now come every ${seconds(this.keepaliveMs)}`;
-    this.#tell("idle_limit", ms, `this path cuts connections that are silent for ${seconds(ms)}: ${cure}`);
+    this.#report("idle_limit", ms, `this path cuts connections that are silent for ${seconds(ms)}: ${cure}`);
   }
 
   #limitAge(age: Learned | undefined): void {
@@ -156,7 +156,7 @@ export class Path {
     this.#ageLimit = age;
     if (age === undefined || isAlike(before, age.ms, SAME_AGE)) return;
     const cure = `each is now replaced after about ${seconds(age.ms * AGE_SHARE)}, which no stream notices`;
-    this.#tell("age_limit", age.ms, `this path cuts connections that are older than ${seconds(age.ms)}: ${cure}`);
+    this.#report("age_limit", age.ms, `this path cuts connections that are older than ${seconds(age.ms)}: ${cure}`);
   }
 
   /** A ping was answered, so long after it was sent. */
@@ -168,10 +168,11 @@ export class Path {
     const isNew = this.#heldBackMs === undefined;
     this.#heldBackMs = Math.min(...late);
     const cure = "something in between must not buffer, or the line is very slow";
-    if (isNew) this.#tell("held_back", ms, `this path holds bytes back, answers to pings for ${seconds(ms)}: ${cure}`);
+    if (isNew)
+      this.#report("held_back", ms, `this path holds bytes back, answers to pings for ${seconds(ms)}: ${cure}`);
   }
 
-  #tell(lesson: Lesson["lesson"], ms: number, sentence: string): void {
+  #report(lesson: Lesson["lesson"], ms: number, sentence: string): void {
     this.onLesson({ lesson, ms, sentence });
   }
 
@@ -180,7 +181,7 @@ export class Path {
     if (this.#fresh(this.#silence)) {
       this.#halved = { ms: this.keepaliveMs / 2, atMs };
       const ms = this.keepaliveMs;
-      this.#tell(
+      this.#report(
         "silent",
         ms,
         `connections fall silent on this path, without an end: pings now come every ${seconds(ms)}`,
@@ -210,7 +211,7 @@ function repeatedIdle(cuts: readonly Cut[]): Learned | undefined {
   return ms >= LEAST_IDLE_MS && isAlike(before.idleMs, last.idleMs, ALIKE) ? { ms, atMs: last.atMs } : undefined;
 }
 
-/** The smallest age that came twice, nobody having lived clearly longer meanwhile or since, and when it was last. */
+/** The smallest age that came twice, if no carrier lived clearly longer meanwhile or since, and its last time. */
 function repeatedAge(cuts: readonly Cut[]): Learned | undefined {
   const ages = cuts.map(({ ageMs }) => ageMs).filter((ageMs) => ageMs >= LEAST_AGE_MS);
   for (const ms of ages.sort((a, b) => a - b)) {

@@ -41,7 +41,7 @@ interface Taken {
   readonly authentication: string | undefined;
 }
 
-/** How all carriers of one agent leave its network: each is opened the same way, a resume like the first one. */
+/** The routes of all carriers of one agent, for a resume as for the first carrier. */
 export class AgentRoutes {
   readonly #log: Logger;
   /** Of ways: a server may be lost, and found by another one, many times a second. */
@@ -90,7 +90,7 @@ export class AgentRoutes {
         return { socket, proxy: way.kind === "proxy" ? { at: formatProxy(way.proxy), from: way.from } : undefined };
       },
       worked: () => {
-        if (taken !== undefined) this.#tellChange(name, taken, passedOver);
+        if (taken !== undefined) this.#logChange(name, taken, passedOver);
         passedOver = [];
       },
       failed: () => {
@@ -105,7 +105,7 @@ export class AgentRoutes {
     signal: AbortSignal,
     onAuthenticated: NonNullable<OpenRouteOptions["onAuthenticated"]>,
   ): Promise<OpenedRoute> {
-    const onNote = (note: string): void => this.#sayOnce(note);
+    const onNote = (note: string): void => this.#warnOnce(note);
     const tls = (): ProxyTls => this.#tls.current();
     return this.#ways.open(
       to,
@@ -114,8 +114,8 @@ export class AgentRoutes {
     );
   }
 
-  /** With what is wrong with those that should have come first: nobody else tells, since this one is good. */
-  #tellChange(server: string, { way: now, authentication }: Taken, passedOver: readonly RouteFault[]): void {
+  /** The line has the faults of the routes that come first: no other line has them, because this route works. */
+  #logChange(server: string, { way: now, authentication }: Taken, passedOver: readonly RouteFault[]): void {
     const before = this.#working.get(server);
     const way = formatRoute(now);
     this.#working.set(server, way);
@@ -126,7 +126,7 @@ export class AgentRoutes {
     this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
   }
 
-  #sayOnce(note: string): void {
+  #warnOnce(note: string): void {
     if (this.#said.has(note)) return;
     this.#said.add(note);
     this.#log.warn(note);

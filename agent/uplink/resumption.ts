@@ -1,4 +1,4 @@
-import { type BackoffOptions, backoffMs } from "../../shared/basics/backoff.ts";
+import { Backoff, type BackoffOptions, backoffMs } from "../../shared/basics/backoff.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
@@ -6,7 +6,7 @@ import type { Link } from "../../shared/link/link.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
-/** What is done with a link to give it another carrier. */
+/** The part of a link that a resume uses. */
 export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
 
 /** What a hello says of the link that it resumes, beside the proof. */
@@ -29,37 +29,37 @@ export function provenBy(key: LinkKey, link: string, { carrier, remote, resumed 
 
 export interface ResumptionDeps {
   readonly link: ResumptionLink;
-  /** Opens a carrier; `words` is asked when the hello is sent. */
+  /** Opens a carrier; `words` is called when the hello is sent. */
   redial(words: () => ResumeWords, signal: AbortSignal): Promise<NextCarrier>;
-  /** Where a new carrier does not show who we are, that is shown apart before a planned one. */
+  /** Renews the credential before a planned carrier, where a carrier itself shows none. */
   readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs"> & Partial<BackoffOptions>;
-  /** The balancer has led us to another server than the link's, which would take us anew. */
+  /** A balancer led to another server than the link's, which would accept the agent anew. */
   onElsewhere(refusal: LinkRefused): void;
-  /** The link lives, but we are not its owner any more: the certificate that we show now has another subject. */
+  /** The link is up, but the agent is not its owner any more: its certificate has another subject now. */
   onDisowned(): void;
   onFailed(error: unknown): void;
 }
 
-/** Waits between tries while the link is suspended: its streams stand still, and the grace is short. */
+/** Longest wait between attempts while the link is suspended, ms: its streams stand still, and the grace is short. */
 const SUSPENDED_CAP_MS = 800;
 
-/** What a server may ask for meanwhile. */
+/** Longest wait that a server may ask for meanwhile, ms. */
 const MOST_ASKED_MS = 3_000;
-/** The same when another server has answered, which would take us: it should not have to say so all the time. */
+/** Longest wait where another server answered, which would accept the agent, ms: it should not refuse all the time. */
 const ELSEWHERE_CAP_MS = 5_000;
-/** A carrier that is lost so soon after it was got has carried nothing, ms: what cuts it may cut the next one, too. */
+/** A carrier that is lost so soon after the resume has carried nothing, ms: what cut it may cut the next one, too. */
 const SHORT_LIFE_MS = 1_000;
-/** So many failures that the waits have their whole length. */
-const LATE = 64;
+/** A count of failures at which the jitter has its whole width. */
+const MANY_FAILURES = 64;
 
 /**
- * So many answers of other servers in a row, and an agent that ends itself looks no further: none of them proves that the
- * link's own server is gone, but whatever leads there does not lead us back in the time that an end may take.
+ * An agent that shuts down gives up after so many answers of other servers in a row. They do not prove that the link's own
+ * server is gone, but the balancer hardly leads back to it in the time of a shutdown.
  */
-const ELSEWHERE_AT_LAST = 5;
+const MAX_ELSEWHERE = 5;
 
-/** With these the server says that this link will never go on. */
+/** Close codes by which the server says that the link is over. */
 const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
   CloseCode.unknownLink,
   CloseCode.badProof,
@@ -67,22 +67,21 @@ const FINAL_CODES: ReadonlySet<number | undefined> = new Set([
   CloseCode.badOffset,
 ]);
 
-/** The link is over, and the server that says so is up. */
+/** The server answered that the link is over. */
 export function endsLink(error: unknown): boolean {
   return error instanceof LinkRefused && FINAL_CODES.has(error.closeCode);
 }
 
 /**
- * Gives a link its next carrier (design: "Link and resumption"): after a loss at once and then again and again, until the
- * link's grace is over; planned, while the old carrier lives on.
+ * Gives a link its next carrier: after a loss at once and then again and again, until the grace of the link is over; or
+ * planned, while the old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
   readonly #deps: ResumptionDeps;
-  #failures = 0;
-  /** When the present carrier was got by a resume, and how many of them in a row did not last. */
+  readonly #backoff: Backoff;
+  /** When the present carrier resumed the link. */
   #resumedAt = Number.NEGATIVE_INFINITY;
-  #shortLives = 0;
-  /** Other servers that have answered in a row since the link's own was lost. */
+  /** Answers of other servers in a row since the carrier to the link's own server was lost. */
   #elsewhere = 0;
   #isLast = false;
   #dialling: AbortController | undefined;
@@ -91,26 +90,26 @@ export class Resumption {
 
   constructor(deps: ResumptionDeps) {
     this.#deps = deps;
+    this.#backoff = new Backoff(deps.retry, SHORT_LIFE_MS);
   }
 
-  /** A new carrier is wanted now. One that is under way already will do. */
+  /** Dials a new carrier now, unless a dial is under way. */
   begin(): void {
     clearTimeout(this.#timer);
     if (this.#dialling === undefined && !this.#stopped) void this.#dial();
   }
 
-  /** The carrier is lost: another one at once, unless one after the other is cut as soon as it carries. */
+  /** The carrier is lost. The next one is dialled at once, unless the last two were cut as soon as they were up. */
   lost(): void {
-    const lastedMs = performance.now() - this.#resumedAt;
-    this.#shortLives = lastedMs < SHORT_LIFE_MS ? this.#shortLives + 1 : 0;
-    if (this.#shortLives <= 1 || this.#dialling !== undefined) this.begin();
-    else this.#beginIn(backoffMs(this.#shortLives - 2, 0, this.#retryWithin(SUSPENDED_CAP_MS)));
+    this.#backoff.ended("lost", performance.now() - this.#resumedAt);
+    if (this.#backoff.failures <= 2 || this.#dialling !== undefined) this.begin();
+    else this.#beginIn(this.#backoff.waitMs(0, this.#within(SUSPENDED_CAP_MS)));
   }
 
-  /** The agent ends itself: it looks for the link's own server in haste, and not for all of the grace. */
+  /** The agent shuts down: it looks for the link's own server more often, and not for the whole grace. */
   hasten(): void {
     this.#isLast = true;
-    if (this.#elsewhere >= ELSEWHERE_AT_LAST) this.#giveUp();
+    if (this.#elsewhere >= MAX_ELSEWHERE) this.#giveUp();
     else if (this.#elsewhere > 0) this.begin();
   }
 
@@ -123,12 +122,11 @@ export class Resumption {
     this.#timer = setTimeout(() => this.begin(), ms);
   }
 
-  #retryWithin(capMs: number): Partial<BackoffOptions> {
-    const { retry } = this.#deps;
-    return { ...retry, capMs: Math.min(capMs, retry.capMs) };
+  #within(capMs: number): Partial<BackoffOptions> {
+    return { capMs: Math.min(capMs, this.#deps.retry.capMs) };
   }
 
-  /** The link is over. */
+  /** Call it when the link is over. */
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
@@ -141,7 +139,7 @@ export class Resumption {
     this.#dialling = dialling;
     let named = 0;
     const words = (): ResumeWords => {
-      // What is acknowledged on the old carrier from here on could be freed before this hello is read.
+      // The server could free what the old carrier acknowledges from now on before it reads this hello.
       link.acks.hold();
       named = link.received;
       return { link: link.id, received: named };
@@ -171,7 +169,7 @@ export class Resumption {
       link.destroy(error as Error);
       return;
     }
-    this.#failures = 0;
+    this.#backoff.connected();
     this.#elsewhere = 0;
     this.#resumedAt = performance.now();
     link.acks.now();
@@ -189,7 +187,7 @@ export class Resumption {
         return;
       }
       this.#elsewhere = isElsewhere ? this.#elsewhere + 1 : 0;
-      if (this.#isLast && this.#elsewhere >= ELSEWHERE_AT_LAST) {
+      if (this.#isLast && this.#elsewhere >= MAX_ELSEWHERE) {
         this.#giveUp();
         return;
       }
@@ -200,10 +198,13 @@ export class Resumption {
     }
     const isPatient = isElsewhere && !this.#isLast;
     const capMs = !link.suspended ? retry.capMs : isPatient ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
-    // A server that is crowded may ask for patience, but not for longer than the link can wait.
+    // A crowded server may ask for a pause, but not for longer than the link can wait.
     const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
-    const waitMs = backoffMs(isPatient ? LATE : this.#failures, askedMs, this.#retryWithin(capMs));
-    this.#failures++;
+    this.#backoff.attemptFailed();
+    const within = this.#within(capMs);
+    const waitMs = isPatient
+      ? backoffMs(MANY_FAILURES, askedMs, { ...retry, ...within })
+      : this.#backoff.waitMs(askedMs, within);
     this.#beginIn(waitMs);
   }
 }

@@ -316,7 +316,7 @@ for (const [how, end] of Object.entries(IN_ORDER)) {
       end(tunnel);
       await until(() => attempts.length === length + 1, "the next attempt, before any timer");
       const ended = lines.find(({ waitMs }) => waitMs !== undefined);
-      assert.match(ended?.msg ?? "", /^uplink (sent away|closed by the server)$/);
+      assert.match(ended?.msg ?? "", /^(server asked the agent to reconnect|uplink closed by the server)$/);
       assert.deepEqual([ended?.level, ended?.waitMs], [PLAIN, 0]);
       tunnel.near.destroy();
       await until(() => [...up.connections()].length === 0, "the old link's end");
@@ -406,7 +406,9 @@ test("sent away by the server: the new link stands before the old one ends, whos
   stream.destroy();
   await until(() => [...up.connections()].length === 1 && first.session.closed, "the old link has ended");
   assert.equal(up.connected, true);
-  const [away, left] = ["uplink sent away", "uplink left"].map((msg) => lines.find((line) => line.msg === msg));
+  const [away, left] = ["server asked the agent to reconnect", "uplink left"].map((msg) =>
+    lines.find((line) => line.msg === msg),
+  );
   assert.deepEqual([away?.streams, away?.waitMs], [1, 0]);
   assert.equal(left?.reason, "in order");
   assert.ok(Number.isInteger(left?.leavingMs));

@@ -1,74 +1,25 @@
-import { backoffMs, type Ending, shortLivesAfter } from "../../shared/basics/backoff.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { Backoff } from "../../shared/basics/backoff.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { LinkLost, type ResumeReport } from "../../shared/link/link-options.ts";
-import { type LinkMetrics, PLANNED } from "../../shared/runtime/common-metrics.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
+import { PLANNED } from "../../shared/runtime/common-metrics.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import { FailedResumes } from "./failed-resumes.ts";
-import type { LearnedPath, Lesson, Path } from "./path.ts";
+import type { LearnedPath, Lesson } from "./path.ts";
 import { endsLink } from "./resumption.ts";
-import {
-  DRAIN_CUT_MS,
-  isDraining,
-  type RetryOptions,
-  retryAfter,
-  type ServerShutdown,
-  SHUTDOWN_MS,
-  shutdownReason,
-} from "./retry.ts";
-
-/** Where an uplink stands; each state holds what is true in it only. */
-export type UplinkState =
-  | { readonly state: "waiting"; readonly untilMs: number; readonly timer: NodeJS.Timeout }
-  | {
-      readonly state: "connecting";
-      readonly abort: AbortController;
-      /** The server that sent us away asked for so long a pause; another one may take us at once. */
-      readonly askedMs: number;
-    }
-  | { readonly state: "connected"; readonly connection: Connection; readonly sinceMs: number }
-  /** The carrier is lost, and the connection looks for another one by itself. */
-  | { readonly state: "suspended"; readonly connection: Connection; readonly sinceMs: number }
-  | { readonly state: "draining"; readonly connection: Connection }
-  | { readonly state: "closed"; readonly reason: string };
-
-/** What an uplink counts. */
-export interface UplinkMetrics {
-  readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
-  uplinkConnected(): void;
-  /** `label`: a code of our own, never a peer's text. */
-  attemptFailed(label: string): void;
-  /** `resetForMemory`: streams of the session that were reset because it held too much memory. */
-  sessionEnded(resetForMemory: number): void;
-  pathLearned(lesson: Lesson["lesson"]): void;
-}
-
-export interface UplinkDeps {
-  /** Where the uplink leads, for the log. */
-  readonly server: string;
-  attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
-  onStream(stream: Stream): void;
-  readonly retry: RetryOptions;
-  /** How long the streams of a link may go on that we leave because we have become somebody else, ms. */
-  readonly drainTimeoutMs: number;
-  /** Learns from each cut. */
-  readonly path: Path;
-  readonly metrics: UplinkMetrics;
-  readonly log: Logger;
-}
+import { retryAfter } from "./retry.ts";
+import { DrainedBy, isDraining, type ServerShutdown, shutdownReason } from "./server-shutdown.ts";
+import type { UplinkDeps, UplinkState } from "./uplink-state.ts";
 
 /**
- * The agent's lasting relation to one server (design: "Lifecycle").
+ * The agent's lasting relation to one server.
  *
  * ```
  *             ┌──────────── failed ────────────┐
  *             ▼            timer               │      welcome
  *  start ─▶ waiting ─────────────────────▶ connecting ─────────▶ connected ── drain() ─▶ draining
  *             ▲                                ▲                     │                       │
- *             │                                └── sent away (old ───┤                       │ streams ended,
+ *             │                                └── drained (old ─────┤                       │ streams ended,
  *             │                                    streams live on), │                       │ deadline, lost
  *             │                                    closed in order   │                       │
  *             └───── lost; or the same again and again, at once ─────┘                       ▼
@@ -78,49 +29,39 @@ export interface UplinkDeps {
  * What counts as a failure, and how long it makes us wait: shared/basics/backoff.ts, docs/decisions/0005.
  */
 export class Uplink implements ConnectionOwner {
+  readonly server: string;
+  readonly path: LearnedPath;
   readonly #deps: UplinkDeps;
   readonly #log: ThrottledLog;
   #state: UplinkState = { state: "closed", reason: "not started" };
-  /** Connections in a row that did not last; a welcome does not forgive them. */
-  #shortLives = 0;
-  /** Those, and the attempts that failed since the last of them; each makes the next wait longer. */
-  #failures = 0;
-  /** Connections whose server has sent us away, and which still carry streams; and since when. */
+  readonly #backoff: Backoff;
+  /** Connections that still carry streams after their server drained them, and since when. */
   readonly #leaving = new Map<Connection, number>();
-  /** Lost its carrier, and was left because the balancer led elsewhere. */
+  /** A suspended connection that was replaced because a balancer led to another server. */
   #strayed: Connection | undefined;
-  readonly #failedResumes = new WeakMap<Connection, FailedResumes>();
-  /** The last of them, as long as no other server has taken us. */
-  #sentAwayFrom: Connection | undefined;
-  /** When the last server that sent us away has gone. */
-  #partedAt = Number.NEGATIVE_INFINITY;
+  readonly #drainedBy = new DrainedBy<Connection>();
   /** Connections and resumes so far: the first failure after one of them is a new one for the log. */
   #successes = 0;
   #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
+    this.server = deps.server;
+    this.path = deps.path;
     this.#log = new ThrottledLog(deps.log.child({ server: deps.server }));
+    this.#backoff = new Backoff(deps.retry);
     deps.path.onLesson = (lesson) => this.#learned(lesson);
-  }
-
-  get server(): string {
-    return this.#deps.server;
   }
 
   get state(): UplinkState {
     return this.#state;
   }
 
-  get path(): LearnedPath {
-    return this.#deps.path;
-  }
-
   get connected(): boolean {
     return this.#state.state === "connected";
   }
 
-  /** Every session that is held, the ones that are being left included. */
+  /** All connections, the drained ones included. */
   *connections(): Iterable<Connection> {
     const { state } = this;
     if ("connection" in state) yield state.connection;
@@ -131,71 +72,61 @@ export class Uplink implements ConnectionOwner {
     if (this.#state.state === "closed") void this.#connect(0);
   }
 
-  /** What carriers were opened with has changed. */
+  /** Credentials or the path have changed: every connection gets a new carrier. */
   changeCarriers(): void {
     for (const connection of this.connections()) connection.changeCarrier();
   }
 
   whenConnected(): Promise<void> {
     const { state } = this;
-    if (state.state === "connected") return Promise.resolve();
+    if (this.connected) return Promise.resolve();
     if (state.state === "closed") return Promise.reject(new Error(`the uplink is closed: ${state.reason}`));
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
-  // ── the story ──────────────────────────────────────────────────────────────────────────────────────────────────
-
   async #connect(askedMs: number): Promise<void> {
     const connecting: UplinkState = { state: "connecting", askedMs, abort: new AbortController() };
     this.#enter(connecting);
-    const parting = this.#parting();
+    const shutdown = this.#drainedBy.expect();
     try {
       const connection = await this.#deps.attempt(this, connecting.abort.signal);
       if (this.#state !== connecting) connection.session.destroy(new Error("the uplink is closed"));
       else this.#connected(connection);
     } catch (error) {
-      if (this.#state === connecting) this.#failed(error, askedMs, parting);
+      if (this.#state === connecting) this.#failed(error, askedMs, shutdown);
     }
   }
 
   #connected(connection: Connection): void {
     const { link, welcome, session } = connection;
-    const { metrics } = this.#deps;
     this.#enter({ state: "connected", connection, sinceMs: performance.now() });
-    metrics.uplinkConnected();
-    this.#sentAwayFrom = undefined;
+    this.#deps.metrics.uplinkConnected();
+    this.#drainedBy.accepted();
     this.#strayed = undefined;
-    this.#failures = this.#shortLives;
+    this.#backoff.connected();
     this.#successes++;
     this.#log.write("info", { serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
     for (const old of this.#leaving.keys()) old.leave();
-    // What came in the very message of the welcome came before we listened.
+    // These events may have arrived in the same message as the welcome, before this owner listened.
     if (session.closed) this.onClosed(connection, connection.endedBy);
     else if (session.draining) this.onDrain(connection, 0);
   }
 
-  /** What an attempt that begins or fails now may meet of a server that leaves. */
-  #parting(): ServerShutdown {
-    const now = performance.now();
-    const hasGone = now - this.#partedAt < SHUTDOWN_MS;
-    if (this.#sentAwayFrom === undefined) return { answers: hasGone, cuts: hasGone };
-    return { answers: true, cuts: hasGone || now - (this.#leaving.get(this.#sentAwayFrom) ?? 0) < DRAIN_CUT_MS };
-  }
-
   #failed(error: unknown, askedMs: number, begun: ServerShutdown): void {
     const { metrics, retry } = this.#deps;
-    // A server that has gone meanwhile asks for nothing more.
-    const floorMs = this.#sentAwayFrom === undefined ? 0 : askedMs;
-    const { waitMs, refused, label, reason: why } = retryAfter(error, this.#failures, floorMs, retry);
-    const failed = this.#parting();
-    const mayBeParting = begun.answers || failed.answers;
-    const parting = mayBeParting ? shutdownReason(error, begun.cuts || failed.cuts) : undefined;
-    const reason = parting ?? why;
+    // The pause that a server asked for ends when that server has closed.
+    const floorMs = this.#drainedBy.connection === undefined ? 0 : askedMs;
+    const retried = retryAfter(error, this.#backoff.failures, floorMs, retry);
+    const { waitMs, refused, label, fault } = retried;
+    const failed = this.#drainedBy.expect();
+    const mayShutDown = begun.answers || failed.answers;
+    const shutdown = mayShutDown ? shutdownReason(error, begun.cuts || failed.cuts) : undefined;
+    const reason = shutdown ?? retried.reason;
     metrics.attemptFailed(label);
-    this.#failures++;
+    this.#backoff.attemptFailed();
     this.#wait(waitMs);
-    const line = { attempt: this.#failures, waitMs, reason };
-    const isPlanned = parting !== undefined || isDraining(error);
+    const line = { attempt: this.#backoff.failures, waitMs, reason, ...(fault && !shutdown && { fault }) };
+    const isPlanned = shutdown !== undefined || isDraining(error);
     if (refused) this.#log.write("error", line, "uplink refused: the server does not accept this agent");
     else this.#log.write(isPlanned ? "info" : "warn", line, "uplink attempt failed", this.#once(reason));
   }
@@ -210,65 +141,60 @@ export class Uplink implements ConnectionOwner {
     this.#deps.onStream(stream);
   }
 
-  /** The server sends us away: first a new link, here or at another server; the old one ends with its streams. */
+  /** The server drains: the agent opens a new link, here or at another server, and the old one ends with its streams. */
   onDrain(connection: Connection, retryAfterMs: number): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
-    this.#count("in order", state.sinceMs);
-    const waitMs = this.#moveOn(connection, retryAfterMs);
+    this.#backoff.ended("in order", performance.now() - state.sinceMs);
+    const waitMs = this.#replace(connection, retryAfterMs);
     const { link, session } = connection;
-    this.#log.write("info", { link: link.id, streams: session.streamCount, waitMs }, "uplink sent away");
+    this.#log.write(
+      "info",
+      { link: link.id, streams: session.streamCount, waitMs },
+      "server asked the agent to reconnect",
+    );
   }
 
-  /** First a new connection; the old one ends with its streams. Returns the wait, ms. */
-  #moveOn(connection: Connection, askedMs: number): number {
+  /** Opens a new connection, while the old one ends with its streams. Returns the wait, ms. */
+  #replace(connection: Connection, askedMs: number): number {
     this.#leaving.set(connection, performance.now());
-    this.#sentAwayFrom = connection;
+    this.#drainedBy.drained(connection);
     return this.#connectAgain(askedMs);
   }
 
   onSuspended(connection: Connection, cause: CarrierLost): void {
-    const { metrics } = this.#deps;
     const { state } = this;
-    metrics.links.suspended(cause.lossCause);
+    this.#deps.metrics.links.suspended(cause.lossCause);
     if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
     const { lossCause, ageMs, idleMs, message: reason } = cause;
-    const line = {
-      link: connection.link.id,
-      streams: connection.session.streamCount,
-      cause: lossCause,
-      reason,
-    };
-    this.#log.write("warn", { ...line, ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) }, "uplink suspended");
+    const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
+    const line = { link: connection.link.id, streams: connection.session.streamCount, cause: lossCause, reason };
+    this.#log.write("warn", { ...line, ...times }, "uplink suspended");
   }
 
   onResumed(connection: Connection, resumption: ResumeReport): void {
-    const { metrics } = this.#deps;
     const { state } = this;
     const { suspendedMs, replayedBytes, lost } = resumption;
-    metrics.links.resumed(resumption);
-    // The server was there all the time: it is the path that cut us. Whoever was restarted says nothing about the path.
-    const isOfPath = this.#failedResumes.get(connection)?.metNobody !== true;
-    if (lost !== undefined && isOfPath) this.#deps.path.onLost(lost);
+    this.#deps.metrics.links.resumed(resumption);
+    // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
+    if (lost !== undefined && !connection.resumes.wasRefused) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
-    const failedTries = this.#failedTries(connection);
-    this.#failedResumes.delete(connection);
+    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...failedTries(connection) };
+    connection.resumes = { failed: 0, wasRefused: false };
     this.#successes++;
-    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...failedTries };
     this.#log.write("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
     if (this.#strayed === connection) this.#returnTo(connection);
   }
 
   #learned({ lesson, ms, sentence: reason }: Lesson): void {
-    const { metrics } = this.#deps;
-    metrics.pathLearned(lesson);
+    this.#deps.metrics.pathLearned(lesson);
     this.#log.write("warn", { lesson, ms: Math.round(ms), reason }, "path learned");
-    // The present carrier still has the pace that was known when it was opened.
+    // The present carrier still has the keepalive that was known when it was opened.
     if (lesson === "idle_limit" || lesson === "silent") this.changeCarriers();
   }
 
-  /** It has found its own server before another one has taken us: that is where we belong. */
+  /** The connection found its own server before another one accepted the agent, and is the uplink's again. */
   #returnTo(connection: Connection): void {
     const { state } = this;
     if (state.state !== "waiting" && state.state !== "connecting") return;
@@ -276,58 +202,40 @@ export class Uplink implements ConnectionOwner {
     const sinceMs = this.#leaving.get(connection) ?? performance.now();
     this.#leaving.delete(connection);
     this.#strayed = undefined;
-    this.#sentAwayFrom = undefined;
+    this.#drainedBy.accepted();
     this.#enter({ state: "connected", connection, sinceMs });
     if (state.state === "connecting") state.abort.abort();
   }
 
   onResumeFailed(connection: Connection, error: unknown): void {
-    const { metrics, retry } = this.#deps;
-    const { label, reason } = retryAfter(error, 0, 0, retry);
-    metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
-    const failed = this.#failedResumes.get(connection) ?? new FailedResumes();
-    this.#failedResumes.set(connection, failed);
-    if (error instanceof RouteFault && error.fault === "refused") failed.metNobody = true;
-    const line = { link: connection.link.id, reason };
-    failed.count++;
+    const { label, fault, reason } = retryAfter(error, 0, 0, this.#deps.retry);
+    this.#deps.metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
+    const { failed, wasRefused } = connection.resumes;
+    connection.resumes = { failed: failed + 1, wasRefused: wasRefused || fault === "refused" };
+    const line = { link: connection.link.id, reason, ...(fault && { fault }) };
     this.#log.write(isDraining(error) ? "info" : "warn", line, "uplink not resumed", this.#once(reason));
   }
 
-  /** Attempts come several times a second at first, and fail for one and the same reason until one succeeds. */
+  /** Attempts follow several times a second at first, and fail for one reason until one succeeds. */
   #once(reason: string): { readonly once: string } {
     return { once: `${this.#successes} ${reason}` };
   }
 
-  /** How often no other carrier was to be had, for the line that ends the search. */
-  #failedTries(connection: Connection): { readonly failedTries?: number } {
-    const failed = this.#failedResumes.get(connection);
-    return failed === undefined ? {} : { failedTries: failed.count };
-  }
-
-  /** The server that the balancer leads to now takes us at once; the streams of the old one may still find theirs. */
+  /** A balancer leads to another server, which accepts the agent; the old connection may still find its own server. */
   onElsewhere(connection: Connection): void {
-    const { state } = this;
-    if (state.state !== "suspended" || state.connection !== connection) return;
+    if (this.#state.state !== "suspended" || this.#state.connection !== connection) return;
     this.#strayed = connection;
-    this.#moveOn(connection, 0);
+    this.#replace(connection, 0);
   }
 
-  /**
-   * We are somebody else now, and the agent's id is the old one's until its link is over: its streams get their time, and
-   * whoever we are now a link of its own.
-   */
+  /** The agent's identity has changed: the new one opens a link of its own, and the old one's streams may still finish. */
   onDisowned(connection: Connection): void {
-    const { state } = this;
-    if (state.state !== "connected" || state.connection !== connection) return;
-    const { drainTimeoutMs } = this.#deps;
+    if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
     const { link, session } = connection;
-    this.#log.write(
-      "info",
-      { link: link.id, streams: session.streamCount },
-      "uplink begins anew: its identity has changed",
-    );
-    this.#moveOn(connection, 0);
-    void session.close(drainTimeoutMs); // only now: one without streams is over at once, and is to be known as left
+    const line = { link: link.id, streams: session.streamCount };
+    this.#log.write("info", line, "uplink begins anew: its identity has changed");
+    this.#replace(connection, 0);
+    void session.close(this.#deps.drainTimeoutMs); // after `#replace`, because a session without streams closes at once
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {
@@ -345,60 +253,47 @@ export class Uplink implements ConnectionOwner {
   }
 
   #closedInOrder({ link }: Connection, sinceMs: number): void {
-    this.#count("in order", sinceMs);
-    this.#partedAt = performance.now();
+    this.#backoff.ended("in order", performance.now() - sinceMs);
+    this.#drainedBy.closed();
     this.#log.write("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
   }
 
   #lost(connection: Connection, cause: Error, sinceMs: number): void {
-    const { retry } = this.#deps;
-    const { id: link } = connection.link;
-    this.#count("lost", sinceMs);
-    const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#failures - 1, 0, retry);
-    // A server that says so is up, whatever it holds against the link.
+    this.#backoff.ended("lost", performance.now() - sinceMs);
+    const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
+    // The server that ended the link is up.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
-    const line = { link, waitMs, reason, ...this.#failedTries(connection) };
+    const line = { link: connection.link.id, waitMs, reason, ...failedTries(connection) };
     this.#log.write(refused ? "error" : "warn", line, "uplink lost");
   }
 
-  #count(ending: Ending, sinceMs: number): void {
-    this.#shortLives = shortLivesAfter(this.#shortLives, ending, performance.now() - sinceMs);
-    this.#failures = this.#shortLives;
-  }
-
-  /** After an end in order: at once, but not again and again to a server that keeps nobody. Returns the wait, ms. */
+  /** Connects at once after an end in order, but not again and again to a server that closes at once. Returns the wait, ms. */
   #connectAgain(askedMs: number): number {
-    const waitMs = this.#failures <= 1 ? 0 : backoffMs(this.#failures - 1, askedMs, this.#deps.retry);
-    if (waitMs === 0) void this.#connect(askedMs);
-    else this.#wait(waitMs);
-    return waitMs;
+    const waitMs = this.#backoff.failures <= 1 ? 0 : this.#backoff.waitMs(askedMs);
+    if (waitMs > 0) return this.#wait(waitMs);
+    void this.#connect(askedMs);
+    return 0;
   }
 
-  /** What an old link says last: how long it stayed after we were sent away, and how it ended. */
+  /** The last line about a drained connection: how long it stayed, and how it ended. */
   #left(connection: Connection, reason: Error | undefined): void {
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
     const line = { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" };
-    this.#log.write("info", { ...line, ...this.#failedTries(connection) }, "uplink left");
-    if (this.#sentAwayFrom === connection) this.#successorMayCome();
+    this.#log.write("info", { ...line, ...failedTries(connection) }, "uplink left");
+    if (this.#drainedBy.connection === connection) this.#onServerClosed();
   }
 
-  /**
-   * The server that sent us away has gone, and nobody else has taken us. Whoever comes in its place did not ask for a
-   * pause, and the attempts that failed meanwhile say nothing about it.
-   */
-  #successorMayCome(): void {
+  /** The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures. */
+  #onServerClosed(): void {
     const { state } = this;
-    this.#sentAwayFrom = undefined;
-    this.#partedAt = performance.now();
-    this.#failures = this.#shortLives;
+    this.#drainedBy.closed();
+    this.#backoff.connected();
     if (state.state !== "waiting") return;
     clearTimeout(state.timer);
-    const waitMs = backoffMs(this.#failures - 1, 0, this.#deps.retry);
+    const waitMs = this.#backoff.waitMs();
     this.#wait(Math.max(0, Math.min(waitMs, state.untilMs - performance.now())));
   }
-
-  // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Go-away to the server: it opens no more streams here; those that are open live on. */
   drain(): void {
@@ -447,4 +342,9 @@ export class Uplink implements ConnectionOwner {
       else reject(new Error(`the uplink is closed: ${next.reason}`));
     }
   }
+}
+
+/** How many resumes have failed, for the line that ends the search for a carrier. */
+function failedTries({ resumes: { failed } }: Connection): { readonly failedTries?: number } {
+  return failed === 0 ? {} : { failedTries: failed };
 }

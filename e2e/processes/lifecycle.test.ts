@@ -32,7 +32,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
       await assert.rejects(connectThrough(site.listener(via), echo.address), /ECONNREFUSED|ENOENT|without an answer/);
     }
     for (const connection of [overTls, overUds]) assert.equal(await roundTrip(connection), "still here");
-    await agent.waitForLog(/"uplink sent away"/);
+    await agent.waitForLog(/"server asked the agent to reconnect"/);
     assert.equal(server.running, true);
 
     overTls.end();
@@ -147,7 +147,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     await using connection = await open(site, "tls", echo.address);
     service.port = await freePort();
     old.kill("SIGTERM");
-    await agent.waitForLog(/"uplink sent away"/);
+    await agent.waitForLog(/"server asked the agent to reconnect"/);
     await waitFor(() => !existsSync(site.uds), { what: "the old server to stop listening" });
     // A new one beside it, as in a rolling update. The old one keeps its health port, and that of its agents: a link that
     // still carries streams may need another connection.
@@ -176,7 +176,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
         server = await site.startServer();
         await waitFor(() => uplinkLines(agent, "uplink connected").length === restart + 1, { deadlineMs: 10_000 });
       }
-      const sentAway = uplinkLines(agent, "uplink sent away").map(({ waitMs }) => waitMs);
+      const sentAway = uplinkLines(agent, "server asked the agent to reconnect").map(({ waitMs }) => waitMs);
       assert.deepEqual(sentAway, new Array<number>(restarts).fill(0), "the next attempt comes at once");
       // Attempts fail while the server is away: each row of them is counted from 1.
       let failed = 0;

@@ -428,7 +428,9 @@ test("10f: a balancer opens TLS, whose CA was given as that of the server", asyn
     const blame = {
       ...({ world, step, culprit: "certificate_unseen" } as const),
       says: /has not seen the agent's certificate: most likely somebody in front of it opens TLS/,
-      agent: new RegExp(`\\(${code}\\): no client certificate .* opens TLS, whom --ca-cert knows: .*--outer-ca`),
+      agent: new RegExp(
+        `\\(${code}\\): no client certificate .* a middlebox that --ca-cert knows opens TLS: .*--outer-ca`,
+      ),
     };
     const { verdict } = await blames({ server, caCert }, blame);
     assert.match(verdict.next, /as --outer-ca and only the server's own as --ca-cert/);

@@ -167,7 +167,7 @@ test("a box that speaks of its own sends nobody away", async (t) => {
   await echoed("a new connection");
   await connection.send("and one that was there");
   assert.equal(await connection.read(), "and one that was there");
-  assert.deepEqual([line("uplink sent away").length, line("uplink connected").length], [0, 1]);
+  assert.deepEqual([line("server asked the agent to reconnect").length, line("uplink connected").length], [0, 1]);
 });
 
 test("a token is shown to nobody but the server: not to a box that is not expected, nor to one that is", async (t) => {

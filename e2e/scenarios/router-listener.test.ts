@@ -29,9 +29,9 @@ test("a connection goes to the backend of its name, bytes and ends both ways, an
   await until(() => green.bytes.equals(helloFor("One.Green.Example.")));
   assert.deepEqual(blue.bytes, Buffer.concat([BLUE, Buffer.from("morelast")]));
 
-  await until(() => test.told(/^connection closed$/).length === 1);
+  await until(() => test.logged(/^connection closed$/).length === 1);
   const { route, serverName, backend, bytesUp, bytesDown, endedBy, reason } =
-    test.told(/^connection closed$/)[0] ?? assert.fail();
+    test.logged(/^connection closed$/)[0] ?? assert.fail();
   assert.deepEqual(
     { route, serverName, backend, bytesUp, bytesDown, endedBy, reason },
     {
@@ -68,7 +68,7 @@ test("PROXY v2 stands in front where the route wants it: the client's address, a
   assert.deepEqual(backend.bytes.subarray(reading.bytesUsed), BLUE);
 });
 
-test("a name that is nobody's, none, and one that cannot be read get the alert, bounded log lines and a count", async () => {
+test("an unknown name, no name and an unreadable one get the alert, bounded log lines and a count", async () => {
   await using backend = await new TestBackend().start();
   await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [backend.address] }]);
   for (const [bytes, reason] of [
@@ -93,8 +93,8 @@ test("a name that is nobody's, none, and one that cannot be read get the alert, 
     client.write(helloFor("nobody.example"));
     await readAll(client);
   }
-  const told = test.told(/no route has its server name/).filter(({ level }) => level === "info");
-  assert.equal(told.length, 10);
+  const logged = test.logged(/no route has its server name/).filter(({ level }) => level === "info");
+  assert.equal(logged.length, 10);
   assert.equal(backend.accepted, 0);
 });
 
@@ -110,8 +110,8 @@ test("a backend that cannot be reached is passed over for the next one, and trie
     assert.deepEqual(await readSome(client, BLUE.length), BLUE);
   }
   assert.equal(good.accepted, 3);
-  assert.equal(test.told(/^backend not reached$/).length, 1);
-  const { backend, code, errno } = test.told(/^backend not reached$/)[0] ?? assert.fail();
+  assert.equal(test.logged(/^backend not reached$/).length, 1);
+  const { backend, code, errno } = test.logged(/^backend not reached$/)[0] ?? assert.fail();
   assert.deepEqual({ backend, code, errno }, { backend: dead.address, code: "dial_refused", errno: "ECONNREFUSED" });
   const { backends } = JSON.parse((await test.get("admin", "/status")).text);
   assert.deepEqual(backends, [
@@ -145,7 +145,7 @@ test("a ClientHello that does not come to its end is cut, and a probe that says 
   const slow = await test.dial();
   slow.write(BLUE.subarray(0, 50));
   assert.equal((await readAll(slow)).error, "ECONNRESET");
-  assert.equal(test.told(/--hello-timeout/).length, 1);
+  assert.equal(test.logged(/--hello-timeout/).length, 1);
   (await test.dial()).end();
   (await test.dial()).resetAndDestroy();
   await until(async () => (await test.metric('culvert_router_connections_refused_total{reason="gone"}')) === 2);
@@ -188,9 +188,9 @@ test("changed routes are taken up, broken ones leave the old in use and say so, 
   await readSome(witness, BLUE.length);
 
   test.write("sni: [blue.example]\nto: [nowhere]\n");
-  await until(() => test.told(/^a route file cannot be used/).length === 1);
+  await until(() => test.logged(/^a route file cannot be used/).length === 1);
   const reason = `to[0] the target "nowhere" has no port: write host:port, for example 10.0.0.1:10250.`;
-  assert.equal(test.told(/^a route file cannot be used/)[0]?.["reason"], reason);
+  assert.equal(test.logged(/^a route file cannot be used/)[0]?.["reason"], reason);
   const ready = await test.get("admin", "/readyz?verbose");
   assert.equal(ready.status, 200);
   assert.ok(ready.text.includes(`[!]routes: 1 in 1 file; not in use: ${test.file}: ${reason}`), ready.text);
@@ -238,7 +238,7 @@ test("a router that closes takes nothing new, waits for what is open, and ends w
   await until(() => backend.sockets.size === 0);
 });
 
-test("a router that comes to its limit of open files says so and refuses who is new, until there is room again", async () => {
+test("a router at its limit of open files logs it and refuses new connections, until there is room again", async () => {
   await using backend = await new TestBackend().start();
   let open = 100;
   await using test = await new TestRouter().start(
@@ -270,9 +270,9 @@ test("a router that comes to its limit of open files says so and refuses who is 
   assert.equal(String(await readSome(there, 5)), "still");
   assert.equal(await test.metric('culvert_router_connections_refused_total{reason="no_files"}'), 2);
   assert.equal(await test.metric("culvert_router_files_used_up_total"), 1);
-  const [line] = test.told(/^connection dropped: file descriptors are nearly used up$/);
+  const [line] = test.logged(/^connection dropped: file descriptors are nearly used up$/);
   assert.match(String(line?.["reason"]), /^this router has 1000 of its 1024 files open: raise its limit/);
-  assert.equal(test.told(/^file descriptors are nearly used up/).length, 1);
+  assert.equal(test.logged(/^file descriptors are nearly used up/).length, 1);
 
   open = 100;
   await until(async () => (await readyz()).startsWith("200 "));
@@ -303,9 +303,9 @@ test("a router that has no file descriptor to dial with says so, and blames no b
   client.write(BLUE);
   assert.equal((await readAll(client)).error, "ECONNRESET");
   assert.equal(asked.length, 1, "another backend takes a descriptor, too");
-  const [line] = test.told(/^connection dropped: file descriptors are nearly used up$/);
+  const [line] = test.logged(/^connection dropped: file descriptors are nearly used up$/);
   assert.match(String(line?.["reason"]), /^this router has no file descriptor left: raise its limit/);
-  assert.deepEqual(test.told(/backend/), []);
+  assert.deepEqual(test.logged(/backend/), []);
   assert.equal(await test.metric('culvert_router_connections_refused_total{reason="no_files"}'), 1);
   assert.equal(await test.metric('culvert_router_dial_failures_total{route="blue.example"}'), 0);
   const { backends } = JSON.parse((await test.get("admin", "/status")).text);
@@ -318,13 +318,13 @@ test("a router that has no file descriptor to dial with says so, and blames no b
   );
 });
 
-test("what else this process lacks is told by its errno, and keeps no backend from being tried", async (t) => {
+test("another shortage of this process is logged by its errno, and keeps no backend from being tried", async (t) => {
   await using test = await new TestRouter().start([{ sni: ["blue.example"], to: ["one.test:1"] }]);
   const client = await test.dial();
   failLookups(t, "ENOMEM");
   client.write(BLUE);
   await readAll(client);
-  const [{ code, errno } = assert.fail()] = test.told(/^backend not reached$/);
+  const [{ code, errno } = assert.fail()] = test.logged(/^backend not reached$/);
   assert.deepEqual({ code, errno }, { code: undefined, errno: "ENOMEM" });
   const { backends } = JSON.parse((await test.get("admin", "/status")).text);
   assert.deepEqual(backends, [{ backend: "one.test:1", state: "untried", connections: 0 }]);
@@ -342,8 +342,8 @@ test("an IPv4 client of a listener for both kinds is an IPv4 address in the log"
   await readAll(known);
   unknown.write(helloFor("nobody.example"));
   await readAll(unknown);
-  await until(() => test.told(/^connection closed$/).length === 1);
-  const remotes = [...test.told(/^connection closed$/), ...test.told(/no route has its server name/)].map(
+  await until(() => test.logged(/^connection closed$/).length === 1);
+  const remotes = [...test.logged(/^connection closed$/), ...test.logged(/no route has its server name/)].map(
     ({ remote }) => remote,
   );
   assert.deepEqual(remotes, shown);
@@ -363,7 +363,7 @@ test("wrong routes, and none where they should be, fail the start with all their
   await assert.rejects(test.start([], { routes: "/nowhere/at/all" }), /\/nowhere\/at\/all: it does not exist/);
 });
 
-test("an address that is not this host's is told with the flag at fault", async () => {
+test("an address that this host does not have fails with the flag at fault", async () => {
   for (const [flag, change] of [
     ["--bind-address", { bindAddress: "192.0.2.1" }],
     ["--health-bind-address", { healthBindAddress: "192.0.2.1" }],

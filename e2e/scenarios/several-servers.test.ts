@@ -171,7 +171,7 @@ test("a server that begins to drain while its link is cut tells the agent when t
   await stillThere(await two.connect("b"));
   await two.relay("a").plug();
   await stillThere(atA);
-  await waitFor(() => two.said("a").includes("uplink sent away"));
+  await waitFor(() => two.said("a").includes("server asked the agent to reconnect"));
   assert.equal(isOver(), false);
   await endInOrder(atA);
   await within(closed, SOON_MS, "the end of the drained server");

@@ -64,7 +64,7 @@ export class TestRouter implements AsyncDisposable {
   }
 
   /** The lines with this message. */
-  told(message: RegExp): readonly Line[] {
+  logged(message: RegExp): readonly Line[] {
     return this.lines.filter(({ msg }) => message.test(msg));
   }
 

@@ -15,9 +15,9 @@ export interface LoggedAgent {
 }
 
 /**
- * The log of authenticated agents, which can connect and disconnect all the time. Each agent has its own lines in a minute, and all
- * agents with one identity together have as many lines for each of them that is connected. Errors are faults of this server: they
- * are always logged and use up no lines.
+ * The log of authenticated agents, which can connect and disconnect all the time. Each agent has its own lines in a
+ * minute, and all agents with one identity together have as many lines for each of them that is connected. Errors are
+ * faults of this server: they are always logged and use up no lines.
  */
 export class AgentLog {
   readonly #log: Logger;

@@ -33,8 +33,8 @@ interface OpenPort {
 }
 
 /**
- * The agents' ports: over TLS, and in clear behind a balancer that has ended TLS. A link can go on over either, so both open
- * and close together; only the bounds of waiting connections are each port's own.
+ * The agents' ports: over TLS, and in clear behind a balancer that has ended TLS. A link can go on over either, so both
+ * open and close together; only the bounds of waiting connections are each port's own.
  */
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;

@@ -50,8 +50,9 @@ interface InnerAgent {
 }
 
 /**
- * A carrier whose peer is not authenticated: does a TLS handshake over its link, and authenticates the agent inside. Then the
- * carrier is the first of a tunnel, until that has ended; or the agent has only renewed the credential of another link.
+ * A carrier whose peer is not authenticated: does a TLS handshake over its link, and authenticates the agent inside.
+ * Then the carrier is the first of a tunnel, until that has ended; or the agent has only renewed the credential of
+ * another link.
  */
 export async function attachInside(
   carrier: Carrier,
@@ -138,7 +139,9 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
   }
 }
 
-/** The renewed credential counts like one of a new carrier with its own handshake; streams and link stay as they are. */
+/**
+ * The renewed credential counts like one of a new carrier with its own handshake; streams and link stay as they are.
+ */
 function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { cluster, links }: InnerDeps): void {
   const { agentId, instance, renews = "" } = hello;
   const { identity } = credential;

@@ -48,8 +48,8 @@ type HelloResult =
   | { readonly kind: "inner" };
 
 /**
- * One connection of an agent after its upgrade: the first of a tunnel, until that has ended, or another one for a link that
- * is open.
+ * One connection of an agent after its upgrade: the first of a tunnel, until that has ended, or another one for a link
+ * that is open.
  */
 export async function attach(
   ws: WebSocket,
@@ -90,7 +90,8 @@ export async function attach(
       await attachInside(carrier, peer, deadline ?? new HandshakeDeadline(socket, options.handshakeTimeoutMs), deps);
     }
   } catch (error) {
-    // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of ours.
+    // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of
+    // ours.
     const isRefusal = error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault;
     if (isRefusal || !hasHello) onRefused(deadline?.dropped ?? error, peer, deps);
     else {
@@ -195,7 +196,8 @@ function onRefused(
   const level = closeCode === CloseCode.draining ? "info" : "warn";
   if (resumeRefusal !== undefined) {
     metrics.links.resumeFailed(resumeRefusal);
-    // An agent whose server was killed asks for its old link several times a minute, until the grace of the link is over.
+    // An agent whose server was killed asks for its old link several times a minute, until the grace of the link is
+    // over.
     throttledLog.write("warn", line, "resume refused", { kind: resumeRefusal, once: `${resumes} ${closeCode}` });
   } else if (identity === "") throttledLog.write(level, line, "agent refused", { kind: refusalKind(code, shown) });
   else agentLog.write(level, { cluster, identity }, line, "agent refused");

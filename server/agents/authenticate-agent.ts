@@ -29,8 +29,8 @@ export interface AgentHost extends PeerRules {
 }
 
 /**
- * Authenticates an agent: by its token if tokens are accepted and it sends one, otherwise by its certificate. Rejects with
- * `unauthenticated`, `forbidden`, `draining`, or `overloaded` if a token cannot be verified now.
+ * Authenticates an agent: by its token if tokens are accepted and it sends one, otherwise by its certificate. Rejects
+ * with `unauthenticated`, `forbidden`, `draining`, or `overloaded` if a token cannot be verified now.
  */
 export async function authenticateAgent(
   peer: TlsPeer,

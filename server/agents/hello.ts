@@ -21,8 +21,8 @@ export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick
 }
 
 /**
- * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are open
- * then are verified again (`cluster-runtime/reverify-agents.ts`).
+ * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
+ * open then are verified again (`cluster-runtime/reverify-agents.ts`).
  */
 export function requireStillTrusted(
   { peer, ca }: Credential,
@@ -42,7 +42,9 @@ export interface ReserveDeps {
   draining(): boolean;
 }
 
-/** Reserves a place for a new tunnel, or throws `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with. */
+/**
+ * Reserves a place for a new tunnel, or throws `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with.
+ */
 export function reserve(
   { agentId, instance, probe }: Pick<Hello, "agentId" | "instance" | "probe">,
   { identity }: Credential,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { connect as dialPlain, type Socket } from "node:net";
+import { connect as dialPlain } from "node:net";
 import { networkInterfaces } from "node:os";
 import { test } from "node:test";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
@@ -61,62 +61,6 @@ test("a source is who the PROXY header says; X-Forwarded-For is nobody's word", 
   const agent = await agentAt(server, "blue", { at: mine.get("blue"), token, through: front });
   assert.ok(server.lines.some(({ msg, remote }) => msg === "tunnel opened" && remote === "203.0.113.9:1"));
   agent.session.destroy();
-});
-
-// ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-const MOST = 4;
-const FLOODS: readonly [what: string, say: (socket: Socket) => void, counted: string, told: string][] = [
-  [
-    "silent connections",
-    () => {},
-    "culvert_server_handshakes_failed_total",
-    "connection dropped before its request (--max-handshakes)",
-  ],
-  [
-    "connections that never end their header",
-    (socket) => void socket.write("GET / HTTP/1.1\r\nHost: bl"),
-    "culvert_server_waiting_connections_dropped_total",
-    "connection dropped: too many have sent no request (--max-waiting-connections)",
-  ],
-];
-for (const [what, say, counted, told] of FLOODS) {
-  test(`a flood of ${what} to the insecure port stays within its bound and keeps nobody out of either port`, async () => {
-    await using mine = await Tenants.create(["blue"]);
-    await trustTokens(mine, "blue");
-    const bounds = { maxHandshakes: MOST, maxWaitingConnections: MOST, handshakeTimeoutMs: 60_000 };
-    const server = await mine.start({ ...OPEN, ...bounds });
-    const at = mine.get("blue");
-    const flood = Array.from({ length: 20 }, () => dialPlain({ port: insecurePort(server), host: "127.0.0.1" }));
-    let open = flood.length;
-    for (const socket of flood) {
-      socket.on("error", () => {}).resume();
-      socket.on("close", () => open--);
-      say(socket);
-    }
-    await until(() => open === MOST);
-    await using front = await Balancer.start(insecurePort(server), ["blue.example"]);
-    const plain = await agentAt(server, "blue", { at, token: await tokenOf("blue"), through: front });
-    const secure = await agentAt(server, "blue", { at, by: at.agent, agentId: "b" });
-    const metrics = (await fetchText(server.addresses.health?.port, "/metrics")).text;
-    const [, count] = new RegExp(`^${counted}\\{listener="agents-insecure"\\} (\\d+)$`, "m").exec(metrics) ?? [];
-    assert.ok(Number(count) >= flood.length - MOST, `${count} are counted`);
-    const lines = server.lines.filter(({ listener, level }) => listener === "agents-insecure" && level === "warn");
-    assert.deepEqual([...new Set(lines.map(({ msg }) => msg))], [told], "no word of TLS, of which there is none");
-    for (const socket of flood) socket.destroy();
-    for (const { session } of [plain, secure]) session.destroy();
-  });
-}
-
-test("who is silent on the insecure port, or says his header slowly, is cut at --handshake-timeout", async () => {
-  await using mine = await Tenants.create(["blue"]);
-  const server = await mine.start({ ...OPEN, handshakeTimeoutMs: 50 });
-  for (const text of ["", "G", "GET / HTTP/1.1\r\nHost: blue"]) {
-    const socket = dialPlain({ port: insecurePort(server), host: "127.0.0.1" });
-    socket.on("error", () => {}).resume();
-    if (text !== "") socket.write(text);
-    await within(once(socket, "close"), `the end of who says "${text}"`);
-  }
 });
 
 // ── from its start to its end ────────────────────────────────────────────────────────────────────────────────────────

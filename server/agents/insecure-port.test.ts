@@ -195,11 +195,3 @@ for (const [what, text, answer] of MISPLACED) {
     assert.ok(lines.slice(logged).some(({ msg }) => msg === "agent refused"));
   });
 }
-
-test("a thousand requests in one packet are one refusal", async () => {
-  const { lines } = tenants.server;
-  const logged = lines.length;
-  const answer = await said(insecurePort(tenants.server), "GET / HTTP/1.1\r\nHost: red.example\r\n\r\n".repeat(1_000));
-  assert.equal(answer.match(/HTTP\/1\.1 401 /g)?.length, 1);
-  assert.equal(lines.slice(logged).filter(({ msg }) => msg === "agent refused").length, 1);
-});

@@ -10,8 +10,9 @@ import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 
 /**
- * When agents of a draining server shall come back, s: about as long as its restart takes. They try at once anyway, since
- * another server may listen at the same address; a longer time would make an orderly restart cost more than a crash.
+ * When agents of a draining server shall come back, s: about as long as its restart takes. They try at once anyway,
+ * since another server may listen at the same address; a longer time would make an orderly restart cost more than a
+ * crash.
  */
 export const RETRY_AFTER_S = 1;
 
@@ -43,7 +44,9 @@ export interface AgentAnswer {
   readonly proxy?: ProxyStatus;
 }
 
-/** Writes the answer, which is the last thing on the connection. Its date tells an agent whether its own clock is wrong. */
+/**
+ * Writes the answer, which is the last thing on the connection. Its date tells an agent whether its own clock is wrong.
+ */
 export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
   const { status, sentence } = answer;
   const lines = Object.entries(headersOf(answer)).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -97,8 +100,8 @@ export function challenge({ verifier }: Pick<PeerRules, "verifier">, authorizati
 const NO_CREDENTIAL = "no credential";
 
 /**
- * The kind of credential that a peer has shown, in a few words: "token", a certificate with the result of TLS, or neither,
- * like the checks of balancers.
+ * The kind of credential that a peer has shown, in a few words: "token", a certificate with the result of TLS, or
+ * neither, like the checks of balancers.
  */
 export function shownCredential(
   socket: Socket,
@@ -113,8 +116,8 @@ export function shownCredential(
 }
 
 /**
- * Whether this is the request by which a doctor finds out who answers here, without a credential. Any peer can claim to be a
- * doctor; as the request is no upgrade, the claim only saves a warning.
+ * Whether this is the request by which a doctor finds out who answers here, without a credential. Any peer can claim to
+ * be a doctor; as the request is no upgrade, the claim only saves a warning.
  */
 export function isDoctorRequest({ upgrade, "user-agent": agent }: IncomingHttpHeaders, shown: string): boolean {
   return upgrade === undefined && shown === NO_CREDENTIAL && agent?.startsWith(`${DOCTOR}/`) === true;

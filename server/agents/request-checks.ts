@@ -21,8 +21,8 @@ export interface RequestFacts {
 }
 
 /**
- * A fault of a request that is found before the peer is authenticated. Strict where a proxy in front could read the request
- * in another way (RFC 9112 §11.2), and where no agent sends such a request.
+ * A fault of a request that is found before the peer is authenticated. Strict where a proxy in front could read the
+ * request in another way (RFC 9112 §11.2), and where no agent sends such a request.
  */
 export function requestFault({ httpVersion, rawHeaders, isUpgrade }: RequestFacts): AgentAnswer | undefined {
   const values = (name: string): string[] => valuesOf(rawHeaders, name);
@@ -136,7 +136,9 @@ export function parseErrorAnswer(
 
 // ── certificates in headers ────────────────────────────────────────────────────────────────────────────────────────
 
-/** Headers by which balancers pass a client's certificate on: Envoy, nginx, AWS, HAProxy, Google Cloud, and RFC 9440. */
+/**
+ * Headers by which balancers pass a client's certificate on: Envoy, nginx, AWS, HAProxy, Google Cloud, and RFC 9440.
+ */
 const CERTIFICATE_HEADERS: readonly RegExp[] = [
   /^x-forwarded-(?:tls-)?client-cert/,
   /^x-amzn-mtls-clientcert/,
@@ -146,8 +148,8 @@ const CERTIFICATE_HEADERS: readonly RegExp[] = [
 ];
 
 /**
- * The header by which a balancer passes on a client certificate. It is never believed: a peer that bypasses the balancer,
- * or whose headers the balancer passes on, could write it, too.
+ * The header by which a balancer passes on a client certificate. It is never believed: a peer that bypasses the
+ * balancer, or whose headers the balancer passes on, could write it, too.
  */
 export function claimedCertificate(headers: IncomingHttpHeaders): string | undefined {
   return Object.keys(headers).find((name) => CERTIFICATE_HEADERS.some((header) => header.test(name)));

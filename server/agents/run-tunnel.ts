@@ -158,12 +158,14 @@ export interface CertificateWatchOwner {
 const NOTICE_MS = 60_000;
 /** With less time left the agent is not asked again, ms: it spreads its new connections over 2 s. */
 const TOO_LATE_MS = 4_000;
-/** The longest timer, ms. The clock, by which a certificate ends, can be set; and Node's timers take at most 24 days. */
+/**
+ * The longest timer, ms. The clock, by which a certificate ends, can be set; and Node's timers take at most 24 days.
+ */
 const CHECK_MS = 60_000;
 
 /**
- * Watches the end of an agent's certificate during its tunnel (decision 0022). The agent is asked for a new one in time, and
- * again whenever half of the time that is left has passed.
+ * Watches the end of an agent's certificate during its tunnel (decision 0022). The agent is asked for a new one in
+ * time, and again whenever half of the time that is left has passed.
  */
 export class CertificateWatch {
   readonly #owner: CertificateWatchOwner;

@@ -87,8 +87,8 @@ interface CarrierPlace {
 }
 
 /**
- * The unauthenticated carriers in one stage of their handshake: a bounded number for each cluster. One too many drops the
- * oldest of the network that has most, since a real agent takes a few round trips.
+ * The unauthenticated carriers in one stage of their handshake: a bounded number for each cluster. One too many drops
+ * the oldest of the network that has most, since a real agent takes a few round trips.
  */
 export class UnauthenticatedCarriers {
   readonly #most: number;
@@ -103,7 +103,9 @@ export class UnauthenticatedCarriers {
     return this.#byCluster.get(cluster)?.size ?? 0;
   }
 
-  /** Holds one more until its deadline ends or moves on to the next stage. `close` ends the carrier if it is dropped. */
+  /**
+   * Holds one more until its deadline ends or moves on to the next stage. `close` ends the carrier if it is dropped.
+   */
   enter(cluster: string, address: string, deadline: HandshakeDeadline, close: (reason: string) => void): void {
     const places = this.#byCluster.get(cluster) ?? new BySource<CarrierPlace>();
     this.#byCluster.set(cluster, places);

@@ -79,8 +79,8 @@ type CheckedRequest = Pick<IncomingMessage, "headers" | "rawHeaders" | "httpVers
 type AgentConnection = IncomingConnection<AgentHost>;
 
 /**
- * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection that has done
- * its TLS handshake, or needs none; only upgrades come to Fastify.
+ * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection after its TLS
+ * handshake, if there is one; only upgrades come to Fastify.
  *
  * ```
  *  take ─▶ read the request ─▶ check, authenticate ─▶ upgrade ─▶ attach (attach.ts)
@@ -237,8 +237,8 @@ export class UpgradePort {
   }
 
   /**
-   * Whether this is the upgrade of an agent. The checks are in this order so that an unauthenticated peer learns nothing
-   * but that it is unauthenticated.
+   * Whether this is the upgrade of an agent. The checks are in this order so that an unauthenticated peer learns
+   * nothing but that it is unauthenticated.
    */
   async #admit(request: CheckedRequest, connection: AgentConnection): Promise<Admission | UpgradeRefusal> {
     const { options, links, draining, hostNamed } = this.#deps;

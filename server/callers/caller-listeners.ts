@@ -58,8 +58,8 @@ export class CallerListeners {
   }
 
   /**
-   * Opens a cluster's unix socket; `option` names the flag or the document and key. Rejects with a `ConfigError` if the path
-   * cannot be used now; it is tried again until `closeUnix`.
+   * Opens a cluster's unix socket; `option` names the flag or the document and key. Rejects with a `ConfigError` if the
+   * path cannot be used now; it is tried again until `closeUnix`.
    */
   async openUnix(host: UnixHost, path: string, option: string): Promise<void> {
     const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#deps.options;
@@ -183,7 +183,9 @@ class CallerListener {
     else this.#refuse(connection, error.code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed");
   }
 
-  /** Answers a request that is no CONNECT, or no HTTP. Unauthenticated peers read only that they are unauthenticated. */
+  /**
+   * Answers a request that is no CONNECT, or no HTTP. Unauthenticated peers read only that they are unauthenticated.
+   */
   #refuse(connection: IncomingConnection, refusal: reply.CallerHttpRefusal): void {
     if (!this.connections.requestReceived(connection)) return;
     const { socket } = connection;

@@ -5,26 +5,6 @@ import type { VerificationResult } from "../tokens/verifier.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { CONNECT, ESTABLISHED, start, until } from "./testing/caller.ts";
 
-test("without an agent a CONNECT waits a moment, then hears 503", async () => {
-  await using world = await start([], { agentWaitMs: 60 });
-  const started = performance.now();
-  const caller = world.call();
-  assert.match(await caller.ask(CONNECT), /^HTTP\/1\.1 503 no agent of cluster "default" is connected: .*\r\n/);
-  assert.ok(performance.now() - started >= 55);
-  await until(() => caller.ended);
-});
-
-test("an agent that comes while a CONNECT waits gets it", async () => {
-  const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
-  await using world = await start([], { agentWaitMs: 5_000 });
-  const caller = world.call();
-  caller.socket.write(CONNECT);
-  await until(() => world.cluster.pendingConnects === 1);
-  world.join(agent);
-  await until(() => caller.text === ESTABLISHED);
-  agent.cut();
-});
-
 test("an agent that does not take the stream is replaced by another one, once", async () => {
   const deaf = fakeAgent({ agentId: "deaf", onStream: () => {} });
   const well = fakeAgent({ agentId: "well", onTarget: (stream) => stream.pipe(stream) });
@@ -143,13 +123,6 @@ test("a dial that failed is not tried again", async () => {
     agents.reduce((sum, agent) => sum + agent.streams.length, 0),
     1,
   );
-});
-
-test("an agent that never answers does not hold a CONNECT beyond its deadline", async () => {
-  const agent = fakeAgent({ answer: () => new Promise(() => {}) });
-  await using world = await start([agent], { connectTimeoutMs: 150 });
-  assert.match(await world.call().ask(CONNECT), /^HTTP\/1\.1 504 /);
-  assert.equal(world.cluster.pendingConnects, 0);
 });
 
 test("more CONNECTs than may wait hear 503 at once", async () => {

@@ -1,6 +1,4 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import type { Socket } from "node:net";
 import { test } from "node:test";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { CONNECT, ESTABLISHED, type Line, start, until } from "./testing/caller.ts";
@@ -26,23 +24,6 @@ test("a CONNECT is answered with 200 alone, bytes flow, and one line tells of it
   } = world.lines[0] as Line;
   assert.deepEqual([outcome, cluster, name, target, agentId], ["ok", "default", "unix", "10.0.0.1:10250", "a"]);
   assert.deepEqual([bytesUp, bytesDown, endedBy], [5, 5, "caller"]);
-});
-
-test("a target that speaks first is never in the read that carries the 200, but a gap later", async () => {
-  const agent = fakeAgent({ onTarget: (stream) => stream.write("banner") });
-  await using world = await start([agent], { establishedGapMs: 300 });
-  for (const early of ["", "early bytes"]) {
-    const caller = world.call();
-    await caller.ask(CONNECT + early);
-    const answered = performance.now();
-    // Whoever spoke before the 200 has not shown that it has read it.
-    if (early !== "") caller.socket.write("and more");
-    await until(() => caller.text.endsWith("banner"));
-    // Far less than the gap: the caller may be late in seeing the 200.
-    assert.ok(performance.now() - answered >= 100, `${performance.now() - answered} ms`);
-    assert.deepEqual(caller.reads, [ESTABLISHED, "banner"]);
-    caller.socket.destroy();
-  }
 });
 
 test("a caller that speaks first does not wait for the gap", async () => {
@@ -80,60 +61,6 @@ test("bytes sent together with the CONNECT, and before the answer, reach the tar
   agent.streams[0]?.end();
   await until(() => world.lines.length === 1);
   assert.equal(world.lines[0]?.bytesUp, 13);
-});
-
-test("half-close passes both ways after the 200", async () => {
-  const agent = fakeAgent({
-    onTarget: (stream) => {
-      stream.resume();
-      stream.on("end", () => stream.end("answer after the end"));
-    },
-  });
-  await using world = await start([agent]);
-  const caller = world.call();
-  await caller.ask(CONNECT);
-  caller.socket.end();
-  await until(() => caller.ended);
-  assert.equal(caller.text, `${ESTABLISHED}answer after the end`);
-});
-
-test("a caller that leaves before the answer cancels the dial at the agent", async () => {
-  for (const leave of [(socket: Socket) => socket.end(), (socket: Socket) => socket.resetAndDestroy()]) {
-    const agent = fakeAgent({ answer: () => new Promise(() => {}) });
-    await using world = await start([agent]);
-    const caller = world.call();
-    caller.socket.write(`${CONNECT}early`);
-    await until(() => agent.streams.length === 1);
-    leave(caller.socket);
-    await until(() => agent.streams[0]?.destroyed === true && world.lines.length === 1);
-    assert.equal(world.lines[0]?.outcome, "caller_gone");
-    assert.equal(caller.text, "");
-    assert.equal(world.cluster.pendingConnects, 0);
-  }
-});
-
-test("a reset by the target is a reset at the caller, not a clean end", async () => {
-  const agent = fakeAgent({ onTarget: (stream) => stream.once("data", () => stream.reset()) });
-  await using world = await start([agent]);
-  const caller = world.call();
-  await caller.ask(CONNECT);
-  caller.socket.write("go");
-  const [error] = await once(caller.socket, "error");
-  assert.equal(error.code, "ECONNRESET");
-  assert.equal(caller.ended, false);
-});
-
-test("a reset by the caller is a reset of the stream", async () => {
-  let got = 0;
-  const agent = fakeAgent({ onTarget: (stream) => stream.on("data", (chunk: Buffer) => (got += chunk.length)) });
-  await using world = await start([agent]);
-  const caller = world.call();
-  await caller.ask(CONNECT);
-  caller.socket.write("x");
-  await until(() => got === 1);
-  caller.socket.resetAndDestroy();
-  await until(() => agent.streams[0]?.destroyed === true);
-  assert.equal(agent.streams[0]?.readableEnded, false);
 });
 
 test("losing the agent ends its connections at once, and the log says who", async () => {

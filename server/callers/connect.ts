@@ -24,15 +24,18 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
   /** The clusters that are served now. */
   readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace"> | undefined };
   /**
-   * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could use
-   * up the memory of a cluster.
+   * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could
+   * use up the memory of a cluster.
    */
   readonly unauthenticatedMemory: Pick<MemoryAccount, "hold" | "enter">;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
   readonly files: { mustHaveRoom(code: "overloaded"): void };
 }
 
-/** Bytes of the process that an open connection takes while it carries nothing: its sockets, stream and objects; measured. */
+/**
+ * Bytes of the process that an open connection takes while it carries nothing: its sockets, stream and objects;
+ * measured.
+ */
 const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /**
@@ -104,7 +107,9 @@ export async function connect(
   }
 }
 
-/** The cluster that the caller's credential belongs to. A cluster of its name that was added later has other callers. */
+/**
+ * The cluster that the caller's credential belongs to. A cluster of its name that was added later has other callers.
+ */
 function servedCluster(host: CallerHost, { clusters }: Pick<ConnectDeps, "clusters">) {
   const cluster = clusters.get(host.cluster);
   if (cluster?.tunnels === host.tunnels) return cluster;

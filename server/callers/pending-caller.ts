@@ -15,9 +15,9 @@ function ignore(): void {}
 /**
  * A caller between its CONNECT and the first byte of its tunnel.
  *
- * Only reading shows that a caller has left. So its socket is read from the start: bytes that come early are kept for the
- * target, and an end means that the caller has gone. Node cannot tell a half-close from a close, and before the 200 no
- * caller half-closes.
+ * Only reading shows that a caller has left. So its socket is read from the start: bytes that come early are kept for
+ * the target, and an end means that the caller has gone. Node cannot tell a half-close from a close, and before the 200
+ * no caller half-closes.
  */
 export class PendingCaller {
   readonly #socket: Duplex;
@@ -54,9 +54,9 @@ export class PendingCaller {
   }
 
   /**
-   * Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller sends something.
-   * Without a gap they follow at once, in a TLS record of their own. That the answer is written is not waited for: if the
-   * caller has gone, it may never be (`endedByReset`).
+   * Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller sends
+   * something. Without a gap they follow at once, in a TLS record of their own. That the answer is written is not
+   * waited for: if the caller has gone, it may never be (`endedByReset`).
    */
   async establish(gapMs: number): Promise<void> {
     this.#established = true;

@@ -3,9 +3,9 @@ import { answerAndEnd } from "../../shared/http/connection-end.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 
-/** The only file that writes HTTP on a raw socket. */
+// Every answer of the callers' side. It is written on the raw socket.
 
-/** kube-apiserver wants exactly this: 200 and no headers (design: "The caller's side", 2). */
+/** kube-apiserver expects exactly this: 200 and no headers. */
 const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
 
 const ONLY_CONNECT =
@@ -31,14 +31,14 @@ const HTTP_REFUSALS = {
 } as const;
 export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
 
-/** Says that the target is there; `flushed`: the answer has left this process on its own. */
+/** Answers 200; `flushed` is called when the answer has left this process, before any byte that follows. */
 export function established(socket: Duplex, flushed?: () => void): void {
   socket.write(ESTABLISHED, flushed);
 }
 
 /**
- * Answers a CONNECT with its outcome, or with silence where there is nobody to answer. `challenges`: what a 407 asks for
- * (RFC 9110 §15.5.8).
+ * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a
+ * 407 asks for (RFC 9110 §15.5.8).
  */
 export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
   const { http: status, proxyStatus: type } = outcome(error.code);
@@ -61,13 +61,13 @@ export function sentenceOf(refusal: CallerHttpRefusal): string {
   return HTTP_REFUSALS[refusal].sentence;
 }
 
-/** Answers what is no CONNECT. */
+/** Answers a request that is no CONNECT. */
 export function refusedRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
   const { status, sentence, header } = HTTP_REFUSALS[refusal];
   send(socket, status, sentence, header);
 }
 
-/** Marked, because a proxy on an agent's way that takes CONNECT alone answers the same. */
+/** With Proxy-Status, since a proxy on an agent's path that accepts CONNECT alone gives a similar answer. */
 function onlyConnect(sentence: string): string {
   return `Allow: CONNECT\r\n${marked({ error: "http_request_error" }, sentence)}`;
 }
@@ -76,7 +76,7 @@ function marked(status: ProxyStatus, sentence: string): string {
   return `Proxy-Status: ${proxyStatus(status, sentence)}\r\n`;
 }
 
-/** kubectl shows its user the status line, and nothing else, so the sentence stands there (design, 4). */
+/** The sentence is in the status line, since kubectl shows its user nothing else. */
 function send(socket: Duplex, status: number, sentence: string, headers: string): void {
   const reason = printable(sentence);
   const body = `${reason}\n`;

@@ -16,8 +16,8 @@ const TOKENS_AT_ONCE = 32;
 const MIN_RETRY_MS = 500;
 
 /**
- * Verifies the credentials of a cluster's open CONNECTs again, and refuses or resets those that are not permitted any more
- * (decision 0022). Each credential is verified once, however many CONNECTs it has, and all clusters take turns.
+ * Verifies the credentials of a cluster's open CONNECTs again, and refuses or resets those that are not permitted any
+ * more (decision 0022). Each credential is verified once, however many CONNECTs it has, and all clusters take turns.
  */
 export class CallerReverification {
   readonly #turns: TurnQueue;

@@ -28,9 +28,9 @@ const PROBE_TIMEOUT_MS = 1_000;
 /**
  * A unix socket for callers.
  *
- * Its file may be removed or replaced while the server runs: by a cleaner of /tmp, with its folder, or by another server.
- * The kernel reports none of it, and callers would not reach the server. So the file is checked regularly, and `state` says
- * what is wrong. The server does not listen again: only a restart does.
+ * Its file may be removed or replaced while the server runs: by a cleaner of /tmp, with its folder, or by another
+ * server. The kernel reports none of it, and callers would not reach the server. So the file is checked regularly, and
+ * `state` says what is wrong. The server does not listen again: only a restart does.
  */
 export class UnixListener {
   readonly #options: UnixListenerOptions;
@@ -47,8 +47,8 @@ export class UnixListener {
   }
 
   /**
-   * Listens on the path. Rejects with a `ConfigError` if that is not possible now; it is tried again at each check until it
-   * succeeds or the listener is closed.
+   * Listens on the path. Rejects with a `ConfigError` if that is not possible now; it is tried again at each check
+   * until it succeeds or the listener is closed.
    */
   async open(): Promise<void> {
     this.#opening = this.#listen();

@@ -47,7 +47,7 @@ test("a target against the rules is forbidden before anything is counted", () =>
   assert.equal(refusal(served, { host: "192.0.2.1", port: 443 }), undefined);
 });
 
-test("CONNECTs beyond the limit are told when to come back", () => {
+test("CONNECTs beyond the limit are refused with a time to come back", () => {
   const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 2 } }));
   const refused = Array.from({ length: 6 }, () => refusal(served)).filter((error) => error !== undefined);
   assert.ok(refused.length >= 1 && refused.length <= 2, `${refused.length} of 6: a burst of 4 is let through`);

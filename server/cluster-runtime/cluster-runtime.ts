@@ -42,7 +42,9 @@ const BYTES_BURST_S = 0.1;
  */
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
 
-/** One cluster as this server serves it: its tunnels, its virtual hosts on the TLS ports, and its admission of CONNECTs. */
+/**
+ * One cluster as this server serves it: its tunnels, its virtual hosts on the TLS ports, and its admission of CONNECTs.
+ */
 export class ClusterRuntime {
   readonly tunnels: ClusterTunnels;
   readonly agents: ClusterVirtualHost;

@@ -5,7 +5,9 @@ import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 
 /** Time for which a network that has proved a credential is remembered, ms. */
 const PROOF_MS = 600_000;
-/** A newer proof is recorded only when the last one is older than this, ms, because connections arrive by the thousand. */
+/**
+ * A newer proof is recorded only when the last one is older than this, ms, because connections arrive by the thousand.
+ */
 const RENEW_MS = 60_000;
 /** Maximum number of networks remembered for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
@@ -18,8 +20,8 @@ export interface HandshakeLimitOptions {
 }
 
 /**
- * Limits the TLS handshakes of the agents of one cluster, or of its callers. Networks that proved a credential lately have
- * a budget of their own, so that a flood by unauthenticated clients does not keep them out.
+ * Limits the TLS handshakes of the agents of one cluster, or of its callers. Networks that proved a credential lately
+ * have a budget of their own, so that a flood by unauthenticated clients does not keep them out.
  */
 export class HandshakeLimit {
   readonly #options: HandshakeLimitOptions;

@@ -43,8 +43,8 @@ export interface UnixHost {
 }
 
 /**
- * One side of a cluster on a TLS port, which clients select by SNI: the certificate that it shows, and the credentials that
- * it accepts. The server's flags apply where the cluster's document leaves something out.
+ * One side of a cluster on a TLS port, which clients select by SNI: the certificate that it shows, and the credentials
+ * that it accepts. The server's flags apply where the cluster's document leaves something out.
  */
 export class ClusterVirtualHost implements VirtualHost {
   readonly kind = "tls";
@@ -196,7 +196,9 @@ export class ClusterVirtualHost implements VirtualHost {
     return ca !== "" && this.#side.ca === undefined && !this.#usesFlagCa;
   }
 
-  /** The document gives callers a unix socket and no names, so nobody connects over TLS, even if it is the only cluster. */
+  /**
+   * The document gives callers a unix socket and no names, so nobody connects over TLS, even if it is the only cluster.
+   */
   get #isUnixOnly(): boolean {
     return !this.#isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
   }

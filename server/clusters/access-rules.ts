@@ -4,9 +4,9 @@ import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { matchesRule, parseRule, type Rule } from "../../shared/address/target-rule.ts";
 
 /**
- * The targets that callers of a cluster may ask for. They are decided before the tunnel, by what the caller asks for: a name
- * is resolved at the agent, whose own policy decides on the address. Deny wins; with an allow rule, only targets that
- * an allow rule covers are allowed. A deny rule about a Service covers each spelling of its name.
+ * The targets that callers of a cluster may ask for. They are decided before the tunnel, by what the caller asks for: a
+ * name is resolved at the agent, whose own policy decides on the address. Deny wins; with an allow rule, only targets
+ * that an allow rule covers are allowed. A deny rule about a Service covers each spelling of its name.
  */
 export class TargetRules {
   readonly allow: readonly string[];
@@ -54,10 +54,10 @@ const CLUSTER_DOMAIN = "cluster.local";
 const MAX_LABELS = 3;
 
 /**
- * The names under which the requested host may be found. The search path of a pod appends `svc.DOMAIN` and `DOMAIN` to a
- * name with few dots (Kubernetes, "DNS for Services and Pods"), so `web.default`, `web.default.svc` and
- * `web.default.svc.cluster.local` are the same. A domain other than `cluster.local` is removed and not appended. `host` is in
- * lower case and without a final dot.
+ * The names under which the requested host may be found. The search path of a pod appends `svc.DOMAIN` and `DOMAIN` to
+ * a name with few dots (Kubernetes, "DNS for Services and Pods"), so `web.default`, `web.default.svc` and
+ * `web.default.svc.cluster.local` are the same. A domain other than `cluster.local` is removed and not appended. `host`
+ * is in lower case and without a final dot.
  */
 function spellingsOf(host: string): string[] {
   const service = withoutDomain(host);

@@ -16,8 +16,8 @@ export interface FlagAuthorities {
 }
 
 /**
- * The certificates that a cluster accepts on both sides: a certificate of one cluster's agents must open no port of another
- * cluster, its callers' port included (decision 0021).
+ * The certificates that a cluster accepts on both sides: a certificate of one cluster's agents must open no port of
+ * another cluster, its callers' port included (decision 0021).
  */
 export function certificateReservations(cluster: Cluster, flags: FlagAuthorities): Reservation[] {
   return SIDES.flatMap((side) => {

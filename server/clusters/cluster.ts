@@ -9,7 +9,9 @@ import type { Limits, TokenTrust } from "./document.ts";
 export const SIDES = ["agents", "callers"] as const;
 export type SideName = (typeof SIDES)[number];
 
-/** One workload cluster as its document describes it: read, validated and frozen. A changed document makes a new object. */
+/**
+ * One workload cluster as its document describes it: read, validated and frozen. A changed document makes a new object.
+ */
 export interface Cluster {
   readonly name: string;
   /** Path of its file, for messages. */

@@ -141,7 +141,7 @@ for (const [text, ...sentences] of [
   ['name: "unfinished', /Missing closing.* at line 1, column 18\.$/],
   ['name: "a\\nb"', /^name holds a line break/],
 ] as const) {
-  test(`told with its path and its cure: ${text.slice(0, 60).replaceAll("\n", " ¶ ")}`, () => {
+  test(`a fault has its path and its cure: ${text.slice(0, 60).replaceAll("\n", " ¶ ")}`, () => {
     const faults = parse(text);
     assert.ok(Array.isArray(faults), JSON.stringify(faults));
     assert.equal(faults.length, sentences.length, faults.join("\n"));
@@ -183,7 +183,7 @@ test("any text is documents or sentences, never an exception", () => {
   );
 });
 
-test("what is wrong with a document is told in our words, whatever its values are", () => {
+test("faults of a document are in plain words, whatever its values are", () => {
   const wrong = ["''", "7", "-1", "[]", "[[a]]", "[{a: b}]", "{}", "{a: b}", "{a: {b: [c]}}", '"a\\nb"', "!!null x"];
   const keys = ["name", "agents", "callers", "allow", "deny", "limits", "suspended", "nobody"];
   const inAgents = ["sni", "cert", "crl", "identities", "token", "sourceCIDRs", "maxAgents", "innerTls", "nobody"];

@@ -3,13 +3,16 @@ import { canonicalServerName } from "../../shared/address/server-name.ts";
 /** A value that is served under some names of a port. */
 export interface NamedValue<T> {
   readonly value: T;
-  /** Canonical, or `*.` and a canonical name. Without names the value is served under every name while it is the only one. */
+  /**
+   * Canonical, or `*.` and a canonical name. Without names the value is served under every name while it is the only
+   * one.
+   */
   readonly names: readonly string[];
 }
 
 /**
- * The names of one TLS port: SNI → the value that is served under it. Exact names win over `*.x`, which stands for one label
- * as in a Kubernetes Ingress. An unknown name has no value: there is no default.
+ * The names of one TLS port: SNI → the value that is served under it. Exact names win over `*.x`, which stands for one
+ * label as in a Kubernetes Ingress. An unknown name has no value: there is no default.
  */
 export class ServerNames<T> {
   /** The only value, served under every name and without one, so that no name has to be read. */

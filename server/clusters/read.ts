@@ -11,7 +11,9 @@ import { type ClusterDocument, clusterDocument, type TokenTrust } from "./docume
 const MAX_SOCKET_PATH = 107;
 const EMPTY = 'it holds no document; write "name: blue" and what else the cluster has.';
 
-/** Parses a file of `--clusters`. `load` reads and checks the certificates, keys, CAs and CRLs that its documents name. */
+/**
+ * Parses a file of `--clusters`. `load` reads and checks the certificates, keys, CAs and CRLs that its documents name.
+ */
 export function parseClusterFile(file: string, text: string, materials: MaterialFiles): ParsedFile<Cluster> {
   const documents: ValidatedDocument<ClusterDocument>[] = validateDocuments(clusterDocument, text);
   if (documents.length === 0) documents.push({ faults: [EMPTY] });
@@ -130,8 +132,8 @@ function frozen<T>(value: T): T {
 }
 
 /**
- * Certificates, keys, CAs and CRLs by their paths, each checked once for each content: OpenSSL takes milliseconds for a key,
- * and a thousand clusters may name the same files. The same content gives the same object.
+ * Certificates, keys, CAs and CRLs by their paths, each checked once for each content: OpenSSL takes milliseconds for a
+ * key, and a thousand clusters may name the same files. The same content gives the same object.
  */
 export class MaterialFiles {
   /** By the path of the key. */

@@ -15,8 +15,8 @@ import type { TokenTrust } from "./document.ts";
 const NO_FLAGS: FlagAuthorities = {};
 
 /**
- * Decides which files of clusters can be in use together (decision 0021). What is in use was resolved by `flagsBefore`: with
- * other CAs in the flags it can conflict with itself, and then both files stay in use and one is a problem.
+ * Decides which files of clusters can be in use together (decision 0021). What is in use was resolved by `flagsBefore`:
+ * with other CAs in the flags it can conflict with itself, and then both files stay in use and one is a problem.
  */
 export function resolveClusters(
   candidates: readonly FileCandidate<Cluster>[],
@@ -120,8 +120,8 @@ class AnyNameReservation implements Reservation {
 // ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * The tokens that a cluster accepts. Different keys or API servers do not keep two clusters apart, because what is behind a
- * path or a URL can change after it was compared.
+ * The tokens that a cluster accepts. Different keys or API servers do not keep two clusters apart, because what is
+ * behind a path or a URL can change after it was compared.
  */
 export function tokenReservations(cluster: Cluster): Reservation[] {
   return SIDES.flatMap((side) => {

@@ -13,7 +13,8 @@ import type { TokenTrust } from "./document.ts";
 import { ServerNames } from "./names.ts";
 import { resolveClusters } from "./reservations.ts";
 
-// Small sets of what documents can say, and all that clients could bring: whatever files come and go, nothing that one client
+// Small sets of what documents can say, and all that clients could bring: whatever files come and go, nothing that one
+// client
 // brings may lead to two clusters.
 
 const root = await certificateOf({ cn: "root" });
@@ -125,7 +126,7 @@ function mustBeApart(clusters: readonly Cluster[]): void {
   }
 }
 
-test("whatever documents say, no credential and no name leads to two clusters, and nobody loses what he had", () => {
+test("whatever documents say, no credential and no name leads to two clusters, and no cluster loses what it had", () => {
   fc.assert(
     fc.property(versions, (history) => {
       let inUse: ReadonlyMap<string, readonly Cluster[]> = new Map();

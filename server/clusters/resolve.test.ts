@@ -82,7 +82,7 @@ for (const [what, first, second, sentence] of [
     /cluster "blue" \(a\) has no identities for it/,
   ],
 ] as const) {
-  test(`whoever comes second to ${what} is the problem, whatever the order of the files`, () => {
+  test(`the second document that wants ${what} is the problem, whatever the order of the files`, () => {
     for (const newcomer of ["b", "0"]) {
       const before = clusters("a", first);
       const resolved = resolveClusters(
@@ -103,7 +103,7 @@ for (const [what, first, second, sentence] of [
   });
 }
 
-test("two documents of one file that are in each other's way are told apart by their numbers", () => {
+test("two documents of one file that conflict are named by their numbers", () => {
   const next = clusters("a", clusterText("blue"), "# nothing", clusterText("blue"));
   const [first] = problemsOf(resolveClusters([{ file: "a", before: NOTHING, next }]));
   assert.equal(
@@ -128,7 +128,7 @@ test("a cluster may move to another file", () => {
   assert.deepEqual(resolved.problems, []);
 });
 
-test("a file that keeps its old version keeps its names from those who were about to take them", () => {
+test("a file that keeps its last version keeps its names, although others want them", () => {
   const old = clusters("a", named("blue", "x.example"));
   const resolved = resolveClusters([
     // Gives up x.example, but wants what c has: it stays as it was.
@@ -155,7 +155,7 @@ test("clusters that leave their CA to a server that has none share nothing", () 
   );
 });
 
-test("whoever drops its identities under a shared CA is the problem, not those who were there", () => {
+test("a document that drops its identities under a shared CA is the problem, not the others", () => {
   const before = clusters("a", clusterText("blue"));
   const other = clusters("b", clusterText("red"));
   const resolved = resolveClusters(

@@ -25,7 +25,7 @@ test("a folder is every .yaml and .yml in it, each with one document or several"
   assert.ok(Object.isFrozen(store.clusters.get("blue")?.agents.sni));
 });
 
-test("a listener is told of what there is, then of each difference", async () => {
+test("a listener gets all clusters first, then each difference", async () => {
   await using folder = await ClusterFolder.create({ "blue.yaml": clusterText("blue") });
   const store = await folder.open();
   const told: string[] = [];

@@ -8,7 +8,9 @@ import { ServerNames } from "./names.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
 import { resolveClusters } from "./reservations.ts";
 
-/** Called for each difference; after one change of the files first for removed, then for changed, then for added ones. */
+/**
+ * Called for each difference; after one change of the files first for removed, then for changed, then for added ones.
+ */
 export interface ClusterListener {
   onAdded(cluster: Cluster): void;
   onChanged(cluster: Cluster, before: Cluster, what: ClusterChanges): void;

@@ -7,6 +7,7 @@ import {
   type PeerIdentity,
   permits,
   shortSubject,
+  subjectOf,
   verifyPeer,
 } from "../../shared/tls/identity.ts";
 import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
@@ -103,7 +104,9 @@ export function identityRefusal(
   if (permits(identities, role, peer)) return undefined;
   const { notPermitted, isOfOtherSide } = ROLES[role];
   const why = identities.length > 0 ? `is not among ${rule}` : isOfOtherSide;
-  return new CulvertError(notPermitted, `the client certificate ${shortSubject(peer)} ${why}`);
+  // An agent id belongs to the whole subject; a caller is shown by the name that its log lines have.
+  const name = role === "agent" ? printable(subjectOf(peer), 120) : shortSubject(peer);
+  return new CulvertError(notPermitted, `the client certificate ${name} ${why}`);
 }
 
 export interface VerifiedToken {
@@ -113,8 +116,8 @@ export interface VerifiedToken {
 }
 
 /**
- * Verifies a token. Rejects with `unauthenticated`, or with `overloaded` if the token cannot be verified now or within the
- * deadline.
+ * Verifies a token. Rejects with `unauthenticated`, or with `overloaded` if the token cannot be verified now or within
+ * the deadline.
  */
 export async function verifyToken(
   { token, cluster }: PresentedToken,

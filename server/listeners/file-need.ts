@@ -17,8 +17,8 @@ export interface Entries {
 }
 
 /**
- * Files of one agent: its tunnel, and a replaced one whose streams go on (there may be as many of them as agents), each with
- * a second connection while its link moves to that.
+ * Files of one agent: its tunnel, and a replaced one whose streams go on (there may be as many of them as agents), each
+ * with a second connection while its link moves to that.
  */
 const FILES_PER_AGENT = 4;
 
@@ -32,8 +32,8 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
 }
 
 /**
- * The number of open files at the bounds for unauthenticated peers, and for the agents and waiting callers of one cluster.
- * Established connections have no bound.
+ * The number of open files at the bounds for unauthenticated peers, and for the agents and waiting callers of one
+ * cluster. Established connections have no bound.
  */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;

@@ -79,8 +79,9 @@ export interface ClosedEarly {
 }
 
 /**
- * Logs a connection that was closed early. A client with a certificate of ours does not accept the server's certificate,
- * which an operator wants to see; a client without one is most often a balancer's probe, every few seconds.
+ * Logs a connection that was closed early. A client with a certificate of ours does not accept the server's
+ * certificate, which an operator wants to see; a client without one is most often a balancer's probe, every few
+ * seconds.
  */
 export function logClosedEarly(
   { socket, ...fields }: ClosedEarly,

@@ -11,7 +11,7 @@ interface WaitingConnection {
 }
 
 /**
- * PortConnections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
+ * Connections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
  * network that has most.
  */
 export class WaitingConnections {
@@ -48,7 +48,7 @@ export interface PortConnectionsOptions {
   /** How long a connection may take until its request has come, ms. */
   readonly deadlineMs: number;
   /**
-   * PortConnections of this port whose request has not come. One more drops the oldest of the network that has most: real
+   * Connections of this port whose request has not come. One more drops the oldest of the network that has most: real
    * clients take milliseconds.
    */
   readonly maxWaiting: number;
@@ -61,9 +61,9 @@ export interface PortConnectionsOptions {
 }
 
 /**
- * The connections that one port has accepted: in the state `request`, which are few and have a deadline, and in the state
- * `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that does not
- * listen.
+ * The connections that one port has accepted: in the state `request`, which are few and have a deadline, and in the
+ * state `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that
+ * does not listen.
  */
 export class PortConnections {
   readonly #options: PortConnectionsOptions;
@@ -104,8 +104,8 @@ export class PortConnections {
   }
 
   /**
-   * From now on the client waits for the server, and the connection counts as none of the waiting ones; its deadline stays.
-   * The caller has to bound how many may do so at once.
+   * From now on the client waits for the server, and the connection counts as none of the waiting ones; its deadline
+   * stays. The caller has to bound how many may do so at once.
    */
   setAside(connection: IncomingConnection): void {
     this.#waiting.delete(connection);

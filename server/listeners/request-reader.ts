@@ -38,9 +38,9 @@ class FirstHeader extends Duplex {
 }
 
 /**
- * Reads one request of each connection, and no byte behind its header. Node's parser would go on: it parses all bytes of
- * one turn of the loop, which can be thousands of requests in a packet, and makes two objects for each. The bytes behind the
- * header stay unread in the connection.
+ * Reads one request of each connection, and no byte behind its header. Node's parser would go on: it parses all bytes
+ * of one turn of the loop, which can be thousands of requests in a packet, and makes two objects for each. The bytes
+ * behind the header stay unread in the connection.
  */
 export class RequestReader {
   readonly #http: Server;

@@ -323,7 +323,7 @@ export class ServerMetrics {
     }
   }
 
-  /** `code` is an HTTP status, a close code or a word of ours, never a peer's text. Without `refusal` the peer is unknown. */
+  /** `code` is an HTTP status, a close code or a word of ours. Without `refusal` the peer is unknown. */
   agentRefused(code: string, refusal?: AgentRefusal): void {
     this.#refusals.add(1, refusal?.cluster ?? "", code);
     if (refusal === undefined) return;

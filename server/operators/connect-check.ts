@@ -140,7 +140,9 @@ function leastRoundTrip(pingMs: number, linkMs: number): number {
   return pingMs === 0 ? linkMs : Math.min(pingMs, linkMs);
 }
 
-/** Outcomes after the first packet of the dial, or after the agent's policy has seen the address: the name was resolved. */
+/**
+ * Outcomes after the first packet of the dial, or after the agent's policy has seen the address: the name was resolved.
+ */
 const RESOLVED: ReadonlySet<ConnectCheck["outcome"]> = new Set([
   "ok",
   "dial_refused",

@@ -29,7 +29,9 @@ export interface ServerCondition {
   readonly readyNeedsTokenReview: boolean;
 }
 
-/** The checks of /readyz. `shows`: counts for every peer that reaches the health port, names and paths for operators. */
+/**
+ * The checks of /readyz. `shows`: counts for every peer that reaches the health port, names and paths for operators.
+ */
 export function readiness(condition: ServerCondition, shows: "names" | "counts", now = new Date()): Check[] {
   const { listeners, certificates, ends, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
   const down = listeners.filter(({ up }) => !up);
@@ -78,8 +80,8 @@ function atMost(most: number, warnings: readonly string[], what: string): readon
 }
 
 /**
- * Open tunnels go on, and so do clusters whose API server answers: a fault is a warning. If an operator wants it, a server
- * that has never got an answer is not ready, which stops a rolling update (decision 0027).
+ * Open tunnels go on, and so do clusters whose API server answers: a fault is a warning. If an operator wants it, a
+ * server that has never got an answer is not ready, which stops a rolling update (decision 0027).
  */
 function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: ServerCondition, all: boolean): Check[] {
   if (tokenReviews.length === 0) return [];

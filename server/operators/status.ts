@@ -82,8 +82,8 @@ const ALL = 3;
 export type RoundTrips = ReadonlyMap<object, number>;
 
 /**
- * Pings all tunnels, since earlier measurements may have gone another way or seen no queue. A few are sent in each turn of
- * the loop, and each has its time from then on: of thousands at once the last would wait for the work on the others.
+ * Pings all tunnels, since earlier measurements may have gone another way or seen no queue. A few are sent in each turn
+ * of the loop, and each has its time from then on: of thousands at once the last would wait for the work on the others.
  */
 export async function roundTripsOf(
   tunnels: Iterable<Pick<Tunnel, "roundTrip">>,

@@ -304,7 +304,7 @@ function cidr(text: string): string {
   return text;
 }
 
-/** The server reads these patterns again when it starts; here a mistake is told together with all others. */
+/** Reports a faulty pattern together with all other faults; the server parses it again when it starts. */
 function identityPattern(text: string): string {
   try {
     parsePattern(text);

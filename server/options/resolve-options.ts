@@ -69,7 +69,7 @@ function checkAgents(draft: ServerDraft): void {
   }
 }
 
-/** Whoever reaches this port sees and says in clear what the balancer in front has read. */
+/** Every peer that reaches this port speaks to it in clear, like the balancer in front. */
 function checkInsecure(draft: ServerDraft): void {
   const { agentInsecurePort, agentInsecureBindAddress: address, agentInsecureTrustedCidrs } = draft.values;
   if (agentInsecurePort === 0) {
@@ -92,7 +92,7 @@ function checkInsecure(draft: ServerDraft): void {
   }
 }
 
-/** The TCP listener exists when --server-port or --server-cert is given; from here on port 0 says that it does not. */
+/** The TCP listener is on if --server-port or --server-cert is given; otherwise the port becomes 0. */
 function checkCallers(draft: ServerDraft): void {
   const { values } = draft;
   const asked = draft.given("serverPort") || values.serverCert !== "";
@@ -117,7 +117,7 @@ function checkCallers(draft: ServerDraft): void {
     draft.problem("--uds-name is longer than the 107 bytes a socket path can have.");
 }
 
-/** What is one cluster's alone stands in its document; a certificate in the flags is for those that bring none. */
+/** Settings of one cluster belong into its document; a certificate in the flags is for clusters without their own. */
 function checkClusters(draft: ServerDraft): void {
   const { values } = draft;
   const elsewhere: [flag: string, given: boolean, key: string][] = [
@@ -137,10 +137,10 @@ function checkClusters(draft: ServerDraft): void {
   }
 }
 
-/** The widest networks that are one's own: 10.0.0.0/8 (RFC 1918 §3) and fc00::/7 (RFC 4193 §3.1). */
+/** The widest private networks: 10.0.0.0/8 (RFC 1918 §3) and fc00::/7 (RFC 4193 §3.1). */
 const WIDEST_PREFIX = { ipv4: 8, ipv6: 7 } as const;
 
-/** Those of these networks that are wider than anybody's own, and so hold a good part of the Internet. */
+/** The networks that are wider than any private one, and so contain a part of the Internet. */
 export function wideNetworks(cidrs: readonly string[]): string[] {
   return cidrs.filter((cidr) => {
     const [address = "", bits] = cidr.split("/");

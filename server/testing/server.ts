@@ -134,7 +134,9 @@ export async function agentOf(
   return { link, session, streams, closed };
 }
 
-/** A path to the agents' port that can freeze: nothing is lost, and nothing comes through, as from a stopped process. */
+/**
+ * A path to the agents' port that can freeze: nothing is lost, and nothing comes through, as from a stopped process.
+ */
 export async function freezablePath(server: Server) {
   const sockets: Socket[] = [];
   const relay = createServer((near) => {

@@ -6,8 +6,8 @@ import { type ApiServerState, TokenReviewVerifier } from "./token-review.ts";
 import type { TokenVerifier } from "./verifier.ts";
 
 /**
- * The verifier for the tokens that a cluster accepts. Throws a sentence for the author of its document. `onApiServer` is
- * called when an API server that verifies tokens begins to answer or to fail.
+ * The verifier for the tokens that a cluster accepts. Throws a sentence for the author of its document. `onApiServer`
+ * is called when an API server that verifies tokens begins to answer or to fail.
  */
 export function createVerifier(
   trust: TokenTrust,

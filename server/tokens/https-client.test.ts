@@ -36,7 +36,7 @@ test("a kept connection that breaks under a request is no failure: the request g
   }
 });
 
-test("a server that is called by an address which its certificate lacks is told with the names that it has", async (t) => {
+test("an address that is not in the certificate fails with the names that are", async (t) => {
   const authority = await Authority.create("ca");
   const leaf = await authority.issue({ cn: "api", names: ["api.example"], usage: "server" });
   const server = createServer(leaf).listen(0, "127.0.0.1");

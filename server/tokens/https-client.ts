@@ -22,8 +22,8 @@ export interface HttpsAnswer {
 const MAX_ANSWER_BYTES = 1024 * 1024;
 
 /**
- * Sends requests to API servers and issuers of tokens. It is not `fetch`, which takes client certificates and CAs only with
- * the package undici, whose present version needs a newer Node than culvert promises.
+ * Sends requests to API servers and issuers of tokens. It is not `fetch`, which takes client certificates and CAs only
+ * with the package undici, whose present version needs a newer Node than culvert promises.
  */
 export class HttpsClient {
   /** Node reuses a connection only for requests with equal certificates. */

@@ -259,7 +259,7 @@ test("an issuer that answers nothing of use makes an agent come back later, and 
   assert.ok("unavailable" in verdict && /ECONNREFUSED/.test(verdict.detail), JSON.stringify(verdict));
 });
 
-test("after a fetch of keys that failed nobody asks again for five seconds, however many tokens come", async (t) => {
+test("after a failed fetch of keys there is none for five seconds, however many tokens come", async (t) => {
   const { issuer, stub, make, keySet } = await fromUrl(t);
   t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
   stub.answer = () => ({ status: 500, body: "" });
@@ -296,7 +296,7 @@ test("an issuer whose certificate comes from another CA is not believed", async 
   assert.ok("unavailable" in verdict && stub.asked.length === 0, JSON.stringify(verdict));
 });
 
-test("whoever waits may give up: the verifier rejects with the signal's reason", async (t) => {
+test("a caller may give up: the verifier rejects with the signal's reason", async (t) => {
   const { issuer, stub, make } = await fromUrl(t);
   let answer = (): void => {};
   const { answer: atOnce } = stub;

@@ -185,7 +185,9 @@ function readKeys(file: string): JWTVerifyGetKey {
   return find;
 }
 
-/** Shortest time between requests for unknown keys, ms, because an unauthenticated peer can name keys that do not exist. */
+/**
+ * Shortest time between requests for unknown keys, ms, because an unauthenticated peer can name keys that do not exist.
+ */
 const COOLDOWN_MS = 30_000;
 /** Time without requests after one that failed, ms, because each token would cause another one. */
 const FAILED_COOLDOWN_MS = 5_000;

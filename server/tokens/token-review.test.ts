@@ -130,7 +130,7 @@ test("patterns with a star let in what fits both of them", async (t) => {
   }
 });
 
-test("an API server that gives no verdict makes an agent come back later, and refuses none", async (t) => {
+test("without an answer of the API server an agent is asked to come back, and none is refused", async (t) => {
   const { stub, path, verify } = await reviewed(t);
   const cases: [Answer, RegExp, RegExp, number?][] = [
     [{ status: 500, body: "" }, /answers with an error$/, /localhost:\d+: 500/],
@@ -172,7 +172,7 @@ test("an API server that never answers is given up", async (t) => {
   assert.ok("unavailable" in verdict && /too long to answer/.test(verdict.detail), JSON.stringify(verdict));
 });
 
-test("one question is asked for any number who send the same token at once, and for a minute after", async (t) => {
+test("one review serves all who send the same token at once, and for a minute after", async (t) => {
   const { stub, verify } = await reviewed(t);
   const mine = token();
   const verdicts = await Promise.all(Array.from({ length: 20 }, () => verify(mine)));
@@ -183,7 +183,7 @@ test("one question is asked for any number who send the same token at once, and 
   assert.equal(stub.asked.length, 2);
 });
 
-test("a verdict is good for a minute, a refusal for ten seconds, and neither beyond the token's end", async (t) => {
+test("a good result is kept for a minute, a refusal for ten seconds, and neither beyond the token's end", async (t) => {
   const { stub, verify } = await reviewed(t, { keepMs: 3_600_000 });
   t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
   const asks = async (text: string) => {
@@ -221,7 +221,7 @@ test("options without an audience or with an access that cannot work fail the st
   );
 });
 
-test("whoever waits may give up, and the others still get their verdict", async (t) => {
+test("a caller may give up, and the others still get their result", async (t) => {
   const { stub, verify } = await reviewed(t);
   let answer = (_: Answer): void => {};
   stub.answer = () =>
@@ -238,7 +238,7 @@ test("whoever waits may give up, and the others still get their verdict", async 
   assert.equal(stub.asked.length, 1);
 });
 
-test("the API server is asked at the start although no agent has come, and whoever asks hears when it fails and answers again", async (t) => {
+test("the API server is asked at the start without an agent, and its failure and its return are reported", async (t) => {
   const changes: ApiServerState[] = [];
   const { stub, verify, verifier } = await reviewed(t, { onApiServer: (state) => changes.push(state) });
   stub.answer = () => yes({ authenticated: false });

@@ -28,7 +28,10 @@ export interface TokenReviewOptions {
   readonly access: ReadAccess;
   /** Longest time until a withdrawn token (its pod or account was deleted) is noticed, ms; at most a minute. */
   readonly keepMs?: number;
-  /** If given, the API server is also asked while no agent comes, and this is called when it begins to answer or to fail. */
+  /**
+   * If given, the API server is also asked while no agent comes, and this is called when it begins to answer or to
+   * fail.
+   */
   readonly onApiServer?: (state: ApiServerState) => void;
 }
 
@@ -217,8 +220,8 @@ const CHECK_MS = 10_000;
 const QUIET_MS = 60_000;
 
 /**
- * Knows whether the API server answers, by the last request. Agents cause most requests. While none comes the monitor makes
- * one each minute, or every 10 s while the API server fails, so that a fault is known before an agent meets it.
+ * Knows whether the API server answers, by the last request. Agents cause most requests. While none comes the monitor
+ * makes one each minute, or every 10 s while the API server fails, so that a fault is known before an agent meets it.
  */
 export class ApiServerMonitor {
   readonly #ask: () => void;

@@ -39,7 +39,7 @@ function watched(t: TestContext, lastsMs: number) {
   return { watch, state, identity, pass };
 }
 
-test("a token is judged again and again; one whose account has gone is asked for anew, then the link is cut", async (t) => {
+test("a token is verified again and again; if its account has gone a new one is asked for, then the link ends", async (t) => {
   const { state, pass } = watched(t, 60 * MINUTE);
   await pass(MINUTE);
   await pass(MINUTE);
@@ -84,7 +84,7 @@ test("a refusal of the old token that comes after a fresh one is no matter", asy
   assert.deepEqual([state.verified, state.told], [["first"], []]);
 });
 
-test("an API server that is down cuts nobody, until the token itself ends", async (t) => {
+test("an API server that is down ends no link before the token expires", async (t) => {
   const { state, pass } = watched(t, 2 * MINUTE);
   state.verdict = { unavailable: "no answer", detail: "ECONNREFUSED", retryAfterMs: 5_000 };
   await pass(MINUTE);
@@ -94,7 +94,7 @@ test("an API server that is down cuts nobody, until the token itself ends", asyn
   assert.match(state.told.at(-1) ?? "", /^ask: the token expired/);
 });
 
-test("a closed watch judges nobody and says nothing", async (t) => {
+test("a closed watch verifies nothing and reports nothing", async (t) => {
   const { watch, state, pass } = watched(t, 30_000);
   watch.close();
   watch.renewed("second", { subject: "s", expiresAt: new Date(0) });
@@ -123,7 +123,7 @@ test("a token is verified again in time, and asked for anew at its end, whicheve
   assert.deepEqual(nextStep(early), { what: "verify", atMs: 49_000 }, "not all at once");
 });
 
-test("what a later judgement makes of a link that is trusted", () => {
+test("the state of a trusted link after another verification", () => {
   const before = trusted(identity(3_600_000), 0, OPTIONS);
   const after = (verdict: Parameters<typeof verified>[1]) => verified(before, verdict, 60_000, OPTIONS);
   assert.deepEqual(nextStep(after({ ok: identity(3_600_000) })), { what: "verify", atMs: 120_000 });

@@ -25,7 +25,7 @@ function open(cache: VerificationCache) {
   return { ask, answer, dropped, asked: () => [...answers.keys()] };
 }
 
-test("no more verdicts are kept than allowed: the oldest goes", async () => {
+test("the number of kept results is bounded: the oldest is dropped", async () => {
   const cache = new VerificationCache({ maxKept: 2, maxPending: 10 });
   const asked: string[] = [];
   const ask = (token: string) =>
@@ -40,14 +40,14 @@ test("no more verdicts are kept than allowed: the oldest goes", async () => {
   assert.deepEqual(asked.slice(4), ["a"]);
 });
 
-test("refusals by the hundred take no place from a good verdict", async () => {
+test("hundreds of refusals displace no good result", async () => {
   const cache = new VerificationCache({ maxKept: 2, maxPending: 10 });
   await cache.get("good", NETWORK, async () => good("agent"));
   for (let count = 0; count < 50; count++) await cache.get(`bad ${count}`, NETWORK, async () => refused("bad"));
   assert.ok("ok" in (await cache.get("good", NETWORK, () => assert.fail("it was asked again"))));
 });
 
-test("one too many questions drop the oldest of the network that has most, and its peer is told to come back", async () => {
+test("one verification too many drops the oldest of the network that has most, whose peer is asked to come back", async () => {
   const cache = new VerificationCache({ maxKept: 10, maxPending: 3 });
   const { ask, answer, dropped } = open(cache);
   const flood = ["f1", "f2", "f3"].map((token) => ask(token));
@@ -99,7 +99,7 @@ test("a network has a hundred questions at once and fifty a second, and others h
   assert.ok("unavailable" in late && late.retryAfterMs === 20, JSON.stringify(late));
 });
 
-test("a judge that fails leaves nothing behind: the next one is asked", async () => {
+test("a verification that throws is not kept: the next one starts anew", async () => {
   const cache = new VerificationCache({ maxKept: 10, maxPending: 1 });
   await assert.rejects(
     cache.get("secret", NETWORK, () => Promise.reject(new Error("broken"))),

@@ -15,8 +15,8 @@ export interface VerificationCacheOptions {
   /** Maximum number of good results, and of refusals; one more drops the oldest of its kind. */
   readonly maxKept: number;
   /**
-   * Maximum number of tokens of peers that are verified at once. One more drops the oldest of the network that has most,
-   * whose peer is asked to come back. Tokens of open tunnels do not count.
+   * Maximum number of tokens of peers that are verified at once. One more drops the oldest of the network that has
+   * most, whose peer is asked to come back. Tokens of open tunnels do not count.
    */
   readonly maxPending: number;
 }
@@ -24,8 +24,8 @@ export interface VerificationCacheOptions {
 export const CACHE_BOUNDS: VerificationCacheOptions = { maxKept: 4_096, maxPending: 64 };
 
 /**
- * Verifications for one network: a burst of as many as agents of a cluster may come from behind one address after its path
- * was lost (`--max-agents`), and as many a second as client-go lets one client ask of an API server.
+ * Verifications for one network: a burst of as many as agents of a cluster may come from behind one address after its
+ * path was lost (`--max-agents`), and as many a second as client-go lets one client ask of an API server.
  */
 const PER_NETWORK = { burst: 100, perSecond: 50 };
 
@@ -44,8 +44,8 @@ export function cacheUntil(result: VerificationResult, keepMs = MAX_KEEP_MS): nu
 }
 
 /**
- * Results of recent verifications, and one verification in progress for all who present the same token. A flood of invalid
- * tokens displaces neither good results nor the verifications of open tunnels.
+ * Results of recent verifications, and one verification in progress for all who present the same token. A flood of
+ * invalid tokens displaces neither good results nor the verifications of open tunnels.
  */
 export class VerificationCache {
   readonly #maxPending: number;

@@ -26,7 +26,7 @@ test("one too many drops the oldest of the network that has most, which hears wh
   assert.equal(room.size, 0);
 });
 
-test("who has gone leaves the room at once", () => {
+test("a closed peer frees its slot at once", () => {
   const room = new VerificationSlots();
   const { socket } = enter(room, "10.0.0.1");
   socket.emit("close");

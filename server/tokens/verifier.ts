@@ -18,7 +18,9 @@ export interface TokenRefused {
   readonly fault?: CredentialFault;
 }
 
-/** The result of a verification. Its sentences go to the sender of the token too, and never hold a piece of the token. */
+/**
+ * The result of a verification. Its sentences go to the sender of the token too, and never hold a piece of the token.
+ */
 export type VerificationResult =
   | { readonly ok: TokenIdentity }
   | TokenRefused

@@ -37,7 +37,7 @@ export interface AgentRoom {
  * | none                           | admitted while there is room               |
  * | same identity, other instance  | admitted, the old tunnel drains (restart)  |
  * | same identity, same instance   | already connected, unless its tunnel drains or is suspended |
- * | same identity, and has taken the id from this instance before (two run) | the same |
+ * | same identity, has replaced this instance before (two run) | refused: another running process |
  * | other identity                 | duplicate                                  |
  */
 export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, room: AgentRoom): void {
@@ -120,10 +120,10 @@ const TUNNELS = { burst: 20, perSecond: 1 };
 const VIOLATIONS = { burst: 10, perSecond: 10 / 60 };
 
 /**
- * Limits how often the agents of a cluster begin tunnels. After a violation of the protocol an agent waits, 1 s at first and
- * up to 60 s, so that a flood does not go on in a new tunnel. Agents often share one identity (a certificate, a service
- * account): the others wait only when the identity violates the protocol again and again, under one agent id after another.
- * Resumes of links are not limited.
+ * Limits how often the agents of a cluster begin tunnels. After a violation of the protocol an agent waits, 1 s at
+ * first and up to 60 s, so that a flood does not go on in a new tunnel. Agents often share one identity (a certificate,
+ * a service account): the others wait only when the identity violates the protocol again and again, under one agent id
+ * after another. Resumes of links are not limited.
  */
 export class AgentPace {
   readonly #begun = new TokenBuckets(TUNNELS);

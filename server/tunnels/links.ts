@@ -87,10 +87,10 @@ export class Links {
   }
 
   /**
-   * The link that a hello resumes, or `LinkRefused` with a code of its own for each thing that disagrees. A resume that is
-   * refused changes nothing; one that is accepted has used its proof up. `owner`: who has been authenticated on this
-   * carrier. It is absent under inner TLS, where the proof alone tells; that renews no credential, so it is not accepted
-   * when the certificate has expired.
+   * The link that a hello resumes, or `LinkRefused` with a code of its own for each thing that disagrees. A resume that
+   * is refused changes nothing; one that is accepted has used its proof up. `owner`: who has been authenticated on this
+   * carrier. It is absent under inner TLS, where the proof alone tells; that renews no credential, so it is not
+   * accepted when the certificate has expired.
    */
   resume(cluster: string, resume: ProvenResume, owner: AgentCandidate | undefined): AcceptedResume {
     const entry = this.#links.get(resume.link);

@@ -33,25 +33,25 @@ export class OpenConnect {
     this.#pending = pending;
   }
 
-  /** Its caller is known now. */
+  /** Its caller is authenticated. */
   join(admitted: AdmittedCredential): void {
     this.#admitted = admitted;
     admitted.connects.join(this.#place);
   }
 
-  /** To be called at its end. */
+  /** The CONNECT has ended. */
   over(): void {
     this.#place.leave();
-    // A dump of this process shows no token of somebody who has left.
+    // A core dump then shows no token of a caller that has left.
     if (this.#admitted?.connects.size === 0) this.#admitted.proof = undefined;
   }
 
-  /** Why its caller would not be admitted any more. */
+  /** Why its caller is not permitted any more. */
   get refusal(): CulvertError | undefined {
     return this.#refusal;
   }
 
-  /** It is refused, or reset if it was answered already. */
+  /** Refuses it, or resets it if it was answered already. */
   refuse(refusal: CulvertError): void {
     if (this.#refusal !== undefined || this.#place.queue === undefined) return;
     this.#refusal = refusal;
@@ -59,17 +59,17 @@ export class OpenConnect {
   }
 }
 
-/** The open CONNECTs of one credential; what is known of that is held once for all of them. */
+/** A credential and its open CONNECTs. */
 export class AdmittedCredential {
-  /** By what the last of them was admitted, or all were verified again; absent: there is none. */
+  /** The proof that was verified last; absent without open CONNECTs. */
   proof: CallerProof | undefined;
   readonly connects = new Queue<OpenConnect>();
 }
 
-/** So many credentials without a CONNECT are kept: the next one of theirs is often there in a moment (decision 0018). */
+/** So many credentials without a CONNECT are kept: their next one often comes at once (decision 0018). */
 const LEAST_KEPT = 64;
 
-/** The CONNECTs that are open on one cluster's callers' port, by what they were admitted by (decision 0022). */
+/** The open CONNECTs of one cluster on the callers' port, by credential (decision 0022). */
 export class OpenConnects {
   readonly #admitted = new Map<string, AdmittedCredential>();
   #sweepAt = LEAST_KEPT;

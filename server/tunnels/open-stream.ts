@@ -13,7 +13,7 @@ export interface OpenContext {
   readonly id: string;
   /** When the answer must be there, by `performance.now()`. */
   readonly deadline: number;
-  /** Aborted with a `CulvertError` when nobody waits for the answer any more. */
+  /** Aborted with a `CulvertError` when the answer is not needed any more. */
   readonly signal: AbortSignal;
   /** Set by `openStream`: the tunnel that is asked. */
   tunnel: Tunnel | undefined;
@@ -98,8 +98,8 @@ export async function openStream(
 }
 
 /**
- * How long a CONNECT waits for a tunnel, ms. If an agent has only lost its connection, half of the whole time: the other
- * half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
+ * How long a CONNECT waits for a tunnel, ms. If an agent has only lost its connection, half of the whole time: the
+ * other half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
  */
 function agentWaitMs(
   cluster: ClusterTunnels,

@@ -10,7 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 export interface OpenOptions {
   /** The server's name for the connection, for the logs of both ends. */
   readonly id: string;
-  /** Aborted with a `CulvertError` when nobody waits any more: the reset makes the agent give up its dial. */
+  /** Aborted with a `CulvertError` when the answer is not needed any more: the reset ends the agent's dial. */
   readonly signal: AbortSignal;
   /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
@@ -101,7 +101,7 @@ export class Opening {
       encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id, ...(timed && { timed }) }),
     );
     this.#stream = stream;
-    // It stays for the stream's whole life: between answer and splice nobody else listens.
+    // It stays for the stream's whole life: between answer and splice there is no other listener.
     stream.on("error", ignore);
     stream.onAcknowledged = this.#onAcknowledged;
     this.#stopReading = receiveHead(stream, this.#onHead, this.#onLost);

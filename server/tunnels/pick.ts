@@ -13,8 +13,8 @@ export interface Pickable {
 }
 
 /**
- * Picks the tunnel with the fewest streams that accepts new ones; among equals, the one that was used longest ago. A tunnel
- * whose dials fail comes after all others.
+ * Picks the tunnel with the fewest streams that accepts new ones; among equals, the one that was used longest ago. A
+ * tunnel whose dials fail comes after all others.
  */
 export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
   let best: T | undefined;
@@ -38,9 +38,9 @@ const FIRST_REST_MS = 1_000;
 const LONGEST_REST_MS = 30_000;
 
 /**
- * The results of an agent's last dials. An agent whose own network is broken fails at once and has no streams, so that it
- * would be picked for every CONNECT of its cluster. While its dials fail it rests, and other agents are picked; a dial that
- * succeeds ends the rest.
+ * The results of an agent's last dials. An agent whose own network is broken fails at once and has no streams, so that
+ * it would be picked for every CONNECT of its cluster. While its dials fail it rests, and other agents are picked; a
+ * dial that succeeds ends the rest.
  */
 export class DialRecord {
   readonly #now: () => number;

@@ -17,25 +17,25 @@ import {
 } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
-/** A few more than one, so that whoever is one too many is told why. */
+/** More than one, so that a probe that is one too many gets an answer. */
 const MAX_STREAMS = 4;
 const BLOCK_BYTES = 64 * 1024;
-/** What a source gives in one turn of the loop: no server's turns are so long that they bound what is measured. */
+/** Bytes that a source gives in one turn of the loop: enough that the turns do not limit the measurement. */
 const TURN_BYTES = 1024 * 1024;
-/** Of all agents of a cluster at a time: they pour as fast as the path takes it, and measure each other. */
+/** Concurrent probes of a cluster: each sends as fast as the path allows, and disturbs the others. */
 const MAX_OF_CLUSTER = 2;
-/** When to come again, ms: a measurement takes some seconds. */
+/** When a refused probe may be tried again, ms: a measurement takes some seconds. */
 const RETRY_MS = 3_000;
 /**
- * What the probes of a cluster move in an hour: a dozen measurements of a line of 1 Gbit/s, in both directions for ten
- * seconds. Nobody pays for a probe's bytes but the server, so that an agent could have it pour without end.
+ * Bytes that the probes of a cluster may move in an hour: a dozen measurements of a line of 1 Gbit/s, in both
+ * directions for ten seconds. Without a bound an agent could make the server send forever.
  */
 const HOURLY_BYTES = 32 * 1024 ** 3;
 const HOUR_S = 3_600;
 
 /** The probes of one cluster. */
 export class ProbeRoom {
-  /** As of its connections, beside which they go: each byte counts, and may have to rest. */
+  /** The pace of the cluster's connections, which holds for its probes, too. */
   paceOfConnections: SpliceOptions["pace"];
   readonly #hourly: TokenBucket;
   #inside = 0;
@@ -45,15 +45,15 @@ export class ProbeRoom {
   }
 
   /**
-   * For how long a probe rests after so many bytes, ms. The hourly budget makes none rest, which would falsify what is
-   * measured: it may be overdrawn, and the next probe waits until it is repaid.
+   * How long a probe pauses after so many bytes, ms. The hourly budget pauses none, which would falsify the
+   * measurement: it may be overdrawn, and the next probe waits until it is repaid.
    */
   readonly pace = (bytes: number): number => {
     this.#hourly.charge(bytes);
     return this.paceOfConnections?.(bytes) ?? 0;
   };
 
-  /** One more, until the function is called that this returns; throws `limited`. */
+  /** Begins a probe; the returned function ends it. Throws `limited`. */
   enter(): () => void {
     const retryAfterMs = this.#hourly.charge(0);
     if (retryAfterMs > 0) {
@@ -72,7 +72,7 @@ export class ProbeRoom {
   }
 }
 
-/** The streams that an agent opens: probes, one at a time, each over within `maxMs` whatever the agent does. */
+/** The streams that an agent opens: probes, one at a time, each of which ends within `maxMs`. */
 export class Probes {
   readonly #room: ProbeRoom;
   readonly #memory: SpliceAccount;
@@ -80,7 +80,7 @@ export class Probes {
   #streams = 0;
   #answered: Stream | undefined;
 
-  /** `memory`: what the agent's cluster may hold. */
+  /** `memory`: the account of the agent's cluster. */
   constructor(room: ProbeRoom, memory: SpliceAccount, maxMs = MAX_PROBE_MS) {
     this.#room = room;
     this.#memory = memory;
@@ -126,23 +126,23 @@ export class Probes {
   }
 }
 
-/** Where a probe leads to, as a connection leads to its target. */
+/** The far end of a probe, in place of a target. */
 const FAR_ENDS: Readonly<Record<ProbeMode, () => Duplex>> = { echo, source, sink };
 
-/** What comes back is kept until the agent acknowledges it; here nothing waits, for it may be in pieces of one byte. */
+/** Buffers nothing, since pieces may be of one byte: the stream keeps what comes back until it is acknowledged. */
 function echo(): Duplex {
   const transform = (chunk: Buffer, _encoding: BufferEncoding, done: (error: null, data: Buffer) => void): void =>
     done(null, compact(chunk));
   return new Transform({ readableHighWaterMark: 0, transform });
 }
 
-/** Random bytes: what compresses on the way would be no measure of it. */
+/** Random bytes: others could be compressed on the path. */
 function source(): Duplex {
   const block = randomBytes(BLOCK_BYTES);
   let isOver = false;
   return new Duplex({
     readableHighWaterMark: TURN_BYTES,
-    // Then the loop has its turn: one that never runs dry would never let the end of the other side be seen.
+    // In a later turn of the loop: otherwise the end of the other side would never be noticed.
     read() {
       setImmediate(() => {
         for (let given = 0; given < TURN_BYTES && !isOver && !this.destroyed; given += BLOCK_BYTES) {

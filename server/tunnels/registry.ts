@@ -235,8 +235,8 @@ export class ClusterTunnels {
   }
 
   /**
-   * Resolves with the first tunnel that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and with the reason
-   * of the signal.
+   * Resolves with the first tunnel that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and with the
+   * reason of the signal.
    */
   whenAvailable(timeoutMs: number, signal: AbortSignal): Promise<Tunnel> {
     return new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { backoffMs, DEFAULT_BACKOFF, shortLivesAfter } from "./backoff.ts";
+import { Backoff, backoffMs, DEFAULT_BACKOFF } from "./backoff.ts";
 
 const most = { random: () => 0.999999 };
 const least = { random: () => 0 };
@@ -30,15 +30,30 @@ test("what the server asks for is a floor with the jitter on top, and bounded", 
   for (const nonsense of [Number.NaN, Number.POSITIVE_INFINITY, -5]) assert.equal(backoffMs(0, nonsense, least), 0);
 });
 
-test("a loss is a short life more, and the first one again after a minute of health", () => {
-  assert.equal(shortLivesAfter(0, "lost", 0), 1);
-  assert.equal(shortLivesAfter(6, "lost", 59_999), 7);
-  assert.equal(shortLivesAfter(6, "lost", 60_000), 1);
+test("a loss counts, and is the first one again after a minute of health", () => {
+  const backoff = new Backoff(most);
+  for (let lives = 1; lives <= 7; lives++) {
+    backoff.ended("lost", 59_999);
+    assert.equal(backoff.failures, lives);
+  }
+  assert.equal(backoff.waitMs(), 250);
+  backoff.attemptFailed();
+  backoff.attemptFailed();
+  assert.deepEqual([backoff.failures, backoff.waitMs()], [9, 1_000]);
+  backoff.connected();
+  assert.equal(backoff.failures, 7, "a welcome forgives failed attempts only");
+  backoff.ended("lost", 60_000);
+  assert.equal(backoff.failures, 1);
 });
 
-test("an end in order is no short life and forgives those before it, unless it came at once", () => {
-  assert.equal(shortLivesAfter(0, "in order", 1_000), 0);
-  assert.equal(shortLivesAfter(6, "in order", 1_000), 0);
-  assert.equal(shortLivesAfter(0, "in order", 999), 1);
-  assert.equal(shortLivesAfter(6, "in order", 999), 7);
+test("an end in order is no failure and forgives those before it, unless it came at once", () => {
+  const backoff = new Backoff();
+  for (const [livedMs, failures] of [
+    [999, 1],
+    [999, 2],
+    [1_000, 0],
+  ] as const) {
+    backoff.ended("in order", livedMs);
+    assert.equal(backoff.failures, failures);
+  }
 });

@@ -17,7 +17,7 @@ export const DEFAULT_BACKOFF: BackoffOptions = {
  */
 const EAGER_ATTEMPTS = 7;
 
-/** A connection that lived so long, ms, was healthy: its loss is counted as the first, whatever came before. */
+/** `Backoff` counts the loss of a connection that lived so long as the first, ms. */
 const HEALTHY_LIFE_MS = 60_000;
 
 /**
@@ -43,13 +43,46 @@ export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<Ba
 }
 
 /** How a connection ended: its peer asked us to leave or closed it in order, or it was lost. */
-export type Ending = "in order" | "lost";
+type Ending = "in order" | "lost";
 
-/**
- * How many connections in a row have not lasted, this one included. Unlike failed attempts, they are not forgotten at
- * the next welcome, or a peer that accepts and closes at once would be dialled in a loop.
- */
-export function shortLivesAfter(before: number, ending: Ending, livedMs: number): number {
-  if (ending === "in order") return livedMs >= ORDERLY_LIFE_MS ? 0 : before + 1;
-  return livedMs >= HEALTHY_LIFE_MS ? 1 : before + 1;
+/** Counts the failures of one relation to a peer, and says how long to wait before the next attempt. */
+export class Backoff {
+  readonly #options: Partial<BackoffOptions>;
+  readonly #healthyLifeMs: number;
+  /**
+   * Connections in a row that did not last. Unlike failed attempts, they are not forgotten at the next welcome, or a peer
+   * that accepts and closes at once would be dialled in a loop.
+   */
+  #shortLives = 0;
+  #failures = 0;
+
+  /** A connection that lived for `healthyLifeMs` was healthy: its loss is counted as the first. */
+  constructor(options: Partial<BackoffOptions> = {}, healthyLifeMs = HEALTHY_LIFE_MS) {
+    this.#options = options;
+    this.#healthyLifeMs = healthyLifeMs;
+  }
+
+  /** Short lives, and the attempts that failed since the last of them. */
+  get failures(): number {
+    return this.#failures;
+  }
+
+  attemptFailed(): void {
+    this.#failures++;
+  }
+
+  connected(): void {
+    this.#failures = this.#shortLives;
+  }
+
+  ended(ending: Ending, livedMs: number): void {
+    if (ending === "in order") this.#shortLives = livedMs >= ORDERLY_LIFE_MS ? 0 : this.#shortLives + 1;
+    else this.#shortLives = livedMs >= this.#healthyLifeMs ? 1 : this.#shortLives + 1;
+    this.#failures = this.#shortLives;
+  }
+
+  /** The wait after the last failure, ms. */
+  waitMs(askedMs = 0, options: Partial<BackoffOptions> = {}): number {
+    return backoffMs(this.#failures - 1, askedMs, { ...this.#options, ...options });
+  }
 }

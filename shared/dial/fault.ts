@@ -1,34 +1,38 @@
 import { DialFault } from "../faults/faults.ts";
 
-/** Who stands in the way, and how: one word for metrics and the doctor, the message for people. */
-export type RouteFaultCode =
-  // The network, on the way to the server or to a proxy.
-  | "dns"
-  | "refused"
-  | "unreachable"
-  | "timeout"
-  | "closed"
+/** All faults of a proxy route, the most informative first: a proxy that answered knows more than a silent network. */
+const BY_INFORMATION = [
   // The PAC script cannot be read, or gives no answer.
-  | "pac"
+  "pac",
   // The proxy answered.
-  | "proxy_auth_required"
-  | "proxy_auth_refused"
-  | "proxy_auth_unsupported"
+  "proxy_auth_refused",
+  "proxy_auth_unsupported",
+  "proxy_auth_required",
   // The proxy asks for credentials and gets none, because its route is unverified.
-  | "proxy_auth_withheld"
-  | "proxy_closed"
-  | "proxy_forbidden"
-  | "proxy_unavailable"
+  "proxy_auth_withheld",
+  "proxy_tls",
   // A captive portal. A web page in answer to the WebSocket upgrade has the same label.
-  | "web_page"
-  | "proxy_tls"
-  | "proxy_protocol";
+  "web_page",
+  "proxy_forbidden",
+  "proxy_protocol",
+  "proxy_unavailable",
+  "proxy_closed",
+  // The network, on the way to the server or to a proxy.
+  "refused",
+  "closed",
+  "unreachable",
+  "dns",
+  "timeout",
+] as const;
 
-/** A route that did not lead to its destination. */
+/** What prevents a connection through a proxy route: a label for metrics and the doctor. The message is for people. */
+export type RouteFaultCode = (typeof BY_INFORMATION)[number];
+
+/** A proxy route gave no connection to its target. */
 export class RouteFault extends DialFault {
   declare readonly fault: RouteFaultCode;
 
-  /** The destination itself, or the proxy (`formatProxy`). */
+  /** The party at fault: the target (`formatTarget`), a proxy (`formatProxy`), or a file. */
   get at(): string {
     return this.facts.by;
   }
@@ -43,30 +47,11 @@ export class RouteFault extends DialFault {
   }
 }
 
-/** A file of the agent for its proxies cannot be used: nothing of the network is at fault. */
+/** A file of the agent for its proxies cannot be used. The network is not at fault. */
 export class ProxyFileFault extends RouteFault {}
 
-/** The time was over while Kerberos asked for a ticket: the proxy has answered, the KDC has not. */
+/** The attempt timed out while Kerberos asked its KDC for a ticket. The proxy had answered. */
 export class KdcTimeout extends RouteFault {}
-
-/** From the most to the least informative fault: a proxy that answered knows more than a network that did not. */
-const BY_INFORMATION: readonly RouteFaultCode[] = [
-  "proxy_auth_refused",
-  "proxy_auth_unsupported",
-  "proxy_auth_required",
-  "proxy_auth_withheld",
-  "proxy_tls",
-  "web_page",
-  "proxy_forbidden",
-  "proxy_protocol",
-  "proxy_unavailable",
-  "proxy_closed",
-  "refused",
-  "closed",
-  "unreachable",
-  "dns",
-  "timeout",
-];
 
 /** One fault for all routes that were tried: the most informative one, with the messages of all. */
 export function combineFaults(faults: readonly RouteFault[]): RouteFault {

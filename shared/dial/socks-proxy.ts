@@ -113,7 +113,8 @@ export async function speakSocks(connection: Duplex, request: SocksRequest): Pro
   const reply = REPLIES.get(code);
   if (replyVersion !== VERSION || (code !== SUCCEEDED && reply === undefined)) throw fail("proxy_protocol", NO_SOCKS);
   if (reply !== undefined) {
-    throw fail(reply.fault, `${reply.sentence(formatTarget(shown))} (SOCKS reply ${code}: ${reply.name})`);
+    const [fault, name, sentence] = reply;
+    throw fail(fault, `${sentence(formatTarget(shown))} (SOCKS reply ${code}: ${name})`);
   }
   // The address that the proxy has bound says nothing to us, but the target's bytes begin behind it.
   const length = kind === ADDRESS.name ? (await read(1))[0] : kind === ADDRESS.ipv4 ? 4 : 16;
@@ -182,52 +183,24 @@ const NEEDS_CREDENTIALS = "wants a user and password: put them in its URL or in 
 const TAKES_NO_PASSWORD =
   "takes neither the user and password of its URL or of --proxy-credentials-file nor a connection without (RFC 1928 §3): ask its administrators for a way in by a password (RFC 1929), GSS-API is not spoken here";
 
-interface SocksReply {
-  readonly fault: RouteFaultCode;
-  /** In RFC 1928 §6. */
-  readonly name: string;
-  readonly sentence: (to: string) => string;
-}
-
-const cannotReach = (to: string): string =>
+type ReplySentence = (to: string) => string;
+const saysNoMore: ReplySentence = (to) => `opens no connection to ${to} and says no more: its log may`;
+const isNotAllowed: ReplySentence = (to) =>
+  `does not allow connections to ${to}: ask its administrators to allow this destination`;
+const cannotReach: ReplySentence = (to) =>
   `says that it cannot reach ${to}: check its name and port as the proxy sees them`;
+const connectsNowhere: ReplySentence = (to) => `makes no outgoing connections, such as that to ${to}`;
+const needsOtherAddress: ReplySentence = (to) =>
+  `does not take ${to}: a name is resolved here with socks5://, and by the proxy with socks5h://`;
 
-/** The refusals of a proxy, by their number (RFC 1928 §6). */
-const REPLIES = new Map<number, SocksReply>([
-  [
-    1,
-    {
-      fault: "proxy_unavailable",
-      name: "general SOCKS server failure",
-      sentence: (to) => `opens no connection to ${to} and says no more: its log may`,
-    },
-  ],
-  [
-    2,
-    {
-      fault: "proxy_forbidden",
-      name: "not allowed by ruleset",
-      sentence: (to) => `does not allow connections to ${to}: ask its administrators to allow this destination`,
-    },
-  ],
-  [3, { fault: "proxy_unavailable", name: "network unreachable", sentence: cannotReach }],
-  [4, { fault: "proxy_unavailable", name: "host unreachable", sentence: cannotReach }],
-  [5, { fault: "proxy_unavailable", name: "connection refused", sentence: cannotReach }],
-  [6, { fault: "proxy_unavailable", name: "TTL expired", sentence: cannotReach }],
-  [
-    7,
-    {
-      fault: "proxy_protocol",
-      name: "command not supported",
-      sentence: (to) => `makes no outgoing connections, such as that to ${to}`,
-    },
-  ],
-  [
-    8,
-    {
-      fault: "proxy_unavailable",
-      name: "address type not supported",
-      sentence: (to) => `does not take ${to}: a name is resolved here with socks5://, and by the proxy with socks5h://`,
-    },
-  ],
+/** The refusals of a proxy, by their number, with their names in RFC 1928 §6. */
+const REPLIES = new Map<number, readonly [fault: RouteFaultCode, name: string, sentence: ReplySentence]>([
+  [1, ["proxy_unavailable", "general SOCKS server failure", saysNoMore]],
+  [2, ["proxy_forbidden", "not allowed by ruleset", isNotAllowed]],
+  [3, ["proxy_unavailable", "network unreachable", cannotReach]],
+  [4, ["proxy_unavailable", "host unreachable", cannotReach]],
+  [5, ["proxy_unavailable", "connection refused", cannotReach]],
+  [6, ["proxy_unavailable", "TTL expired", cannotReach]],
+  [7, ["proxy_protocol", "command not supported", connectsNowhere]],
+  [8, ["proxy_unavailable", "address type not supported", needsOtherAddress]],
 ]);

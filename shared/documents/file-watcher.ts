@@ -26,8 +26,8 @@ export function recheckAllFiles(): void {
  * Watches many files, each for the owners that read it, and reports which owners should read again: with a thousand
  * clusters, an edit of one must not read the files of all. Whether a content has changed is for the owner to see.
  *
- * Directories are watched, not files, because Kubernetes swaps a `..data` symlink and editors rename over a file. A watcher
- * keeps no process alive.
+ * Directories are watched, not files, because Kubernetes swaps a `..data` symlink and editors rename over a file. A
+ * watcher keeps no process alive.
  */
 export class FileWatcher {
   readonly #folder: string | undefined;
@@ -64,7 +64,9 @@ export class FileWatcher {
     watchers.add(this);
   }
 
-  /** `owner` reads these files from now on, and no others. Call it before they are read, so that no change is missed. */
+  /**
+   * `owner` reads these files from now on, and no others. Call it before they are read, so that no change is missed.
+   */
   follow(owner: string, paths: readonly string[]): void {
     const before = this.#pathsOf.get(owner) ?? new Set();
     const now = new Set(paths.flatMap(withLinkTargets));

@@ -1,6 +1,6 @@
 /**
- * How reserved values begin and end, by a name such as `CN begins`. The text of an end is reversed, and a missing text is
- * empty. Two outlines overlap only if for each name one text is a prefix of the other.
+ * How reserved values begin and end, by a name such as `CN begins`. The text of an end is reversed, and a missing text
+ * is empty. Two outlines overlap only if for each name one text is a prefix of the other.
  */
 export type Outline = ReadonlyMap<string, string>;
 

@@ -1,8 +1,8 @@
 import { closeSync, constants, fstatSync, openSync, promises, readSync, type Stats } from "node:fs";
 
 /**
- * Maximum size of a file that an option or a document names, bytes. ConfigMaps and Secrets have at most 1 MiB; CA bundles with
- * text dumps and long CRLs may be larger.
+ * Maximum size of a file that an option or a document names, bytes. ConfigMaps and Secrets have at most 1 MiB; CA
+ * bundles with text dumps and long CRLs may be larger.
  */
 export const MAX_FILE_BYTES = 4 * 1_048_576;
 

@@ -39,7 +39,9 @@ interface ReservedName {
   readonly cure: string;
   /** The document in sentences for the authors of others. */
   readonly owner: string;
-  /** A wildcard that covers the name. Names under one wildcard do not conflict with each other, but with the wildcard. */
+  /**
+   * A wildcard that covers the name. Names under one wildcard do not conflict with each other, but with the wildcard.
+   */
   readonly wildcard?: string;
 }
 
@@ -93,14 +95,16 @@ export interface ConflictRules<T> {
   reservationsOf(document: T, file: string): readonly Reservation[];
   /** Begins the sentences about a document, such as `cluster "blue": `. */
   prefix(document: T): string;
-  /** What is in use has no conflicts by these rules. Otherwise both of two files in conflict stay, and one is a problem. */
+  /**
+   * What is in use has no conflicts by these rules. Otherwise both of two files in conflict stay, and one is a problem.
+   */
   readonly wasResolved: boolean;
 }
 
 /**
- * Decides which files can be in use together. The file is the unit: one that conflicts with another keeps its last version.
- * Whoever has a reservation and still wants it keeps it. A file that keeps its last version reserves again what it had given
- * up, so this repeats until no further file conflicts.
+ * Decides which files can be in use together. The file is the unit: one that conflicts with another keeps its last
+ * version. Whoever has a reservation and still wants it keeps it. A file that keeps its last version reserves again
+ * what it had given up, so this repeats until no further file conflicts.
  */
 export function resolveConflicts<T extends NamedDocument>(
   candidates: readonly FileCandidate<T>[],
@@ -137,7 +141,9 @@ interface Demands<T> {
 class Resolution<T extends NamedDocument> {
   readonly #rules: ConflictRules<T>;
   readonly #before: ReadonlyMap<string, readonly T[]>;
-  /** These do not conflict with each other: one edit must not compare the reservations of a thousand documents in pairs. */
+  /**
+   * These do not conflict with each other: one edit must not compare the reservations of a thousand documents in pairs.
+   */
   readonly #unchanged: ReadonlySet<T>;
   /** The keys that new and changed documents reserve; only there can be a conflict. */
   readonly #keys: ReadonlySet<string>;
@@ -233,8 +239,8 @@ class Resolution<T extends NamedDocument> {
   }
 
   /**
-   * The lower rank wins: 0 if this file had before what the other one wants, 1 if a document of this name had it in another
-   * file, from which it has moved, and 2 otherwise.
+   * The lower rank wins: 0 if this file had before what the other one wants, 1 if a document of this name had it in
+   * another file, from which it has moved, and 2 otherwise.
    */
   #rank({ file, document, wanted }: Demand<T>, other: Demand<T>): number {
     let rank = 2;

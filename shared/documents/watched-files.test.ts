@@ -74,7 +74,7 @@ test("a file that is written over is a change; the same content again is none", 
   await files.quiet();
 });
 
-test("a change that could not be used is told again by the next poll, until it can", async () => {
+test("a change that could not be used is reported again by the next poll, until it can", async () => {
   await using files = await fixture({ a: "1" });
   const watch = watchFiles([files.at("a")], () => ++files.changes < 3 && watch.retry(), { ...FAST, pollMs: 20 });
   files.stop = () => watch.close();
@@ -185,7 +185,7 @@ test("a directory that is missing at first, goes, and comes back is found each t
   await files.changed(4);
 });
 
-test("the poll finds what no event told", async () => {
+test("the poll finds a change that caused no event", async () => {
   await using files = await fixture({ v1: "1", v2: "2" });
   await mkdir(files.at("one"));
   await mkdir(files.at("two"));
@@ -227,6 +227,21 @@ test("a link to a link: each of them is watched", async () => {
   files.watch(["first/link"]);
   await symlink(files.at("last", "two"), files.at("middle", "new"));
   await rename(files.at("middle", "new"), files.at("middle", "link"));
+  await files.changed(1);
+});
+
+test("a link that leads to another file with the same content is followed there", async () => {
+  await using files = await fixture();
+  for (const name of ["one", "two"]) {
+    await mkdir(files.at(name));
+    await writeFile(files.at(name, "a"), "1");
+  }
+  await symlink(files.at("one", "a"), files.at("a"));
+  files.watch(["a"]);
+  await symlink(files.at("two", "a"), files.at("new"));
+  await rename(files.at("new"), files.at("a"));
+  await files.quiet();
+  await writeFile(files.at("two", "a"), "2");
   await files.changed(1);
 });
 

@@ -9,8 +9,8 @@ export interface ContentWatch {
 }
 
 /**
- * Calls `onChange` when the content of one of the files has changed, or one has appeared or gone. Start it before the first
- * read, so that no change is missed. It keeps no process alive.
+ * Calls `onChange` when the content of one of the files has changed, or one has appeared or gone. Start it before the
+ * first read, so that no change is missed. It keeps no process alive.
  */
 export function watchFiles(
   paths: readonly string[],

@@ -14,8 +14,8 @@ export type PlainDocument = {
 );
 
 /**
- * The YAML documents of a text. Its cost is bounded for any text: deep nesting is refused before the composer recurses, and
- * aliases are not expanded. Empty documents are left out, but counted.
+ * The YAML documents of a text. Its cost is bounded for any text: deep nesting is refused before the composer recurses,
+ * and aliases are not expanded. Empty documents are left out, but counted.
  */
 export function yamlDocuments(text: string): PlainDocument[] {
   const lines = new LineCounter();

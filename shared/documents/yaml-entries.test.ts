@@ -15,7 +15,7 @@ const SLIPS: readonly [text: string, line: number, cure: RegExp][] = [
   ['a: "b\n', 2, /^Missing closing " at line 2, column 1$/],
 ];
 
-test("a slip is told with its line and a cure, in files of documents and of options", async () => {
+test("a syntax fault has its line and a cure, in files of documents and of options", async () => {
   for (const [text, line, cure] of SLIPS) {
     const { faults } = await yamlEntries(text);
     const [document] = yamlDocuments(text);

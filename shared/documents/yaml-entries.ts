@@ -12,8 +12,9 @@ export interface YamlEntry {
 const MAX_DEPTH = 8;
 
 /**
- * The entries of a YAML mapping, or faults as sentences. Its cost is bounded for any text: deep nesting is refused before the
- * composer recurses (V8 may abort at the end of the stack), keys are not compared in pairs, and aliases are not expanded.
+ * The entries of a YAML mapping, or faults as sentences. Its cost is bounded for any text: deep nesting is refused
+ * before the composer recurses (V8 may abort at the end of the stack), keys are not compared in pairs, and aliases are
+ * not expanded.
  */
 export async function yamlEntries(text: string): Promise<{ readonly entries: YamlEntry[]; readonly faults: string[] }> {
   const { isMap, isScalar, isSeq, parseDocument, Parser } = await import("yaml");

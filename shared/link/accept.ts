@@ -7,10 +7,10 @@ import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
 
 export interface AcceptOptions {
-  /** How long an upgraded connection may take to say hello, ms. */
+  /** Time for the hello to arrive, ms. */
   readonly helloTimeoutMs: number;
   readonly keepaliveMs: number;
-  /** Thousands may say hello at once. */
+  /** The queue in which hellos wait, because thousands may arrive at once. */
   readonly turns: TurnQueue;
   /**
    * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at most
@@ -26,13 +26,12 @@ export interface Accepted {
   readonly welcome: Welcome | ResumeAnswer | undefined;
 }
 
-/** RFC 6455 §7.4.1: the server met a condition that it did not expect. */
+/** RFC 6455 §7.4.1: an unexpected condition at the server. */
 const INTERNAL_ERROR = 1011;
 
 /**
- * The server's side of the handshake, right after the upgrade: hello in, welcome out (design: "Handshake").
- *
- * Call it in the turn of the upgrade: the carrier has to read the socket from its first frame.
+ * The server's side of the handshake after the upgrade: it receives the hello and sends the answer (docs/link-protocol.md).
+ * To be called in the turn of the upgrade, because the carrier has to read the socket from its first frame on.
  */
 export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOptions): Promise<Accepted> {
   const carrier = new Carrier(ws, socket, {
@@ -41,7 +40,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
     turns: options.turns,
   });
   return new Promise((resolve, reject) => {
-    // Whatever else arrives on a carrier that was judged once is not judged again.
+    // A second hello on the carrier is not answered.
     const settle = (): void => {
       clearTimeout(timer);
       carrier.onEnded = undefined;

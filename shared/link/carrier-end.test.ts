@@ -16,7 +16,7 @@ function said(code: string | undefined): string | undefined {
   return judged({ socketError })?.message;
 }
 
-test("a connection that is cut says in words how, and keeps the kernel's for whoever looks it up", () => {
+test("a lost connection is explained in a sentence that keeps the kernel's error code", () => {
   assert.equal(said(undefined), "the connection was cut: the peer, or something in between, ended it without a word");
   assert.equal(said("ECONNRESET"), "the connection was cut: the peer, or something in between, reset it (ECONNRESET)");
   assert.equal(
@@ -27,7 +27,7 @@ test("a connection that is cut says in words how, and keeps the kernel's for who
   assert.equal(said("EIO"), "the connection was cut (EIO)");
 });
 
-test("a code that is none of ours is a box's, which can cut a carrier and end no link, whatever it has against it", () => {
+test("a close code that is not ours ends the carrier and not the link, whatever its reason", () => {
   for (const code of [1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009, 1010, 1011, 1014, 3000, 4000, 4399, 4500]) {
     for (const role of ["client", "server"] as const) {
       const loss = judged({ code, role, reason: "policy" });
@@ -37,7 +37,7 @@ test("a code that is none of ours is a box's, which can cut a carrier and end no
   }
 });
 
-test("a peer that ends the link says so: by a code of ours, or in words", () => {
+test("a peer ends the link with a code of ours, or with the reason link_ended", () => {
   for (const code of [4400, 4450, 4457, 4499]) {
     const [client, server] = [judged({ code }), judged({ code, role: "server" })];
     assert.ok(client instanceof LinkRefused, `${code}`);

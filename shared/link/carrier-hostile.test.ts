@@ -119,7 +119,7 @@ test("unknown types and fields are ignored, pings are answered, the protocol's o
   assert.equal(await inbox.closed, undefined, "1000 with the peer's own words is an end in order");
 });
 
-test("a close code of a box in between is the loss of a carrier, one of the peer's own is the end of the link", async () => {
+test("a close code of a middlebox loses the carrier, one of the peer's own ends the link", async () => {
   await using server = await LinkServer.start();
   const words = async (payload: Buffer): Promise<Error | undefined> => {
     const { socket, inbox } = await rawAgent(server);

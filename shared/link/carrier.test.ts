@@ -192,7 +192,7 @@ test("a close code of ours reaches the other end with its reason, after the payl
   assert.equal(nearInbox.text, "last words");
 });
 
-test("destroy() ends at once with its reason; the peer is told, and nothing stays pending", async () => {
+test("destroy() ends at once with its reason, closes at the peer, and leaves nothing pending", async () => {
   await using server = await LinkServer.start();
   const { near, nearInbox, far, farInbox } = await linkPair(server);
   (server.upgraded[0] as TLSSocket).pause();
@@ -244,7 +244,7 @@ test("a carrier is over when it is cut, though its socket keeps its place and cl
   assert.deepEqual([farInbox.closedCount, farInbox.late], [1, 0]);
 });
 
-test("who has said goodbye before it is cut keeps no place: the goodbye counts", async () => {
+test("a close frame before a cut counts, and the socket keeps no place", async () => {
   const pacedClose = new PacedClose(new Rush(), 0);
   await using server = await LinkServer.start();
   server.beforeAccept = (_ws, socket) => pacedClose.watch(socket.on("error", () => {}));
@@ -385,7 +385,7 @@ describe("what takes its time", { concurrency: true }, () => {
     assert.ok(tookMs > 1.2 * keepaliveMs && tookMs < 2.9 * keepaliveMs, `${tookMs}`);
   });
 
-  test("the smaller keepalive of both ends counts at the one that wishes it", async () => {
+  test("the smaller keepalive of both ends is used", async () => {
     await using server = await LinkServer.start();
     await using relay = await Relay.start(server.port);
     const { nearInbox } = await linkPair(server, relay.port, { keepaliveMs: 100 });

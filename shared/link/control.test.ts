@@ -41,7 +41,7 @@ const MESSAGES = [
   { type: "drain", retryAfterMs: 0 },
 ];
 
-test("what is wrong with a message is told in our words, whatever its fields are", () => {
+test("a malformed message is refused with a sentence of ours, whatever its fields are", () => {
   const told = new Set<string>();
   const tell = (parse: () => unknown) => {
     try {

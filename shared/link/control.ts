@@ -178,8 +178,8 @@ export type InnerReply = InnerWelcome | Renewed | Refused;
 
 const LENGTH_BYTES = 2;
 
-export function encodeInner(words: InnerHello | InnerReply): Buffer {
-  const json = Buffer.from(JSON.stringify(words));
+export function encodeInner(message: InnerHello | InnerReply): Buffer {
+  const json = Buffer.from(JSON.stringify(message));
   const length = Buffer.alloc(LENGTH_BYTES);
   length.writeUInt16BE(json.length);
   return Buffer.concat([length, json]);

@@ -174,10 +174,10 @@ export class DialAttempt {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
         const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, onEcho: watch?.onEcho });
         this.#step = GREETING;
-        const words = hello();
+        const message = hello();
         if (expects === undefined) resolve({ carrier, remote, answer: undefined });
         else this.#onAnswer(carrier, expects, (answer) => resolve({ carrier, remote, answer }), reject);
-        carrier.sendControl(words);
+        carrier.sendControl(message);
       });
     });
   }

@@ -110,7 +110,7 @@ const CUT_UPGRADE =
 
 /** OpenSSL's message names a place in its code; its `reason` is for people. */
 function wordsOf({ message, reason, code }: NodeJS.ErrnoException & { readonly reason?: string }): string {
-  return reason === undefined ? message : `TLS: ${reason} (${code})`;
+  return reason !== undefined && code?.startsWith("ERR_SSL_") ? `TLS: ${reason} (${code})` : message;
 }
 
 /** OpenSSL's codes for bytes that are no TLS record. */

@@ -61,7 +61,7 @@ test("an abort ends the attempt at any step", async () => {
   await until(() => server.sockets.size === 0);
 });
 
-test("a refused connection, a name that is nobody's, a certificate that is not trusted: each says what and where", async () => {
+test("a refused connection, an unknown name and an untrusted certificate each have an error that says what and where", async () => {
   const free = net.createServer().listen(0, "127.0.0.1");
   await once(free, "listening");
   const { port } = free.address() as net.AddressInfo;
@@ -101,7 +101,7 @@ test("verification holds even where the environment turns it off", async () => {
   }
 });
 
-test("a name that nobody at the server's port has is told as that, and so is an address in place of one", async () => {
+test("a server name that the port does not serve has an error of its own, and so has an address in place of a name", async () => {
   const refuses = net.createServer((socket) => {
     socket.on("error", () => {}).once("data", () => socket.end(UNRECOGNIZED_NAME_ALERT));
   });
@@ -149,7 +149,7 @@ test("after the end of a link nothing keeps a process alive", async () => {
   );
 });
 
-test("who opens the connection in place of TCP is told when time is up, and its own sentence is the reason", async () => {
+test("what opens the connection in place of TCP is aborted at the deadline, and its own error is the reason", async () => {
   const why = new Error("the proxy did not answer");
   const stuck = (signal: AbortSignal) =>
     new Promise<Passage>((_, reject) => signal.addEventListener("abort", () => reject(why), { once: true }));
@@ -159,7 +159,7 @@ test("who opens the connection in place of TCP is told when time is up, and its 
   assert.equal(cancelled.message, "the attempt was cancelled");
 });
 
-test("a connection that is opened when nobody waits for it any more is closed", async () => {
+test("a connection that opens after the attempt has ended is closed", async () => {
   await using server = await RawServer.start(() => {});
   const late = (signal: AbortSignal) =>
     new Promise<Passage>((resolve) => {

@@ -172,7 +172,7 @@ for (const peerMasks of [true, false]) {
     );
   });
 
-  test(`whatever frames ${side} sends, lane and ws together object exactly when ws alone would`, async () => {
+  test(`whatever frames ${side} sends, parser and ws together refuse exactly what ws alone would`, async () => {
     const anyFrame = fc.record({
       opcode: fc.oneof({ weight: 6, arbitrary: fc.constantFrom(0, 1, 2, 2, 8, 9) }, fc.integer({ min: 0, max: 15 })),
       payload: fc.oneof(fc.constantFrom(Buffer.from("ok"), Buffer.from([0x03, 0xe8])), bytesOf(130)),
@@ -214,7 +214,7 @@ const KEY = Buffer.from([1, 2, 3, 4]);
 const TEXT = { opcode: 1, payload: Buffer.from("hi"), mask: KEY };
 const BINARY = { opcode: 2, payload: Buffer.from("hi"), mask: KEY };
 
-test("a frame that ws could not notice is a violation, said on its header", () => {
+test("a violation that ws could not notice is reported on the header of the frame", () => {
   const table: [string, FrameShape[], RegExp][] = [
     ["text inside binary", [{ ...BINARY, final: false }, TEXT], /inside another/],
     ["binary inside binary", [{ ...BINARY, final: false }, BINARY], /inside another/],
@@ -324,7 +324,7 @@ test("a short text that is no UTF-8 is left to ws, whole and in its place", asyn
 /** 1000 (RFC 6455 §7.4.1). */
 const CODE = Buffer.from([0x03, 0xe8]);
 
-test("what follows a close frame is nobody's", () => {
+test("nothing is read behind a close frame", () => {
   const close = frame({ opcode: 8, payload: CODE, mask: KEY });
   const heard = new Heard(true);
   for (const chunk of cut(Buffer.concat([frame(BINARY), close, frame(BINARY), frame(TEXT)]), [5]))
@@ -362,7 +362,7 @@ for (const [name, one] of Object.entries(FLOODS)) {
   });
 }
 
-test("payload in frames of one byte is no flood: a box may have cut it so", () => {
+test("payload in frames of one byte is no flood, because a middlebox may have split it", () => {
   const heard = new Heard(true);
   const one = frame({ opcode: 2, payload: Buffer.from("x"), mask: KEY });
   heard.lane.push(Buffer.concat(Array.from({ length: 100_000 }, () => one)));
@@ -394,7 +394,7 @@ test("the header we write is that of a whole message to ws, for every length for
   }
 });
 
-test("a ping or short text is told with its payload, whatever it is cut into and wherever it stands, and ws does not hear of it", () => {
+test("a ping or short text is delivered with its payload, in any split and at any place, and does not reach ws", () => {
   for (const mask of [undefined, Buffer.alloc(4), Buffer.from([1, 2, 3, 4])]) {
     const shape = (opcode: number, words: string, final = true) =>
       frame({ opcode, payload: Buffer.from(words), final, ...(mask ? { mask } : {}) });

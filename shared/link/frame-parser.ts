@@ -2,7 +2,7 @@ import { isUtf8 } from "node:buffer";
 import { BINARY, CLOSE, frameHeader, TEXT } from "./frame-writer.ts";
 
 /** What a `FrameParser` finds. */
-export interface FrameConsumer {
+export interface FrameHandler {
   /** A piece of binary payload, in order. */
   onPayload(piece: Buffer): void;
   /** A ping (RFC 6455 §5.5.2), with its payload. */
@@ -49,7 +49,7 @@ const SECOND_MS = 1_000;
  * fifth of the cost of receiving (docs/decisions/0003-payload-passes-by-ws.md). The session reads bytes in any split.
  */
 export class FrameParser {
-  readonly #consumer: FrameConsumer;
+  readonly #consumer: FrameHandler;
   /** The peer is a client, which masks (RFC 6455 §5.1). */
   readonly #peerMasks: boolean;
   readonly #maxPayload: number;
@@ -71,7 +71,7 @@ export class FrameParser {
   #maskAt = 0;
   #state: "open" | "to-ws" | "stopped" = "open";
 
-  constructor(consumer: FrameConsumer, bounds: { readonly peerMasks: boolean; readonly maxPayload: number }) {
+  constructor(consumer: FrameHandler, bounds: { readonly peerMasks: boolean; readonly maxPayload: number }) {
     this.#consumer = consumer;
     this.#peerMasks = bounds.peerMasks;
     this.#maxPayload = bounds.maxPayload;
@@ -226,7 +226,7 @@ function payloadLength(header: Buffer): number {
 
 const key = new Uint8Array(4);
 const keyWord = new Uint32Array(key.buffer);
-/** Length from which words pay, bytes: below, the view of the words costs more. */
+/** Shorter pieces are unmasked byte by byte, because a view of the words costs more. */
 const LEAST_BY_WORDS = 32;
 
 /**

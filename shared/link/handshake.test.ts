@@ -93,7 +93,7 @@ test("a refusal after the upgrade carries its close code and its reason", async 
   await until(() => server.sockets.size === 0);
 });
 
-test("an error in judging the hello closes that carrier and nothing else", async () => {
+test("an error while a hello is answered closes that carrier and nothing else", async () => {
   await using server = await LinkServer.start({
     welcome: () => {
       throw new TypeError("a bug");
@@ -103,7 +103,7 @@ test("an error in judging the hello closes that carrier and nothing else", async
   assert.match((await server.refusal()).message, /a bug/);
 });
 
-test("a client that says nothing, or the wrong thing first, is refused and judged no further", async () => {
+test("a client that sends nothing, or another message first, is refused once", async () => {
   let judged = 0;
   const options = {
     helloTimeoutMs: 150,
@@ -140,7 +140,7 @@ test("a client that says nothing, or the wrong thing first, is refused and judge
   await until(() => server.sockets.size === 0);
 });
 
-test("a hello is judged once, however often it comes", async () => {
+test("a hello is answered once, however often it comes", async () => {
   let judged = 0;
   await using server = await LinkServer.start({
     welcome: () => {
@@ -211,7 +211,7 @@ test("a link that ended before its consumer came tells it so, once, behind the e
 
 const ENDED = Buffer.concat([Buffer.from([0x03, 0xe8]), Buffer.from(LINK_ENDED)]);
 
-test("a server that breaks the handshake is told apart from one that refuses", async () => {
+test("a server that breaks the handshake and one that refuses have different errors", async () => {
   const table: [string, (upgrade: string) => Buffer, RegExp][] = [
     ["another message", () => textFrame({ type: "drain", retryAfterMs: 1 }), /answered hello with drain/],
     ["a malformed welcome", () => textFrame({ ...welcome(), keepaliveMs: 0 }), /bad welcome message: keepaliveMs/],
@@ -232,7 +232,7 @@ test("a server that breaks the handshake is told apart from one that refuses", a
   });
   assert.match((await failure(other.port)).message, /invalid subprotocol\): something in between has changed it/);
   await using noHttp = await RawServer.start((socket) => socket.write("SSH-2.0-OpenSSH\r\n"));
-  assert.match((await failure(noHttp.port)).message, /Parse Error.*\(waiting for the upgrade\)/);
+  assert.match((await failure(noHttp.port)).message, /HPE_INVALID_CONSTANT.*\(waiting for the upgrade\)/);
   await using gone = await RawServer.start((socket) => socket.end());
   assert.match(
     (await failure(gone.port)).message,

@@ -19,7 +19,7 @@ function client(end: End, change: tls.ConnectionOptions): tls.TLSSocket {
   return socket.on("error", () => {});
 }
 
-test("who brings the session of an agent's handshake, and no certificate, is not taken for that agent", async (t) => {
+test("a peer that resumes the TLS session of an agent without a certificate is not authenticated as that agent", async (t) => {
   const { authority, agent, material } = await pki();
   const servers = new InnerServers();
   let session: Buffer | undefined;

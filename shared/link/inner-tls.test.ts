@@ -34,7 +34,7 @@ function inboxOf({ pipe }: InnerTls): Inbox {
   return inbox;
 }
 
-test("the ends know each other, carry first words and then bytes, and have one key", async (t) => {
+test("both ends are authenticated, exchange first messages and then bytes, and have one key", async (t) => {
   const { near, far } = await joined(t);
   assert.equal(verifyPeer(far.socket, undefined).identity?.cn, "agent");
   near.pipe.sendMessage({ type: "hello", version: 1, agentId: "a", instance: "i", software: "test" });
@@ -47,7 +47,7 @@ test("the ends know each other, carry first words and then bytes, and have one k
   assert.equal(await inbox.closed, undefined);
 });
 
-test("a stranger, and whoever shows nothing, is not taken for an agent", async (t) => {
+test("a client with a certificate of another CA, or without one, is not authenticated", async (t) => {
   const stranger = await (await Authority.create("ca")).issue({ cn: "agent", usage: "client" });
   const { far } = await joined(t, { by: stranger });
   assert.match(verifyPeer(far.socket, undefined).refusal ?? "", /not signed by a CA/);
@@ -131,7 +131,7 @@ test("a handshake that stands still ends in time, and one that is cancelled at o
   await assert.rejects(dialled, /cancelled/);
 });
 
-test("a key of ours that cannot be used ends the link, and is nobody else's fault", async () => {
+test("a private key of ours that cannot be used ends the link, and is not the peer's fault", async () => {
   const { material } = await pki();
   const key = "no key";
   const { server, agent } = link();

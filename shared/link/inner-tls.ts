@@ -46,8 +46,8 @@ export class InnerTlsFault extends Error {
 
   constructor(cause: NodeJS.ErrnoException, shown: readonly Buffer[], { host, tls: { ca } }: InnerDialOptions) {
     const fault = certificateFault(cause, shown, { host, ca, isMiddleboxLikely: false });
-    const words = isUnknownIssuer(fault) ? innerCaWords(fault.facts) : (fault ?? cause).message;
-    super(`inner TLS: ${words}`, { cause });
+    const sentence = isUnknownIssuer(fault) ? innerCaWords(fault.facts) : (fault ?? cause).message;
+    super(`inner TLS: ${sentence}`, { cause });
     this.fault = fault;
     this.shown = shown;
   }

@@ -106,7 +106,7 @@ test("an end of which all has been acknowledged waits for no other carrier", (t)
   assert.deepEqual([agent.got, server.ends], ["the last words", [undefined]]);
 });
 
-test("how a link has ended is told on the carrier that was to take over, too", async (t) => {
+test("the end of a link is also sent on the carrier that was to take over", async (t) => {
   await t.test("in order", (each) => {
     const both = world(each);
     const { wire: next, welcomed } = offer(both);
@@ -124,7 +124,7 @@ test("how a link has ended is told on the carrier that was to take over, too", a
   });
 });
 
-test("what the server asks for on the old carrier is heard by an agent that has moved on", (t) => {
+test("a request of the server on the old carrier reaches an agent that has moved on", (t) => {
   const both = world(t);
   const { wire, agent, server } = both;
   const { welcomed } = offer(both);
@@ -139,7 +139,7 @@ test("what the server asks for on the old carrier is heard by an agent that has 
   assert.equal(agent.told.length, 1, "after its end a link is told of nothing");
 });
 
-test("either end wants a sign of life on a new carrier within five seconds", (t) => {
+test("each end probes a new carrier for five seconds", (t) => {
   const both = world(t);
   const { wire: next, welcomed } = offer(both);
   welcomed();
@@ -190,12 +190,12 @@ test("a link that ends while it acknowledges gives its session nothing more", (t
   assert.deepEqual([server.ends, server.got], [[fault], ""]);
 });
 
-test("a link that is given up in the middle of a change leaves both its carriers in a hurry", (t) => {
+test("a link that is given up in the middle of a change abandons both its carriers", (t) => {
   const both = world(t);
   const { wire: next } = offer(both);
   both.server.link.destroy();
   for (const end of [both.wire.server, next.server]) {
-    assert.deepEqual([end.closedWith, end.hurries], [CloseCode.ended, true]);
+    assert.deepEqual([end.closedWith, end.isAbandoned], [CloseCode.ended, true]);
   }
 });
 

@@ -68,7 +68,7 @@ function start(t: TestContext) {
   };
 }
 
-test("silence of 2.5 intervals is death, said once, and nothing goes on after it", (t) => {
+test("silence of 2.5 intervals loses the carrier, once, and stops everything", (t) => {
   const { said, pings, pass } = start(t);
   pass(2_450);
   assert.deepEqual(said, []);
@@ -79,7 +79,7 @@ test("silence of 2.5 intervals is death, said once, and nothing goes on after it
   assert.deepEqual([said.length, pings()], [1, before]);
 });
 
-test("hearing anything starts the count again", (t) => {
+test("any byte starts the count again", (t) => {
   const { liveness, said, pass } = start(t);
   for (let round = 0; round < 10; round++) {
     pass(2_000);
@@ -167,7 +167,7 @@ test("stop leaves no timer behind", (t) => {
   assert.deepEqual([said, pings()], [[], 0]);
 });
 
-test("the time until a ping is answered is told, from the oldest that was not", (t) => {
+test("the time until a pong counts from the oldest unanswered ping", (t) => {
   const clock = new Clock(t);
   const echoes: number[] = [];
   let pings = 0;
@@ -189,7 +189,7 @@ test("the time until a ping is answered is told, from the oldest that was not", 
   liveness.stop();
 });
 
-test("a peer that speaks and reads nothing for ten seconds is dead, and one that gets on now and then is not", (t) => {
+test("a peer that sends and reads nothing for ten seconds is lost, and one that reads now and then is not", (t) => {
   const { liveness, said, read, pass } = start(t);
   const speak = (ms: number): void => {
     for (let left = ms; left > 0; left -= 250) {

@@ -28,7 +28,7 @@ test("a later try is good although an earlier one was never seen, and then the e
   assert.equal(server.accepts(agent.prove({ link: "s/1", received: 800 })), true);
 });
 
-test("nothing in it can be changed by whoever has not the key", () => {
+test("nothing in it can be changed without the key", () => {
   const { agent, server } = ends();
   const resume = agent.prove({ link: "s/1", received: 700 });
   const changes: Partial<ProvenResume>[] = [
@@ -42,7 +42,7 @@ test("nothing in it can be changed by whoever has not the key", () => {
   assert.equal(ends().server.accepts(resume), false, "another key");
 });
 
-test("an answer is the server's, to the last try, and no echo of the proof", () => {
+test("an answer proves the server and the last attempt, and is no echo of the proof", () => {
   const { agent, server } = ends();
   const before = agent.prove({ link: "s/1", received: 700 });
   const old = { received: 40, proof: server.answer(before, 40) };

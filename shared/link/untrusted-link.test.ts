@@ -35,14 +35,14 @@ function untrusted(askedEveryMs: number) {
 
 const ROTATE = { type: "rotate", reason: "says the box" } as const;
 
-test("nobody in between sends an agent away, or welcomes it anew", () => {
+test("a middlebox can neither drain an agent nor welcome it anew", () => {
   const { carrier, heard, link } = untrusted(60_000);
   carrier.say({ type: "drain", retryAfterMs: 86_400_000 }, welcome());
   assert.deepEqual(heard, []);
   assert.equal(link.closed, false);
 });
 
-test("a flood of wishes for a new carrier is one wish, and a later one", async () => {
+test("a flood of rotate messages is one request now and one later", async () => {
   const { carrier, heard } = untrusted(50);
   const last = { ...ROTATE, reason: "the last" };
   carrier.say(...Array<ControlMessage>(100).fill(ROTATE), last);
@@ -51,7 +51,7 @@ test("a flood of wishes for a new carrier is one wish, and a later one", async (
   assert.deepEqual(heard, [ROTATE, last]);
 });
 
-test("when the link is over nobody is asked any more", async () => {
+test("when the link is over no request is delivered any more", async () => {
   const { carrier, heard, link } = untrusted(20);
   carrier.say(ROTATE, ROTATE);
   link.destroy();
@@ -59,7 +59,7 @@ test("when the link is over nobody is asked any more", async () => {
   assert.equal(heard.length, 1);
 });
 
-test("how often to ping is no word of whoever answers a resume in between", () => {
+test("the answer to a resume cannot change how often an end pings", () => {
   const resumed = { type: "resumed", version: 1, received: 7, proof: "p".repeat(43) };
   assert.deepEqual(parseControl(JSON.stringify({ ...resumed, keepaliveMs: 10 })), resumed);
 });

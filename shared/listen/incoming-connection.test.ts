@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, Socket } from "node:net";
 import { test } from "node:test";
 import { IncomingConnection, remoteOf, sourceOf } from "./incoming-connection.ts";
 
@@ -23,3 +23,30 @@ for (const host of ["::", "127.0.0.1"]) {
     assert.equal(sourceOf(socket).address, "2001:db8::1");
   });
 }
+
+test("a connection is found from its socket, and from the socket that it was handed on to", () => {
+  const [raw, onTop, other] = [new Socket(), new Socket(), new Socket()];
+  const connection = new IncomingConnection(raw);
+  assert.deepEqual([connection.state, connection.socket], ["preface", raw]);
+  connection.handedOn(onTop);
+  assert.deepEqual([connection.state, connection.socket], ["request", onTop]);
+  assert.equal(IncomingConnection.of(raw), connection);
+  assert.equal(IncomingConnection.of(onTop), connection);
+  assert.equal(IncomingConnection.of(other), undefined);
+});
+
+test("a connection has one deadline: another one takes its place", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const connection = new IncomingConnection(new Socket());
+  const late: string[] = [];
+  connection.setDeadline(10, () => late.push("first"));
+  connection.setDeadline(20, () => late.push("second"));
+  t.mock.timers.tick(15);
+  assert.equal(late.length, 0);
+  t.mock.timers.tick(5);
+  assert.deepEqual(late, ["second"]);
+  connection.setDeadline(20, () => late.push("third"));
+  connection.clearDeadline();
+  t.mock.timers.tick(60);
+  assert.deepEqual(late, ["second"]);
+});

@@ -53,7 +53,12 @@ test("after a client's end() a megabyte still arrives", async () => {
 
 const UPLOAD_BYTES = 8 << 20;
 
-test("an upload is read in buffers of a whole TLS record, although the ClientHello was read before", async () => {
+/** Node.js 26 has no way to enlarge the buffer any more (docs/node.md). */
+const readsInPieces = Number(process.versions.node.split(".")[0]) >= 26 && "Node.js 26 reads every second time 1 KiB";
+
+test("an upload is read in buffers of a whole TLS record, although the ClientHello was read before", {
+  todo: readsInPieces,
+}, async () => {
   await using it = await listening();
   const counts: number[] = [];
   // Buffers of 1 KiB in between double the calls each time; a kernel that is short of buffers does so now and then.

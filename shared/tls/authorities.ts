@@ -1,6 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import tls from "node:tls";
 import { readBoundedSync } from "../documents/read-bounded.ts";
+import { publicKeyOf } from "./certificate-fields.ts";
 
 /** Node.js 22.15 and newer list CAs by their origin. */
 const { getCACertificates } = tls as { getCACertificates?: (type: "default" | "system") => readonly string[] };
@@ -64,7 +65,16 @@ function verifies({ publicKey }: X509Certificate, certificate: X509Certificate):
   }
 }
 
+/** By name and key: a system often has an older certificate of a CA that Node.js brings as well. */
 function withoutBuiltIn(pems: readonly string[]): X509Certificate[] {
-  const builtIn = new Set(tls.rootCertificates.map((pem) => new X509Certificate(pem).fingerprint256));
-  return pems.map((pem) => new X509Certificate(pem)).filter(({ fingerprint256 }) => !builtIn.has(fingerprint256));
+  const builtIn = new Set(tls.rootCertificates.map((pem) => nameAndKey(new X509Certificate(pem))));
+  return pems.map((pem) => new X509Certificate(pem)).filter((ca) => !builtIn.has(nameAndKey(ca)));
+}
+
+function nameAndKey({ subject, raw, fingerprint256 }: X509Certificate): string {
+  try {
+    return `${subject}\n${publicKeyOf(raw).toString("base64")}`;
+  } catch {
+    return fingerprint256; // not DER, although OpenSSL accepts it
+  }
 }

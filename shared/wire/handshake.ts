@@ -1,17 +1,17 @@
 import { CREDENTIAL_FAULTS, type CredentialFault, credentialFault } from "../outcomes.ts";
 
-/** What both ends must agree on before the first byte of payload (design: "Carrier", "Handshake"). */
+/** Constants of the handshake between agent and server (docs/link-protocol.md). */
 
-/** Where a server takes upgrades, unless configured otherwise. */
+/** The default path of upgrades at a server. */
 export const TUNNEL_PATH = "/culvert/v1/tunnel";
 
-/** RFC 6455 §1.9: the subprotocol that both ends must name. */
+/** The WebSocket subprotocol that both ends must name (RFC 6455 §1.9). */
 export const SUBPROTOCOL = "culvert.v1";
 
-/** Product name of `culvert doctor`, in a hello and in a User-Agent (RFC 9110 §10.1.5). */
+/** The product name of `culvert doctor` in a hello and in a User-Agent (RFC 9110 §10.1.5). */
 export const DOCTOR = "culvert-doctor";
 
-/** The version of the protocol; what raises it, and which peers of another version are served: docs/versions.md. */
+/** The version of the protocol. docs/versions.md says what raises it and which peers of another version are served. */
 export const HANDSHAKE_VERSION = 1;
 
 /**
@@ -25,7 +25,7 @@ export const CloseCode = {
   badHello: 4400,
   unauthenticated: 4401,
   forbidden: 4403,
-  /** This server issued the link, and it is over: a new one at once. */
+  /** This server issued the link, which is over: the agent opens a new one at once. */
   unknownLink: 4404,
   helloTimeout: 4408,
   alreadyConnected: 4409,
@@ -36,14 +36,14 @@ export const CloseCode = {
   badControl: 4450,
   silent: 4451,
   draining: 4452,
-  /** A resume that does not prove that the link is its own, or not any more. */
+  /** The proof of a resume is wrong, or was used before. */
   badProof: 4453,
   /** The link belongs to another credential, agent id or process. */
   linkOfAnother: 4454,
   badOffset: 4455,
   /** The link has a newer carrier. */
   superseded: 4456,
-  /** The peer has given the link up: nothing to resume. */
+  /** The peer has given the link up, so there is nothing to resume. */
   ended: 4457,
 } as const;
 export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
@@ -55,20 +55,20 @@ export function closeReason({ fault, reason }: Pick<LinkRefused, "fault" | "reas
   return fault === undefined ? reason : `${fault}: ${reason}`;
 }
 
-/** What `closeReason` wrote. */
+/** Parses what `closeReason` wrote. */
 export function parseCloseReason(text: string): Pick<LinkRefused, "fault" | "reason"> {
   const [, fault, reason = ""] = CLOSE_REASON.exec(text) ?? [];
   return { fault: credentialFault(fault), reason };
 }
 
-/** The server said no, before the upgrade (an HTTP status) or after it (a close code), with a reason for a person. */
+/** The server refused, before the upgrade (an HTTP status) or after it (a close code), with a reason for a person. */
 export class LinkRefused extends Error {
   override readonly name = "LinkRefused";
   readonly status: number | undefined;
   readonly closeCode: number | undefined;
   readonly reason: string;
   readonly fault: CredentialFault | undefined;
-  /** Come back after so many milliseconds, as the server asks. */
+  /** When the server asks the agent to come back, ms. */
   readonly retryAfterMs: number | undefined;
 
   constructor(refusal: {

@@ -2,8 +2,8 @@ import { execFileSync, spawn } from "node:child_process";
 import { closeSync, openSync, truncateSync } from "node:fs";
 
 /**
- * Makes a named pipe with a writer that opens it again and again and writes nothing. A reader that waits for the other end
- * then reads an empty file, instead of blocking the test for ever.
+ * Makes a named pipe with a writer that opens it again and again and writes nothing. A reader that waits for the other
+ * end then reads an empty file, instead of blocking the test for ever.
  */
 export function pipeAt(path: string): Disposable {
   execFileSync("mkfifo", [path]);
@@ -13,7 +13,10 @@ export function pipeAt(path: string): Disposable {
   return { [Symbol.dispose]: () => void writer.kill() };
 }
 
-/** Makes a file of 3 GiB that takes no disk space. Node refuses to read more than 2 GiB at once, with an error of its own. */
+/**
+ * Makes a file of 3 GiB that takes no disk space. Node refuses to read more than 2 GiB at once, with an error of its
+ * own.
+ */
 export function hugeFileAt(path: string): void {
   closeSync(openSync(path, "w"));
   truncateSync(path, 3 * 2 ** 30);

@@ -13,6 +13,7 @@ import { type Carrier, WEBSOCKET_BOUNDS } from "../carrier.ts";
 import type { Hello, Welcome } from "../control.ts";
 import { type DialOptions, dialCarrier } from "../dial.ts";
 import { Link } from "../link.ts";
+import { LinkKey } from "../proof.ts";
 
 export const HELLO: Hello = { type: "hello", version: 1, agentId: "a1", instance: "i1", software: "test" };
 export const KEEPALIVE_MS = 20_000;
@@ -44,7 +45,7 @@ export async function until(condition: () => boolean, deadlineMs = 5_000): Promi
   }
 }
 
-/** The consumer of a transport in tests: keeps what it is told. */
+/** The consumer of a transport in tests, which records its calls. */
 export class Inbox implements TransportConsumer {
   readonly closed: Promise<Error | undefined>;
   readonly hash = createHash("sha256");
@@ -120,7 +121,7 @@ export class LinkServer extends Listener {
   readonly results: PromiseSettledResult<{ link: Link; carrier: Carrier; hello: Hello }>[] = [];
   /** TLS sockets of the upgraded connections, in order. */
   readonly upgraded: tls.TLSSocket[] = [];
-  /** Judges before the upgrade; true: it has answered by itself. */
+  /** Called before the upgrade; true: it has answered the request itself. */
   refuse: (socket: tls.TLSSocket) => boolean = () => false;
   /** Called between the upgrade and `acceptLink`. */
   beforeAccept: (ws: WebSocket, socket: tls.TLSSocket) => void = () => {};
@@ -129,11 +130,15 @@ export class LinkServer extends Listener {
   private constructor(leaf: CertificateAndKey, options: Partial<AcceptOptions>) {
     super();
     this.server = createHttpsServer(leaf);
+    const key = LinkKey.random();
     this.#options = {
       helloTimeoutMs: 5_000,
       keepaliveMs: KEEPALIVE_MS,
       turns: new TurnQueue(),
-      welcome: () => welcome(),
+      welcome: ({ resume }) =>
+        resume === undefined
+          ? welcome({ key: key.text })
+          : { type: "resumed", version: 1, received: 0, proof: key.answer(resume, 0) },
       ...options,
     };
     const wss = new WebSocketServer({ noServer: true, perMessageDeflate: false, ...WEBSOCKET_BOUNDS });
@@ -156,7 +161,7 @@ export class LinkServer extends Listener {
     const index = this.upgraded.length - 1;
     acceptCarrier(ws, socket, this.#options).then(
       ({ carrier, hello, welcome: answer }) => {
-        const { link: id, graceMs } = answer as Welcome;
+        const { link: id = hello.resume?.link ?? "", graceMs = 0 } = answer?.type === "welcome" ? answer : {};
         const link = new Link(id, "test", carrier, { graceMs, replayBytes: REPLAY_BYTES });
         this.results[index] = { status: "fulfilled", value: { link, carrier, hello: hello as Hello } };
       },
@@ -203,7 +208,7 @@ export class LinkServer extends Listener {
   }
 }
 
-/** A server whose every byte the test writes: it answers the upgrade, and `talk` does the rest. */
+/** A server whose every byte the test writes after the upgrade. */
 export class RawServer extends Listener {
   readonly server: net.Server;
 
@@ -215,7 +220,7 @@ export class RawServer extends Listener {
     });
   }
 
-  /** `upgrade` is the 101 answer, to be written when and with what the test likes. */
+  /** `upgrade` is the 101 answer, which the test writes. */
   static async start(talk: (socket: tls.TLSSocket, upgrade: string) => void): Promise<RawServer> {
     const { leaf } = await testCertificate();
     const server = new RawServer(leaf, talk);
@@ -237,7 +242,7 @@ function switchingProtocols(request: string): string {
   ].join("\r\n");
 }
 
-/** A client whose every byte the test writes; resolves, paused, when the server has answered the upgrade. */
+/** A client whose every byte the test writes after the upgrade; resolves with its paused socket. */
 export async function rawClient(port: number, behindRequest: Buffer = Buffer.alloc(0)): Promise<tls.TLSSocket> {
   const { ca } = await testCertificate();
   const socket = tls.connect({ host: "127.0.0.1", port, ca, servername: "localhost" });
@@ -261,7 +266,7 @@ export async function rawClient(port: number, behindRequest: Buffer = Buffer.all
   return socket;
 }
 
-/** A TCP relay that can fall silent: it takes nothing more, and closes nothing. */
+/** A TCP relay that can fall silent: it reads nothing more and closes nothing. */
 export class Relay extends Listener {
   readonly server: net.Server;
   #silent = false;
@@ -295,10 +300,10 @@ export class Relay extends Listener {
   }
 }
 
-/** What `dial` takes, with the hello as words. */
+/** What `dial` takes, with the hello as a value. */
 export type DialChange = Partial<Omit<DialOptions, "hello">> & { readonly hello?: Hello };
 
-/** Dials with the test's certificate; `change` says what is special. */
+/** Dials with the test's CA. */
 export async function dial(
   port: number,
   { hello = HELLO, ...change }: DialChange = {},
@@ -319,7 +324,7 @@ export async function dial(
   return { link: new Link(id, remote, carrier, { graceMs, replayBytes: REPLAY_BYTES }), carrier, welcome };
 }
 
-/** Why a dial failed. */
+/** Returns the error of a dial. */
 export async function failure(port: number, change: DialChange = {}): Promise<Error> {
   return dial(port, change).then(
     () => Promise.reject(new Error("it was accepted")),

@@ -12,9 +12,9 @@ export class WireEnd implements LinkCarrier {
   /** What this end has sent and the other has not been given. */
   readonly sent: Item[] = [];
   closedWith: number | undefined;
-  /** Its owner waits no longer for the peer's answer to the close frame than it must. */
-  hurries = false;
-  /** A sign of life is wanted within so long, ms. */
+  /** It was abandoned, which does not wait for the peer. */
+  isAbandoned = false;
+  /** The time of the last `probe`, ms. */
   probedMs: number | undefined;
   #consumer: TransportConsumer | undefined;
   #pendingBytes = 0;
@@ -25,7 +25,7 @@ export class WireEnd implements LinkCarrier {
     return this.#pendingBytes;
   }
 
-  /** The owner has heard of the end, or has made it. */
+  /** The owner knows of the end. */
   get gone(): boolean {
     return this.#gone;
   }
@@ -58,7 +58,7 @@ export class WireEnd implements LinkCarrier {
   }
 
   close(code: number): void {
-    this.hurries = false;
+    this.isAbandoned = false;
     if (this.#gone || this.closedWith !== undefined) return;
     this.closedWith = code;
     this.sent.push({ close: code });
@@ -66,10 +66,10 @@ export class WireEnd implements LinkCarrier {
 
   abandon(code: number): void {
     this.close(code);
-    this.hurries = true;
+    this.isAbandoned = true;
   }
 
-  /** As a process that is killed: it says nothing. */
+  /** Ends like a process that is killed: it sends nothing. */
   destroy(): void {
     this.#gone = true;
   }
