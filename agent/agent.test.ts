@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { parseTarget } from "../shared/address/target.ts";
 import { ConfigError } from "../shared/config/options.ts";
+import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { LinkServer, testCertificate, until } from "../shared/link/testing/ends.ts";
 import { Authority } from "../shared/pki/certificates.ts";
 import { encodeOpen } from "../shared/wire/stream-head.ts";
@@ -269,7 +270,7 @@ test("a new certificate that is not valid yet: connections are replaced when its
   );
   assert.equal(server.upgraded.length, 1);
   await until(() => Date.now() >= notBefore.getTime());
-  await writeFile(join(dir, "another file"), "has the directory looked at, as a poll does");
+  recheckAllFiles(); // as the poll does
   await until(() => said("credentials have changed"));
   await until(() => server.upgraded.length === 2);
 });

@@ -64,12 +64,12 @@ const LIMIT_DOES: Readonly<Record<string, string>> = { bytesPerSecond: "slowed",
 
 /** `connectsPerSecond=10 refused 12 times` */
 function limitsCell({ set, hit }: ClusterStatus["limits"]): string {
-  const told = Object.entries(hit).map(([limit, times]) => {
+  const hits = Object.entries(hit).map(([limit, times]) => {
     const value = set[limit];
     const shown = value === undefined ? limit : `${limit}=${value}`;
     return `${shown} ${LIMIT_DOES[limit] ?? "refused"} ${times === 1 ? "once" : `${count(times)} times`}`;
   });
-  return told.join(", ") || "-";
+  return hits.join(", ") || "-";
 }
 
 const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];

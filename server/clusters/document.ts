@@ -1,7 +1,7 @@
 import { isAbsolute } from "node:path";
 import { z } from "zod";
 import { parseServerNamePattern } from "../../shared/address/server-name.ts";
-import { formatSize, parseSize } from "../../shared/config/values.ts";
+import { formatSize, inRange, parseBoolean, parseSize } from "../../shared/config/values.ts";
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { SourceCidrs, TargetRules } from "./access-rules.ts";
@@ -116,7 +116,7 @@ export const clusterDocument = section({
   allow: rules(),
   deny: rules(),
   limits: limits.default({}),
-  suspended: parsed(yesOrNo).default(false),
+  suspended: parsed(parseBoolean).default(false),
 }).transform(({ allow, deny, ...rest }) => ({ ...rest, targets: new TargetRules(allow, deny) }));
 
 /** A cluster as its YAML document describes it; paths are as they were written. */
@@ -135,22 +135,13 @@ function count(value: string): number {
   throw new Error("needs a whole number from 1 to 999999999; to let nobody in write suspended: true");
 }
 
-function sizeOf(least: number): (value: string) => number {
-  return (value) => {
-    const size = parseSize(value);
-    if (size < least) throw new Error(`needs at least ${formatSize(least)}`);
-    return size;
-  };
+function sizeOf(min: number): (value: string) => number {
+  return inRange(parseSize, formatSize, { min });
 }
 
 function innerTlsRule(value: string): InnerTlsRule {
   if (value === "never" || value === "auto" || value === "always") return value;
   throw new Error("needs never, auto or always");
-}
-
-function yesOrNo(value: string): boolean {
-  if (value === "true" || value === "false") return value === "true";
-  throw new Error("needs true or false");
 }
 
 /** Each rule is parsed alone, so that the path of a fault leads to it. */

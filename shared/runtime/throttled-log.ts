@@ -3,7 +3,7 @@ import type { Logger } from "./logger.ts";
 /** Lines of one budget in one interval. */
 const LINES = 10;
 const INTERVAL_MS = 60_000;
-/** Budgets in use at one time. Later ones share one budget, so that nobody can make this map grow without end. */
+/** Budgets in use at one time. Later ones share one budget, so that peers cannot make this map grow without a bound. */
 const MAX_BUDGETS = 10_000;
 
 type WarnLevel = "info" | "warn" | "error";
