@@ -232,7 +232,7 @@ test("a server that breaks the handshake and one that refuses have different err
   });
   assert.match((await failure(other.port)).message, /invalid subprotocol\): something in between has changed it/);
   await using noHttp = await RawServer.start((socket) => socket.write("SSH-2.0-OpenSSH\r\n"));
-  assert.match((await failure(noHttp.port)).message, /HPE_INVALID_CONSTANT.*\(waiting for the upgrade\)/);
+  assert.match((await failure(noHttp.port)).message, /\(waiting for the upgrade\)/);
   await using gone = await RawServer.start((socket) => socket.end());
   assert.match(
     (await failure(gone.port)).message,
