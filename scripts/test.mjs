@@ -12,7 +12,10 @@ import { compile, remove } from "./compiled.mjs";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
-/** Unit tests are short and wait for a third of their time; scenarios measure times and need the machine alone. */
+/**
+ * Unit tests are short and wait for a third of their time. Scenarios and hostile tests measure times and need the machine
+ * alone; the other end-to-end tests wait for processes most of the time, so two run at once.
+ */
 const SUITES = {
   unit: {
     folders: ["shared", "server", "agent", "router", "cli", "fuzz", "scripts"],
@@ -20,7 +23,7 @@ const SUITES = {
     timeoutMs: 120_000,
     compiled: true,
   },
-  e2e: { folders: ["e2e"], concurrency: 1, timeoutMs: 180_000, compiled: false },
+  e2e: { folders: ["e2e"], concurrency: 2, alone: /^e2e\/(hostile|scenarios)\//, timeoutMs: 180_000, compiled: false },
 };
 
 const [name = "all", ...rest] = process.argv.slice(2);
@@ -41,24 +44,30 @@ for (const suite of suites) code = Math.max(code, await runSuite(suite));
 process.exitCode = code;
 
 async function runSuite(suite) {
-  const { concurrency, timeoutMs, compiled } = SUITES[suite];
+  const { concurrency, alone, timeoutMs, compiled } = SUITES[suite];
   const files = filesOf(suite);
-  // Without a file, node would look for tests by itself and find those that tsx has to load.
+  const limitsOf = (atOnce) => [`--test-concurrency=${atOnce}`, `--test-timeout=${timeoutMs}`];
+  if (!compiled) {
+    const measured = files.filter((file) => alone.test(file));
+    const others = files.filter((file) => !alone.test(file));
+    const code = await runNode(["--import", "tsx", ...limitsOf(concurrency)], others);
+    return Math.max(code, await runNode(["--import", "tsx", ...limitsOf(1)], measured));
+  }
   if (files.length === 0) return 0;
-  const limits = [`--test-concurrency=${concurrency}`, `--test-timeout=${timeoutMs}`];
-  if (!compiled) return runNode(["--import", "tsx", ...limits], files);
   const folder = compile(ROOT);
   if (folder === undefined) return 1;
   try {
     await bundlePackages(join(ROOT, folder));
     const built = files.map((file) => join(folder, file.replace(/\.ts$/, ".js")));
-    return await runNode(["--enable-source-maps", ...limits], built);
+    return await runNode(["--enable-source-maps", ...limitsOf(concurrency)], built);
   } finally {
     remove(ROOT, folder);
   }
 }
 
-function runNode(flags, files) {
+async function runNode(flags, files) {
+  // Without a file, node would look for tests by itself and find those that tsx has to load.
+  if (files.length === 0) return 0;
   const all = ["--import", END_OF_TESTS, "--test", "--test-reporter=spec", ...flags, ...options, ...files];
   const child = spawn(process.execPath, all, { cwd: ROOT, stdio: "inherit" });
   // Ctrl-C reaches the child from the terminal; a supervisor's SIGTERM reaches this process only.
