@@ -20,7 +20,7 @@ const PAGES = [
   ...["docs/versions.md", "examples/systemd/README.md", "docs/konnectivity.md"],
   ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
   ...["docs/link.md", "docs/link-protocol.md", "docs/load-balancers.md", "docs/logs.md", "docs/glossary.md"],
-  ...["docs/kubernetes.md", "docs/image.md", "docs/architecture.md"],
+  ...["docs/kubernetes.md", "docs/image.md", "docs/architecture.md", "docs/node.md"],
 ];
 const DECISIONS = readdirSync(join(ROOT, "docs/decisions")).map((name) => `docs/decisions/${name}`);
 
