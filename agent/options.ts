@@ -38,7 +38,7 @@ const server = section("The server", {
   agentKey: option.file("", "Private key (PEM) of --agent-cert.", { konnectivity: "--agent-key" }),
   outerCa: option.string(
     "",
-    "CA certificates (PEM) of a middle box that opens TLS (TLS inspection, a balancer), or system for the CAs that Node brings. Where it does, agent and server prove themselves by a second TLS inside it, which it cannot read. Empty: such a path is not used.",
+    "CA certificates (PEM) of a middlebox that opens TLS (TLS inspection, a balancer), or system for the CAs that Node brings. Where it does, agent and server prove themselves by a second TLS inside it, which it cannot read. Empty: such a path is not used.",
   ),
   innerTls: option.oneOf(
     ["always", "auto", "never"],
@@ -90,7 +90,7 @@ const server = section("The server", {
   }),
 });
 
-const wayOut = section("The way out", {
+const proxyRoute = section("The proxy route", {
   proxy: option.list(
     [],
     "Proxy to go through, http://, https://, socks5:// or socks5h://[user:password@]host[:port]; with several, each is tried in turn. Absent: HTTPS_PROXY or ALL_PROXY with NO_PROXY as Go reads them, else --pac, else no proxy.",
@@ -144,7 +144,7 @@ const operations = section("Health and administration", {
   }),
 });
 
-const rows = { ...server, ...wayOut, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
+const rows = { ...server, ...proxyRoute, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
 
 export const agentOptions = defineService({
   command: "agent",

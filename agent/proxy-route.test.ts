@@ -68,7 +68,7 @@ function connectedIn(lines: readonly LogLine[]): number {
 
 /** The ways that the log tells of. */
 function waysIn(lines: readonly LogLine[]): unknown[] {
-  return lines.filter(({ msg }) => msg === "way out").map(({ way }) => way);
+  return lines.filter(({ msg }) => msg === "proxy route").map(({ way }) => way);
 }
 
 /** Never the proxy's business to resolve: the agent names what it wants. */
@@ -136,7 +136,7 @@ test("of two ways that lead nowhere, each tried in turn, none is told; of two th
   assert.equal(second.asked.at(-1), `localhost:${server.port}`);
   assert.deepEqual(waysIn(lines), [`${url} (--proxy)`, `${other} (--proxy)`]);
   assert.match(
-    `${lines.findLast(({ msg }) => msg === "way out")?.["reason"]}`,
+    `${lines.findLast(({ msg }) => msg === "proxy route")?.["reason"]}`,
     /^http:\/\/127\.0\.0\.1:\d+ refused the connection/,
   );
 });
@@ -177,7 +177,7 @@ test("an agent with three servers shows a wrong password once, says what it wait
   assert.equal(proxy.refused.length, 1);
 });
 
-test("a way out that is not the first one says what is wrong with that", async (t) => {
+test("a proxy route that is not the first one says what is wrong with that", async (t) => {
   const { proxy, url, lines, start } = await behindProxy(t);
   const wants = new TestProxy();
   wants.password = "secret";
@@ -186,7 +186,7 @@ test("a way out that is not the first one says what is wrong with that", async (
   const agent = await start({ proxy: [first, url] });
   await agent.whenConnected();
   assert.equal(proxy.asked.length, 1);
-  const [line] = lines.filter(({ msg }) => msg === "way out");
+  const [line] = lines.filter(({ msg }) => msg === "proxy route");
   assert.equal(line?.["way"], `${url} (--proxy)`);
   assert.match(`${line?.["reason"]}`, /^the proxy \S+ wants to know who we are: give user:password in --proxy-creden/);
 });
@@ -201,7 +201,7 @@ test("the direct way is told where a proxy should have come first, and why that 
   const { dir, lines, start } = await behindProxy(t);
   const agent = await start({ pac: await scriptOf(dir, "PROXY 127.0.0.1:1; DIRECT") });
   await agent.whenConnected();
-  const [line] = lines.filter(({ msg }) => msg === "way out");
+  const [line] = lines.filter(({ msg }) => msg === "proxy route");
   assert.equal(line?.["way"], "direct");
   assert.match(`${line?.["reason"]}`, /^http:\/\/127\.0\.0\.1:1 refused the connection/);
 });

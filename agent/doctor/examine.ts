@@ -28,7 +28,7 @@ export interface Examination {
  * Examines one server step by step, as an agent would connect, until a step fails.
  *
  * ```
- *  configuration ▶ way out ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock ▶ echo ▶ …
+ *  configuration ▶ proxy route ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock ▶ echo ▶ …
  * ```
  */
 export async function examine(server: ServerLocation, examination: Examination): Promise<readonly Step[]> {

@@ -28,7 +28,7 @@ export type Open = () => Promise<Passage>;
 /** Opens a connection to the server's port: directly, or through the first proxy that leads there. */
 export async function examineRoute(examination: RouteExamination, log: StepLog): Promise<Open> {
   const { timeoutMs } = examination;
-  const routes = await log.run("way out", () => find(examination));
+  const routes = await log.run("proxy route", () => find(examination));
   const { hop, socket } = await connectFirst(routes, examination, log);
   const lines: string[] = [];
   const route = agentRoute(examination, lines);

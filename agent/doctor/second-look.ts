@@ -77,7 +77,7 @@ export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | 
 const MAX_NAME = 60;
 
 /**
- * Boxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure. `secret`: what
+ * Middleboxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure. `secret`: what
  * was sent in confidence, and may come back.
  */
 export function middleboxNames(headers: IncomingHttpHeaders, secret = ""): string {

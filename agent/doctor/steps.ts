@@ -4,7 +4,7 @@ import type { FaultCode } from "../../shared/faults/faults.ts";
 /** The steps, in this order. */
 export const STEPS = [
   "configuration",
-  "way out",
+  "proxy route",
   "dns",
   "tcp",
   "proxy",

@@ -300,12 +300,12 @@ test("beside a clock that is off is named what has ended by the server's clock, 
 test("the network on the way to the script of --pac is told as that, and not as one to the server", () => {
   const by = "the PAC script http://pac.corp/x refused the connection";
   for (const culprit of ["dns", "refused", "unreachable", "timeout", "closed"] as const) {
-    const verdict = verdictOf([failed("way out", { culprit, by, isOfScript: true })], NOW);
+    const verdict = verdictOf([failed("proxy route", { culprit, by, isOfScript: true })], NOW);
     assert.equal(verdict.culprit, culprit);
     assert.equal(verdict.sentence, `The script of --pac cannot be had: ${by}.`);
     assert.match(verdict.next, /^Correct (the host|host and port) in --pac, .{10,300} Or name the proxy by --proxy\.$/);
   }
-  assert.match(verdictOf([failed("way out", { culprit: "pac", by, isOfScript: true })]).sentence, /gives no way out/);
+  assert.match(verdictOf([failed("proxy route", { culprit: "pac", by, isOfScript: true })]).sentence, /gives no route/);
 });
 
 test("a server that lets us not in for another reason says it, and a clock that is off is told beside it", () => {

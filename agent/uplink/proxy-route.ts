@@ -123,7 +123,7 @@ export class AgentRoutes {
     // The direct way is no news, unless there should have been a proxy.
     if (before === way || (before === undefined && now.kind === "direct" && reason === "")) return;
     const login = authentication === undefined ? {} : { authentication };
-    this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "way out");
+    this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "proxy route");
   }
 
   #warnOnce(note: string): void {

@@ -697,9 +697,9 @@ test("a certificate that ended long ago is to blame, whatever the clock says", a
 test("a proxy script that cannot be read, and what keeps a server from a proxy", async () => {
   const pac = here.dir.file("no-such.pac");
   const unread = {
-    step: "way out",
+    step: "proxy route",
     culprit: "pac",
-    says: /^The script of --pac gives no way out: .*no-such\.pac/,
+    says: /^The script of --pac gives no route: .*no-such\.pac/,
   } as const;
   await blames({ pac }, { ...unread, agent: /no-such\.pac/ });
   const kept = await blames(
@@ -712,7 +712,7 @@ test("a proxy script that cannot be read, and what keeps a server from a proxy",
       agent: /"server\.invalid" .*does not resolve/,
     },
   );
-  assert.equal(detailOf(kept, "way out"), "direct: NO_PROXY keeps it from http://proxy.invalid:3128 (HTTPS_PROXY)");
+  assert.equal(detailOf(kept, "proxy route"), "direct: NO_PROXY keeps it from http://proxy.invalid:3128 (HTTPS_PROXY)");
 });
 
 test("a proxy script's server that is not there, or has no name here, is blamed by one word at both ends", async () => {
@@ -722,7 +722,7 @@ test("a proxy script's server that is not there, or has no name here, is blamed 
     ["http://nosuch.invalid/p", "dns", 'the name "nosuch.invalid" of the PAC script http://nosuch.invalid/p does not'],
   ] as const) {
     const said = RegExp(words);
-    const { verdict } = await blames({ pac }, { step: "way out", culprit, says: said, agent: said });
+    const { verdict } = await blames({ pac }, { step: "proxy route", culprit, says: said, agent: said });
     assert.match(verdict.sentence, /^The script of --pac cannot be had: /);
     assert.match(verdict.next, /^Correct .* in --pac, .*through no proxy/);
   }

@@ -218,7 +218,7 @@ test("a healthy way through a proxy says which one, and who has named it", async
   const at = formatProxy(proxy.url);
   const { verdict, steps } = await examined(world, { proxy: [at] });
   assert.equal(verdict.culprit, "none", JSON.stringify(steps));
-  const shown = steps.flatMap(({ step, detail }) => (["way out", "proxy"].includes(step) ? detail : []));
+  const shown = steps.flatMap(({ step, detail }) => (["proxy route", "proxy"].includes(step) ? detail : []));
   assert.deepEqual(shown, [`${at} (--proxy)`, `through ${at} (--proxy); no login is asked for`]);
 });
 

@@ -139,7 +139,7 @@ export class ServerMetrics {
     );
     make.gaugeByCluster(
       "culvert_server_token_review_failing",
-      "1 while the API server that judges a cluster's tokens cannot be asked; absent where none is.",
+      "1 while the API server that verifies a cluster's tokens cannot be asked; absent where none is.",
       () =>
         this.#clusters
           .tokenReviews()

@@ -128,7 +128,7 @@ const agents = section("Agents", {
   innerTls: option.oneOf(
     INNER_TLS,
     "never",
-    "Agents whose TLS connection ends at a middle box (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
+    "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
   ),
   maxAgents: option.integer(
     100,

@@ -81,7 +81,7 @@ export const NETWORK_FAULTS = {
     retry: "soon",
     explain: ({ by }) => ({
       sentence: `${by} refuses the connection: no server listens there, or a firewall answers in its place.`,
-      next: "Check the port in --server, and whether the server or its balancer runs; else a --proxy may be the way out.",
+      next: "Check the port in --server, and whether the server or its balancer runs; or use --proxy.",
     }),
     viaProxy: ({ by, proxyFrom }) => ({
       sentence: `There is no proxy at ${by}: the connection is refused.`,
@@ -205,7 +205,7 @@ export const NETWORK_FAULTS = {
   pac: {
     retry: "soon",
     explain: ({ by }) => ({
-      sentence: `The script of --pac gives no way out: ${by}.`,
+      sentence: `The script of --pac gives no route: ${by}.`,
       next: "Correct --pac or the script, or name the proxy by --proxy.",
     }),
   },

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DialFault } from "../faults/faults.ts";
 import { LinkRefused } from "../wire/handshake.ts";
-import { damagedAnswer, judgeAnswer } from "./upgrade-answer.ts";
+import { damagedAnswer, explainAnswer } from "./upgrade-answer.ts";
 
 /** The server's mark on its refusals. */
 const OURS = { "proxy-status": "culvert; error=http_request_denied", "content-type": "text/plain" };
@@ -10,7 +10,7 @@ const HTML = { "content-type": "text/html; charset=utf-8" };
 
 /** What an answer is taken for: the word of a box in between, or the status of a refusal. */
 function judge(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
-  const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, []);
+  const verdict = explainAnswer({ statusCode, statusMessage, headers }, body, []);
   if (verdict instanceof DialFault) return { box: verdict.fault, sentence: verdict.message };
   return { refused: verdict.status, sentence: verdict.reason, retryAfterMs: verdict.retryAfterMs };
 }
@@ -115,7 +115,7 @@ test("a token that an answer revealsSecret, wherever in it, is in no message", (
     [101, "Switching Protocols", { upgrade: token, connection: token }, ""],
   ];
   for (const [statusCode, statusMessage, headers, body] of answers) {
-    const verdict = judgeAnswer({ statusCode, statusMessage, headers }, body, [token]);
+    const verdict = explainAnswer({ statusCode, statusMessage, headers }, body, [token]);
     const said = JSON.stringify([statusCode, verdict.message, verdict]);
     for (const part of token.split(".")) assert.ok(!said.includes(part.slice(0, 8)), said);
     assert.match(verdict.message, /not shown: it repeats our token/);
@@ -132,7 +132,7 @@ test("426 means that the upgrade which was sent did not arrive", () => {
 });
 
 test("the server's own words are kept, and nothing compressed or unprintable is shown", () => {
-  const refused = judgeAnswer(
+  const refused = explainAnswer(
     { statusCode: 401, statusMessage: "Unauthorized", headers: OURS },
     "the certificate\u001b[31m",
     [],
@@ -176,7 +176,7 @@ test("who is refused for a certificate is told of a clock that differs, by the D
   const refusedAt = (date: string | undefined): string => {
     const headers = { ...OURS, ...(date !== undefined && { date: new Date(date).toUTCString() }) };
     const answer = { statusCode: 401, statusMessage: "", headers };
-    const refusal = judgeAnswer(answer, "the certificate has expired\n", [], now);
+    const refusal = explainAnswer(answer, "the certificate has expired\n", [], now);
     assert.equal(refusal instanceof LinkRefused && refusal.reason, "the certificate has expired");
     return refusal.message.replace(/^.*\(401\): /, "");
   };

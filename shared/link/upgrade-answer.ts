@@ -39,7 +39,7 @@ export function damagedAnswer({ message }: Error): DialFault {
 }
 
 /**
- * Some boxes take the subprotocol out of the answer, which says only what the welcome behind it says again: a server
+ * Some middleboxes take the subprotocol out of the answer, which says only what the welcome behind it says again: a server
  * that did not know it would have refused.
  */
 export function mendAnswer({ headers }: IncomingMessage): void {
@@ -64,7 +64,7 @@ export function readAnswer(
   let length = 0;
   const finish = (): void => {
     clearTimeout(timer);
-    done(judgeAnswer(response, Buffer.concat(chunks).toString("utf8"), secrets));
+    done(explainAnswer(response, Buffer.concat(chunks).toString("utf8"), secrets));
   };
   const timer = setTimeout(finish, BODY_TIMEOUT_MS);
   response.on("data", (chunk: Buffer) => {
@@ -82,7 +82,7 @@ type Answer = Pick<IncomingMessage, "statusCode" | "statusMessage" | "headers">;
  * Ours bear our mark; whatever else answers an upgrade stands in between. The software's name in `Server` or `Via` tells
  * nothing: balancers write theirs into our answers, too. `body`: its beginning. Pure.
  */
-export function judgeAnswer(
+export function explainAnswer(
   answer: Answer,
   body: string,
   secrets: readonly string[],
@@ -91,7 +91,7 @@ export function judgeAnswer(
   const { statusCode: status = 0, headers } = answer;
   const shown = showing(secrets);
   const retryAfterMs = parseRetryAfter(headers["retry-after"]);
-  const box = (kind: MiddleboxFault, what: string, cure: string) =>
+  const middlebox = (kind: MiddleboxFault, what: string, cure: string) =>
     middleboxFault(kind, `${what} (${describe(answer, body, shown)}): ${cure}`, retryAfterMs);
   // No upgrade to Node, which has not found both of its headers: the rest is not HTTP, and nobody's words.
   if (status === 101) {
@@ -106,14 +106,14 @@ export function judgeAnswer(
   const isPage = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
   // The server says these two to nobody who asks as it was asked.
   if (status === 426) {
-    return box(
+    return middlebox(
       "upgrade_stripped",
       "the upgrade did not reach the server",
       `something in between takes it away; ${CURE}`,
     );
   }
   if (status === 400 && !isPage) {
-    return box(
+    return middlebox(
       "upgrade_stripped",
       "the upgrade did not reach the server whole",
       `something in between takes of it; ${CURE}`,
@@ -128,23 +128,31 @@ export function judgeAnswer(
   }
   if (status >= 300 && status < 400) {
     const where = printableLocation(shown(headers.location));
-    return box("redirected", `the upgrade was sent elsewhere, to "${where}"`, `a portal that wants a login? ${CURE}`);
+    return middlebox(
+      "redirected",
+      `the upgrade was sent elsewhere, to "${where}"`,
+      `a portal that wants a login? ${CURE}`,
+    );
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.
   if (status === 401 || status === 407 || status === 511) {
-    return box("web_page", "something in between wants a login", WHO);
+    return middlebox("web_page", "something in between wants a login", WHO);
   }
   if (status === 404) {
-    return box("web_page", ANSWERED, "are host, port and path in --server right, and do they lead to the server?");
+    return middlebox(
+      "web_page",
+      ANSWERED,
+      "are host, port and path in --server right, and do they lead to the server?",
+    );
   }
   if (status >= 502 && status <= 504) {
-    return box(
+    return middlebox(
       "gateway",
       "a proxy or balancer has no server behind it",
       "is the server up, and its balancer told of it?",
     );
   }
-  return box("web_page", ANSWERED, WHO);
+  return middlebox("web_page", ANSWERED, WHO);
 }
 
 /**
@@ -173,7 +181,7 @@ function plainText(headers: IncomingHttpHeaders, body: string): string {
   return headers["content-encoding"] === undefined ? body : "";
 }
 
-/** What it says about itself: the status, the page's title, and the names that boxes put into answers. */
+/** What it says about itself: the status, the page's title, and the names that middleboxes put into answers. */
 function describe({ statusCode, statusMessage, headers }: Answer, body: string, shown: Showing): string {
   const { via, server } = headers as IncomingHttpHeaders & { readonly server?: string };
   const text = shown(plainText(headers, body));

@@ -191,7 +191,7 @@ export class TlsListener<Host extends VirtualHost = VirtualHost> {
 }
 
 /** The connection beneath a TLS socket in its handshake. */
-function connectionOf<Door>(socket: TLSSocket): IncomingConnection<Door> | undefined {
+function connectionOf<Host>(socket: TLSSocket): IncomingConnection<Host> | undefined {
   const raw = rawSocketOf(socket);
   return raw && IncomingConnection.of(raw);
 }

@@ -12,7 +12,7 @@ const MAX_CHAIN = 10;
 
 /**
  * What the peer has shown, from its own certificate upwards, and the CA that we know if there is one. To be asked at
- * "secure", before Node judges the certificate and throws it away with the connection. Not by `getPeerX509Certificate`:
+ * "secure", before Node verifies the certificate and throws it away with the connection. Not by `getPeerX509Certificate`:
  * after that Node finds no name in the certificate.
  */
 export function shownBy(socket: TLSSocket): readonly Buffer[] {
