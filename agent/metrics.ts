@@ -98,7 +98,7 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     );
     make.total(
       "culvert_agent_streams_reset_for_memory_total",
-      "Streams reset because the tunnel held more than twice --session-budget of unread bytes.",
+      "Streams reset because the tunnel held more than --session-budget of unread bytes.",
       () => this.#resetForMemory + this.#live.resetForMemory(),
     );
     this.#dialSeconds = make.histogramByOutcome(

@@ -140,7 +140,7 @@ export class Tunnel implements Pickable {
     return this.#session.rttMs;
   }
 
-  /** Streams reset because the tunnel held more than twice its budget. */
+  /** Streams reset because the tunnel held more than its budget. */
   get resetForMemory(): number {
     return this.#session.resetForMemory;
   }

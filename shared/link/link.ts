@@ -302,8 +302,8 @@ export class Link implements Transport {
     if (!this.#isPresent(cursor)) return;
     cursor.closePrevious(); // it has been ignored since
     const isLost = reason instanceof CarrierLost;
-    // A peer that answered our end without having acknowledged everything may have moved on before, and ignored what came
-    // here: it waits for the rest, and for the end, on the new carrier.
+    // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our last
+    // bytes arrived here. Then it waits for them, and for the end, on the new carrier.
     const isOwed = reason === undefined && this.#ending && this.#outgoing.unacknowledged > 0;
     if (this.#successor !== undefined && (isLost || isOwed)) this.#commit(this.#successor);
     else if (isLost && this.#options.graceMs > 0) this.#suspend(reason);

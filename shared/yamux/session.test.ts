@@ -27,7 +27,7 @@ test("a megabyte passes whole although it is far more than the window", async ()
   assert.ok((await readAll(server.accepted[0] as Stream)).equals(sent));
 });
 
-test("a reader that stops holds its writer at one window, and only that stream", async () => {
+test("credit is given for bytes that were read, not on receipt: a reader that stops holds its writer at one window", async () => {
   const { client, server } = pair({ initialWindow: 65536, maxWindow: 65536 });
   const stuck = client.session.open();
   stuck.on("error", () => {});
