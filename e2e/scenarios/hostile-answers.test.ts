@@ -77,7 +77,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
       ),
     ),
     hears:
-      /^HTTP\/1\.1 502 no Set-Cookie: a=b <html> \[31m "\r\nProxy-Status: culvert; error=connection_refused; details="no Set-Cookie: a=b <html> \[31m '"\r\n/,
+      /^HTTP\/1\.1 502 no Set-Cookie: a=b <html> \[31m "\r\nProxy-Status: culvert; error=connection_refused; refused-by=agent; details="no Set-Cookie: a=b <html> \[31m '"\r\n/,
   },
   "a detail of 3 KiB": {
     says: answering(rawHead(JSON.stringify({ error: "dial_refused", detail: "y".repeat(3_000) }))),
