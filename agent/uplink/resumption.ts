@@ -78,7 +78,10 @@ export function endsLink(error: unknown): boolean {
  */
 export class Resumption {
   readonly #deps: ResumptionDeps;
-  readonly #backoff: Backoff;
+  /** Counts attempts that failed since the link had a carrier. */
+  readonly #attempts: Backoff;
+  /** Counts carriers in a row that were cut as soon as they were up. */
+  readonly #shortLives: Backoff;
   /** When the present carrier resumed the link. */
   #resumedAt = Number.NEGATIVE_INFINITY;
   /** Answers of other servers in a row since the carrier to the link's own server was lost. */
@@ -90,7 +93,8 @@ export class Resumption {
 
   constructor(deps: ResumptionDeps) {
     this.#deps = deps;
-    this.#backoff = new Backoff(deps.retry, SHORT_LIFE_MS);
+    this.#attempts = new Backoff(deps.retry);
+    this.#shortLives = new Backoff(deps.retry, SHORT_LIFE_MS);
   }
 
   /** Dials a new carrier now, unless a dial is under way. */
@@ -101,9 +105,9 @@ export class Resumption {
 
   /** The carrier is lost. The next one is dialled at once, unless the last two were cut as soon as they were up. */
   lost(): void {
-    this.#backoff.ended("lost", performance.now() - this.#resumedAt);
-    if (this.#backoff.failures <= 2 || this.#dialling !== undefined) this.begin();
-    else this.#beginIn(this.#backoff.waitMs(0, this.#within(SUSPENDED_CAP_MS)));
+    this.#shortLives.ended("lost", performance.now() - this.#resumedAt);
+    if (this.#shortLives.failures <= 2 || this.#dialling !== undefined) this.begin();
+    else this.#beginIn(this.#shortLives.waitMs(0, this.#within(SUSPENDED_CAP_MS)));
   }
 
   /** The agent shuts down: it looks for the link's own server more often, and not for the whole grace. */
@@ -169,7 +173,7 @@ export class Resumption {
       link.destroy(error as Error);
       return;
     }
-    this.#backoff.connected();
+    this.#attempts.connected();
     this.#elsewhere = 0;
     this.#resumedAt = performance.now();
     link.acks.now();
@@ -200,11 +204,11 @@ export class Resumption {
     const capMs = !link.suspended ? retry.capMs : isPatient ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     // A crowded server may ask for a pause, but not for longer than the link can wait.
     const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
-    this.#backoff.attemptFailed();
+    this.#attempts.attemptFailed();
     const within = this.#within(capMs);
     const waitMs = isPatient
       ? backoffMs(MANY_FAILURES, askedMs, { ...retry, ...within })
-      : this.#backoff.waitMs(askedMs, within);
+      : this.#attempts.waitMs(askedMs, within);
     this.#beginIn(waitMs);
   }
 }
