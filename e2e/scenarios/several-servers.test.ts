@@ -92,7 +92,9 @@ class TwoServers implements AsyncDisposable {
   /** What the agent has said of its uplink to this server. */
   said(name: Name): string[] {
     const url = `wss://127.0.0.1:${this.relay(name).port}/culvert/v1/tunnel`;
-    return this.#lines.filter(({ msg, server }) => server === url && /^(uplink|server asked)/.test(msg)).map(({ msg }) => msg);
+    return this.#lines
+      .filter(({ msg, server }) => server === url && /^(uplink|server asked)/.test(msg))
+      .map(({ msg }) => msg);
   }
 
   async connectedServers(): Promise<[connected: number, wanted: number]> {
