@@ -1,3 +1,4 @@
+import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
@@ -23,8 +24,8 @@ export interface ConnectRecordOptions {
   /** Absent on a unix socket. */
   readonly source: Endpoint | undefined;
   readonly timeoutMs: number;
-  /** Aborted when the caller has left or is refused. */
-  readonly signal: AbortSignal;
+  /** Cancelled when the caller has left or is refused. */
+  readonly cancellation: Cancellation<CulvertError>;
 }
 
 let connects = 0;
@@ -38,7 +39,7 @@ export class ConnectRecord implements OpenContext {
   readonly id = (++connects).toString(36);
   readonly cluster: ClusterConnects;
   readonly deadline: number;
-  readonly signal: AbortSignal;
+  readonly cancellation: Cancellation<CulvertError>;
   caller = UNAUTHENTICATED;
   target = "";
   tunnel: Tunnel | undefined;
@@ -53,10 +54,10 @@ export class ConnectRecord implements OpenContext {
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
 
-  constructor({ cluster, source, timeoutMs, signal }: ConnectRecordOptions, deps: ConnectRecordDeps) {
+  constructor({ cluster, source, timeoutMs, cancellation }: ConnectRecordOptions, deps: ConnectRecordDeps) {
     this.cluster = cluster;
     this.deadline = this.#startedAt + timeoutMs;
-    this.signal = signal;
+    this.cancellation = cancellation;
     this.#source = source;
     this.#deps = deps;
     deps.metrics.connectionOpened(cluster);

@@ -60,7 +60,7 @@ export async function connect(
     source: host.kind === "unix" ? undefined : connection.source,
     timeoutMs: options.connectTimeoutMs,
   };
-  const record = new ConnectRecord({ ...common, signal: pending.signal }, deps);
+  const record = new ConnectRecord({ ...common, cancellation: pending.cancellation }, deps);
   try {
     const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxJudgedAgents };
     const caller = await authenticate(host, connection, request.headers, bounds);
@@ -77,9 +77,9 @@ export async function connect(
     pending.chargeTo(memory);
 
     const stream = await openStream(target, cluster.tunnels, record, deps);
-    if (pending.signal.aborted) {
+    if (pending.cancellation.reason !== undefined) {
       stream.destroy();
-      throw pending.signal.reason;
+      throw pending.cancellation.reason;
     }
     record.onEstablished();
     record.earlyBytes = pending.sendEarly(stream);

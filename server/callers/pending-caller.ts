@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import { ByteQueue } from "../../shared/basics/bytes.ts";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { HeldBytes } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -21,7 +22,8 @@ function ignore(): void {}
  */
 export class PendingCaller {
   readonly #socket: Duplex;
-  readonly #abort = new AbortController();
+  /** Cancelled when the caller has left, or its CONNECT is refused. */
+  readonly cancellation = new Cancellation<CulvertError>();
   readonly #early = new ByteQueue();
   readonly #held: HeldBytes;
   #earlyBytes = 0;
@@ -41,11 +43,6 @@ export class PendingCaller {
     socket.on("end", this.#onEnd);
     socket.on("close", this.#onEnd);
     if (socket.destroyed) this.#onEnd();
-  }
-
-  /** Aborted with a `CulvertError` when the caller has left, or its CONNECT is refused. */
-  get signal(): AbortSignal {
-    return this.#abort.signal;
   }
 
   /** From now on the account of the caller's cluster is charged for what the caller sends. */
@@ -83,7 +80,7 @@ export class PendingCaller {
   /** Refuses the CONNECT, whatever it waits for. Returns false if it has been answered. */
   refuse(refusal: CulvertError): boolean {
     if (this.#established) return false;
-    this.#abort.abort(refusal); // the first reason stays
+    this.cancellation.cancel(refusal);
     return true;
   }
 
@@ -119,7 +116,7 @@ export class PendingCaller {
       this.#onSpoken?.();
       return;
     }
-    while (!this.#abort.signal.aborted && this.#earlyBytes < MAX_EARLY_BYTES) {
+    while (this.cancellation.reason === undefined && this.#earlyBytes < MAX_EARLY_BYTES) {
       const chunk: Buffer | null = this.#socket.read();
       if (chunk === null) return;
       this.#keep(chunk);

@@ -1,6 +1,7 @@
 import { isIP } from "node:net";
 import { z } from "zod";
 import { parseTarget, type Target } from "../../shared/address/target.ts";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
@@ -88,7 +89,7 @@ function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenConte
   return {
     id: ID,
     deadline: progress.startedAt + options.connectTimeoutMs,
-    signal: new AbortController().signal, // the doctor's request is not cancelled
+    cancellation: new Cancellation(), // the doctor's request is not cancelled
     tunnel: undefined,
     watch: {
       onPicked: (tunnel, before) => {

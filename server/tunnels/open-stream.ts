@@ -1,4 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
+import type { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -13,8 +14,8 @@ export interface OpenContext {
   readonly id: string;
   /** When the answer must be there, by `performance.now()`. */
   readonly deadline: number;
-  /** Aborted with a `CulvertError` when the answer is not needed any more. */
-  readonly signal: AbortSignal;
+  /** Cancelled when the answer is not needed any more. */
+  readonly cancellation: Cancellation<CulvertError>;
   /** Set by `openStream`: the tunnel that is asked. */
   tunnel: Tunnel | undefined;
   /** Present: the agent is asked for the times of its steps. */
@@ -76,19 +77,22 @@ export async function openStream(
   }
 
   function nextTunnel(): Promise<Tunnel> {
-    return cluster.whenAvailable(Math.min(agentWaitMs(cluster, options), leftMs()), context.signal);
+    return cluster.whenAvailable(Math.min(agentWaitMs(cluster, options), leftMs()), context.cancellation);
   }
 
   async function openOn(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
-    const { id, signal, watch } = context;
+    const { id, cancellation, watch } = context;
     context.tunnel = tunnel;
     watch?.onPicked(tunnel, before);
     return await tunnel.open(target, {
-      ...{ id, signal, timeoutMs: leftMs(), dialTimeoutMs: options.dialTimeoutMs },
+      id,
+      cancellation,
+      timeoutMs: leftMs(),
+      dialTimeoutMs: options.dialTimeoutMs,
       ackTimeoutMs: options.agentAckTimeoutMs,
       hasAlternative: () => cluster.pick(tunnel) !== undefined,
       whenAvailable: (until) => cluster.whenAvailable(leftMs(), until),
-      ...(watch !== undefined && { watch }),
+      watch,
     });
   }
 

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { deferred } from "../../shared/basics/promises.ts";
+import { Cancellation, deferred } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
@@ -11,7 +11,7 @@ export interface OpenOptions {
   /** The server's name for the connection, for the logs of both ends. */
   readonly id: string;
   /** Aborted with a `CulvertError` when the answer is not needed any more: the reset ends the agent's dial. */
-  readonly signal: AbortSignal;
+  readonly cancellation: Cancellation<CulvertError>;
   /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
   /** The part of that time that the agent gets for its dial. */
@@ -21,9 +21,9 @@ export interface OpenOptions {
   /** Could another agent take the stream? Asked while the link of this one has no connection. */
   hasAlternative(): boolean;
   /** Resolves when any tunnel takes streams: this one again, or one that has come meanwhile. */
-  whenAvailable(until: AbortSignal): Promise<unknown>;
+  whenAvailable(until: Cancellation<CulvertError>): Promise<unknown>;
   /** Present: the agent is asked for the times of its steps. */
-  readonly watch?: OpeningWatcher;
+  readonly watch?: OpeningWatcher | undefined;
 }
 
 export interface OpeningWatcher {
@@ -67,7 +67,7 @@ export class Opening {
   #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
   /** Present while another agent is waited for, because the link is suspended. */
-  #lookout: AbortController | undefined;
+  #lookout: Cancellation<CulvertError> | undefined;
   #isOver = false;
 
   constructor(session: Session, link: OpeningLink, target: Target, agentId: string, options: OpenOptions) {
@@ -76,12 +76,12 @@ export class Opening {
     this.#target = target;
     this.#agentId = agentId;
     this.#options = options;
-    const { signal } = options;
-    if (signal.aborted) {
-      this.#opened.reject(signal.reason);
+    const { cancellation } = options;
+    if (cancellation.reason !== undefined) {
+      this.#opened.reject(cancellation.reason);
       return;
     }
-    signal.addEventListener("abort", this.#onAbort);
+    cancellation.onCancelled = this.#onCancelled;
     try {
       this.#begin(target, options);
     } catch (error) {
@@ -108,14 +108,14 @@ export class Opening {
     this.#timer = setTimeout(this.#onTimeout, Math.min(ackTimeoutMs, timeoutMs));
   }
 
-  readonly #onAbort = (): void => this.#fail(this.#options.signal.reason);
+  readonly #onCancelled = (): void => this.#fail(this.#options.cancellation.reason as CulvertError);
 
   /** The link has lost its connection. */
   onSuspended(): void {
     if (this.#isOver || this.#failIfAlternative()) return;
-    this.#lookout?.abort();
-    this.#lookout = new AbortController();
-    this.#options.whenAvailable(this.#lookout.signal).then(() => this.#failIfAlternative(), ignore);
+    this.#lookout?.cancel(this.#connectionLost());
+    this.#lookout = new Cancellation();
+    this.#options.whenAvailable(this.#lookout).then(() => this.#failIfAlternative(), ignore);
   }
 
   #failIfAlternative(): boolean {
@@ -211,8 +211,8 @@ export class Opening {
     this.#isOver = true;
     clearTimeout(this.#timer);
     this.#stopReading();
-    this.#options.signal.removeEventListener("abort", this.#onAbort);
-    this.#lookout?.abort();
+    this.#options.cancellation.onCancelled = undefined;
+    this.#lookout?.cancel(this.#connectionLost());
     if (this.#stream !== undefined) this.#stream.onAcknowledged = undefined;
   }
 }

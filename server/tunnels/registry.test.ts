@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ClusterTunnels, Registry } from "./registry.ts";
@@ -9,7 +10,7 @@ import type { Tunnel } from "./tunnel.ts";
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
 const A = { agentId: "a", instance: "1", identity: "CN=agent" };
 
-const nobody = () => new AbortController().signal;
+const nobody = () => new Cancellation<CulvertError>();
 
 function code(expected: string, says: RegExp): (error: unknown) => boolean {
   return (error) => error instanceof CulvertError && error.code === expected && says.test(error.message);
@@ -50,9 +51,9 @@ test("agents that all drain are told apart from no agents", async () => {
 
 test("a caller that leaves stops waiting", async () => {
   const cluster = new ClusterTunnels("default", LIMITS);
-  const caller = new AbortController();
-  const waiting = cluster.whenAvailable(5_000, caller.signal);
-  caller.abort(new CulvertError("caller_gone", "gone"));
+  const caller = new Cancellation<CulvertError>();
+  const waiting = cluster.whenAvailable(5_000, caller);
+  caller.cancel(new CulvertError("caller_gone", "gone"));
   await assert.rejects(waiting, code("caller_gone", /gone/));
 });
 
@@ -110,7 +111,11 @@ function starts(cluster: ClusterTunnels, instances: readonly string[]) {
         { host: "x", port: 1 },
         {
           ...{ id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
-          ...{ signal: nobody(), hasAlternative: () => false, whenAvailable: () => cluster.whenAvailable(0, nobody()) },
+          ...{
+            cancellation: nobody(),
+            hasAlternative: () => false,
+            whenAvailable: () => cluster.whenAvailable(0, nobody()),
+          },
         },
       )
       .catch(() => {});

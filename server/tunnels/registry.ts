@@ -1,3 +1,4 @@
+import type { Cancellation } from "../../shared/basics/promises.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -236,14 +237,14 @@ export class ClusterTunnels {
 
   /**
    * Resolves with the first tunnel that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and with the
-   * reason of the signal.
+   * reason of the cancellation.
    */
-  whenAvailable(timeoutMs: number, signal: AbortSignal): Promise<Tunnel> {
+  whenAvailable(timeoutMs: number, cancellation: Cancellation<CulvertError>): Promise<Tunnel> {
     return new Promise((resolve, reject) => {
       const stop = () => {
         clearTimeout(timer);
         this.#waiters.delete(look);
-        signal.removeEventListener("abort", onAbort);
+        cancellation.onCancelled = undefined;
       };
       const look = () => {
         const tunnel = this.pick();
@@ -255,11 +256,11 @@ export class ClusterTunnels {
         stop();
         reject(reason);
       };
-      const onAbort = () => fail(signal.reason);
+      const onCancelled = () => fail(cancellation.reason as CulvertError);
       const timer = setTimeout(() => fail(this.#noAgent()), Math.max(0, timeoutMs));
       this.#waiters.add(look);
-      signal.addEventListener("abort", onAbort);
-      if (signal.aborted) onAbort();
+      cancellation.onCancelled = onCancelled;
+      if (cancellation.reason !== undefined) onCancelled();
       else look();
     });
   }

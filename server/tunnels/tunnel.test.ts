@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
@@ -8,7 +9,7 @@ import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = {
   ...{ id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
-  signal: new AbortController().signal,
+  cancellation: new Cancellation<CulvertError>(),
   hasAlternative: () => false,
   whenAvailable: () => new Promise<never>(() => {}),
 };
@@ -84,10 +85,10 @@ test("an agent that takes the stream and never answers is not tried elsewhere", 
 
 test("a caller that leaves resets the stream at the agent", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
-  const caller = new AbortController();
-  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, signal: caller.signal });
+  const caller = new Cancellation<CulvertError>();
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, cancellation: caller });
   await until(() => agent.streams.length === 1);
-  caller.abort(new CulvertError("caller_gone", "gone"));
+  caller.cancel(new CulvertError("caller_gone", "gone"));
   await assert.rejects(opening, code("caller_gone"));
   await until(() => agent.streams[0]?.destroyed === true);
   assert.equal(agent.tunnel.pendingOpens, 0);
