@@ -3,7 +3,7 @@ import type { Reclaimable } from "./reclaim.ts";
 
 /** What a tenant's sessions, links and connections hold together, against a bound that they share. */
 export interface MemoryAccount {
-  /** Half of what may be held is: new streams begin with a small window. */
+  /** More than half of the limit is held: new streams begin with a small window. */
   readonly isTight: boolean;
   /** No window grows until enough has been given back. */
   readonly isSpent: boolean;

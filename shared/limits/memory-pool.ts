@@ -81,7 +81,7 @@ export class MemoryPool {
     return this.#processExcess > 0;
   }
 
-  /** Half of what may be held is. */
+  /** More than half of the limit is held. */
   get isTight(): boolean {
     return this.#held * 2 > this.limit || this.#processExcess > 0;
   }

@@ -37,7 +37,7 @@ export class ProgressTracker {
 
 /** Whom memory is taken from; each level includes those before it. */
 export const RECLAIM = {
-  /** From readers that have stood still for longer than a slow one does: somebody would like to have more. */
+  /** From readers that have stood still for longer than a slow one does: taken when somebody needs more memory. */
   longStalled: 0,
   /** From readers that stand still and have not moved after such a pause before: more is held than may be. */
   stalled: 1,
@@ -53,7 +53,7 @@ const LONGEST_SLOW_PAUSE_MS = 20_000;
 /** A reader that has paused for less is moving, ms: a busy event loop or a long path takes no longer. */
 const SHORTEST_STALL_MS = 200;
 
-/** The lowest level at which it is taken from. */
+/** The first level at which memory is taken from this reader. */
 function levelOf({ longestPauseMs }: Reclaimable, stalledMs: number): ReclaimLevel {
   if (stalledMs < SHORTEST_STALL_MS) return RECLAIM.moving;
   // Twice its longest pause, because pauses vary; bounded, or one that paused for an hour once could do so again.

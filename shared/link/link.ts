@@ -318,7 +318,7 @@ export class Link implements Transport {
   }
 
   #suspend(cause: CarrierLost): void {
-    // A peer that sees no end of a connection that fell silent may believe in it for so much longer.
+    // If the connection fell silent, the peer may notice it later than we do, by as much as `silenceMs`.
     const graceMs = this.#options.graceMs + (cause.lossCause === "silent" ? (this.#options.silenceMs ?? 0) : 0);
     const timer = setTimeout(() => this.#close(new LinkLost(graceMs, cause)), graceMs);
     this.#progress.onCarrierLost();

@@ -137,7 +137,7 @@ export class Session {
     return this.#streams.isFull || this.#queue.controlBytes > MAX_CONTROL_BYTES;
   }
 
-  /** Asked last for each new stream, because a yes is counted as a refusal. */
+  /** Called last for each new stream, because it counts a refusal when it returns true. */
   #isPoolFull(): boolean {
     const { pool } = this.#options;
     if (pool.isFull) pool.onRefused();

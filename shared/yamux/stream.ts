@@ -28,7 +28,7 @@ export interface StreamWire extends PathTimes {
   sendReset(stream: Stream): void;
   /** Both directions are over, or the stream was reset: the id can be forgotten. */
   release(stream: Stream): void;
-  /** So many bytes must have gone one way before a tail waits for more. */
+  /** The tail of a write waits for more bytes only after this many bytes went one way. */
   readonly bulkBytes: number;
 }
 

@@ -66,7 +66,7 @@ export class Authentication {
   get endless(): AuthenticationFailed {
     const message = this.scheme?.endless;
     return message === undefined
-      ? new AuthenticationFailed("refused", "asks for ever more proofs of who we are")
+      ? new AuthenticationFailed("refused", "keeps asking for credentials after each answer")
       : new AuthenticationFailed("unsupported", message);
   }
 
