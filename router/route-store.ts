@@ -14,6 +14,8 @@ export interface RouteStoreOptions {
 }
 
 const MAX_FILE_BYTES = 1_048_576;
+/** Routes are few files, and on a network file system without events a change is expected to count at once. */
+const POLL_MS = 1_000;
 
 /** The routes of `--routes`, kept as their files are. */
 export class RouteStore {
@@ -24,7 +26,8 @@ export class RouteStore {
   static async open({ path, log, timing, onRead }: RouteStoreOptions): Promise<RouteStore> {
     let store: RouteStore | undefined;
     const documents = await DocumentStore.open<Route>({
-      ...{ path, log, timing, kind: "a route file", maxBytes: MAX_FILE_BYTES },
+      ...{ path, log, kind: "a route file", maxBytes: MAX_FILE_BYTES },
+      timing: { pollMs: POLL_MS, ...timing },
       tooLarge: "put its routes into several files",
       parse: (_file, text) => {
         const { routes, faults } = parseRoutes(text);

@@ -46,9 +46,9 @@ export function endOf({ notAfter, token }: Credentials): Date | undefined {
 const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent-key" } as const;
 
 /**
- * Reads the files anew, once for each attempt: a renewed certificate or token is used by the next link, without a restart
- * All in one go, so that a `..data` symlink is hardly ever swapped in between; where it is, or where
- * certificate and key are written one after the other, the two do not fit and the next attempt finds them whole.
+ * Reads the files anew, once for each attempt: a renewed certificate or token is used by the next link, without a restart.
+ * All files are read together, so that a `..data` symlink is hardly ever swapped in between. If it is, or if certificate
+ * and key are written one after the other, the two do not fit, and the next attempt finds them whole.
  */
 export function readCredentials(files: CredentialFiles): Credentials {
   const { serviceAccountTokenPath: tokenPath } = files;
@@ -106,9 +106,8 @@ function readText(path: string): string {
 }
 
 /**
- * What an agent shows to its servers: what the files hold, read anew each time. While that cannot be used it is what they
- * held before, as long as that is valid; nor is what has ended already, or has not begun, taken in place of what is valid
- * A broken new file keeps the old one, and the log says so.
+ * The credentials that an agent shows to its servers, read from the files each time. If a new file cannot be used, has
+ * expired or is not valid yet, the credentials before it stay in use as long as they are valid, and the log says so.
  */
 export class KeptCredentials {
   readonly #files: CredentialFiles;

@@ -42,8 +42,9 @@ export class AgentLog {
 function budgetsOf({ cluster, identity, agentId = "" }: LoggedAgent): LineBudget[] {
   const fields = { cluster: cluster.name, identity };
   const key = `${cluster.name}\n${identity}`;
-  const ofAgent = { key: `${key}\n${agentId}`, lines: LINES, subject: "lines of one agent", fields };
-  const ofIdentity = { key, lines: LINES, subject: "lines of agents with one identity", fields };
+  const owner = cluster.name;
+  const ofAgent = { key: `${key}\n${agentId}`, owner, lines: LINES, subject: "lines of one agent", fields };
+  const ofIdentity = { key, owner, lines: LINES, subject: "lines of agents with one identity", fields };
   return [ofAgent, { ...ofIdentity, moreLines: () => LINES * connectedAs(identity, cluster) }];
 }
 

@@ -7,7 +7,7 @@ const EXPORTER_LABEL = "EXPORTER-culvert-resume";
 const KEY_BYTES = 32;
 
 /**
- * Proves that a new carrier belongs to the agent of a link (docs/link-protocol.md, "ResumeReport by proof"). Both ends hold
+ * Proves that a new carrier belongs to the agent of a link (docs/link-protocol.md, "Loss"). Both ends hold
  * the key. Each attempt of the agent has a higher counter than all before it, so a recorded hello is worth nothing later,
  * and an answer that is lost costs nothing.
  */

@@ -95,11 +95,11 @@ test("a repetition of a line is written once in a minute, and another text at on
   for (const reason of ["refused", "refused", "timed out", "refused"]) fail(reason);
   assert.equal(written().length, 2);
   t.mock.timers.tick(60_000);
-  assert.equal(written().at(-1)?.omitted, 2);
+  assert.equal(written().length, 2, "repetitions are not counted among the lines that were omitted");
   fail("refused");
-  assert.equal(written().length, 4);
+  assert.equal(written().length, 3);
   for (let count = 0; count < 100; count++) fail(`reason ${count}`);
-  assert.equal(written().length, 3 + 10, "a peer that invents reasons gets no more lines than others");
+  assert.equal(written().length, 2 + 10, "a peer that invents reasons gets no more lines than others");
 });
 
 test("a line needs room in each of its budgets, and one that is used up may get more", (t) => {
@@ -141,4 +141,15 @@ test("the number of budgets has a bound, beyond which all lines share one", (t) 
   assert.equal(written().length, 10_010);
   t.mock.timers.tick(60_000);
   assert.equal(written().at(-1)?.omitted, 990);
+});
+
+test("the budgets of one owner do not take the lines of another", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { log, written } = logged();
+  const write = (owner: string, key: string) =>
+    log.write("info", {}, "line", { budgets: [{ key: `${owner} ${key}`, owner, lines: 1, subject: key, fields: {} }] });
+  for (let count = 0; count < 11_000; count++) write("red", `${count}`);
+  assert.equal(written().length, 10_010, "the rest of red shares ten lines");
+  for (let count = 0; count < 100; count++) write("blue", `${count}`);
+  assert.equal(written().length, 10_110);
 });

@@ -3,7 +3,10 @@ import type { Logger } from "./logger.ts";
 /** Lines of one budget in one interval. */
 const LINES = 10;
 const INTERVAL_MS = 60_000;
-/** Budgets in use at one time. Later ones share one budget, so that peers cannot make this map grow without a bound. */
+/**
+ * Budgets of one owner in use at one time. Later ones of this owner share one budget, so that peers cannot make this map
+ * grow without a bound, nor one tenant hide the lines of another.
+ */
 const MAX_BUDGETS = 10_000;
 
 type WarnLevel = "info" | "warn" | "error";
@@ -12,6 +15,8 @@ type Fields = Readonly<Record<string, unknown>>;
 /** A limited number of lines that lines with the same key share. */
 export interface LineBudget {
   readonly key: string;
+  /** The tenant whose peers can make budgets, if it is known. */
+  readonly owner?: string;
   readonly lines: number;
   /** Asked when `lines` are used up: the number of lines that this interval may have after all. */
   readonly moreLines?: () => number;
@@ -51,6 +56,8 @@ interface Usage {
 export class ThrottledLog {
   readonly #log: Logger;
   readonly #usages = new Map<string, Usage>();
+  /** The number of usages of each owner. */
+  readonly #owned = new Map<string, number>();
 
   constructor(log: Logger) {
     this.#log = log;
@@ -58,10 +65,10 @@ export class ThrottledLog {
 
   /** `message` is a constant. */
   write(level: WarnLevel, fields: Fields, message: string, { kind, once, budgets }: LineOptions = {}): void {
-    const counted = (budgets ?? [messageBudget(fields, message, kind)]).map((budget) => this.#bounded(budget));
+    const counted = this.#bounded(budgets ?? [messageBudget(fields, message, kind)]);
     const usedUp = counted.find((budget) => !this.#hasRoom(budget, once));
     if (usedUp !== undefined) {
-      this.#usageOf(usedUp, level).omitted++;
+      if (!this.#isRepetition(usedUp, once)) this.#usageOf(usedUp, level).omitted++;
       this.#log.debug(fields, message);
       return;
     }
@@ -73,8 +80,18 @@ export class ThrottledLog {
     this.#log[level](fields, message);
   }
 
-  #bounded(budget: LineBudget): LineBudget {
-    return this.#usages.size < MAX_BUDGETS || this.#usages.has(budget.key) ? budget : SHARED;
+  /** Replaces the budgets that would be too many for their owner by the one that the rest of its lines share. */
+  #bounded(budgets: readonly LineBudget[]): readonly LineBudget[] {
+    const hasPlace = ({ key, owner = "" }: LineBudget) =>
+      this.#usages.has(key) || (this.#owned.get(owner) ?? 0) < MAX_BUDGETS;
+    const within = budgets.filter(hasPlace);
+    const other = budgets.find((budget) => !hasPlace(budget));
+    return other === undefined ? within : [...within, sharedBudget(other.owner ?? "")];
+  }
+
+  /** It was written in this interval, with the same text. */
+  #isRepetition({ key }: LineBudget, once: string | undefined): boolean {
+    return once !== undefined && this.#usages.get(key)?.written.has(once) === true;
   }
 
   /** Does not count the line. A new budget is not stored before it has written a line. */
@@ -92,13 +109,18 @@ export class ThrottledLog {
     const known = this.#usages.get(budget.key);
     if (known !== undefined) return known;
     const usage: Usage = { level, written: new Set(), lines: 0, allowed: budget.lines, omitted: 0 };
+    const owner = budget.owner ?? "";
     this.#usages.set(budget.key, usage);
+    this.#owned.set(owner, (this.#owned.get(owner) ?? 0) + 1);
     setTimeout(() => this.#endInterval(budget, usage), INTERVAL_MS).unref();
     return usage;
   }
 
-  #endInterval({ key, subject, fields }: LineBudget, { level, omitted }: Usage): void {
+  #endInterval({ key, owner = "", subject, fields }: LineBudget, { level, omitted }: Usage): void {
     this.#usages.delete(key);
+    const left = (this.#owned.get(owner) ?? 1) - 1;
+    if (left === 0) this.#owned.delete(owner);
+    else this.#owned.set(owner, left);
     if (omitted > 0)
       this.#log[level](
         { ...fields, omitted },
@@ -107,7 +129,10 @@ export class ThrottledLog {
   }
 }
 
-const SHARED: LineBudget = { key: "", lines: LINES, subject: "lines about many different things", fields: {} };
+function sharedBudget(owner: string): LineBudget {
+  const fields = owner === "" ? {} : { cluster: owner };
+  return { key: `\n${owner}`, owner, lines: LINES, subject: "lines about many different things", fields };
+}
 
 function messageBudget({ cluster, server }: Fields, message: string, kind: string | undefined): LineBudget {
   const key = [cluster ?? server ?? "", message, kind ?? ""].join("\n");
