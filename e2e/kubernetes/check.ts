@@ -1,4 +1,4 @@
-import type { SlowDirection } from "./world/egress.ts";
+import type { CallerRoute } from "./world/egress.ts";
 import type { Kubectl } from "./world/kubectl.ts";
 import type { Program } from "./world/program.ts";
 import type { World } from "./world/world.ts";
@@ -9,7 +9,7 @@ export interface Check {
   readonly name: string;
   readonly deadlineMs: number;
   /** Left out: every lane. */
-  readonly lanes?: readonly SlowDirection[];
+  readonly lanes?: readonly CallerRoute[];
   /** It mostly waits: it is started first, and the others run meanwhile. */
   readonly beside?: true;
   /** Something is broken on purpose: it is about what kubectl says, and how soon. */
@@ -26,7 +26,7 @@ export type Goal = "time" | "dial";
 /** What a check works with. */
 export interface Stage {
   readonly world: World;
-  readonly lane: SlowDirection;
+  readonly lane: CallerRoute;
   readonly kubeApiserver: Program;
   /** Of the lane's kube-apiserver; what it runs is killed at the check's deadline. */
   readonly kubectl: Kubectl;
@@ -48,7 +48,7 @@ export interface Seen {
 /** A check on a lane that is over. */
 export interface Row extends Seen {
   readonly check: string;
-  readonly lane: SlowDirection;
+  readonly lane: CallerRoute;
   readonly seconds: number;
   readonly goal?: Goal | undefined;
   readonly trouble?: true | undefined;
@@ -58,7 +58,7 @@ export interface Row extends Seen {
   readonly failure?: string;
 }
 
-export const CULVERT_LANES: readonly SlowDirection[] = ["uds", "tcp"];
+export const CULVERT_LANES: readonly CallerRoute[] = ["uds", "tcp"];
 
 /** Throws with what was seen. */
 export function expect(holds: boolean, what: string, seen: string): void {

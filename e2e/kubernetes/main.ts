@@ -18,7 +18,7 @@ import { whatIsMissing } from "./prerequisites.ts";
 import { type Report, rowLine, section, withSection } from "./report.ts";
 import { Runner } from "./run-checks.ts";
 import { readSettings, type Settings, USAGE } from "./settings.ts";
-import type { SlowDirection } from "./world/egress.ts";
+import type { CallerRoute } from "./world/egress.ts";
 import { createWorld, type World } from "./world/world.ts";
 
 const RESULTS = fileURLToPath(new URL("../../docs/kubernetes-results.md", import.meta.url));
@@ -71,7 +71,7 @@ async function runLanes(world: World, settings: Settings, charts: readonly Check
 
 async function runLane(
   world: World,
-  lane: SlowDirection,
+  lane: CallerRoute,
   { only, repeat }: Settings,
   charts: readonly Check[],
 ): Promise<Row[]> {

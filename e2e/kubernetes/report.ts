@@ -1,5 +1,5 @@
 import type { Row } from "./check.ts";
-import type { SlowDirection } from "./world/egress.ts";
+import type { CallerRoute } from "./world/egress.ts";
 
 /** One Kubernetes version on one machine. */
 export interface Report {
@@ -9,8 +9,8 @@ export interface Report {
   readonly rows: readonly Row[];
 }
 
-const LANES: Record<SlowDirection, string> = { direct: "directly", uds: "unix socket", tcp: "TCP + mTLS" };
-const ALL_LANES = Object.keys(LANES) as SlowDirection[];
+const LANES: Record<CallerRoute, string> = { direct: "directly", uds: "unix socket", tcp: "TCP + mTLS" };
+const ALL_LANES = Object.keys(LANES) as CallerRoute[];
 const CULVERT_LANES = ALL_LANES.filter((lane) => lane !== "direct");
 const TIME_GOAL = 1.5;
 const DIAL_GOAL_MS = 5;
@@ -71,12 +71,12 @@ class RowsOfCheck {
     return this.first.trouble === true;
   }
 
-  on(lane: SlowDirection): Row | undefined {
+  on(lane: CallerRoute): Row | undefined {
     return this.#rows.find((row) => row.lane === lane);
   }
 
   /** What it costs more than directly, in the unit of its goal. */
-  cost(lane: SlowDirection): { readonly text: string; readonly met: boolean } | undefined {
+  cost(lane: CallerRoute): { readonly text: string; readonly met: boolean } | undefined {
     const [here, direct] = [this.on(lane), this.on("direct")];
     if (!here || !direct) return undefined;
     if (this.first.goal === "time") {
@@ -94,7 +94,7 @@ function useCells(check: RowsOfCheck): string[] {
   return [check.first.check, ...ALL_LANES.map((lane) => timeCell(check, lane)), dials, printedCell(check)];
 }
 
-function timeCell(check: RowsOfCheck, lane: SlowDirection): string {
+function timeCell(check: RowsOfCheck, lane: CallerRoute): string {
   const row = check.on(lane);
   if (!row) return "";
   if (row.failure !== undefined) return "**failed**";
@@ -146,7 +146,7 @@ function versionOf(text: string): string {
   return /^## Kubernetes (\S+)/.exec(text)?.[1] ?? "";
 }
 
-function nameOf(lane: SlowDirection): string {
+function nameOf(lane: CallerRoute): string {
   return LANES[lane];
 }
 

@@ -2,19 +2,19 @@ import { setMaxListeners } from "node:events";
 import type { Check, Row, Seen, Stage } from "./check.ts";
 import { rowLine } from "./report.ts";
 import type { KubeApiserver } from "./world/control-plane.ts";
-import type { SlowDirection } from "./world/egress.ts";
+import type { CallerRoute } from "./world/egress.ts";
 import type { Program } from "./world/program.ts";
 import type { World } from "./world/world.ts";
 
 /** Where checks are run: a world whose kube-apiserver goes along one lane. */
 export class Runner {
   readonly #world: World;
-  readonly #lane: SlowDirection;
+  readonly #lane: CallerRoute;
   readonly #kubeApiserver: KubeApiserver;
   readonly #repeat: number;
   readonly rows: Row[] = [];
 
-  constructor(world: World, lane: SlowDirection, kubeApiserver: KubeApiserver, repeat: number) {
+  constructor(world: World, lane: CallerRoute, kubeApiserver: KubeApiserver, repeat: number) {
     this.#world = world;
     this.#lane = lane;
     this.#kubeApiserver = kubeApiserver;

@@ -1,8 +1,8 @@
 import { parseArgs } from "node:util";
 import { NEWEST, OLDER } from "./assets.ts";
-import type { SlowDirection } from "./world/egress.ts";
+import type { CallerRoute } from "./world/egress.ts";
 
-const LANES: readonly SlowDirection[] = ["uds", "tcp", "direct"];
+const LANES: readonly CallerRoute[] = ["uds", "tcp", "direct"];
 
 export const USAGE = `npm run e2e:kubernetes -- [options]
 
@@ -14,7 +14,7 @@ export const USAGE = `npm run e2e:kubernetes -- [options]
 
 export interface Settings {
   readonly kubernetes: string;
-  readonly lanes: readonly SlowDirection[];
+  readonly lanes: readonly CallerRoute[];
   readonly only: string;
   readonly repeat: number;
   readonly write: boolean;

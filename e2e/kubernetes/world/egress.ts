@@ -3,7 +3,7 @@ import { PORTS } from "./addresses.ts";
 import type { Pair } from "./pki.ts";
 
 /** A way from the control plane to the node: over a listener of the server, or (for comparison) with no culvert at all. */
-export type SlowDirection = "uds" | "tcp" | "direct";
+export type CallerRoute = "uds" | "tcp" | "direct";
 
 /** What kube-apiserver's `--egress-selector-config-file` names (README: "kube-apiserver"); JSON is YAML, too. */
 export function egressOverUnixSocket(udsName: string): string {

@@ -3,7 +3,7 @@ import { TempDir } from "../../harness/temp.ts";
 import type { Assets } from "../assets.ts";
 import { ControlPlane, type KubeApiserver } from "./control-plane.ts";
 import { Culvert } from "./culvert.ts";
-import { callerPair, egressOverTcp, egressOverUnixSocket, type SlowDirection } from "./egress.ts";
+import { type CallerRoute, callerPair, egressOverTcp, egressOverUnixSocket } from "./egress.ts";
 import { createNetwork, type Network } from "./network.ts";
 import { NodeStandIn } from "./node.ts";
 import { RUNNING, worldObjects } from "./objects.ts";
@@ -32,12 +32,12 @@ export class World implements AsyncDisposable {
   }
 
   /** The content of the file that leads a kube-apiserver (or its dialer alone) along a lane. */
-  egress(lane: Exclude<SlowDirection, "direct">): string {
+  egress(lane: Exclude<CallerRoute, "direct">): string {
     return lane === "uds" ? egressOverUnixSocket(this.culvert.udsName) : egressOverTcp(callerPair(this.pki.culvert));
   }
 
   /** The same in a file. */
-  egressFile(lane: Exclude<SlowDirection, "direct">): string {
+  egressFile(lane: Exclude<CallerRoute, "direct">): string {
     const path = this.dir.file(`egress-${lane}.yaml`);
     writeFileSync(path, this.egress(lane));
     return path;
