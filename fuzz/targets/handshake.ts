@@ -75,7 +75,9 @@ function control(text: string): string {
   const { value, error } = attempt(() => parseControl(text), BadControlMessage);
   if (error !== undefined) return sentence(error);
   if (value === undefined) return "unknown";
-  assert.deepEqual(parseControl(JSON.stringify(value)), value);
+  // As text, because a resume without a proof is read as `undefined`, which JSON does not have.
+  const written = JSON.stringify(value);
+  assert.equal(JSON.stringify(parseControl(written)), written);
   return value.type;
 }
 
