@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { OUTCOMES } from "../shared/outcomes.ts";
+import { CREDENTIAL_FAULTS, OUTCOMES } from "../shared/outcomes.ts";
 import { CloseCode } from "../shared/wire/handshake.ts";
 import { codesOf, explainedCodes, runExplain } from "./explain.ts";
 
@@ -22,6 +22,14 @@ test("so is what a doctor or a log calls a fault of the agent's side", () => {
   for (const word of ["proxy_auth_refused", "intercepted", "wrong_name", "kdc_silent", "callers_port", "age_limit"])
     assert.ok(codes.has(word), word);
   assert.equal(codes.has("acked"), false, "a field of the protocol is no fault");
+});
+
+test("every word for what is wrong with a credential is explained", () => {
+  const codes = explainedCodes();
+  assert.deepEqual(
+    CREDENTIAL_FAULTS.filter((word) => !codes.has(word)),
+    [],
+  );
 });
 
 test("an outcome is shown with its status and all its paragraphs, and how to read on", () => {
