@@ -8,6 +8,7 @@ import {
   type Dialled,
   type DialledOuter,
   dialCarrier,
+  dialOuter,
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
@@ -95,7 +96,7 @@ const outside: StartDial = ({ rule, credentials, hello }, to) => ({
 
 const inside: StartDial = ({ rule, credentials }, to) => ({
   kind: "inside",
-  done: dialMiddlebox(to, middleboxCa(rule, credentials)),
+  done: dialMiddlebox(to, middleboxCa(rule, credentials), dialOuter),
 });
 
 async function secured(dial: TunnelDial, openedBy: string | undefined, start: StartDial): Promise<Passed<OpenDial>> {

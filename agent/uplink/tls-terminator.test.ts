@@ -10,6 +10,7 @@ import { Authority } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 import {
+  dialMiddlebox,
   dialServer,
   dialTerminators,
   middleboxCa,
@@ -132,4 +133,18 @@ test("a certificate that was not seen is refused as before, and the cure is besi
     now?.reason ?? "",
     /\(401\): no client certificate was sent; the agent sent one, .*--outer-ca .*--ca-cert/,
   );
+});
+
+test("a middlebox gets no credential, and a 401 behind it says that inner TLS is missing, for a new link and a resume", async () => {
+  const to = { tls: { ca: "server", cert: undefined } } as unknown as Parameters<typeof dialMiddlebox>[0];
+  const shown: unknown[] = [];
+  const refused = dialMiddlebox(to, ["box"], async ({ tls, headers }) => {
+    shown.push(tls?.ca, tls?.cert, headers);
+    throw new LinkRefused({ status: 401, reason: "a client certificate is required", retryAfterMs: 7 });
+  });
+  await assert.rejects(refused, ({ reason, retryAfterMs }: LinkRefused) => {
+    assert.match(reason, /^a client certificate is required; it seems to take no inner TLS/);
+    return retryAfterMs === 7;
+  });
+  assert.deepEqual(shown, [["box"], undefined, undefined]);
 });

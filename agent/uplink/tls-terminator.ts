@@ -1,5 +1,5 @@
 import { type DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
-import { type CarrierDialOptions, type DialledOuter, dialOuter, probeServer } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, probeServer } from "../../shared/link/dial.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Credentials } from "./credentials.ts";
@@ -84,8 +84,22 @@ function mayBeIntercepted({ innerTls, path }: TerminatorRule, { cert, outerCa }:
 }
 
 /** Dials a middlebox of these authorities without certificate and token. */
-export function dialMiddlebox(to: CarrierDialOptions, ca: CarrierDialOptions["tls"]["ca"]): Promise<DialledOuter> {
-  return dialOuter({ ...to, tls: { ...to.tls, ca } });
+export async function dialMiddlebox<T>(
+  to: CarrierDialOptions,
+  ca: CarrierDialOptions["tls"]["ca"],
+  dial: (to: CarrierDialOptions) => Promise<T>,
+): Promise<T> {
+  try {
+    return await dial({ ...to, tls: { ...to.tls, ca } });
+  } catch (error) {
+    throw error instanceof LinkRefused && error.status === 401 ? withoutInner(error) : error;
+  }
+}
+
+/** The server misses a credential that is sent inside inner TLS only. */
+function withoutInner({ reason, retryAfterMs }: LinkRefused): LinkRefused {
+  const cure = "it seems to take no inner TLS (--inner-tls of the server, agents.innerTls of the cluster's document)";
+  return new LinkRefused({ status: 401, reason: `${reason}; ${cure}`, retryAfterMs });
 }
 
 /** The authorities of middleboxes that may begin a link. A peer of `--ca-cert` is the server, except with `always`. */

@@ -7,7 +7,7 @@ import {
   parseInnerReply,
   type Renewed,
 } from "../../shared/link/control.ts";
-import { type CarrierDialOptions, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, dialAgain, dialOuter, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { type InnerPipe, UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -54,10 +54,9 @@ export async function connectViaMiddlebox(
     },
     redial: async (words, signal) => {
       const again = resumeTerms(context, graceMs, signal);
-      const to = carrierOptions(context, again);
-      const tls = { ...to.tls, ca: outerTrust(again.credentials) };
       const hello = (): OuterHello => ({ ...OUTER_HELLO, resume: key.prove(words()) });
-      const dialled = dialAgain({ ...to, tls, hello, keepaliveMs: keepaliveMs() });
+      const to = { ...carrierOptions(context, again), keepaliveMs: keepaliveMs() };
+      const dialled = dialMiddlebox(to, outerTrust(again.credentials), (outer) => dialAgain({ ...outer, hello }));
       return provenBy(key, link.id, await reportToRoute(context, again, dialled));
     },
   });
@@ -79,7 +78,11 @@ async function startInnerTls(
   const { server, hello } = context;
   const { timeoutMs } = terms;
   const until = performance.now() + timeoutMs;
-  const { carrier, remote } = await reportToRoute(context, terms, dialMiddlebox(carrierOptions(context, terms), ca));
+  const { carrier, remote } = await reportToRoute(
+    context,
+    terms,
+    dialMiddlebox(carrierOptions(context, terms), ca, dialOuter),
+  );
   const link = new UntrustedLink(remote, carrier, linkOptions(context));
   const handshake = await handshakeInside(link, {
     ...terms,

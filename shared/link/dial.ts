@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type net from "node:net";
 import type tls from "node:tls";
-import { HANDSHAKE_VERSION, LinkRefused } from "../wire/handshake.ts";
+import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 import type { Carrier } from "./carrier.ts";
 import type { Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
 import { DialAttempt, type ExpectedAnswer, type Greeted } from "./dial-attempt.ts";
@@ -93,22 +93,12 @@ export async function dialAgain(options: DialOptions): Promise<DialledAgain> {
 
 /** Dials a carrier for inner TLS: no answer is expected outside of it. Rejects as `dialCarrier` does. */
 export async function dialOuter(options: CarrierDialOptions): Promise<DialledOuter> {
-  try {
-    const { carrier, remote } = await dial(options, { hello: () => OUTER_HELLO });
-    return { carrier, remote };
-  } catch (error) {
-    throw error instanceof LinkRefused && error.status === 401 ? withoutInner(error) : error;
-  }
+  const { carrier, remote } = await dial(options, { hello: () => OUTER_HELLO });
+  return { carrier, remote };
 }
 
 /** The hello that asks for inner TLS and says nothing else. */
 export const OUTER_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
-
-/** The server misses a credential that is shown inside inner TLS only. */
-function withoutInner({ reason, retryAfterMs }: LinkRefused): LinkRefused {
-  const cure = "it seems to take no inner TLS (--inner-tls of the server, agents.innerTls of the cluster's document)";
-  return new LinkRefused({ status: 401, reason: `${reason}; ${cure}`, retryAfterMs });
-}
 
 /** Verifies that the server is there, with a certificate of the `ca` of these options. Sends nothing but its name. */
 export async function probeServer(options: CarrierDialOptions): Promise<void> {
