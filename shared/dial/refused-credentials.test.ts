@@ -182,6 +182,20 @@ test("one attempt at a time sends credentials; an aborted one stops waiting and 
   third.end();
 });
 
+test("an attempt that ends while it waits never sends credentials", async () => {
+  const { memory } = setUp();
+  const first = memory.attempt("a", never);
+  await first.begin(ANNA, "file");
+  const gone = memory.attempt("a", never);
+  const waiting = gone.begin(ANNA, "file");
+  gone.end("timeout");
+  first.end("timeout");
+  await assert.rejects(waiting);
+  const third = memory.attempt("a", never);
+  await third.begin(ANNA, "file");
+  third.end();
+});
+
 test("accepted credentials do not wait for an answer that does not come", async (t) => {
   const keepAlive = setInterval(() => {}, 10_000);
   t.after(() => clearInterval(keepAlive));

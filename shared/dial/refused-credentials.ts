@@ -148,6 +148,7 @@ export class LoginAttempt implements LoginObserver {
   #record: LoginRecord | undefined;
   #times = 0;
   #isAccepted = false;
+  #isOver = false;
   #done: () => void = () => {};
 
   constructor(proxy: string, signal: AbortSignal, context: LoginContext) {
@@ -165,6 +166,7 @@ export class LoginAttempt implements LoginObserver {
       await untilAborted(record.pending, signal).catch(() => {});
     }
     this.#signal.throwIfAborted();
+    if (this.#isOver) throw new Error("the attempt is over");
     record.check(this.#proxy, source);
     const { promise, resolve } = deferred();
     this.#done = () => {
@@ -193,6 +195,7 @@ export class LoginAttempt implements LoginObserver {
 
   /** The attempt is over; `fault` if it failed. */
   end(fault?: RouteFaultCode): void {
+    this.#isOver = true;
     if (this.#times > 0 && !this.#isAccepted && fault !== undefined) {
       this.#record?.failed(this.#proxy, fault, this.#times);
     }
