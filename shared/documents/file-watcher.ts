@@ -1,8 +1,9 @@
 import { type FSWatcher, readlinkSync, realpathSync, statSync, watch } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 
 export interface WatchTiming {
-  /** Changes come in bursts; they are reported this long after the first of them, ms. */
+  /** Changes come in bursts; they are reported when no other has come for this long, ms, so that no half edit is read. */
   readonly settleMs: number;
   /** Interval at which all owners are suspects even without an event, because network file systems send none, ms. */
   readonly pollMs: number;
@@ -11,6 +12,11 @@ export interface WatchTiming {
 }
 
 const WATCH_TIMING: WatchTiming = { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000 };
+
+/** A burst that does not end is reported after so many times `settleMs`. */
+const MOST_SETTLES = 5;
+/** Links are followed again for so many owners in one turn of the event loop. */
+const OWNERS_IN_TURN = 50;
 
 /** Owners whose files may have changed; `all` if it is not known. */
 export type Suspects = ReadonlySet<string> | "all";
@@ -44,6 +50,8 @@ export class FileWatcher {
   #suspects = new Set<string>();
   #all = false;
   #pending: NodeJS.Timeout | undefined;
+  /** When the burst that is pending began, by `performance.now()`. */
+  #pendingSince = 0;
   #reporting = false;
   #again = false;
   #closed = false;
@@ -140,7 +148,13 @@ export class FileWatcher {
   }
 
   #schedule(): void {
-    if (!this.#closed) this.#pending ??= setTimeout(() => void this.#report(), this.#timing.settleMs).unref();
+    if (this.#closed) return;
+    const { settleMs } = this.#timing;
+    const now = performance.now();
+    if (this.#pending === undefined) this.#pendingSince = now;
+    const leftMs = this.#pendingSince + MOST_SETTLES * settleMs - now;
+    clearTimeout(this.#pending);
+    this.#pending = setTimeout(() => void this.#report(), Math.max(0, Math.min(settleMs, leftMs))).unref();
   }
 
   async #report(): Promise<void> {
@@ -149,15 +163,21 @@ export class FileWatcher {
     this.#all = false;
     this.#again = false;
     this.#reporting = true;
-    // Their links may lead elsewhere now.
-    for (const owner of suspects === "all" ? [] : suspects) {
-      const paths = this.#given.get(owner);
-      if (paths !== undefined) this.follow(owner, paths);
-    }
+    await this.#followAgain(suspects === "all" ? this.#given.keys() : suspects);
     await this.#onSuspects(suspects);
     this.#reporting = false;
     this.#pending = undefined;
     if (this.#again) this.#schedule();
+  }
+
+  /** Their links may lead elsewhere now. */
+  async #followAgain(owners: Iterable<string>): Promise<void> {
+    let count = 0;
+    for (const owner of owners) {
+      if (++count % OWNERS_IN_TURN === 0) await nextTurn();
+      const paths = this.#given.get(owner);
+      if (paths !== undefined && !this.#closed) this.follow(owner, paths);
+    }
   }
 
   #watchDirectory(directory: string): void {

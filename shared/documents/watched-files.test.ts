@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { promises } from "node:fs";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -260,4 +261,19 @@ test("a watch keeps no process alive", () => {
   const child = spawnSync(process.execPath, args, { timeout: 10_000, encoding: "utf8" });
   assert.equal(child.stdout, "watching\n", child.stderr);
   assert.equal(child.status, 0);
+});
+
+test("files on a disk that does not answer hold up the check of no others", async (t) => {
+  await using files = await fixture({ hung: "1", other: "1" });
+  const { open } = promises;
+  t.mock.method(promises, "open", (...args: Parameters<typeof open>) =>
+    String(args[0]).endsWith("hung") ? new Promise(() => {}) : open(...args),
+  );
+  const watches = ["hung", "other"].map((name) => watchFiles([files.at(name)], () => files.changes++));
+  files.stop = () => watches.forEach((watch) => void watch.close());
+  for (let count = 1; count <= 2; count++) {
+    await writeFile(files.at("other"), `changed ${count} times`);
+    recheckAllFiles();
+    await files.changed(count);
+  }
 });

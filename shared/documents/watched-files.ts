@@ -22,6 +22,12 @@ export function watchFiles(
   return shared.add(paths, onChange);
 }
 
+/**
+ * Files of so many owners are read at one time. One that hangs, as on a network disk that does not answer, holds one of
+ * these places, and nobody else's files.
+ */
+const MOST_CHECKS = 8;
+
 /** One watcher for all files of this process: a thousand clusters may each name a key file. */
 let shared: ContentChecks | undefined;
 
@@ -29,11 +35,14 @@ class ContentChecks {
   readonly #watcher: FileWatcher;
   readonly #checks = new Map<string, ContentCheck>();
   readonly #closesWithLast: boolean;
+  /** Owners whose files are to be read, and those whose files are being read. */
+  readonly #waiting = new Set<string>();
+  readonly #reading = new Set<string>();
   #next = 0;
 
   constructor(timing: Partial<WatchTiming> | undefined, closesWithLast: boolean) {
     this.#closesWithLast = closesWithLast;
-    this.#watcher = new FileWatcher((suspects) => this.#check(suspects), { timing });
+    this.#watcher = new FileWatcher(async (suspects) => this.#check(suspects), { timing });
   }
 
   add(paths: readonly string[], onChange: () => void): ContentWatch {
@@ -53,9 +62,24 @@ class ContentChecks {
     };
   }
 
-  async #check(suspects: Suspects): Promise<void> {
-    const owners = suspects === "all" ? [...this.#checks.keys()] : suspects;
-    for (const owner of owners) await this.#checks.get(owner)?.check();
+  #check(suspects: Suspects): void {
+    for (const owner of suspects === "all" ? this.#checks.keys() : suspects) this.#waiting.add(owner);
+    this.#readWaiting();
+  }
+
+  #readWaiting(): void {
+    for (const owner of this.#waiting) {
+      if (this.#reading.size >= MOST_CHECKS) return;
+      if (!this.#reading.has(owner)) void this.#read(owner);
+    }
+  }
+
+  async #read(owner: string): Promise<void> {
+    this.#waiting.delete(owner);
+    this.#reading.add(owner);
+    await this.#checks.get(owner)?.check();
+    this.#reading.delete(owner);
+    this.#readWaiting();
   }
 }
 

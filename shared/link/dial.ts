@@ -77,7 +77,7 @@ export interface DialledAgain extends DialledOuter {
 /**
  * The agent's side of the handshake: TCP → TLS → upgrade → hello → welcome.
  *
- * Rejects with `LinkRefused` when the server refused, with `MiddleBox` when a middlebox answered for it, else with an error
+ * Rejects with `LinkRefused` when the server refused, with a `DialFault` when a middlebox answered for it, else with an error
  * of the network whose message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
