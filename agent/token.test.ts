@@ -1,15 +1,12 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { TLSSocket } from "node:tls";
-import { pino } from "pino";
-import { ConfigError, defaultsOf } from "../shared/config/options.ts";
-import { LinkServer, testCertificate, until } from "../shared/link/testing/ends.ts";
-import { startAgent } from "./agent.ts";
-import { type AgentOptions, agentOptions } from "./options.ts";
+import { ConfigError } from "../shared/config/options.ts";
+import { until } from "../shared/link/testing/ends.ts";
+import { prepared } from "./testing/agent.ts";
 
 /** A JWT as far as an agent looks at it: it ends so many seconds from now. */
 function token(name: string, endsInS = 3_600): string {
@@ -19,39 +16,14 @@ function token(name: string, endsInS = 3_600): string {
 
 /** A server that keeps what `Authorization` it was shown, and an agent that has nothing but a token in a file. */
 async function tokenAgent(t: TestContext, firstToken: string, refuse?: (socket: TLSSocket) => boolean) {
-  const server = await LinkServer.start();
-  t.after(() => server[Symbol.asyncDispose]());
+  const { server, dir, texts, lines, start } = await prepared(t);
   if (refuse !== undefined) server.refuse = refuse;
   const shown: (string | undefined)[] = [];
   server.server.on("upgrade", ({ headers }: IncomingMessage) => shown.push(headers.authorization));
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
   const serviceAccountTokenPath = join(dir, "token");
   const write = (text: string) => writeFile(serviceAccountTokenPath, `${text}\n`);
   await write(firstToken);
-  const caCert = join(dir, "ca.crt");
-  await writeFile(caCert, (await testCertificate()).ca);
-  const options: AgentOptions = {
-    ...defaultsOf(agentOptions),
-    allowLoopback: true,
-    server: [`wss://localhost:${server.port}`],
-    serverAddress: "127.0.0.1",
-    caCert,
-    serviceAccountTokenPath,
-    agentId: "a1",
-    healthServerHost: "127.0.0.1",
-    healthServerPort: 0,
-    adminServerPort: 0,
-  };
-  const texts: string[] = [];
-  const log = pino({ level: "trace" }, { write: (line) => texts.push(line) });
-  const lines = () => texts.map((text) => JSON.parse(text));
-  const start = async () => {
-    const agent = await startAgent(options, { log, listenEphemeral: true });
-    t.after(() => agent.destroy(new Error("the test is over")));
-    return agent;
-  };
-  return { shown, write, start, lines, texts };
+  return { shown, write, start: () => start({ serviceAccountTokenPath }), lines, texts };
 }
 
 test("an agent without a certificate shows its token, and a new one in the file moves it to a new connection", async (t) => {
@@ -61,9 +33,9 @@ test("an agent without a certificate shows its token, and a new one in the file 
   await agent.whenConnected();
   assert.deepEqual(shown, [`Bearer ${first}`]);
   await write(second);
-  await until(() => lines().some(({ msg }) => msg === "uplink moved to a new connection"));
+  await until(() => lines.some(({ msg }) => msg === "uplink moved to a new connection"));
   assert.deepEqual(shown, [`Bearer ${first}`, `Bearer ${second}`]);
-  assert.ok(!lines().some(({ msg }) => msg === "uplink suspended"), "the new one came first");
+  assert.ok(!lines.some(({ msg }) => msg === "uplink suspended"), "the new one came first");
   for (const part of [first, second].flatMap((one) => one.split(".").slice(1))) {
     assert.ok(!texts.some((text) => text.includes(part)), "no token in the log");
   }
@@ -84,8 +56,8 @@ test("what the server says of a token is in the agent's log, the token is not", 
     return true;
   });
   await start();
-  await until(() => lines().some(({ msg }) => msg === "uplink refused: the server does not accept this agent"));
-  const { level, reason } = lines().find(({ msg }) => String(msg).startsWith("uplink refused"));
+  await until(() => lines.some(({ msg }) => msg === "uplink refused: the server does not accept this agent"));
+  const { level, reason } = lines.find(({ msg }) => String(msg).startsWith("uplink refused")) ?? assert.fail();
   assert.equal(level, 50);
   assert.equal(reason, `the server refused the tunnel (401): ${sentence}`);
   assert.ok(!texts.some((text) => text.includes(mine)));
@@ -98,9 +70,12 @@ test("a backend that repeats the request in its answer puts no token into the lo
     return true;
   });
   await start();
-  await until(() => lines().some(({ msg }) => msg === "uplink attempt failed"));
-  const { reason } = lines().find(({ msg }) => msg === "uplink attempt failed");
-  assert.match(reason, /in between answered .*\(200 OK, "\(not shown: it repeats our token\)", server "debug"\)/);
+  await until(() => lines.some(({ msg }) => msg === "uplink attempt failed"));
+  const { reason } = lines.find(({ msg }) => msg === "uplink attempt failed") ?? assert.fail();
+  assert.match(
+    String(reason),
+    /in between answered .*\(200 OK, "\(not shown: it repeats our token\)", server "debug"\)/,
+  );
   for (const part of mine.split(".").slice(1)) assert.ok(!texts.some((text) => text.includes(part.slice(0, 8))));
 });
 
@@ -118,7 +93,7 @@ test("a token file that is broken while the agent runs is told, and its connecti
   const agent = await start();
   await agent.whenConnected();
   await write("");
-  await until(() => lines().some(({ msg }) => msg === "new credentials are not usable, the old ones stay"));
+  await until(() => lines.some(({ msg }) => msg === "new credentials are not usable, the old ones stay"));
   assert.equal(agent.connected, true);
   const fresh = token("b");
   await write(fresh);

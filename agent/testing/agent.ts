@@ -38,12 +38,17 @@ export async function prepared(
     adminServerPort: 0,
     ...change,
   };
+  const texts: string[] = [];
   const lines: LogLine[] = [];
-  const log = pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) });
+  const keep = (line: string): void => {
+    texts.push(line);
+    lines.push(JSON.parse(line));
+  };
+  const log = pino({ level: "trace" }, { write: keep });
   const start = async (more: Partial<AgentOptions> = {}): Promise<Agent> => {
     const agent = await startAgent({ ...options, ...more }, { log, env, listenEphemeral: true });
     t.after(() => agent.destroy(new Error("the test is over")));
     return agent;
   };
-  return { server, dir, caCert, lines, start };
+  return { server, dir, caCert, texts, lines, start };
 }

@@ -647,8 +647,10 @@ test("a resume that meets other servers in turn is one warning for each, and the
   assert.equal(lines.find(({ msg }) => msg === "uplink resumed")?.failedTries, tries);
 });
 
-test("another server behind the balancer is connected to at once, while the old link still looks for its own", async (t) => {
-  const { up, attempts, tunnels, redialError } = uplink(t);
+/** An uplink that has lost its server with a stream open, and is connected to another one behind the balancer. */
+async function connectedElsewhere(t: TestContext) {
+  const its = uplink(t);
+  const { up, attempts, tunnels, redialError } = its;
   redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
   up.start();
   attempts[0]?.accept();
@@ -660,6 +662,11 @@ test("another server behind the balancer is connected to at once, while the old 
   await until(() => attempts.length === 2, "an attempt for a new link");
   attempts[1]?.accept();
   await until(() => up.connected, "connected to the other server");
+  return { ...its, old, stream };
+}
+
+test("another server behind the balancer is connected to at once, while the old link still looks for its own", async (t) => {
+  const { up, old, stream } = await connectedElsewhere(t);
   assert.equal([...up.connections()].length, 2);
   old.link.resume();
   assert.equal(stream.destroyed, false, "its streams go on");
@@ -667,18 +674,7 @@ test("another server behind the balancer is connected to at once, while the old 
 });
 
 test("closing does not wait for a link whose server is not to be found, though it has streams", async (t) => {
-  const { up, attempts, tunnels, lines, redialError } = uplink(t);
-  redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
-  const old = tunnels[0] as Tunnel;
-  const stream = open(old);
-  await until(() => stream.acknowledged, "the stream");
-  old.link.suspend(CUT);
-  await until(() => attempts.length === 2, "an attempt for a new link");
-  attempts[1]?.accept();
-  await until(() => up.connected, "connected to the other server");
+  const { up, lines } = await connectedElsewhere(t);
   void up.close(60_000);
   await until(() => lines.some(({ msg }) => msg === "uplink left"), "the end of the search");
   const left = lines.find(({ msg }) => msg === "uplink left");
