@@ -97,7 +97,7 @@ export class Agent implements AsyncDisposable {
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
       memory,
-      mustHaveFiles: () => this.#files.mustHaveRoom("agent_exhausted"),
+      requireFiles: () => this.#files.requireRoom("agent_exhausted"),
     };
     const hello = helloOf(options);
     this.#credentials = new KeptCredentials(options, log);

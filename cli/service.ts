@@ -1,7 +1,6 @@
 import { nearest } from "../shared/basics/text.ts";
 import { helpText } from "../shared/config/flags.ts";
-import type { OptionTable, Rows, ValuesOf } from "../shared/config/options.ts";
-import { flagNames } from "../shared/config/options.ts";
+import { flagNames, type OptionTable, type Rows, type ValuesOf } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";

@@ -14,8 +14,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { TargetPolicy } from "./policy.ts";
-import type { StreamEnd } from "./serve.ts";
-import { DialSlots, type ServeDeps, serve } from "./serve.ts";
+import { DialSlots, type ServeDeps, type StreamEnd, serve } from "./serve.ts";
 
 /** A server's session whose streams an agent serves, and what the agent counted. */
 function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
@@ -42,7 +41,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     memory: UNBOUNDED,
-    mustHaveFiles: () => {},
+    requireFiles: () => {},
     ...change,
   };
   const onStream = (stream: Stream) => void served.push(serve(stream, deps));
@@ -245,7 +244,7 @@ test("a target's reset is a reset of the stream, and the other way round", async
 
 test("without file descriptors to spare a stream is refused before its target is dialled", async (t) => {
   const { server, dials } = joined(t, {
-    mustHaveFiles: () => {
+    requireFiles: () => {
       throw new CulvertError("agent_exhausted", "the agent has 199 of its 200 files open");
     },
   });

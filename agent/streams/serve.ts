@@ -46,7 +46,7 @@ export interface ServeDeps {
   readonly headTimeoutMs?: number;
   readonly lookup?: Lookup;
   /** Throws `agent_exhausted` when this process has hardly a file descriptor left. */
-  mustHaveFiles(): void;
+  requireFiles(): void;
 }
 
 const HEAD_TIMEOUT_MS = 5_000;
@@ -146,7 +146,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
 /** Resolves and dials; a caller that goes away meanwhile takes the dial with it. */
 async function dialFor(stream: Stream, target: Target, timeoutMs: number, deps: ServeDeps): Promise<Socket> {
   const { policy, dials, metrics, lookup } = deps;
-  deps.mustHaveFiles();
+  deps.requireFiles();
   dials.take();
   metrics.pendingDials(1);
   const dialling = dialTarget({

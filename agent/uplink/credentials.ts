@@ -135,7 +135,7 @@ export class KeptCredentials {
   refresh(): boolean {
     try {
       const read = readCredentials(this.#files);
-      this.#mustNotBeWorse(read);
+      this.#requireNotWorse(read);
       this.#held = read;
       this.#fault = undefined;
       return true;
@@ -150,7 +150,7 @@ export class KeptCredentials {
     }
   }
 
-  #mustNotBeWorse(read: Credentials): void {
+  #requireNotWorse(read: Credentials): void {
     if (!lasts(this.#held)) return;
     if (!lasts(read)) throw endedError(read);
     if (!hasBegun(read) && hasBegun(this.#held)) throw earlyError(read);

@@ -14,8 +14,7 @@ import { type AgentPeer, attachInside, type InnerDeps } from "./attach-inside.ts
 import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
 import { refusalKind } from "./refusal.ts";
 import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
-import type { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
-import { HandshakeDeadline } from "./unauthenticated-carriers.ts";
+import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };

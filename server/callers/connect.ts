@@ -29,7 +29,7 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
    */
   readonly unauthenticatedMemory: Pick<MemoryAccount, "hold" | "enter">;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
-  readonly files: { mustHaveRoom(code: "overloaded"): void };
+  readonly files: { requireRoom(code: "overloaded"): void };
 }
 
 /**
@@ -72,7 +72,7 @@ export async function connect(
     const cluster = servedCluster(host, deps);
     cluster.requireAdmission(target);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
-    deps.files.mustHaveRoom("overloaded");
+    deps.files.requireRoom("overloaded");
     const { memory } = cluster.tunnels;
     pending.chargeTo(memory);
 

@@ -1,8 +1,7 @@
 import type { Duplex } from "node:stream";
 import { ByteQueue } from "../../shared/basics/bytes.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
-import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { HeldBytes } from "../../shared/limits/memory-account.ts";
+import { HeldBytes, type MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import * as reply from "./reply.ts";
 

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LiveCluster, LiveTunnel } from "./cluster-figures.ts";
-import { ClusterFigures } from "./cluster-figures.ts";
+import { ClusterFigures, type LiveCluster, type LiveTunnel } from "./cluster-figures.ts";
 import { ServerMetrics } from "./server-metrics.ts";
 
 async function lines(metrics: ServerMetrics): Promise<string[]> {

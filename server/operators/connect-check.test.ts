@@ -24,7 +24,7 @@ function serverOf(agents: readonly FakeAgent[], options: Partial<ConnectCheckDep
     metrics: { pendingOpens: () => {} },
     log: createLogger({ level: "silent", format: "json", name: "test" }),
     draining: () => false,
-    files: { mustHaveRoom: () => {} },
+    files: { requireRoom: () => {} },
   };
   return { cluster, join, check: (target = "10.0.0.1:10250") => checkConnect({ cluster: "default", target }, deps) };
 }

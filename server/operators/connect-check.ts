@@ -13,7 +13,7 @@ export interface ConnectCheckDeps extends OpenStreamDeps {
   readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission"> | undefined };
   readonly log: Logger;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
-  readonly files: { mustHaveRoom(code: "overloaded"): void };
+  readonly files: { requireRoom(code: "overloaded"): void };
 }
 
 /** `server`: cluster, rules and agent; `link`: until the agent has accepted the stream; `dns`, `dial`: at the agent. */
@@ -78,7 +78,7 @@ async function openAndEnd(name: string, target: Target, progress: Progress, deps
   const cluster = deps.clusters.get(name);
   if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
   cluster.requireAdmission(target);
-  deps.files.mustHaveRoom("overloaded");
+  deps.files.requireRoom("overloaded");
   const stream = await openStream(target, cluster.tunnels, contextOf(progress, deps), deps);
   stream.end(); // in order, or the target would log a broken connection
   stream.resume();

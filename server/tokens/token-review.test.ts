@@ -15,8 +15,7 @@ import {
   tempDir,
   unsigned,
 } from "./testing/tokens.ts";
-import type { ApiServerState } from "./token-review.ts";
-import { type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
+import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */
 function token(name = "agent", exp: number | undefined = nowS() + 3_600): string {

@@ -1,5 +1,4 @@
-import type { FaultRow } from "./fault-row.ts";
-import { minuteOf } from "./fault-row.ts";
+import { type FaultRow, minuteOf } from "./fault-row.ts";
 
 export const SET_THE_CLOCK =
   "Set this machine's clock (NTP, or chrony), or the server's if it is that one that is wrong.";

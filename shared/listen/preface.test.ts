@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { Peeked } from "./preface.ts";
-import { type Preface, type PrefaceOptions, PrefaceReader } from "./preface.ts";
+import { type Peeked, type Preface, type PrefaceOptions, PrefaceReader } from "./preface.ts";
 import { encodeProxyV1, encodeProxyV2 } from "./proxy-protocol.ts";
 import { helloFor } from "./testing/client-hello.ts";
 

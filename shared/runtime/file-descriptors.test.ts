@@ -22,29 +22,29 @@ test("a process that runs out of file descriptors says so with figures, counts i
   };
   room.start();
   assert.equal(room.shortage, undefined);
-  room.mustHaveRoom("overloaded");
+  room.requireRoom("overloaded");
   await turn();
-  room.mustHaveRoom("overloaded");
+  room.requireRoom("overloaded");
   assert.deepEqual([lines, room.problems()], [[], []]);
 
   open = 930;
   await pass(1_500);
-  room.mustHaveRoom("overloaded");
+  room.requireRoom("overloaded");
   open = 1_020;
   await pass(500);
   assert.match(room.shortage ?? "", /^this server has 1020 of its 1024 files open/);
-  assert.throws(() => room.mustHaveRoom("overloaded"), {
+  assert.throws(() => room.requireRoom("overloaded"), {
     code: "overloaded",
     message: "this server has 1020 of its 1024 files open: raise its limit (ulimit -n, LimitNOFILE=)",
   });
   assert.match(room.problems().join(), /^1020 of 1024 files are open: file descriptors are nearly used up/);
   open = 950;
   await pass(500);
-  room.mustHaveRoom("overloaded"); // who asks is served by what is true now
+  room.requireRoom("overloaded"); // who asks is served by what is true now
   assert.deepEqual(room.checks(), [{ name: "file-descriptors", ok: false, detail: "950 of 1024 in use" }]);
   open = 100;
   await pass(500);
-  room.mustHaveRoom("overloaded");
+  room.requireRoom("overloaded");
   room.stop();
 
   const told = lines.map(({ level, open, limit, msg }) => `${level} ${open}/${limit} ${msg}`);

@@ -81,7 +81,7 @@ export class FileDescriptors {
   }
 
   /** Throws if there is a shortage. */
-  mustHaveRoom(code: OutcomeCode): void {
+  requireRoom(code: OutcomeCode): void {
     const { shortage } = this;
     if (shortage !== undefined) throw new CulvertError(code, shortage);
   }

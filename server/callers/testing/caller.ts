@@ -74,7 +74,7 @@ export async function start(
     unauthenticatedMemory,
     draining: () => options.draining ?? false,
     files: {
-      mustHaveRoom: () => {
+      requireRoom: () => {
         if (options.filesUsedUp) throw new CulvertError("overloaded", "no files");
       },
     },
