@@ -22,6 +22,8 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import type { Directory, Location } from "./peers/directory.ts";
+import type { Peers } from "./peers/peers.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -32,6 +34,8 @@ export interface ServerDeps {
    * if it trusts a network.
    */
   readonly listenEphemeral?: boolean;
+  /** For tests: the directory in place of that of `--directory`. */
+  readonly openDirectory?: (location: Location) => Directory;
 }
 
 export interface ServerAddresses {
@@ -41,6 +45,7 @@ export interface ServerAddresses {
   "agents-insecure"?: AddressInfo;
   health?: AddressInfo;
   admin?: AddressInfo;
+  peers?: AddressInfo;
 }
 
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
@@ -83,16 +88,21 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
+  readonly #waiting: WaitingConnections;
+  readonly #openDirectory: ServerDeps["openDirectory"];
+  #peers: Peers | undefined;
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
+  constructor(options: ServerOptions, { log, listenEphemeral = false, openDirectory }: ServerDeps) {
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
     const onDropped = (listener: ListenerName) => this.#onDropped(listener);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
+    this.#waiting = waiting;
+    this.#openDirectory = openDirectory;
     this.#options = options;
     this.#log = log;
     this.#throttledLog = throttledLog;
@@ -107,6 +117,9 @@ export class Server implements AsyncDisposable {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       clusters: { get: (name) => this.#served.clusters?.get(name) },
+      // In a fleet the logs of several servers have the same id.
+      idPrefix: options.directory.length > 0 ? `${options.serverId}/` : "",
+      peers: () => this.#peers,
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },
@@ -129,6 +142,7 @@ export class Server implements AsyncDisposable {
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
+      peerChecks: () => this.#peers?.checks() ?? [],
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -153,6 +167,7 @@ export class Server implements AsyncDisposable {
     const { serverId } = this.#options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
+    await this.#openForPeers();
     await this.#openForAgents(clusters);
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
@@ -198,6 +213,20 @@ export class Server implements AsyncDisposable {
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
+  /** What serves a fleet is loaded only where there is one. */
+  async #openForPeers(): Promise<void> {
+    if (this.#options.directory.length === 0) return;
+    const { startPeers } = await import("./peers/start-peers.ts");
+    this.#peers = await startPeers({
+      ...{ options: this.#options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
+      ...{ memory: this.#unauthenticatedMemory, tunnels: this.tunnels, pool: this.#pool, files: this.#files },
+      ...{ waiting: this.#waiting, clusters: this.#connectDeps.clusters, draining: () => this.#draining },
+      onDropped: () => this.#onDropped("peers"),
+      openDirectory: this.#openDirectory,
+    });
+    this.addresses.peers = this.#peers.address;
+  }
+
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */
   #isOn(port: number, needed = "nothing"): boolean {
     return port !== 0 || (this.#ephemeral && needed !== "");
@@ -211,7 +240,8 @@ export class Server implements AsyncDisposable {
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
     const callers = this.#callersPort && { name: "callers", up: this.#callersPort.listening };
-    return [...(callers ? [callers] : []), ...this.#agents.states()];
+    const peers = this.#peers && { name: "peers", up: this.#peers.isUp };
+    return [...(callers ? [callers] : []), ...this.#agents.states(), ...(peers ? [peers] : [])];
   }
 
   #shownAddresses(): Record<string, string> {
@@ -232,6 +262,7 @@ export class Server implements AsyncDisposable {
     this.#draining = true;
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
+    this.#peers?.drain();
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
@@ -249,7 +280,7 @@ export class Server implements AsyncDisposable {
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await this.#callers.empty(leftMs());
+    await Promise.all([this.#callers.empty(leftMs()), this.#peers?.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
     await this.#callers.empty(RESET_MS);
@@ -276,7 +307,8 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close()]);
+    const peers = this.#peers?.destroy(new Error("this server has ended"));
+    await Promise.all([this.#callers.close(), this.#agents.close(), peers]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

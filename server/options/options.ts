@@ -12,6 +12,7 @@ import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../s
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
+import { peerRows } from "./peer-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;
@@ -256,6 +257,7 @@ export const rows = {
   ...clusters,
   ...callers,
   ...agents,
+  ...peerRows,
   ...bounds,
   ...windows,
   ...streamRows,

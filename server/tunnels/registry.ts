@@ -51,6 +51,10 @@ export class ClusterTunnels {
   establishedConnects = 0;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
+  /** Streams of its callers that go over another server. */
+  hopStreams = 0;
+  /** Called when a tunnel has come or gone, or has lost or got back its connection. */
+  onChanged: () => void = ignore;
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
@@ -183,6 +187,7 @@ export class ClusterTunnels {
     if (isPresent) holder.previous = undefined;
     if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
     this.#tryWaiters();
+    this.onChanged();
   }
 
   #replace(holder: Holder | undefined): void {
@@ -215,6 +220,7 @@ export class ClusterTunnels {
   /** A tunnel that was suspended accepts streams again. */
   tunnelResumed(): void {
     this.#tryWaiters();
+    this.onChanged();
   }
 
   #tryWaiters(): void {
@@ -226,6 +232,7 @@ export class ClusterTunnels {
     holder.released = true;
     if (holder.tunnel !== undefined) this.#tunnels.delete(holder.tunnel);
     this.#replaced.delete(holder);
+    this.onChanged();
     if (this.#holders.get(holder.agentId) !== holder) return;
     this.#holders.delete(holder.agentId);
     // It has never become a tunnel: the holder that it would have replaced has the id again.
@@ -293,6 +300,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
+  #onChanged: (cluster: ClusterTunnels) => void = ignore;
 
   /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
@@ -301,6 +309,7 @@ export class Registry {
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
+    cluster.onChanged = () => this.#onChanged(cluster);
     this.#clusters.set(name, cluster);
     return cluster;
   }
@@ -317,6 +326,12 @@ export class Registry {
     return cluster;
   }
 
+  /** Sets what is called when tunnels of a cluster have changed, and calls it for each cluster. */
+  watch(onChanged: (cluster: ClusterTunnels) => void): void {
+    this.#onChanged = onChanged;
+    for (const cluster of this.#clusters.values()) onChanged(cluster);
+  }
+
   clusters(): Iterable<ClusterTunnels> {
     return this.#clusters.values();
   }
@@ -326,3 +341,5 @@ export class Registry {
     for (const cluster of this.#clusters.values()) yield* cluster.tunnels();
   }
 }
+
+function ignore(): void {}
