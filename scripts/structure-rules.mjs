@@ -85,6 +85,7 @@ export const FOLDERS = {
     ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
   "server/options": ["server/clusters", ...OF_SERVER],
+  "server/replicas": [],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
   "server/tunnels": ["server/tokens", "server/metrics", "server/options", ...OF_SERVER],
   "server/listeners": [
@@ -100,7 +101,7 @@ export const FOLDERS = {
   ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/metrics", "server/options", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
+    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
   ],
   "server/callers": [
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
@@ -112,7 +113,7 @@ export const FOLDERS = {
   ],
   server: [
     ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
-    ...["server/callers", "server/operators", "server/metrics", "server/options", ...OF_SERVER],
+    ...["server/callers", "server/operators", "server/metrics", "server/options", "server/replicas", ...OF_SERVER],
   ],
   "server/clusters": [
     ...[
