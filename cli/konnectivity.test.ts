@@ -60,7 +60,6 @@ test("the line of warning gives each reason once, behind the flags that it is fo
   const { warnings } = await readList(server, [...server.arguments(file), "--enable-lease-controller"]);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --log-file-max-size (klog's: use --log-level and --log-format); " +
-      "--server-count (agents are given every server by --server, and keep a tunnel to each URL); " +
       "--enable-lease-controller (no leases are used: agents are given every server by --server).",
   ]);
 });

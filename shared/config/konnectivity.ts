@@ -27,18 +27,6 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 /** Go's spellings of false. */
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
-const EACH_SERVER = "agents are given every server by --server, and keep a tunnel to each URL";
-
-/** `--server-count`: culvert servers do not know their number. */
-const SERVER_COUNT: ForeignFlag = {
-  boolean: false,
-  help: EACH_SERVER,
-  effectOf: (value) => {
-    if (!/^\d+$/.test(value.trim())) return { refused: "needs the number of servers, or is left out." };
-    return Number(value) === 1 ? "harmless" : { ignored: EACH_SERVER };
-  },
-};
-
 const LEASES = "no leases are used: agents are given every server by --server";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
@@ -47,7 +35,6 @@ const PPROF = "Go's profiler";
 
 /** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
-  "server-count": SERVER_COUNT,
   "enable-lease-controller": ignoredUnlessOff(LEASES, GO_FALSE, true),
   "kubeconfig-qps": ignored(REVIEWS),
   "kubeconfig-burst": ignored(REVIEWS),
