@@ -67,7 +67,6 @@ test("the line of warning gives each reason once, behind the flags that it is fo
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --log-file-max-size (klog's: use --log-level and --log-format); " +
       "--proxy-strategies (every agent of a cluster serves all its targets); " +
-      "--server-count (agents are given every server by --server, and keep a tunnel to each URL); " +
       "--enable-lease-controller (no leases are used: agents are given every server by --server).",
   ]);
 });

@@ -23,6 +23,7 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -74,6 +75,8 @@ export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
   readonly metrics = new ServerMetrics();
   readonly tunnels: Registry;
+  /** How many servers there are; whatever counts them sets it. */
+  readonly servers: ServerCount;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
@@ -109,7 +112,8 @@ export class Server implements AsyncDisposable {
     this.#unauthenticatedMemory = this.#pool.share("");
     this.tunnels = new Registry(this.#pool);
     this.#links = new Links(options.serverId);
-    const { tunnels } = this;
+    this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
+    const { tunnels, servers } = this;
     this.#connectDeps = {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
@@ -120,7 +124,7 @@ export class Server implements AsyncDisposable {
       onConnect: (request, connection, host) => void connect(request, connection, host, this.#connectDeps),
     });
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, metrics, log, throttledLog, draining, onDropped },
+      ...{ options, waiting, links: this.#links, servers, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
     });
     this.#served = new ClusterUpdates({

@@ -80,10 +80,12 @@ export function welcomeFields(
   { id: link }: Pick<ResumableLink, "id">,
   graceMs: number,
   options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
+  servers: number | undefined,
 ): InnerWelcome {
   const { serverId, keepaliveMs } = options;
   const windows = firstWindows(options);
-  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, link, keepaliveMs, graceMs, ...windows };
+  const known = servers === undefined ? {} : { servers };
+  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, ...known, link, keepaliveMs, graceMs, ...windows };
 }
 
 /** An agent that only measures never resumes its link. */

@@ -9,6 +9,7 @@ import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ServerCount } from "../replicas/server-count.ts";
 import { TokenWatch } from "../tokens/token-watch.ts";
 import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
 import type { AgentPlace, ClusterTunnels } from "../tunnels/registry.ts";
@@ -23,6 +24,8 @@ export interface RunTunnelDeps {
   >;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
+  /** Told to every agent, in its welcome and whenever it changes. */
+  readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
   readonly agentLog: AgentLog;
 }
@@ -54,7 +57,7 @@ export async function runTunnel(
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
   { place, entry }: AdmittedAgent,
   { identity, peer, token }: Credential,
-  { options, cluster, links, metrics, agentLog }: RunTunnelDeps,
+  { options, cluster, links, servers, metrics, agentLog }: RunTunnelDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software), probe };
   entry.link = link;
@@ -81,6 +84,7 @@ export async function runTunnel(
     { pipe, probes: cluster.probes },
   );
   place.hold(tunnel);
+  const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));
   if (!probe) metrics.tunnelOpened(cluster.name);
   const kind = { ...(innerTls && { innerTls }), ...(probe && { probe }) };
   log("info", { identity, software: agent.software, ...kind }, "tunnel opened");
@@ -95,6 +99,7 @@ export async function runTunnel(
   };
 
   const reason = await tunnel.closedWith;
+  endCount();
   watch?.close();
   ends?.close();
   if (reason instanceof PeerViolation || isViolation(reason)) cluster.pace.offended(agent);
@@ -116,6 +121,8 @@ export async function runTunnel(
     const { suspendedMs, replayedBytes } = resumption;
     metrics.links.resumed(resumption);
     cluster.tunnelResumed();
+    // A change may have been lost with the carrier before.
+    if (servers.value !== undefined) link.sendControl({ type: "servers", count: servers.value });
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
     log("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }

@@ -235,6 +235,11 @@ const operations = section("Health and administration", {
     environment: "PROXY_SERVER_ID",
     defaultText: "host name and a random suffix",
   }),
+  serverCount: option.integer(
+    0,
+    "How many servers agents of the same clusters reach, this one included. Agents are told, and keep tunnels to so many of them (--uplinks). 0: not known.",
+    { konnectivity: "--server-count", min: 0, max: 1_000, defaultText: "not known" },
+  ),
   healthPort: option.port(8092, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
     konnectivity: "--health-port",
   }),

@@ -28,18 +28,6 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
 const ALL_SERVE_ALL = "every agent of a cluster serves all its targets";
-const EACH_SERVER = "agents are given every server by --server, and keep a tunnel to each URL";
-
-/** `--server-count`: culvert servers do not know their number. */
-const SERVER_COUNT: ForeignFlag = {
-  boolean: false,
-  help: EACH_SERVER,
-  effectOf: (value) => {
-    if (!/^\d+$/.test(value.trim())) return { refused: "needs the number of servers, or is left out." };
-    return Number(value) === 1 ? "harmless" : { ignored: EACH_SERVER };
-  },
-};
-
 const STRATEGIES: ReadonlySet<string> = new Set(["destHost", "default", "defaultRoute"]);
 
 /** `--proxy-strategies`: a list that ends in any agent means what culvert does, since all its agents are alike. */
@@ -87,7 +75,6 @@ const PPROF = "Go's profiler";
 /** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "proxy-strategies": PROXY_STRATEGIES,
-  "server-count": SERVER_COUNT,
   "enable-lease-controller": ignoredUnlessOff(LEASES, GO_FALSE, true),
   "kubeconfig-qps": ignored(REVIEWS),
   "kubeconfig-burst": ignored(REVIEWS),

@@ -68,10 +68,15 @@ const resumedSchema = z.object({
 });
 export type ResumeAnswer = z.infer<typeof resumedSchema>;
 
+/** How many servers there are. A hint: agents look for so many, within a bound of their own. */
+const serverCount = z.number().int().min(1).max(1_000_000);
+
 export const welcomeSchema = z.object({
   type: z.literal("welcome"),
   version: chosenVersion,
   serverId: name,
+  /** Absent: this server does not know. */
+  servers: serverCount.optional(),
   link: name,
   /** Proves that a later resume of this link comes from the same agent. With inner TLS it comes out of that instead. */
   key: secret,
@@ -99,6 +104,9 @@ const drainSchema = z.object({
   retryAfterMs: z.number().int().min(0).max(86_400_000),
 });
 
+/** The number of servers is another one now. */
+const serversSchema = z.object({ type: z.literal("servers"), count: serverCount });
+
 const controlSchema = z.discriminatedUnion("type", [
   helloSchema,
   welcomeSchema,
@@ -108,6 +116,7 @@ const controlSchema = z.discriminatedUnion("type", [
   ackSchema,
   rotateSchema,
   drainSchema,
+  serversSchema,
 ]);
 export type ControlMessage = z.infer<typeof controlSchema> | OuterHello;
 
