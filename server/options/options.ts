@@ -220,6 +220,11 @@ const bounds = section("Deadlines and bounds", {
     min: 1,
     max: 1_000_000,
   }),
+  shutdownDelayMs: option.duration(
+    "0s",
+    "After SIGTERM, how long the server still takes everything while it is not ready, so that balancers notice before its ports close. Longer than their check takes; where a preStop hook waits, 0.",
+    { max: "10m" },
+  ),
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on.", {
     konnectivity: "--graceful-shutdown-timeout",
   }),
