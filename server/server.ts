@@ -1,4 +1,5 @@
 import type { AddressInfo } from "node:net";
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
@@ -22,8 +23,9 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { OtherServers } from "./other-servers.ts";
 import type { Directory, Location } from "./peers/directory.ts";
-import type { Peers } from "./peers/peers.ts";
+import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -51,6 +53,11 @@ export interface ServerAddresses {
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
 const RESET_MS = 100;
 /**
+ * How long callers that were accepted before the shutdown may take for handshake and request, ms. Real ones take
+ * milliseconds.
+ */
+const LAST_REQUESTS_MS = 300;
+/**
  * How long refused agents may take to read why, ms. Those with a tunnel had their time when it closed, and an idle
  * server has to end within a second, even if peers are frozen.
  */
@@ -73,6 +80,8 @@ export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
   readonly metrics = new ServerMetrics();
   readonly tunnels: Registry;
+  /** How many servers there are; whatever counts them sets it. */
+  readonly servers: ServerCount;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
@@ -88,9 +97,8 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
-  readonly #waiting: WaitingConnections;
-  readonly #openDirectory: ServerDeps["openDirectory"];
-  #peers: Peers | undefined;
+  readonly #others: OtherServers;
+  readonly #destroyed = new AbortController();
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
@@ -101,8 +109,6 @@ export class Server implements AsyncDisposable {
     const draining = () => this.#draining;
     const onDropped = (listener: ListenerName) => this.#onDropped(listener);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
-    this.#waiting = waiting;
-    this.#openDirectory = openDirectory;
     this.#options = options;
     this.#log = log;
     this.#throttledLog = throttledLog;
@@ -112,21 +118,26 @@ export class Server implements AsyncDisposable {
     this.#unauthenticatedMemory = this.#pool.share("");
     this.tunnels = new Registry(this.#pool);
     this.#links = new Links(options.serverId);
-    const { tunnels } = this;
+    this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
+    const { tunnels, servers } = this;
+    this.#others = new OtherServers({
+      ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
+      ...{ files: this.#files, waiting, draining, openDirectory, onDropped: () => onDropped("peers") },
+      clusters: { get: (name) => this.#served.clusters?.get(name) },
+    });
     this.#connectDeps = {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       clusters: { get: (name) => this.#served.clusters?.get(name) },
-      // In a fleet the logs of several servers have the same id.
-      idPrefix: options.directory.length > 0 ? `${options.serverId}/` : "",
-      peers: () => this.#peers,
+      idPrefix: this.#others.idPrefix,
+      peers: () => this.#others.finder,
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },
       onConnect: (request, connection, host) => void connect(request, connection, host, this.#connectDeps),
     });
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, metrics, log, throttledLog, draining, onDropped },
+      ...{ options, waiting, links: this.#links, servers, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
     });
     this.#served = new ClusterUpdates({
@@ -137,12 +148,13 @@ export class Server implements AsyncDisposable {
       },
     });
     this.#operators = new OperatorPorts({
-      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels, draining },
+      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels },
+      draining: () => this.#draining || this.#closing !== undefined,
       served: this.#served,
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
-      peerChecks: () => this.#peers?.checks() ?? [],
+      peerChecks: () => this.#others.checks(),
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -167,7 +179,7 @@ export class Server implements AsyncDisposable {
     const { serverId } = this.#options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
-    await this.#openForPeers();
+    Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
@@ -213,20 +225,6 @@ export class Server implements AsyncDisposable {
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
-  /** What serves a fleet is loaded only where there is one. */
-  async #openForPeers(): Promise<void> {
-    if (this.#options.directory.length === 0) return;
-    const { startPeers } = await import("./peers/start-peers.ts");
-    this.#peers = await startPeers({
-      ...{ options: this.#options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-      ...{ memory: this.#unauthenticatedMemory, tunnels: this.tunnels, pool: this.#pool, files: this.#files },
-      ...{ waiting: this.#waiting, clusters: this.#connectDeps.clusters, draining: () => this.#draining },
-      onDropped: () => this.#onDropped("peers"),
-      openDirectory: this.#openDirectory,
-    });
-    this.addresses.peers = this.#peers.address;
-  }
-
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */
   #isOn(port: number, needed = "nothing"): boolean {
     return port !== 0 || (this.#ephemeral && needed !== "");
@@ -240,8 +238,7 @@ export class Server implements AsyncDisposable {
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
     const callers = this.#callersPort && { name: "callers", up: this.#callersPort.listening };
-    const peers = this.#peers && { name: "peers", up: this.#peers.isUp };
-    return [...(callers ? [callers] : []), ...this.#agents.states(), ...(peers ? [peers] : [])];
+    return [...(callers ? [callers] : []), ...this.#agents.states(), ...this.#others.listeners()];
   }
 
   #shownAddresses(): Record<string, string> {
@@ -262,7 +259,7 @@ export class Server implements AsyncDisposable {
     this.#draining = true;
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
-    this.#peers?.drain();
+    this.#others.drain();
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
@@ -276,11 +273,12 @@ export class Server implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    if (!this.#draining) await this.#serveLastRequests();
     const deadline = performance.now() + this.#options.drainTimeoutMs;
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await Promise.all([this.#callers.empty(leftMs()), this.#peers?.emptied(leftMs())]);
+    await Promise.all([this.#callers.empty(leftMs()), this.#others.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
     await this.#callers.empty(RESET_MS);
@@ -288,9 +286,28 @@ export class Server implements AsyncDisposable {
     await this.#release();
   }
 
+  /**
+   * Readiness goes first, then the ports for callers, and last the tunnels: balancers still send callers until they have
+   * noticed, and those that were accepted get their answer.
+   */
+  async #serveLastRequests(): Promise<void> {
+    const { shutdownDelayMs } = this.#options;
+    if (shutdownDelayMs > 0) await this.#unlessDestroyed(shutdownDelayMs);
+    await nextTurn(); // those that the kernel holds are accepted first
+    this.#callersPort?.stopAccepting({ mayFinish: true });
+    this.#callers.closeUnixSockets();
+    const requests = (this.#callersPort?.handshakes ?? 0) + this.#callers.waiting;
+    if (requests > 0) await this.#unlessDestroyed(LAST_REQUESTS_MS);
+  }
+
+  async #unlessDestroyed(ms: number): Promise<void> {
+    await sleep(ms, undefined, { signal: this.#destroyed.signal }).catch(() => {});
+  }
+
   /** Ends everything now, also while a `close` waits. */
   destroy(reason: Error): void {
     this.#draining = true;
+    this.#destroyed.abort();
     for (const tunnel of this.tunnels.tunnels()) tunnel.destroy(reason);
     void this.#release();
   }
@@ -307,8 +324,7 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    const peers = this.#peers?.destroy(new Error("this server has ended"));
-    await Promise.all([this.#callers.close(), this.#agents.close(), peers]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

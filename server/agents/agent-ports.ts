@@ -16,7 +16,7 @@ import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "draining" | "waiting"> {
+export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers" | "draining" | "waiting"> {
   readonly options: ServerOptions;
   /** Too many connections of this port had not sent a request, and the oldest was dropped. */
   onDropped(port: AgentPortName): void;

@@ -16,10 +16,16 @@ test("a CONNECT at a server without an agent of its cluster goes to the one that
   caller.socket.end();
   await until(() => near.lines.some(({ msg }) => msg === "connection closed"));
   const mine = near.lines.find(({ msg }) => msg === "connection closed");
-  assert.deepEqual([mine?.["outcome"], mine?.["agent"], mine?.["peer"], mine?.["bytesUp"]], ["ok", "blue", "srv-2", 16]);
+  assert.deepEqual(
+    [mine?.["outcome"], mine?.["agent"], mine?.["peer"], mine?.["bytesUp"]],
+    ["ok", "blue", "srv-2", 16],
+  );
   await until(() => far.lines.some(({ msg }) => msg === "connection of a peer closed"));
   const theirs = far.lines.find(({ msg }) => msg === "connection of a peer closed");
-  assert.deepEqual([theirs?.["outcome"], theirs?.["agent"], theirs?.["peer"], theirs?.["bytesDown"]], ["ok", "blue", "srv-1", 16]);
+  assert.deepEqual(
+    [theirs?.["outcome"], theirs?.["agent"], theirs?.["peer"], theirs?.["bytesDown"]],
+    ["ok", "blue", "srv-1", 16],
+  );
   assert.equal(theirs?.["id"], mine?.["id"]);
   void pki;
 });

@@ -96,7 +96,7 @@ function contextOf(
   stream.once("close", () => cancellation.cancel(callerGone()));
   if (stream.destroyed) cancellation.cancel(callerGone());
   return {
-    ...{ id, deadline: startedAt + timeoutMs, cancellation, tunnel: undefined, hop: undefined },
+    ...{ id, deadline: startedAt + timeoutMs, cancellation, tunnel: undefined, choice: undefined, hop: undefined },
     ...(timed === true && { watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer } }),
   };
 }

@@ -4,6 +4,7 @@ import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { Candidates, Choice } from "./candidates.ts";
 import type { PeerFinder, ServerHop } from "./hop.ts";
 import type { OpeningWatcher } from "./opening.ts";
 import type { ClusterTunnels } from "./registry.ts";
@@ -17,8 +18,9 @@ export interface OpenContext {
   readonly deadline: number;
   /** Cancelled when the answer is not needed any more. */
   readonly cancellation: Cancellation<CulvertError>;
-  /** Set by `openStream`: the tunnel that is asked. */
+  /** Set by `openStream`: the tunnel that is asked, and why it was chosen. */
   tunnel: Tunnel | undefined;
+  choice: Choice | undefined;
   /** Set by `openStream`: the other server that is asked in place of a tunnel. */
   hop: ServerHop | undefined;
   /** Present: the agent is asked for the times of its steps. */
@@ -62,6 +64,7 @@ export async function openStream(
     const sentence = `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`;
     throw new CulvertError("overloaded", sentence);
   }
+  const candidates = cluster.candidates(target);
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
@@ -72,7 +75,7 @@ export async function openStream(
   }
 
   async function openOnFirstOrSecond(): Promise<Stream> {
-    const first = cluster.pick() ?? (await nextWay());
+    const first = candidates.pick() ?? (await nextWay());
     try {
       return await openOn(first);
     } catch (error) {
@@ -81,7 +84,7 @@ export async function openStream(
       const hasEnded = first instanceof Tunnel ? first.closed || first.leaving : true;
       const mayCome = hasEnded && !draining() && cluster.closedBecause === undefined;
       const second =
-        cluster.pick(hop === undefined ? (first as Tunnel) : undefined) ??
+        candidates.pick(hop === undefined ? (first as Tunnel) : undefined) ??
         (mayCome ? await nextWay(hop).catch(unlessCallerGone(error)) : await peers?.find(cluster.name));
       if (second === undefined) throw error;
       return await openOn(second, error);
@@ -91,14 +94,14 @@ export async function openStream(
   /** The next tunnel here, or a server that has one; another than `except`, if there is another. */
   async function nextWay(except?: ServerHop): Promise<Tunnel | ServerHop> {
     const { cancellation } = context;
-    const until = performance.now() + Math.min(agentWaitMs(cluster, options), leftMs());
+    const until = performance.now() + Math.min(agentWaitMs(candidates, options), leftMs());
     for (let avoid = except; ; avoid = undefined) {
       const hop = await peers?.find(cluster.name, avoid);
       if (hop !== undefined) return hop;
       const waitMs = until - performance.now();
       const isLast = peers === undefined || waitMs <= ASK_AGAIN_MS;
       try {
-        return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, cancellation);
+        return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, cancellation, candidates);
       } catch (error) {
         if (cancellation.reason !== undefined) throw error;
         if (isLast) throw withTrouble(error, peers);
@@ -112,7 +115,7 @@ export async function openStream(
 
   async function openAt(hop: ServerHop): Promise<Stream> {
     const { id, cancellation, watch } = context;
-    Object.assign(context, { hop, tunnel: undefined });
+    Object.assign(context, { hop, tunnel: undefined, choice: undefined });
     const stream = await hop.open(target, {
       ...{ id, cancellation, watch, timeoutMs: leftMs(), ackTimeoutMs: options.agentAckTimeoutMs },
     });
@@ -123,7 +126,7 @@ export async function openStream(
 
   async function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
-    Object.assign(context, { tunnel, hop: undefined });
+    Object.assign(context, { tunnel, hop: undefined, choice: candidates.choiceOf(tunnel) });
     watch?.onPicked(tunnel, before);
     return await tunnel.open(target, {
       id,
@@ -131,8 +134,8 @@ export async function openStream(
       timeoutMs: leftMs(),
       dialTimeoutMs: options.dialTimeoutMs,
       ackTimeoutMs: options.agentAckTimeoutMs,
-      hasAlternative: () => cluster.pick(tunnel) !== undefined,
-      whenAvailable: (until) => cluster.whenAvailable(leftMs(), until),
+      hasAlternative: () => candidates.pick(tunnel) !== undefined,
+      whenAvailable: (until) => cluster.whenAvailable(leftMs(), until, candidates),
       watch,
     });
   }
@@ -147,10 +150,10 @@ export async function openStream(
  * other half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
  */
 function agentWaitMs(
-  cluster: ClusterTunnels,
+  { expected }: Pick<Candidates, "expected">,
   { agentWaitMs, connectTimeoutMs }: Pick<ServerOptions, "agentWaitMs" | "connectTimeoutMs">,
 ): number {
-  return cluster.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
+  return expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
 }
 
 /** If no second tunnel has come, the error of the first one says more, unless the caller has left meanwhile. */
