@@ -1,5 +1,6 @@
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
@@ -25,6 +26,7 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -51,6 +53,11 @@ export interface ServerAddresses {
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
 const RESET_MS = 100;
 /**
+ * How long callers that were accepted before the shutdown may take for handshake and request, ms. Real ones take
+ * milliseconds.
+ */
+const LAST_REQUESTS_MS = 300;
+/**
  * How long refused agents may take to read why, ms. Those with a tunnel had their time when it closed, and an idle
  * server has to end within a second, even if peers are frozen.
  */
@@ -73,6 +80,8 @@ export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
   readonly metrics = new ServerMetrics();
   readonly tunnels: Registry;
+  /** How many servers there are; whatever counts them sets it. */
+  readonly servers: ServerCount;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
@@ -89,6 +98,7 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
+  readonly #destroyed = new AbortController();
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
@@ -109,7 +119,8 @@ export class Server implements AsyncDisposable {
     this.#unauthenticatedMemory = this.#pool.share("");
     this.tunnels = new Registry(this.#pool);
     this.#links = new Links(options.serverId);
-    const { tunnels } = this;
+    this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
+    const { tunnels, servers } = this;
     this.#connectDeps = {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
@@ -120,7 +131,7 @@ export class Server implements AsyncDisposable {
       onConnect: (request, connection, host) => void connect(request, connection, host, this.#connectDeps),
     });
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, metrics, log, throttledLog, draining, onDropped, owners },
+      ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
     });
     this.#served = new ClusterUpdates({
@@ -131,7 +142,8 @@ export class Server implements AsyncDisposable {
       },
     });
     this.#operators = new OperatorPorts({
-      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels, draining },
+      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels },
+      draining: () => this.#draining || this.#closing !== undefined,
       served: this.#served,
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
@@ -265,6 +277,7 @@ export class Server implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    if (!this.#draining) await this.#serveLastRequests();
     const deadline = performance.now() + this.#options.drainTimeoutMs;
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
@@ -277,9 +290,28 @@ export class Server implements AsyncDisposable {
     await this.#release();
   }
 
+  /**
+   * Readiness goes first, then the ports for callers, and last the tunnels: balancers still send callers until they have
+   * noticed, and those that were accepted get their answer.
+   */
+  async #serveLastRequests(): Promise<void> {
+    const { shutdownDelayMs } = this.#options;
+    if (shutdownDelayMs > 0) await this.#unlessDestroyed(shutdownDelayMs);
+    await nextTurn(); // those that the kernel holds are accepted first
+    this.#callersPort?.stopAccepting({ mayFinish: true });
+    this.#callers.closeUnixSockets();
+    const requests = (this.#callersPort?.handshakes ?? 0) + this.#callers.waiting;
+    if (requests > 0) await this.#unlessDestroyed(LAST_REQUESTS_MS);
+  }
+
+  async #unlessDestroyed(ms: number): Promise<void> {
+    await sleep(ms, undefined, { signal: this.#destroyed.signal }).catch(() => {});
+  }
+
   /** Ends everything now, also while a `close` waits. */
   destroy(reason: Error): void {
     this.#draining = true;
+    this.#destroyed.abort();
     for (const tunnel of this.tunnels.tunnels()) tunnel.destroy(reason);
     void this.#release();
   }

@@ -142,7 +142,7 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
   const { entry } = admitted;
   try {
     link.assignId(entry.id, graceMs);
-    pipe.sendMessage(welcomeFields(entry, graceMs, deps.options));
+    pipe.sendMessage(welcomeFields(entry, graceMs, deps.options, deps.servers.value));
     await runTunnel({ link, pipe }, hello, admitted, credential, deps);
   } finally {
     release(admitted, deps.links);

@@ -8,7 +8,7 @@ import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
 import { type AgentPeer, attachInside, type InnerDeps, requireFirstHand } from "./attach-inside.ts";
 import { CarriedConnection } from "./carried-connection.ts";
@@ -159,8 +159,8 @@ function enterInner(
   innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
 }
 
-function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options }: AttachDeps): Welcome {
-  return { ...welcomeFields(entry, graceOf(hello, options), options), key: entry.key.text };
+function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options, servers }: AttachDeps): Welcome {
+  return { ...welcomeFields(entry, graceOf(hello, options), options, servers.value), key: entry.key.text };
 }
 
 /** Gives the carrier to the link; the tunnel logs it. */
@@ -193,6 +193,12 @@ function onRefused(
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
   const code = String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello"));
+  if (refusal !== undefined && isAlreadyConnected(refusal)) {
+    // It looks for another server behind the same address.
+    metrics.agentRefused(code);
+    agentLog.write("debug", { cluster, identity }, { remote, identity, reason }, "agent has a tunnel here");
+    return;
+  }
   metrics.agentRefused(code, { cluster: cluster.name, from: identity === "" ? address : identity, reason });
   const closeCode = refusal?.closeCode ?? 0;
   const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };

@@ -54,6 +54,7 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly options: AttachDeps["options"] &
     Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
   readonly links: AttachDeps["links"];
+  readonly servers: AttachDeps["servers"];
   readonly metrics: ServerMetrics;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;

@@ -9,6 +9,7 @@ import type { Readable } from "node:stream";
 import { after, before } from "node:test";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { defaultsOf } from "../../shared/config/options.ts";
+import type { Welcome } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
@@ -77,6 +78,7 @@ export async function start(
 }
 
 export interface TestAgent {
+  readonly welcome: Welcome;
   readonly link: Link;
   readonly session: Session;
   readonly streams: Stream[];
@@ -134,7 +136,7 @@ export async function agentOf(
     { onStream: (stream) => void onStream(stream), onClosed: over },
     { initialWindow: welcome.initialWindow },
   );
-  return { link, session, streams, closed };
+  return { welcome, link, session, streams, closed };
 }
 
 /**

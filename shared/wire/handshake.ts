@@ -96,3 +96,12 @@ export class LinkRefused extends Error {
     this.retryAfterMs = refusal.retryAfterMs;
   }
 }
+
+/** The first word of the reason where this very process has a tunnel to the server that refuses another one. */
+export const ALREADY_CONNECTED = "already_connected";
+
+/** The agent has a tunnel to this server already. With the same code another process of the same id is refused. */
+export function isAlreadyConnected(error: unknown): boolean {
+  if (!(error instanceof LinkRefused) || error.closeCode !== CloseCode.alreadyConnected) return false;
+  return error.reason.startsWith(`${ALREADY_CONNECTED}: `);
+}
