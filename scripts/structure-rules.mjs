@@ -88,7 +88,7 @@ export const FOLDERS = {
   "server/options": ["server/clusters", ...OF_SERVER],
   "server/replicas": [],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
-  "server/tunnels": ["server/tokens", "server/metrics", "server/options", ...OF_SERVER],
+  "server/tunnels": ["server/clusters", "server/tokens", "server/metrics", "server/options", ...OF_SERVER],
   "server/listeners": [
     ...[
       "server/clusters",

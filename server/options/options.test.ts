@@ -93,9 +93,7 @@ test("what is not built yet is refused with a sentence, never accepted without e
   const refused: [string, RegExp][] = [
     ["--mode=grpc", /proxyProtocol: HTTPConnect/],
     ["--mode=quic", /has no mode "quic"/],
-    ["--proxy-strategies=destHost", /destHost alone chooses agents by name/],
-    ["--proxy-strategies=default,destHost", /destHost alone chooses agents by name/],
-    ["--proxy-strategies=random", /there is no strategy "random"/],
+    ["--proxy-strategies=random", /has no strategy "random"; known are destHost, cidr, defaultRoute, default/],
     ["--server-count=some", /--server-count .*number/],
   ];
   for (const [flag, sentence] of refused) {
@@ -117,13 +115,24 @@ test("flags of Konnectivity that would route no differently are accepted, and th
     assert.deepEqual([problems, warnings], [[], []], flag);
   }
   for (const [flag, reason] of [
-    ["--proxy-strategies=defaultRoute", /--proxy-strategies \(every agent of a cluster serves all its targets\)/],
-    ["--proxy-strategies=destHost, default", /--proxy-strategies \(every agent/],
     ["--enable-lease-controller", /--enable-lease-controller \(no leases are used/],
   ] as const) {
     const { problems, warnings } = await read([uds, ...agents, flag]);
     assert.deepEqual([problems, warnings.length], [[], 1], flag);
     assert.match(warnings[0] ?? "", reason);
+  }
+});
+
+test("strategies have an order, none is the default, and strictness without a strategy that claims is warned of", async () => {
+  for (const [flags, strategies, warned] of [
+    [[], ["default"], false],
+    [["--proxy-strategies="], ["default"], false],
+    [["--proxy-strategies=destHost, cidr,defaultRoute"], ["destHost", "cidr", "defaultRoute"], false],
+    [["--proxy-strategies=cidr,default", "--strict-identifiers"], ["cidr", "default"], false],
+    [["--strict-identifiers"], ["default"], true],
+  ] as const) {
+    const { values, problems, warnings } = await read([uds, ...agents, ...flags]);
+    assert.deepEqual([values.proxyStrategies, problems, warnings.length > 0], [strategies, [], warned], String(flags));
   }
 });
 
