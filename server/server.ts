@@ -22,6 +22,7 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
@@ -71,6 +72,7 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   /** How many servers there are; whatever counts them sets it. */
   readonly servers: ServerCount;
+  #replicas: ReplicaCount | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
@@ -133,6 +135,8 @@ export class Server implements AsyncDisposable {
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
+      servers: () => this.servers.value,
+      replicas: () => this.#replicas,
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -158,6 +162,7 @@ export class Server implements AsyncDisposable {
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
     await this.#openForAgents(clusters);
+    this.#replicas = startReplicaCount(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
     const warning = fileNeedWarning(this.#options, {
@@ -234,6 +239,7 @@ export class Server implements AsyncDisposable {
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
+    void this.#replicas?.leave();
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
     this.#agents.destroyWaiting();
@@ -277,10 +283,11 @@ export class Server implements AsyncDisposable {
     this.#files.stop();
     this.#memoryWatch?.stop();
     this.#served.close();
+    const left = this.#replicas?.close();
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close()]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), left]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

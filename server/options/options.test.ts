@@ -77,6 +77,7 @@ test("the manifest of an mTLS Konnectivity server starts with one warning line",
     "--graceful-shutdown-timeout=15s",
     "--backend-dial-timeout=3s",
     "--enable-lease-controller=false",
+    "--enable-lease-controller",
   ]);
   assert.deepEqual(problems, []);
   assert.deepEqual(warnings, [
@@ -112,6 +113,7 @@ test("flags of Konnectivity that would route no differently are accepted, and th
     "--proxy-strategies=default",
     "--proxy-strategies=",
     "--enable-lease-controller=false",
+    "--enable-lease-controller",
   ]) {
     const { problems, warnings } = await read([uds, ...agents, flag]);
     assert.deepEqual([problems, warnings], [[], []], flag);
@@ -134,6 +136,13 @@ test("values that contradict each other are refused or warned of", async () => {
       /--authentication-audience, --agent-namespace and --agent-service-account together/,
     ],
     [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents: give --authentication-audience/],
+    [
+      ["--server-count-service=culvert"],
+      /needs the namespace and name of a Service, such as culvert\/culvert-server-agents/,
+    ],
+    [["--server-count-service=a/b", "--enable-lease-controller"], /both count the servers: leave one of them out/],
+    [["--lease-namespace=A/b"], /--lease-namespace is no name of a namespace/],
+    [["--lease-label=k8s-app"], /--lease-label .*needs labels such as k8s-app=culvert-server, not "k8s-app"/],
     [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
     [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
     [["--agent-insecure-proxy-protocol=optional"], /give --proxy-protocol-trusted-cidrs/],
@@ -149,6 +158,10 @@ test("values that contradict each other are refused or warned of", async () => {
   assert.match((await read([uds, ...agents, "--keepalive-time=1h"])).warnings.join(), /only after 150 minutes/);
   assert.match((await read([uds, ...agents, "--dial-timeout=20s"])).warnings.join(), /longer than --connect-timeout/);
   assert.match((await read([uds, "--agent-port=0"])).warnings.join(), /no agent can connect/);
+  assert.match(
+    (await read([uds, ...agents, "--lease-label=a=b"])).warnings.join(),
+    /without --enable-lease-controller/,
+  );
   const unused = await read([uds, ...agents, "--agent-insecure-trusted-cidrs=10.0.0.0/8"]);
   assert.match(unused.warnings.join(), /--agent-insecure-trusted-cidrs has no effect/);
 });

@@ -66,7 +66,7 @@ const AGENT_IDENTIFIERS: ForeignFlag = {
   },
 };
 
-const LEASES = "no leases are used: agents are given every server by --server";
+const LEASES = "the servers count themselves and tell their agents: --enable-lease-controller of the server";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
 const KLOG = "klog's: use --log-level and --log-format";
@@ -75,7 +75,6 @@ const PPROF = "Go's profiler";
 /** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "proxy-strategies": PROXY_STRATEGIES,
-  "enable-lease-controller": ignoredUnlessOff(LEASES, GO_FALSE, true),
   "kubeconfig-qps": ignored(REVIEWS),
   "kubeconfig-burst": ignored(REVIEWS),
   "frontend-write-channel-size": ignored(WINDOWS),
@@ -91,6 +90,9 @@ export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "count-server-leases": ignoredUnlessOff(LEASES, GO_FALSE, true),
   "server-count-source": ignored(LEASES),
   kubeconfig: ignoredUnlessOff(LEASES, [""]),
+  "lease-namespace": ignored(LEASES),
+  "lease-label": ignored(LEASES),
+  "lease-label-selector": ignored(LEASES),
   "sync-forever": ignored("an agent never stops trying", true),
   "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
 };
@@ -101,9 +103,7 @@ export const IGNORED_BY_BOTH: Readonly<Record<string, ForeignFlag>> = {
   "warn-on-channel-limit": ignored(WINDOWS, true),
   "enable-profiling": ignored(PPROF, true),
   "enable-contention-profiling": ignored(PPROF, true),
-  "kube-api-content-type": ignored("no Kubernetes API is called"),
-  "lease-namespace": ignored(LEASES),
-  "lease-label": ignored(LEASES),
+  "kube-api-content-type": ignored("the Kubernetes API is asked for JSON"),
   v: ignored(KLOG),
   vmodule: ignored(KLOG),
   logtostderr: ignored(KLOG, true),
