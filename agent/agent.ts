@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
+import { isEmpty, parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
@@ -292,7 +293,8 @@ export class Agent implements AsyncDisposable {
   }
 }
 
-function helloOf({ agentId, cluster }: AgentOptions): Hello {
+function helloOf({ agentId, cluster, agentIdentifiers }: AgentOptions): Hello {
+  const identifiers = parseIdentifiers(agentIdentifiers);
   return {
     type: "hello",
     version: HANDSHAKE_VERSION,
@@ -300,6 +302,7 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
     instance: randomUUID(),
     software: `culvert/${version()} node/${process.versions.node}`,
     ...(cluster === "" ? {} : { cluster }),
+    ...(!isEmpty(identifiers) && { identifiers }),
   };
 }
 

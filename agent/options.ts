@@ -1,3 +1,4 @@
+import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { parseRule } from "../shared/address/target-rule.ts";
 import {
   adminAllowedHosts,
@@ -58,6 +59,11 @@ const server = section("The server", {
   cluster: option.identifier(
     "",
     "Cluster this agent believes to serve; the server refuses it when its certificate says otherwise.",
+  ),
+  agentIdentifiers: option.list(
+    [],
+    "What this agent serves, for servers that choose agents by it (--proxy-strategies): ipv4=, ipv6=, host=, cidr= and default-route=true, joined by & as in a URL's query. Several of each may be given.",
+    { konnectivity: "--agent-identifiers", separator: ";" },
   ),
   handshakeTimeoutMs: option.duration("10s", "TCP, TLS, upgrade and welcome together, for one attempt.", {
     min: "1ms",
@@ -175,6 +181,7 @@ function resolve(draft: Draft<typeof rows>): void {
 export function resolveWithoutCredential(draft: Draft<typeof rows>): void {
   const { values } = draft;
   checkServers(draft);
+  attempt(draft, () => parseIdentifiers(values.agentIdentifiers), "--agent-identifiers: ");
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
   checkPair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);

@@ -25,15 +25,9 @@ function readList({ command }: ArgumentList, argv: readonly string[]) {
 
 /** What an operator changes of a list that does not start as it is, and the sentence that says so. */
 const CHANGES: Readonly<Record<string, readonly [without: RegExp, sentence: RegExp]>> = {
-  "HyperShift, agent of the control plane": [
-    /^--agent-identifiers|^ipv4=/,
-    /^--agent-identifiers: agents are not chosen/,
-  ],
   "KKP, server": [/^--mode=grpc$/, /^--mode: .*`proxyProtocol: HTTPConnect`/],
   "Kubernetes documentation, static pod of the server": [/^--mode=grpc$/, /^--mode: .*`proxyProtocol: HTTPConnect`/],
   "k0s, server": [/^--mode=grpc$/, /^--mode: .*`proxyProtocol: HTTPConnect`/],
-  "k0s, agent": [/^--agent-identifiers/, /^--agent-identifiers: agents are not chosen/],
-  "OCM, server": [/^--proxy-strategies/, /^--proxy-strategies: destHost alone .*use --clusters/],
 };
 
 for (const list of ARGUMENT_LISTS) {
@@ -66,7 +60,6 @@ test("the line of warning gives each reason once, behind the flags that it is fo
   const { warnings } = await readList(server, [...server.arguments(file), "--kubeconfig-qps=5"]);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --log-file-max-size (klog's: use --log-level and --log-format); " +
-      "--proxy-strategies (every agent of a cluster serves all its targets); " +
       "--kubeconfig-qps (answers about tokens are kept for a minute).",
   ]);
 });

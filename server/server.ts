@@ -1,4 +1,5 @@
 import type { AddressInfo } from "node:net";
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
@@ -48,6 +49,11 @@ export interface ServerAddresses {
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
 const RESET_MS = 100;
 /**
+ * How long callers that were accepted before the shutdown may take for handshake and request, ms. Real ones take
+ * milliseconds.
+ */
+const LAST_REQUESTS_MS = 300;
+/**
  * How long refused agents may take to read why, ms. Those with a tunnel had their time when it closed, and an idle
  * server has to end within a second, even if peers are frozen.
  */
@@ -88,6 +94,7 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
+  readonly #destroyed = new AbortController();
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
@@ -130,7 +137,8 @@ export class Server implements AsyncDisposable {
       },
     });
     this.#operators = new OperatorPorts({
-      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels, draining },
+      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels },
+      draining: () => this.#draining || this.#closing !== undefined,
       served: this.#served,
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
@@ -255,6 +263,7 @@ export class Server implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    if (!this.#draining) await this.#serveLastRequests();
     const deadline = performance.now() + this.#options.drainTimeoutMs;
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
@@ -267,9 +276,28 @@ export class Server implements AsyncDisposable {
     await this.#release();
   }
 
+  /**
+   * Readiness goes first, then the ports for callers, and last the tunnels: balancers still send callers until they have
+   * noticed, and those that were accepted get their answer.
+   */
+  async #serveLastRequests(): Promise<void> {
+    const { shutdownDelayMs } = this.#options;
+    if (shutdownDelayMs > 0) await this.#unlessDestroyed(shutdownDelayMs);
+    await nextTurn(); // those that the kernel holds are accepted first
+    this.#callersPort?.stopAccepting({ mayFinish: true });
+    this.#callers.closeUnixSockets();
+    const requests = (this.#callersPort?.handshakes ?? 0) + this.#callers.waiting;
+    if (requests > 0) await this.#unlessDestroyed(LAST_REQUESTS_MS);
+  }
+
+  async #unlessDestroyed(ms: number): Promise<void> {
+    await sleep(ms, undefined, { signal: this.#destroyed.signal }).catch(() => {});
+  }
+
   /** Ends everything now, also while a `close` waits. */
   destroy(reason: Error): void {
     this.#draining = true;
+    this.#destroyed.abort();
     for (const tunnel of this.tunnels.tunnels()) tunnel.destroy(reason);
     void this.#release();
   }

@@ -1,3 +1,4 @@
+import { type AgentIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
 import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -30,10 +31,11 @@ export interface RunTunnelDeps {
   readonly agentLog: AgentLog;
 }
 
-/** An agent that may begin a tunnel: its place, and the entry of its link. */
+/** An agent that may begin a tunnel: its place, the entry of its link, and what it may say that it serves. */
 export interface AdmittedAgent {
   readonly place: AgentPlace;
   readonly entry: ResumableLink;
+  readonly identifiers: AgentIdentifiers;
 }
 
 interface TunnelTransport {
@@ -55,11 +57,11 @@ export function linkOptions(
 export async function runTunnel(
   { link, pipe }: TunnelTransport,
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
-  { place, entry }: AdmittedAgent,
+  { place, entry, identifiers }: AdmittedAgent,
   { identity, peer, token }: Credential,
   { options, cluster, links, servers, metrics, agentLog }: RunTunnelDeps,
 ): Promise<void> {
-  const agent = { agentId, instance, identity, peer, software: printable(software), probe };
+  const agent = { agentId, instance, identity, peer, software: printable(software), probe, identifiers };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
   const innerTls = pipe !== link;
@@ -86,7 +88,11 @@ export async function runTunnel(
   place.hold(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));
   if (!probe) metrics.tunnelOpened(cluster.name);
-  const kind = { ...(innerTls && { innerTls }), ...(probe && { probe }) };
+  const kind = {
+    ...(innerTls && { innerTls }),
+    ...(probe && { probe }),
+    ...(!isEmpty(identifiers) && { identifiers }),
+  };
   log("info", { identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
     token && watchToken(token, tunnel, (reason, detail) => log("warn", { reason, detail }, "token not verified"));

@@ -7,6 +7,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterConnects } from "../metrics/cluster-figures.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { Choice } from "../tunnels/candidates.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
 import type { OpenContext } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -43,6 +44,7 @@ export class ConnectRecord implements OpenContext {
   caller = UNAUTHENTICATED;
   target = "";
   tunnel: Tunnel | undefined;
+  choice: Choice | undefined;
   /** Number of bytes that the target got before the splice. */
   earlyBytes = 0;
   /** Subject, issuer and serial number of a certificate that was presented and not accepted. */
@@ -72,6 +74,16 @@ export class ConnectRecord implements OpenContext {
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
+    if (this.choice?.claimedBy !== undefined) this.#onPassedOver(this.choice);
+  }
+
+  /** The line at the end of the connection may come hours later. */
+  #onPassedOver(choice: Choice): void {
+    const line = { cluster: this.cluster.name, target: this.target, agent: this.tunnel?.agent.agentId, ...choice };
+    const once = `${this.target} ${choice.claimedBy}`;
+    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", {
+      once,
+    });
   }
 
   /** The CONNECT gets no 200. */
@@ -128,6 +140,7 @@ export class ConnectRecord implements OpenContext {
       certificate: this.certificate,
       target: this.target,
       agent: this.tunnel?.agent.agentId,
+      ...this.choice,
       outcome: code,
       dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
       bytesUp,

@@ -94,9 +94,7 @@ test("what is not built yet is refused with a sentence, never accepted without e
   const refused: [string, RegExp][] = [
     ["--mode=grpc", /proxyProtocol: HTTPConnect/],
     ["--mode=quic", /has no mode "quic"/],
-    ["--proxy-strategies=destHost", /destHost alone chooses agents by name/],
-    ["--proxy-strategies=default,destHost", /destHost alone chooses agents by name/],
-    ["--proxy-strategies=random", /there is no strategy "random"/],
+    ["--proxy-strategies=random", /has no strategy "random"; known are destHost, cidr, defaultRoute, default/],
     ["--server-count=some", /--server-count .*number/],
   ];
   for (const [flag, sentence] of refused) {
@@ -106,7 +104,7 @@ test("what is not built yet is refused with a sentence, never accepted without e
   }
 });
 
-test("flags of Konnectivity that would route no differently are accepted, and those that ask for nothing in silence", async () => {
+test("flags of Konnectivity that ask for what culvert does are accepted in silence", async () => {
   for (const flag of [
     "--server-count=1",
     "--server-count=3",
@@ -118,14 +116,18 @@ test("flags of Konnectivity that would route no differently are accepted, and th
     const { problems, warnings } = await read([uds, ...agents, flag]);
     assert.deepEqual([problems, warnings], [[], []], flag);
   }
-  for (const [flag, reason] of [
-    ["--proxy-strategies=defaultRoute", /--proxy-strategies \(every agent of a cluster serves all its targets\)/],
-    ["--proxy-strategies=destHost, default", /--proxy-strategies \(every agent/],
-    ["--enable-lease-controller", /--enable-lease-controller \(no leases are used/],
+});
+
+test("strategies have an order, none is the default, and strictness without a strategy that claims is warned of", async () => {
+  for (const [flags, strategies, warned] of [
+    [[], ["default"], false],
+    [["--proxy-strategies="], ["default"], false],
+    [["--proxy-strategies=destHost, cidr,defaultRoute"], ["destHost", "cidr", "defaultRoute"], false],
+    [["--proxy-strategies=cidr,default", "--strict-identifiers"], ["cidr", "default"], false],
+    [["--strict-identifiers"], ["default"], true],
   ] as const) {
-    const { problems, warnings } = await read([uds, ...agents, flag]);
-    assert.deepEqual([problems, warnings.length], [[], 1], flag);
-    assert.match(warnings[0] ?? "", reason);
+    const { values, problems, warnings } = await read([uds, ...agents, ...flags]);
+    assert.deepEqual([values.proxyStrategies, problems, warnings.length > 0], [strategies, [], warned], String(flags));
   }
 });
 
@@ -135,7 +137,7 @@ test("values that contradict each other are refused or warned of", async () => {
       ["--agent-namespace=kube-system"],
       /--authentication-audience, --agent-namespace and --agent-service-account together/,
     ],
-    [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents: give --authentication-audience/],
+    [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents and for leases: give --authentication-audience/],
     [
       ["--server-count-service=culvert"],
       /needs the namespace and name of a Service, such as culvert\/culvert-server-agents/,

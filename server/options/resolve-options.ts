@@ -30,9 +30,19 @@ export function resolveOptions(draft: ServerDraft): void {
   if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
     draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
   }
+  checkStrategies(draft);
   checkOwnPorts(draft);
   checkReplicas(draft);
   if (values.serverId === "") values.serverId = generatedId();
+}
+
+function checkStrategies(draft: ServerDraft): void {
+  const { values } = draft;
+  if (values.proxyStrategies.length === 0) values.proxyStrategies = ["default"];
+  // With documents, each may have strategies of its own.
+  if (!values.strictIdentifiers || values.clusters !== "") return;
+  if (values.proxyStrategies.some((strategy) => strategy === "destHost" || strategy === "cidr")) return;
+  draft.warn("--strict-identifiers has no effect: name destHost or cidr in --proxy-strategies, too.");
 }
 
 function checkOwnPorts(draft: ServerDraft): void {

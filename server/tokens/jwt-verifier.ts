@@ -9,6 +9,7 @@ import {
   jwtVerify,
 } from "jose";
 import { untilAborted } from "../../shared/basics/promises.ts";
+import { matchesSubject } from "../../shared/basics/text.ts";
 import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
 import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
@@ -22,7 +23,6 @@ import {
   CLOCK_TOLERANCE_S,
   expiredAt,
   identityOf,
-  matchesSubject,
   NO_END,
   notPermitted,
   quoted,

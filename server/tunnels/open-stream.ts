@@ -4,6 +4,7 @@ import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { Candidates, Choice } from "./candidates.ts";
 import type { OpeningWatcher } from "./opening.ts";
 import type { ClusterTunnels } from "./registry.ts";
 import type { Tunnel } from "./tunnel.ts";
@@ -16,8 +17,9 @@ export interface OpenContext {
   readonly deadline: number;
   /** Cancelled when the answer is not needed any more. */
   readonly cancellation: Cancellation<CulvertError>;
-  /** Set by `openStream`: the tunnel that is asked. */
+  /** Set by `openStream`: the tunnel that is asked, and why it was chosen. */
   tunnel: Tunnel | undefined;
+  choice: Choice | undefined;
   /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpenWatcher;
 }
@@ -53,6 +55,7 @@ export async function openStream(
     const sentence = `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`;
     throw new CulvertError("overloaded", sentence);
   }
+  const candidates = cluster.candidates(target);
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
@@ -63,26 +66,29 @@ export async function openStream(
   }
 
   async function openOnFirstOrSecond(): Promise<Stream> {
-    const first = cluster.pick() ?? (await nextTunnel());
+    const first = candidates.pick() ?? (await nextTunnel());
     try {
       return await openOn(first);
     } catch (error) {
       if (!isRetryable(error) || leftMs() <= 0) throw error;
       const hasEnded = first.closed || first.leaving;
       const mayCome = hasEnded && !draining() && cluster.closedBecause === undefined;
-      const second = cluster.pick(first) ?? (mayCome ? await nextTunnel().catch(unlessCallerGone(error)) : undefined);
+      const second =
+        candidates.pick(first) ?? (mayCome ? await nextTunnel().catch(unlessCallerGone(error)) : undefined);
       if (second === undefined) throw error;
       return await openOn(second, error);
     }
   }
 
   function nextTunnel(): Promise<Tunnel> {
-    return cluster.whenAvailable(Math.min(agentWaitMs(cluster, options), leftMs()), context.cancellation);
+    const waitMs = Math.min(agentWaitMs(candidates, options), leftMs());
+    return cluster.whenAvailable(waitMs, context.cancellation, candidates);
   }
 
   async function openOn(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
     context.tunnel = tunnel;
+    context.choice = candidates.choiceOf(tunnel);
     watch?.onPicked(tunnel, before);
     return await tunnel.open(target, {
       id,
@@ -90,8 +96,8 @@ export async function openStream(
       timeoutMs: leftMs(),
       dialTimeoutMs: options.dialTimeoutMs,
       ackTimeoutMs: options.agentAckTimeoutMs,
-      hasAlternative: () => cluster.pick(tunnel) !== undefined,
-      whenAvailable: (until) => cluster.whenAvailable(leftMs(), until),
+      hasAlternative: () => candidates.pick(tunnel) !== undefined,
+      whenAvailable: (until) => cluster.whenAvailable(leftMs(), until, candidates),
       watch,
     });
   }
@@ -106,10 +112,10 @@ export async function openStream(
  * other half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
  */
 function agentWaitMs(
-  cluster: ClusterTunnels,
+  { expected }: Pick<Candidates, "expected">,
   { agentWaitMs, connectTimeoutMs }: Pick<ServerOptions, "agentWaitMs" | "connectTimeoutMs">,
 ): number {
-  return cluster.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
+  return expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
 }
 
 /** If no second tunnel has come, the error of the first one says more, unless the caller has left meanwhile. */

@@ -27,45 +27,6 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 /** Go's spellings of false. */
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
-const ALL_SERVE_ALL = "every agent of a cluster serves all its targets";
-const STRATEGIES: ReadonlySet<string> = new Set(["destHost", "default", "defaultRoute"]);
-
-/** `--proxy-strategies`: a list that ends in any agent means what culvert does, since all its agents are alike. */
-const PROXY_STRATEGIES: ForeignFlag = {
-  boolean: false,
-  help: ALL_SERVE_ALL,
-  effectOf: (value) => {
-    const names = value.split(",").map((name) => name.trim());
-    const unknown = names.find((name) => name !== "" && !STRATEGIES.has(name));
-    if (unknown !== undefined) return { refused: `there is no strategy ${JSON.stringify(unknown.slice(0, 40))}.` };
-    const last = names.at(-1);
-    if (last === "destHost") {
-      return {
-        refused:
-          "destHost alone chooses agents by name or address, which is not built yet. For agents of several clusters use --clusters; else let the list end in default.",
-      };
-    }
-    return names.length === 1 && last !== "defaultRoute" ? "harmless" : { ignored: ALL_SERVE_ALL };
-  },
-};
-
-/**
- * `--agent-identifiers`, in the form of a URL's query. An agent of the default route is like every agent of culvert.
- */
-const AGENT_IDENTIFIERS: ForeignFlag = {
-  boolean: false,
-  help: ALL_SERVE_ALL,
-  effectOf: (value) => {
-    const pairs = [...new URLSearchParams(value.trim())];
-    if (pairs.length === 0) return "harmless";
-    if (pairs.every(([name, is]) => name === "default-route" && is === "true")) return { ignored: ALL_SERVE_ALL };
-    return {
-      refused:
-        "agents are not chosen by host or address yet, and every agent serves every target. Leave it out where this agent reaches them all; else see docs/konnectivity.md.",
-    };
-  },
-};
-
 const LEASES = "the servers count themselves and tell their agents: --enable-lease-controller of the server";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
@@ -74,7 +35,6 @@ const PPROF = "Go's profiler";
 
 /** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
-  "proxy-strategies": PROXY_STRATEGIES,
   "kubeconfig-qps": ignored(REVIEWS),
   "kubeconfig-burst": ignored(REVIEWS),
   "frontend-write-channel-size": ignored(WINDOWS),
@@ -82,7 +42,6 @@ export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
 
 /** Only the agent has these flags. */
 export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
-  "agent-identifiers": AGENT_IDENTIFIERS,
   "alpn-proto": refusedUnless(
     [""],
     "the agent offers http/1.1 alone. A balancer in front can choose by the server's name (SNI) instead.",

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { MAX_IDENTIFIERS } from "../address/agent-identifiers.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
 import { credentialFault } from "../outcomes.ts";
@@ -35,6 +36,14 @@ const chosenVersion = z.literal(HANDSHAKE_VERSION, {
   error: `must be ${HANDSHAKE_VERSION}, which this agent offered`,
 });
 
+const identifiers = z.array(z.string().min(1).max(253)).max(MAX_IDENTIFIERS).readonly().optional();
+
+/** What the agent says that it serves (`AgentIdentifiers`). The server brings it into canonical forms. */
+const identifiersSchema = z.object({
+  ...{ ipv4: identifiers, ipv6: identifiers, host: identifiers, cidr: identifiers },
+  defaultRoute: z.boolean().optional(),
+});
+
 export const helloSchema = z.object({
   type: z.literal("hello"),
   version: offeredVersion,
@@ -45,6 +54,7 @@ export const helloSchema = z.object({
   software: z.string().max(256),
   /** The peer only measures: it gets no callers' streams and does not replace the agent of this id. */
   probe: z.boolean().optional(),
+  identifiers: identifiersSchema.optional(),
   resume: resumeSchema,
 });
 export type Hello = z.infer<typeof helloSchema>;
