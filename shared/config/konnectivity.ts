@@ -27,7 +27,7 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 /** Go's spellings of false. */
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
-const LEASES = "the servers count themselves and tell their agents: --enable-lease-controller of the server";
+const SERVERS_SAY = "servers say how many they are, and agents count no leases";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
 const KLOG = "klog's: use --log-level and --log-format";
@@ -46,13 +46,13 @@ export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
     [""],
     "the agent offers http/1.1 alone. A balancer in front can choose by the server's name (SNI) instead.",
   ),
-  "count-server-leases": ignoredUnlessOff(LEASES, GO_FALSE, true),
-  "server-count-source": ignored(LEASES),
-  kubeconfig: ignoredUnlessOff(LEASES, [""]),
-  "lease-namespace": ignored(LEASES),
-  "lease-label": ignored(LEASES),
-  "lease-label-selector": ignored(LEASES),
-  "sync-forever": ignored("an agent never stops trying", true),
+  "count-server-leases": ignoredUnlessOff(SERVERS_SAY, GO_FALSE, true),
+  "server-count-source": ignored(SERVERS_SAY),
+  kubeconfig: ignoredUnlessOff(SERVERS_SAY, [""]),
+  "lease-namespace": ignored(SERVERS_SAY),
+  "lease-label": ignored(SERVERS_SAY),
+  "lease-label-selector": ignored(SERVERS_SAY),
+  "sync-forever": ignored("an agent never stops looking for servers", true),
   "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
 };
 
