@@ -16,18 +16,18 @@ import { AgentPorts } from "./agents/agent-ports.ts";
 import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
+import { openCallersPort } from "./callers/callers-port.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
 import { fileNeedWarning } from "./listeners/file-need.ts";
-import { openTlsPort } from "./listeners/open-port.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
-import { OtherServers } from "./other-servers.ts";
-import type { Directory, Location } from "./peers/directory.ts";
+import { OtherServers, type OtherServersDeps } from "./other-servers.ts";
+import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
@@ -40,7 +40,7 @@ export interface ServerDeps {
    */
   readonly listenEphemeral?: boolean;
   /** For tests: the directory in place of that of `--directory`. */
-  readonly openDirectory?: (location: Location) => Directory;
+  readonly openDirectory?: OtherServersDeps["openDirectory"];
   /** The other servers, to which resumes of their links are carried. */
   readonly owners?: LinkOwners;
 }
@@ -87,6 +87,7 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   /** How many servers there are; whatever counts them sets it. */
   readonly servers: ServerCount;
+  #replicas: ReplicaCount | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
@@ -162,6 +163,8 @@ export class Server implements AsyncDisposable {
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
       peerChecks: () => this.#others.checks(),
+      servers: () => this.servers.value,
+      replicas: () => this.#replicas,
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -188,6 +191,7 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(clusters);
     Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
+    this.#replicas = startReplicaCount(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
     const warning = fileNeedWarning(this.#options, {
@@ -204,21 +208,12 @@ export class Server implements AsyncDisposable {
   }
 
   async #openForCallers({ callerHosts: hosts }: Clusters): Promise<void> {
-    const { serverPort: port, serverBindAddress: host, serverCert, serverProxyProtocol } = this.#options;
-    if (!this.#isOn(port, serverCert)) return;
-    const { listener, address } = await openTlsPort(
-      {
-        ...{ name: "callers", hosts, proxyProtocol: serverProxyProtocol, port, host },
-        ...{ option: "--server-port", hostOption: "--server-bind-address" },
-        keepaliveMs: this.#options.frontendKeepaliveMs,
-        turnsAway: false, // kube-apiserver would not come back later
-        onConnection: (connection) => this.#callers.take(connection.host, connection),
-      },
-      {
-        ...{ options: this.#options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-        memory: this.#unauthenticatedMemory,
-      },
-    );
+    const options = this.#options;
+    if (!this.#isOn(options.serverPort, options.serverCert)) return;
+    const { listener, address } = await openCallersPort(hosts, {
+      ...{ options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
+      ...{ memory: this.#unauthenticatedMemory, callers: this.#callers },
+    });
     this.#callersPort = listener;
     this.addresses.callers = address;
   }
@@ -277,6 +272,7 @@ export class Server implements AsyncDisposable {
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
+    void this.#replicas?.leave();
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
     this.#others.drain();
@@ -341,10 +337,11 @@ export class Server implements AsyncDisposable {
     this.#files.stop();
     this.#memoryWatch?.stop();
     this.#served.close();
+    const left = this.#replicas?.close();
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close(), this.#others.destroy()]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), left, this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

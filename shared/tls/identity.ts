@@ -249,7 +249,7 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string 
 export function identityOfChain(chain: readonly Buffer[]): PeerIdentity {
   const [leaf] = chain;
   if (leaf === undefined) throw new Error("is missing");
-  return { ...read(new X509Certificate(leaf).toLegacyObject()), chain };
+  return { ...readNames(new X509Certificate(leaf).toLegacyObject()), chain };
 }
 
 /** Maximum length of a chain. CAs that have signed each other make an endless one. */
