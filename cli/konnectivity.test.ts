@@ -139,10 +139,10 @@ for (const { installer, server, agents, targets } of ROUTES) {
 test("the line of warning gives each reason once, behind the flags that it is for", async () => {
   const [server] = ARGUMENT_LISTS;
   assert.ok(server);
-  const { warnings } = await readList(server, [...server.arguments(file), "--enable-lease-controller"]);
+  const { warnings } = await readList(server, [...server.arguments(file), "--kubeconfig-qps=5"]);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --log-file-max-size (klog's: use --log-level and --log-format); " +
-      "--enable-lease-controller (no leases are used: agents are given every server by --server).",
+      "--kubeconfig-qps (answers about tokens are kept for a minute).",
   ]);
 });
 

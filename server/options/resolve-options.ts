@@ -3,6 +3,7 @@ import { checkPair, checkPorts, generatedId } from "../../shared/config/common-o
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { rows } from "./options.ts";
+import { checkReplicas } from "./replica-options.ts";
 
 type ServerDraft = Draft<typeof rows>;
 
@@ -31,6 +32,7 @@ export function resolveOptions(draft: ServerDraft): void {
   }
   checkStrategies(draft);
   checkOwnPorts(draft);
+  checkReplicas(draft);
   if (values.serverId === "") values.serverId = generatedId();
 }
 
@@ -74,8 +76,10 @@ function checkAgents(draft: ServerDraft): void {
     draft.problem(
       "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
     );
-  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
-    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
+  } else if (values.kubeconfig !== "" && values.authenticationAudience === "" && !values.enableLeaseController) {
+    draft.problem(
+      "--kubeconfig is for tokens of agents and for leases: give --authentication-audience or --enable-lease-controller, too, or leave it out.",
+    );
   }
 }
 
