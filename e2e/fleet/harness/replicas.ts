@@ -10,7 +10,7 @@ import { freePort } from "../../harness/targets/absent.ts";
 import type { TcpTarget } from "../../harness/targets/tcp.ts";
 import { within } from "../../harness/wait.ts";
 import { clusterTarget } from "./cluster-target.ts";
-import { haproxyConfiguration } from "./haproxy.ts";
+import { type BalancerPorts, haproxyConfiguration } from "./haproxy.ts";
 import { ServerSlot } from "./server-slot.ts";
 
 const { CULVERT_E2E_LOG: level = "silent" } = process.env;
@@ -26,17 +26,18 @@ export class Replicas implements AsyncDisposable {
   readonly folder: ClusterFolder;
   readonly #targets = new Map<string, TcpTarget>();
   readonly #agents: Agent[] = [];
-  readonly #ports: Record<Way, number>;
+  readonly #ports: BalancerPorts;
   #balancer: Balancer | undefined;
 
-  private constructor(folder: ClusterFolder, ports: Record<Way, number>) {
+  private constructor(folder: ClusterFolder, ports: BalancerPorts) {
     this.folder = folder;
     this.#ports = ports;
   }
 
   static async start(serverNames: readonly string[], clusterNames: readonly string[]): Promise<Replicas> {
     const folder = await ClusterFolder.create(clusterNames);
-    const replicas = new Replicas(folder, { ready: await freePort(), published: await freePort() });
+    const [ready, published, agents] = await Promise.all([freePort(), freePort(), freePort()]);
+    const replicas = new Replicas(folder, { ready, published, agents });
     try {
       // A unix socket belongs to one process.
       for (const cluster of folder.all) await cluster.write({ callers: { uds: undefined } });
