@@ -126,7 +126,7 @@ test("the manifest of a Konnectivity agent with certificates starts with one war
   assert.deepEqual(problems, []);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
-      "--sync-forever (an agent never stops trying); --probe-interval (a lost tunnel is noticed by --keepalive).",
+      "--sync-forever (an agent never stops looking for servers); --probe-interval (a lost tunnel is noticed by --keepalive).",
   ]);
   assert.deepEqual([values.syncIntervalMs, values.keepaliveMs], [5_000, 30_000]);
 });
@@ -139,10 +139,10 @@ test("flags of leases change nothing and are accepted with the reason", async ()
   for (const [flag, reason] of [
     [
       "--count-server-leases",
-      /--count-server-leases \(no leases are used: agents are given every server by --server\)/,
+      /--count-server-leases \(servers say how many they are, and agents count no leases\)/,
     ],
-    ["--kubeconfig=/etc/agent.kubeconfig", /--kubeconfig \(no leases are used/],
-    ["--server-count-source=max", /--server-count-source \(no leases are used/],
+    ["--kubeconfig=/etc/agent.kubeconfig", /--kubeconfig \(servers say how many/],
+    ["--server-count-source=max", /--server-count-source \(servers say how many/],
   ] as const) {
     const { problems, warnings } = await read([url, ...tls, flag]);
     assert.deepEqual([problems, warnings.length], [[], 1], flag);

@@ -1,4 +1,5 @@
 import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
@@ -6,11 +7,13 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
+import { CulvertError, printable } from "../shared/outcomes.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
+import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
@@ -34,6 +37,8 @@ export interface ServerDeps {
    * if it trusts a network.
    */
   readonly listenEphemeral?: boolean;
+  /** The other servers, to which resumes of their links are carried. */
+  readonly owners?: LinkOwners;
 }
 
 export interface ServerAddresses {
@@ -81,6 +86,7 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
+  readonly #hasPeers: boolean;
   readonly #pool: MemoryPool;
   readonly #unauthenticatedMemory: MemoryShare;
   #memoryWatch: MemoryWatch | undefined;
@@ -97,7 +103,7 @@ export class Server implements AsyncDisposable {
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
+  constructor(options: ServerOptions, { log, listenEphemeral = false, owners }: ServerDeps) {
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
@@ -107,6 +113,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = throttledLog;
     this.#ephemeral = listenEphemeral;
+    this.#hasPeers = owners !== undefined;
     this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#unauthenticatedMemory = this.#pool.share("");
@@ -124,7 +131,7 @@ export class Server implements AsyncDisposable {
       onConnect: (request, connection, host) => void connect(request, connection, host, this.#connectDeps),
     });
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, servers, metrics, log, throttledLog, draining, onDropped },
+      ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
     });
     this.#served = new ClusterUpdates({
@@ -207,7 +214,20 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
+    if (this.#hasPeers) await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
+  }
+
+  /**
+   * Takes a stream from the server `via` as the connection of an agent, which may resume a link of this server. Throws a
+   * `CulvertError`.
+   */
+  takeCarried(stream: Duplex, facts: CarriedFacts, via: string): void {
+    const host = this.#served.clusters?.get(facts.cluster)?.agents;
+    if (host === undefined) {
+      throw new CulvertError("unknown_cluster", `cluster "${printable(facts.cluster, 64)}" is not served here`);
+    }
+    this.#agents.takeCarried(stream, host, facts, via);
   }
 
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */

@@ -28,6 +28,7 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
 const LEASES = "no leases are used: agents are given every server by --server";
+const SERVERS_SAY = "servers say how many they are, and agents count no leases";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
 const KLOG = "klog's: use --log-level and --log-format";
@@ -47,10 +48,10 @@ export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
     [""],
     "the agent offers http/1.1 alone. A balancer in front can choose by the server's name (SNI) instead.",
   ),
-  "count-server-leases": ignoredUnlessOff(LEASES, GO_FALSE, true),
-  "server-count-source": ignored(LEASES),
-  kubeconfig: ignoredUnlessOff(LEASES, [""]),
-  "sync-forever": ignored("an agent never stops trying", true),
+  "count-server-leases": ignoredUnlessOff(SERVERS_SAY, GO_FALSE, true),
+  "server-count-source": ignored(SERVERS_SAY),
+  kubeconfig: ignoredUnlessOff(SERVERS_SAY, [""]),
+  "sync-forever": ignored("an agent never stops looking for servers", true),
   "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
 };
 

@@ -21,6 +21,8 @@ export interface CarrierDialOptions {
   /** The configured CAs, for the message about a certificate that none of them has issued. */
   readonly trust?: DialTrust;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The open link that this connection is for: another server than its own can carry the connection there. */
+  readonly link?: string | undefined;
   readonly keepaliveMs: number;
   /** Time for all steps together, ms. */
   readonly timeoutMs: number;

@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
@@ -244,10 +245,17 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string 
   return identity;
 }
 
+/** The identity in the first certificate of a chain (DER) that was verified elsewhere. Throws what is wrong with it. */
+export function identityOfChain(chain: readonly Buffer[]): PeerIdentity {
+  const [leaf] = chain;
+  if (leaf === undefined) throw new Error("is missing");
+  return { ...read(new X509Certificate(leaf).toLegacyObject()), chain };
+}
+
 /** Maximum length of a chain. CAs that have signed each other make an endless one. */
-const MAX_CHAIN = 10;
+export const MAX_CHAIN = 10;
 /** A chain is kept as long as its connection; three certificates with RSA keys of 4,096 bits have 6 KiB. */
-const MAX_CHAIN_BYTES = 32 * 1024;
+export const MAX_CHAIN_BYTES = 32 * 1024;
 
 /** The chain without the CA at its end. Not by `getPeerX509Certificate`: a second call returns the leaf alone. */
 function chainOf(socket: TLSSocket): Buffer[] {
