@@ -217,6 +217,9 @@ function serveByKind(stream: Stream, from: FromPeer, deps: PeersDeps): void {
       if (handler !== undefined) handler(stream, head, from);
       else void servePeer(stream, head, from, deps);
     },
-    () => clearTimeout(timer),
+    () => {
+      clearTimeout(timer);
+      stream.reset();
+    },
   );
 }
