@@ -13,7 +13,6 @@ import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
-import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
@@ -26,7 +25,10 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { OtherServers } from "./other-servers.ts";
+import type { Directory, Location } from "./peers/directory.ts";
 import { ServerCount } from "./replicas/server-count.ts";
+import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -37,7 +39,9 @@ export interface ServerDeps {
    * if it trusts a network.
    */
   readonly listenEphemeral?: boolean;
-  /** The other servers, to which resumes of their links are carried. */
+  /** For tests: the directory in place of that of `--directory`. */
+  readonly openDirectory?: (location: Location) => Directory;
+  /** For tests: the way to the other servers, in place of links to those that the directory names. */
   readonly owners?: LinkOwners;
 }
 
@@ -48,6 +52,7 @@ export interface ServerAddresses {
   "agents-insecure"?: AddressInfo;
   health?: AddressInfo;
   admin?: AddressInfo;
+  peers?: AddressInfo;
 }
 
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
@@ -86,7 +91,6 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
-  readonly #hasPeers: boolean;
   readonly #pool: MemoryPool;
   readonly #unauthenticatedMemory: MemoryShare;
   #memoryWatch: MemoryWatch | undefined;
@@ -98,12 +102,14 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
+  readonly #others: OtherServers;
   readonly #destroyed = new AbortController();
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, { log, listenEphemeral = false, owners }: ServerDeps) {
+  constructor(options: ServerOptions, deps: ServerDeps) {
+    const { log, listenEphemeral = false, openDirectory } = deps;
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
@@ -113,7 +119,6 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = throttledLog;
     this.#ephemeral = listenEphemeral;
-    this.#hasPeers = owners !== undefined;
     this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#unauthenticatedMemory = this.#pool.share("");
@@ -121,10 +126,20 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
     const { tunnels, servers } = this;
+    this.#others = new OtherServers({
+      ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
+      ...{ files: this.#files, waiting, draining, openDirectory, onDropped: () => onDropped("peers") },
+      clusters: { get: (name) => this.#served.clusters?.get(name) },
+      hasLinks: () => this.#links.size > 0,
+      takeCarried: (stream, facts, via) => this.takeCarried(stream, facts, via),
+    });
+    const owners = deps.owners ?? this.#others.owners;
     this.#connectDeps = {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       clusters: { get: (name) => this.#served.clusters?.get(name) },
+      idPrefix: this.#others.idPrefix,
+      peers: () => this.#others.finder,
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },
@@ -148,6 +163,7 @@ export class Server implements AsyncDisposable {
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
+      peerChecks: () => this.#others.checks(),
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -172,6 +188,7 @@ export class Server implements AsyncDisposable {
     const { serverId } = this.#options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
+    Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
@@ -214,7 +231,7 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
-    if (this.#hasPeers) await this.#agents.openCarried();
+    await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
@@ -243,7 +260,7 @@ export class Server implements AsyncDisposable {
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
     const callers = this.#callersPort && { name: "callers", up: this.#callersPort.listening };
-    return [...(callers ? [callers] : []), ...this.#agents.states()];
+    return [...(callers ? [callers] : []), ...this.#agents.states(), ...this.#others.listeners()];
   }
 
   #shownAddresses(): Record<string, string> {
@@ -264,6 +281,7 @@ export class Server implements AsyncDisposable {
     this.#draining = true;
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
+    this.#others.drain();
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
@@ -282,10 +300,10 @@ export class Server implements AsyncDisposable {
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await this.#callers.empty(leftMs());
+    await Promise.all([this.#callers.empty(leftMs()), this.#others.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
-    await this.#callers.empty(RESET_MS);
+    await Promise.all([this.#callers.empty(RESET_MS), this.#others.close(RESET_MS)]);
     await this.#agents.empty(REFUSED_MS);
     await this.#release();
   }
@@ -328,7 +346,7 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close()]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

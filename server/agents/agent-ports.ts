@@ -10,10 +10,11 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
 import { AgentLog } from "./agent-log.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
 import { CarriedConnection } from "./carried-connection.ts";
-import { type CarriedFacts, Carrying, type LinkOwners } from "./carrying.ts";
+import { Carrying } from "./carrying.ts";
 import { findByHost } from "./request-checks.ts";
 import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
@@ -104,9 +105,9 @@ export class AgentPorts {
     this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
   }
 
-  /** From now on connections may be carried here. */
+  /** From now on other servers may carry connections here. */
   async openCarried(): Promise<void> {
-    this.#carried = await this.#upgradePort("agents", {});
+    if (this.#deps.owners !== undefined) this.#carried = await this.#upgradePort("agents", {});
   }
 
   /**
