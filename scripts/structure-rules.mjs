@@ -86,7 +86,9 @@ export const FOLDERS = {
     ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
   "server/options": ["server/clusters", ...OF_SERVER],
-  "server/replicas": [],
+  "server/replicas": [
+    ...["server/options", "shared/basics", "shared/config", "shared/kubernetes", "shared/runtime", "zod"],
+  ],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
   "server/tunnels": ["server/clusters", "server/tokens", "server/metrics", "server/options", ...OF_SERVER],
   "server/listeners": [

@@ -1,5 +1,4 @@
 import type { AddressInfo } from "node:net";
-import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
@@ -7,7 +6,6 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
-import { CulvertError, printable } from "../shared/outcomes.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
@@ -15,20 +13,20 @@ import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
+import { openCallersPort } from "./callers/callers-port.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
 import { fileNeedWarning } from "./listeners/file-need.ts";
-import { openTlsPort } from "./listeners/open-port.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
-import { OtherServers } from "./other-servers.ts";
-import type { Directory, Location } from "./peers/directory.ts";
+import { OtherServers, type OtherServersDeps } from "./other-servers.ts";
+import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
-import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
+import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -40,7 +38,7 @@ export interface ServerDeps {
    */
   readonly listenEphemeral?: boolean;
   /** For tests: the directory in place of that of `--directory`. */
-  readonly openDirectory?: (location: Location) => Directory;
+  readonly openDirectory?: OtherServersDeps["openDirectory"];
   /** For tests: the way to the other servers, in place of links to those that the directory names. */
   readonly owners?: LinkOwners;
 }
@@ -87,6 +85,7 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   /** How many servers there are; whatever counts them sets it. */
   readonly servers: ServerCount;
+  #replicas: ReplicaCount | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
@@ -131,7 +130,7 @@ export class Server implements AsyncDisposable {
       ...{ files: this.#files, waiting, draining, openDirectory, onDropped: () => onDropped("peers") },
       clusters: { get: (name) => this.#served.clusters?.get(name) },
       hasLinks: () => this.#links.size > 0,
-      takeCarried: (stream, facts, via) => this.takeCarried(stream, facts, via),
+      takeCarried: this.takeCarried,
     });
     const owners = deps.owners ?? this.#others.owners;
     this.#connectDeps = {
@@ -148,6 +147,7 @@ export class Server implements AsyncDisposable {
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
+      agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
     });
     this.#served = new ClusterUpdates({
       ...{ options, log, metrics, tunnels, callers: this.#callers, agents: this.#agents, draining },
@@ -164,6 +164,8 @@ export class Server implements AsyncDisposable {
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
       peerChecks: () => this.#others.checks(),
+      servers: () => this.servers.value,
+      replicas: () => this.#replicas,
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -190,6 +192,7 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(clusters);
     Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
+    this.#replicas = startReplicaCount(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
     const warning = fileNeedWarning(this.#options, {
@@ -206,21 +209,12 @@ export class Server implements AsyncDisposable {
   }
 
   async #openForCallers({ callerHosts: hosts }: Clusters): Promise<void> {
-    const { serverPort: port, serverBindAddress: host, serverCert, serverProxyProtocol } = this.#options;
-    if (!this.#isOn(port, serverCert)) return;
-    const { listener, address } = await openTlsPort(
-      {
-        ...{ name: "callers", hosts, proxyProtocol: serverProxyProtocol, port, host },
-        ...{ option: "--server-port", hostOption: "--server-bind-address" },
-        keepaliveMs: this.#options.frontendKeepaliveMs,
-        turnsAway: false, // kube-apiserver would not come back later
-        onConnection: (connection) => this.#callers.take(connection.host, connection),
-      },
-      {
-        ...{ options: this.#options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-        memory: this.#unauthenticatedMemory,
-      },
-    );
+    const options = this.#options;
+    if (!this.#isOn(options.serverPort, options.serverCert)) return;
+    const { listener, address } = await openCallersPort(hosts, {
+      ...{ options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
+      ...{ memory: this.#unauthenticatedMemory, callers: this.#callers },
+    });
     this.#callersPort = listener;
     this.addresses.callers = address;
   }
@@ -235,17 +229,8 @@ export class Server implements AsyncDisposable {
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
-  /**
-   * Takes a stream from the server `via` as the connection of an agent, which may resume a link of this server. Throws a
-   * `CulvertError`.
-   */
-  takeCarried(stream: Duplex, facts: CarriedFacts, via: string): void {
-    const host = this.#served.clusters?.get(facts.cluster)?.agents;
-    if (host === undefined) {
-      throw new CulvertError("unknown_cluster", `cluster "${printable(facts.cluster, 64)}" is not served here`);
-    }
-    this.#agents.takeCarried(stream, host, facts, via);
-  }
+  /** Takes a connection that another server carries here. */
+  readonly takeCarried: TakeCarried = (...carried) => this.#agents.takeCarried(...carried);
 
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */
   #isOn(port: number, needed = "nothing"): boolean {
@@ -279,6 +264,7 @@ export class Server implements AsyncDisposable {
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
+    void this.#replicas?.leave();
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
     this.#others.drain();
@@ -343,10 +329,11 @@ export class Server implements AsyncDisposable {
     this.#files.stop();
     this.#memoryWatch?.stop();
     this.#served.close();
+    const left = this.#replicas?.close();
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close(), this.#others.destroy()]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), left, this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

@@ -14,7 +14,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
-import { endingSoon, readiness, type ServerCondition } from "./readiness.ts";
+import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "./readiness.ts";
 import { roundTripsOf, type ServerStatus, status } from "./status.ts";
 
 type ListenerState = ServerCondition["listeners"][number];
@@ -40,6 +40,10 @@ export interface OperatorPortsDeps {
   draining(): boolean;
   /** What is said of the other servers. */
   peerChecks(): Check[];
+  /** How many servers there are; `undefined`: not known. */
+  servers(): number | undefined;
+  /** What counts them, if anything does. */
+  replicas(): Pick<ReplicaState, "source" | "fault"> | undefined;
   connectCheck(): ConnectCheckDeps;
 }
 
@@ -98,6 +102,7 @@ export class OperatorPorts {
 
   #condition(): ServerCondition {
     const { options, served, tunnels, files } = this.#deps;
+    const replicas = this.#deps.replicas();
     const unix = served.store === undefined ? this.#deps.unixListeners() : [];
     let agents = 0;
     for (const { draining, suspended } of tunnels.tunnels()) if (!draining && !suspended) agents++;
@@ -113,6 +118,7 @@ export class OperatorPorts {
       readyNeedsAgent: options.readyNeedsAgent,
       tokenReviews: this.#recentReviews(),
       readyNeedsTokenReview: options.readyNeedsTokenReview,
+      replicas: replicas && { servers: this.#deps.servers(), source: replicas.source, fault: replicas.fault },
     };
   }
 
@@ -121,6 +127,7 @@ export class OperatorPorts {
     const roundTrips = await roundTripsOf(tunnels.tunnels());
     return status({
       serverId: options.serverId,
+      servers: this.#deps.servers(),
       listeners: this.#deps.shownAddresses(),
       clusters: served.clusters?.all() ?? [],
       refusals: metrics.refusals,

@@ -4,6 +4,7 @@ import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { rows } from "./options.ts";
 import { resolvePeers } from "./peer-options.ts";
+import { checkReplicas } from "./replica-options.ts";
 
 type ServerDraft = Draft<typeof rows>;
 
@@ -33,6 +34,7 @@ export function resolveOptions(draft: ServerDraft): void {
   }
   checkStrategies(draft);
   checkOwnPorts(draft);
+  checkReplicas(draft);
   if (values.serverId === "") values.serverId = generatedId();
 }
 
@@ -77,8 +79,10 @@ function checkAgents(draft: ServerDraft): void {
     draft.problem(
       "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
     );
-  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
-    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
+  } else if (values.kubeconfig !== "" && values.authenticationAudience === "" && !values.enableLeaseController) {
+    draft.problem(
+      "--kubeconfig is for tokens of agents and for leases: give --authentication-audience or --enable-lease-controller, too, or leave it out.",
+    );
   }
 }
 
