@@ -126,7 +126,10 @@ export class Server implements AsyncDisposable {
     this.#connectDeps = {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
-      clusters: { get: (name) => this.#served.clusters?.get(name) },
+      clusters: {
+        get: (name) => this.#served.clusters?.get(name),
+        reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
+      },
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },

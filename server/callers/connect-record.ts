@@ -43,6 +43,8 @@ export class ConnectRecord implements OpenContext {
   readonly cancellation: Cancellation<CulvertError>;
   caller = UNAUTHENTICATED;
   target = "";
+  /** Present: the target is of this cluster, and not of the caller's. */
+  targetCluster: string | undefined;
   tunnel: Tunnel | undefined;
   choice: Choice | undefined;
   /** Number of bytes that the target got before the splice. */
@@ -139,6 +141,7 @@ export class ConnectRecord implements OpenContext {
       remote: this.#source && formatEndpoint(this.#source),
       certificate: this.certificate,
       target: this.target,
+      targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId,
       ...this.choice,
       outcome: code,
