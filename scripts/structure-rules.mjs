@@ -110,13 +110,18 @@ export const FOLDERS = {
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "shared/documents"],
   ],
+  "server/peers": [
+    ...["server/listeners", "server/tunnels", "server/metrics", "server/options", ...OF_SERVER],
+    ...["shared/documents", "@nats-io/transport-node", "ws", "zod"],
+  ],
   "server/operators": [
     ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],
     ...[...OF_SERVER, "shared/admin", "zod"],
   ],
   server: [
     ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
-    ...["server/callers", "server/operators", "server/metrics", "server/options", "server/replicas", ...OF_SERVER],
+    ...["server/callers", "server/operators", "server/peers", "server/metrics", "server/options"],
+    ...["server/replicas", ...OF_SERVER],
   ],
   "server/clusters": [
     ...[

@@ -16,16 +16,17 @@ import { AgentPorts } from "./agents/agent-ports.ts";
 import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
+import { openCallersPort } from "./callers/callers-port.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
 import { fileNeedWarning } from "./listeners/file-need.ts";
-import { openTlsPort } from "./listeners/open-port.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { OtherServers, type OtherServersDeps } from "./other-servers.ts";
 import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
@@ -38,6 +39,8 @@ export interface ServerDeps {
    * if it trusts a network.
    */
   readonly listenEphemeral?: boolean;
+  /** For tests: the directory in place of that of `--directory`. */
+  readonly openDirectory?: OtherServersDeps["openDirectory"];
   /** The other servers, to which resumes of their links are carried. */
   readonly owners?: LinkOwners;
 }
@@ -49,6 +52,7 @@ export interface ServerAddresses {
   "agents-insecure"?: AddressInfo;
   health?: AddressInfo;
   admin?: AddressInfo;
+  peers?: AddressInfo;
 }
 
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
@@ -100,12 +104,13 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
+  readonly #others: OtherServers;
   readonly #destroyed = new AbortController();
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, { log, listenEphemeral = false, owners }: ServerDeps) {
+  constructor(options: ServerOptions, { log, listenEphemeral = false, openDirectory, owners }: ServerDeps) {
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
@@ -123,13 +128,19 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
     const { tunnels, servers } = this;
+    const clusters: ConnectDeps["clusters"] = {
+      get: (name) => this.#served.clusters?.get(name),
+      reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
+    };
+    this.#others = new OtherServers({
+      ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
+      ...{ files: this.#files, waiting, draining, openDirectory, clusters, onDropped: () => onDropped("peers") },
+    });
     this.#connectDeps = {
-      ...{ options, metrics, log, throttledLog, draining, files: this.#files },
+      ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
-      clusters: {
-        get: (name) => this.#served.clusters?.get(name),
-        reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
-      },
+      idPrefix: this.#others.idPrefix,
+      peers: () => this.#others.finder,
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },
@@ -153,6 +164,7 @@ export class Server implements AsyncDisposable {
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
+      peerChecks: () => this.#others.checks(),
       servers: () => this.servers.value,
       replicas: () => this.#replicas,
       connectCheck: () => this.#connectDeps,
@@ -179,6 +191,7 @@ export class Server implements AsyncDisposable {
     const { serverId } = this.#options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
+    Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
     this.#replicas = startReplicaCount(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
@@ -197,21 +210,12 @@ export class Server implements AsyncDisposable {
   }
 
   async #openForCallers({ callerHosts: hosts }: Clusters): Promise<void> {
-    const { serverPort: port, serverBindAddress: host, serverCert, serverProxyProtocol } = this.#options;
-    if (!this.#isOn(port, serverCert)) return;
-    const { listener, address } = await openTlsPort(
-      {
-        ...{ name: "callers", hosts, proxyProtocol: serverProxyProtocol, port, host },
-        ...{ option: "--server-port", hostOption: "--server-bind-address" },
-        keepaliveMs: this.#options.frontendKeepaliveMs,
-        turnsAway: false, // kube-apiserver would not come back later
-        onConnection: (connection) => this.#callers.take(connection.host, connection),
-      },
-      {
-        ...{ options: this.#options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-        memory: this.#unauthenticatedMemory,
-      },
-    );
+    const options = this.#options;
+    if (!this.#isOn(options.serverPort, options.serverCert)) return;
+    const { listener, address } = await openCallersPort(hosts, {
+      ...{ options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
+      ...{ memory: this.#unauthenticatedMemory, callers: this.#callers },
+    });
     this.#callersPort = listener;
     this.addresses.callers = address;
   }
@@ -251,7 +255,7 @@ export class Server implements AsyncDisposable {
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
     const callers = this.#callersPort && { name: "callers", up: this.#callersPort.listening };
-    return [...(callers ? [callers] : []), ...this.#agents.states()];
+    return [...(callers ? [callers] : []), ...this.#agents.states(), ...this.#others.listeners()];
   }
 
   #shownAddresses(): Record<string, string> {
@@ -273,6 +277,7 @@ export class Server implements AsyncDisposable {
     void this.#replicas?.leave();
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
+    this.#others.drain();
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
@@ -291,7 +296,7 @@ export class Server implements AsyncDisposable {
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await this.#callers.empty(leftMs());
+    await Promise.all([this.#callers.empty(leftMs()), this.#others.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
     await this.#callers.empty(RESET_MS);
@@ -338,7 +343,7 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close(), left]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), left, this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

@@ -4,6 +4,7 @@ import { oncePerSecond } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import type { Check } from "../../shared/runtime/readiness.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
@@ -37,6 +38,8 @@ export interface OperatorPortsDeps {
   tcpListeners(): ListenerState[];
   shownAddresses(): Record<string, string>;
   draining(): boolean;
+  /** What is said of the other servers. */
+  peerChecks(): Check[];
   /** How many servers there are; `undefined`: not known. */
   servers(): number | undefined;
   /** What counts them, if anything does. */
@@ -109,7 +112,7 @@ export class OperatorPorts {
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: files.checks(),
+      files: [...files.checks(), ...this.#deps.peerChecks()],
       draining: this.#deps.draining(),
       agents,
       readyNeedsAgent: options.readyNeedsAgent,

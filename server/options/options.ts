@@ -13,6 +13,7 @@ import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import { parseStrategy, type Strategy } from "../clusters/routing-rules.ts";
+import { peerRows } from "./peer-options.ts";
 import { replicas } from "./replica-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
@@ -276,6 +277,7 @@ export const rows = {
   ...clusters,
   ...callers,
   ...agents,
+  ...peerRows,
   ...bounds,
   ...windows,
   ...streamRows,

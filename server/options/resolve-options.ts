@@ -3,6 +3,7 @@ import { checkPair, checkPorts, generatedId } from "../../shared/config/common-o
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { rows } from "./options.ts";
+import { resolvePeers } from "./peer-options.ts";
 import { checkReplicas } from "./replica-options.ts";
 
 type ServerDraft = Draft<typeof rows>;
@@ -24,6 +25,7 @@ export function resolveOptions(draft: ServerDraft): void {
     draft.warn("--agent-port=0: no agent can connect to this server.");
   } else if (values.clusters === "") checkAgents(draft);
   checkInsecure(draft);
+  resolvePeers(draft);
   if (!/^\/[\w./~-]*$/.test(values.agentPath))
     draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
@@ -51,6 +53,7 @@ function checkOwnPorts(draft: ServerDraft): void {
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
+    ["--peer-port", values.peerPort, values.peerBindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],
   ]);

@@ -54,7 +54,7 @@ export type Line = Readonly<Record<string, unknown>> & { readonly level: string;
 /** A server on free ports, with its log. */
 export async function start(
   more: Partial<ServerOptions> = {},
-  deps: Pick<ServerDeps, "owners"> = {},
+  deps: Pick<ServerDeps, "openDirectory" | "owners"> = {},
 ): Promise<Server & { readonly lines: readonly Line[] }> {
   const [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map((name) => join(pki.folder, name)) as [
     string,
