@@ -3,14 +3,16 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
+import { join } from "node:path";
 import { test } from "node:test";
 import type { ServerOptions } from "../../server/options/options.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { echoes, SeparateClusters } from "../harness/separate-clusters.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
-const PAGE = readFileSync(new URL("../../docs/load-balancers.md", import.meta.url), "utf8");
+const PAGE = readFileSync(join(ROOT, "docs/load-balancers.md"), "utf8");
 const PROXIED = {
   agentProxyProtocol: "required",
   serverProxyProtocol: "required",
