@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
+import { isEmpty, parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
@@ -28,10 +29,11 @@ import { TargetPolicy } from "./streams/policy.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
-import { Path } from "./uplink/path.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
-import { formatServer, wantedServers } from "./uplink/servers.ts";
-import { Uplink } from "./uplink/uplink.ts";
+import { type NameResolver, SYSTEM_RESOLVER } from "./uplink/server-addresses.ts";
+import { wantedServers } from "./uplink/servers.ts";
+import type { Way } from "./uplink/slot.ts";
+import { UplinkSet } from "./uplink/uplink-set.ts";
 
 export interface AgentDeps {
   readonly log: Logger;
@@ -39,6 +41,8 @@ export interface AgentDeps {
   readonly listenEphemeral?: boolean;
   /** Holds HTTPS_PROXY and the like; absent: the environment of the process. */
   readonly env?: Environment;
+  /** Absent: the resolver of the operating system. */
+  readonly resolver?: NameResolver;
 }
 
 /** How long the health port waits for the first tunnel, ms: loading its modules would delay the handshakes. */
@@ -70,13 +74,14 @@ export class Agent implements AsyncDisposable {
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
   #expiryLog: ConditionLog | undefined;
-  readonly #uplinks: readonly Uplink[];
+  readonly #uplinks: UplinkSet;
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #credentialWatch: ContentWatch | undefined;
   #closing: Promise<void> | undefined;
 
-  constructor(options: AgentOptions, { log, listenEphemeral = false, env = process.env }: AgentDeps) {
+  constructor(options: AgentOptions, deps: AgentDeps) {
+    const { log, listenEphemeral = false, env = process.env, resolver = SYSTEM_RESOLVER } = deps;
     this.#options = options;
     this.#log = log;
     this.#listenEphemeral = listenEphemeral;
@@ -104,45 +109,34 @@ export class Agent implements AsyncDisposable {
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
     const routes = new AgentRoutes(options, { env, log });
-    this.#uplinks = wantedServers(options).map((server) => {
-      const path = new Path(options);
-      const name = formatServer(server);
-      return new Uplink({
-        server: name,
-        path,
-        attempt: (owner, signal) =>
-          attempt(
-            {
-              server,
-              route: routes.to(server, name),
-              hello,
-              credentials: this.#credentials,
-              tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
-              innerTls: options.innerTls,
-              timeoutMs: options.handshakeTimeoutMs,
-              path,
-              replayBytes: options.replayBuffer,
-              retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
-              session: {
-                maxWindow: options.maxWindow,
-                budget: options.sessionBudget,
-                maxStreams: options.maxStreams,
-                pool: memory,
-              },
-            },
-            owner,
-            signal,
-          ),
-        onStream: (stream) => void serve(stream, streams),
-        retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
-        drainTimeoutMs: options.drainTimeoutMs,
-        metrics: this.metrics,
-        log,
-      });
+    const context = {
+      hello,
+      credentials: this.#credentials,
+      tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
+      innerTls: options.innerTls,
+      timeoutMs: options.handshakeTimeoutMs,
+      replayBytes: options.replayBuffer,
+      retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+      onServers: () => this.#uplinks.onServers(),
+      session: {
+        maxWindow: options.maxWindow,
+        budget: options.sessionBudget,
+        maxStreams: options.maxStreams,
+        pool: memory,
+      },
+    };
+    this.#uplinks = new UplinkSet({
+      ...{ locations: wantedServers(options), options, resolver, metrics: this.metrics, log },
+      isDirect: (location, signal) => routes.isDirect(location, signal),
+      dial: ({ endpoints: { location: server, name }, address, path }: Way, owner, signal) =>
+        attempt({ ...context, server, route: routes.to(server, name, address), path }, owner, signal),
+      onStream: (stream) => void serve(stream, streams),
     });
     this.metrics.links.watch(() => liveLinks(this.#links()));
     this.metrics.watch({
-      uplinks: this.#uplinks,
+      uplinks: () => this.#uplinks.uplinks,
+      wanted: () => this.#uplinks.wanted,
+      servers: () => this.#uplinks.servers,
       bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
       resetForMemory: () => this.#sum((session) => session.resetForMemory),
     });
@@ -157,7 +151,7 @@ export class Agent implements AsyncDisposable {
   }
 
   get connected(): boolean {
-    return this.#uplinks.every((uplink) => uplink.connected);
+    return this.#uplinks.connected;
   }
 
   /** Streams that are open now. */
@@ -166,7 +160,7 @@ export class Agent implements AsyncDisposable {
   }
 
   async whenConnected(): Promise<void> {
-    await Promise.all(this.#uplinks.map((uplink) => uplink.whenConnected()));
+    await this.#uplinks.whenConnected();
   }
 
   /** Faults that only an operator can correct fail the start before any server has seen this agent. */
@@ -180,7 +174,7 @@ export class Agent implements AsyncDisposable {
     this.#files.start();
     const groups = controlGroups("/");
     if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, this.#pool);
-    for (const uplink of this.#uplinks) uplink.start();
+    this.#uplinks.start();
     await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
     const common = {
       ...{ metrics: this.metrics.registry, log: this.#log, throttledLog: this.#throttledLog },
@@ -221,14 +215,14 @@ export class Agent implements AsyncDisposable {
       this.#expiryLog?.check();
       if (!isUsable) return watch.retry();
       this.#log.info("credentials have changed: connections are replaced");
-      for (const uplink of this.#uplinks) uplink.changeCarriers();
+      this.#uplinks.changeCarriers();
     });
     this.#credentialWatch = watch;
   }
 
   /** Sends go-away to the servers: no new streams here, and open ones go on. */
   drain(): void {
-    for (const uplink of this.#uplinks) uplink.drain();
+    this.#uplinks.drain();
   }
 
   /** Drains, waits for the streams up to `--drain-timeout`, then ends links and listeners. */
@@ -239,13 +233,13 @@ export class Agent implements AsyncDisposable {
 
   async #close(): Promise<void> {
     // The health port goes last: until then it says "not ready".
-    await Promise.all(this.#uplinks.map((uplink) => uplink.close(this.#options.drainTimeoutMs)));
+    await this.#uplinks.close(this.#options.drainTimeoutMs);
     await this.#closeListeners();
   }
 
   /** Closes everything now. */
   destroy(reason: Error): void {
-    for (const uplink of this.#uplinks) uplink.destroy(reason);
+    this.#uplinks.destroy(reason);
     this.#closing ??= this.#closeListeners();
   }
 
@@ -267,12 +261,12 @@ export class Agent implements AsyncDisposable {
 
   #sum(count: (session: Session) => number): number {
     let sum = 0;
-    for (const uplink of this.#uplinks) for (const { session } of uplink.connections()) sum += count(session);
+    for (const uplink of this.#uplinks.uplinks) for (const { session } of uplink.connections()) sum += count(session);
     return sum;
   }
 
   *#links(): Generator<{ readonly suspended: boolean; readonly replayBytes: number }> {
-    for (const uplink of this.#uplinks) {
+    for (const uplink of this.#uplinks.uplinks) {
       for (const { link } of uplink.connections())
         yield { suspended: link.suspended, replayBytes: link.unacknowledged };
     }
@@ -292,7 +286,8 @@ export class Agent implements AsyncDisposable {
   }
 }
 
-function helloOf({ agentId, cluster }: AgentOptions): Hello {
+function helloOf({ agentId, cluster, agentIdentifiers }: AgentOptions): Hello {
+  const identifiers = parseIdentifiers(agentIdentifiers);
   return {
     type: "hello",
     version: HANDSHAKE_VERSION,
@@ -300,6 +295,7 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
     instance: randomUUID(),
     software: `culvert/${version()} node/${process.versions.node}`,
     ...(cluster === "" ? {} : { cluster }),
+    ...(!isEmpty(identifiers) && { identifiers }),
   };
 }
 

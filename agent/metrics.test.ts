@@ -3,7 +3,13 @@ import { test } from "node:test";
 import { AgentMetrics, type LiveUplink } from "./metrics.ts";
 
 const K = "konnectivity_network_proxy_agent";
-const IDLE = { uplinks: [], bufferedBytes: () => 0, resetForMemory: () => 0 };
+const IDLE = {
+  uplinks: () => [],
+  wanted: () => 0,
+  servers: () => undefined,
+  bufferedBytes: () => 0,
+  resetForMemory: () => 0,
+};
 
 async function has(metrics: AgentMetrics, ...wanted: readonly string[]): Promise<void> {
   const text = await metrics.registry.metrics();
@@ -58,7 +64,7 @@ test("each server has the state of its uplink, and the sums follow, under our na
   await has(metrics, "culvert_agent_connected_servers 0", "culvert_agent_wanted_servers 0");
   const states: LiveUplink["state"][] = [{ state: "connected" }, { state: "waiting" }, { state: "suspended" }];
   const uplinks = states.map((state, index) => ({ server: `wss://${index}`, state, path: {} }) as LiveUplink);
-  metrics.watch({ ...IDLE, uplinks });
+  metrics.watch({ ...IDLE, uplinks: () => uplinks, wanted: () => 3 });
   metrics.attemptFailed("refused");
   metrics.uplinkConnected();
   await has(
@@ -83,7 +89,7 @@ test("what a path has shown is there for each server, and nothing where it has s
     { server: "wss://a", state, path: { idleLimitMs: 30_000, ageLimitMs: undefined, heldBackMs: undefined } },
     { server: "wss://b", state, path: { idleLimitMs: undefined, ageLimitMs: 3_600_000, heldBackMs: 1_500 } },
   ];
-  metrics.watch({ ...IDLE, uplinks });
+  metrics.watch({ ...IDLE, uplinks: () => uplinks });
   metrics.pathLearned("held_back");
   const series = (await metrics.registry.metrics())
     .split("\n")

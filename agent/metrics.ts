@@ -23,8 +23,11 @@ export interface LiveUplink {
 
 /** Numbers of other objects that are read at each scrape. */
 export interface LiveAgent {
-  /** One for each server, all the time. */
-  readonly uplinks: readonly LiveUplink[];
+  /** One for each server that is wanted. */
+  readonly uplinks: () => readonly LiveUplink[];
+  readonly wanted: () => number;
+  /** How many servers there are; `undefined`: no server knows. */
+  readonly servers: () => number | undefined;
   /** Bytes held in the windows of the tunnel. */
   readonly bufferedBytes: () => number;
   /** Streams that the sessions standing now have reset for their memory. */
@@ -57,7 +60,13 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   /** Of the sessions that have gone; those that stand are asked. */
   #resetForMemory = 0;
-  #live: LiveAgent = { uplinks: [], bufferedBytes: () => 0, resetForMemory: () => 0 };
+  #live: LiveAgent = {
+    uplinks: () => [],
+    wanted: () => 0,
+    servers: () => undefined,
+    bufferedBytes: () => 0,
+    resetForMemory: () => 0,
+  };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -117,40 +126,49 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     make.gauge(
       ["culvert_agent_connected_servers", `${KONNECTIVITY}_open_server_connections`],
       "Servers connected.",
-      () => this.#live.uplinks.filter(({ state }) => CONNECTED.has(state.state)).length,
+      () => this.#live.uplinks().filter(({ state }) => CONNECTED.has(state.state)).length,
     );
+    make.gauge(["culvert_agent_wanted_servers"], "Servers to have a tunnel to.", () => this.#live.wanted());
     make.gauge(
-      ["culvert_agent_wanted_servers", `${KONNECTIVITY}_known_server_count`],
-      "Servers to connect to.",
-      () => this.#live.uplinks.length,
+      ["culvert_agent_known_servers", `${KONNECTIVITY}_known_server_count`],
+      "Servers that there are, as the connected ones say; those that are wanted where none of them knows.",
+      () => this.#live.servers() ?? this.#live.wanted(),
     );
     make.gauges(
       "culvert_agent_uplink_state",
-      "1 for the state the uplink to a server is in.",
+      "Uplinks to a server, or to the servers behind one address, in each state.",
       ["server", "state"],
       () =>
-        this.#live.uplinks.flatMap(({ server, state }) =>
-          STATES.map((name) => [[server, name], name === state.state ? 1 : 0] as const),
+        this.#byServer().flatMap(([server, uplinks]) =>
+          STATES.map((name) => [[server, name], uplinks.filter(({ state }) => state.state === name).length] as const),
         ),
     );
     make.gauges(
       "culvert_agent_path_idle_limit_seconds",
       "Time without a byte after which connections to a server are cut; absent while none was seen.",
       ["server"],
-      () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.idleLimitMs)),
+      () => this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, ({ idleLimitMs }) => idleLimitMs)),
     );
     make.gauges(
       "culvert_agent_path_age_limit_seconds",
       "Age at which connections to a server are cut; absent while none was seen.",
       ["server"],
-      () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.ageLimitMs)),
+      () => this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, ({ ageLimitMs }) => ageLimitMs)),
     );
     make.gauges(
       "culvert_agent_path_held_back_seconds",
       "Time for which something on the way to a server holds bytes back; absent while nothing does.",
       ["server"],
-      () => this.#live.uplinks.flatMap(({ server, path }) => seconds(server, path.heldBackMs)),
+      () => this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, ({ heldBackMs }) => heldBackMs)),
     );
+  }
+
+  /** Several uplinks lead to one URL where there is more than one server behind it. */
+  #byServer(): (readonly [server: string, uplinks: readonly LiveUplink[]])[] {
+    const groups = new Map<string, LiveUplink[]>();
+    for (const uplink of this.#live.uplinks())
+      groups.set(uplink.server, [...(groups.get(uplink.server) ?? []), uplink]);
+    return [...groups];
   }
 
   /** Where the live numbers are; once, when the parts stand. */
@@ -206,7 +224,12 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   }
 }
 
-/** No sample where no limit is known: 0 would be a limit. */
-function seconds(server: string, ms: number | undefined): [labels: readonly string[], value: number][] {
-  return ms === undefined ? [] : [[[server], ms / 1_000]];
+/** The least of several uplinks. No sample where no limit is known: 0 would be a limit. */
+function least(
+  server: string,
+  uplinks: readonly LiveUplink[],
+  read: (path: LiveUplink["path"]) => number | undefined,
+): [labels: readonly string[], value: number][] {
+  const known = uplinks.flatMap(({ path }) => read(path) ?? []);
+  return known.length === 0 ? [] : [[[server], Math.min(...known) / 1_000]];
 }

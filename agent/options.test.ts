@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { agentOptions } from "./options.ts";
 
@@ -125,27 +126,23 @@ test("the manifest of a Konnectivity agent with certificates starts with one war
   assert.deepEqual(problems, []);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
-      "--sync-forever (an agent never stops trying); --probe-interval (a lost tunnel is noticed by --keepalive).",
+      "--sync-forever (an agent never stops looking for servers); --probe-interval (a lost tunnel is noticed by --keepalive).",
   ]);
   assert.deepEqual([values.syncIntervalMs, values.keepaliveMs], [5_000, 30_000]);
 });
 
-test("identifiers of the default route, and flags of leases, change nothing and are accepted with the reason", async () => {
+test("flags of leases change nothing and are accepted with the reason", async () => {
   for (const flag of ["--agent-identifiers=", "--count-server-leases=false", "--kubeconfig=", "--alpn-proto="]) {
     const { problems, warnings } = await read([url, ...tls, flag]);
     assert.deepEqual([problems, warnings], [[], []], flag);
   }
   for (const [flag, reason] of [
     [
-      "--agent-identifiers=default-route=true",
-      /--agent-identifiers \(every agent of a cluster serves all its targets\)/,
-    ],
-    [
       "--count-server-leases",
-      /--count-server-leases \(no leases are used: agents are given every server by --server\)/,
+      /--count-server-leases \(servers say how many they are, and agents count no leases\)/,
     ],
-    ["--kubeconfig=/etc/agent.kubeconfig", /--kubeconfig \(no leases are used/],
-    ["--server-count-source=max", /--server-count-source \(no leases are used/],
+    ["--kubeconfig=/etc/agent.kubeconfig", /--kubeconfig \(servers say how many/],
+    ["--server-count-source=max", /--server-count-source \(servers say how many/],
   ] as const) {
     const { problems, warnings } = await read([url, ...tls, flag]);
     assert.deepEqual([problems, warnings.length], [[], 1], flag);
@@ -153,13 +150,25 @@ test("identifiers of the default route, and flags of leases, change nothing and 
   }
 });
 
+test("identifiers are taken in Konnectivity's form, several times, and refused with a sentence at the start", async () => {
+  const taken = await read([
+    url,
+    ...tls,
+    "--agent-identifiers=ipv4=1.2.3.4&host=a",
+    "--agent-identifiers=cidr=10.0.0.0/8",
+  ]);
+  assert.deepEqual([taken.problems, taken.warnings], [[], []]);
+  assert.deepEqual(parseIdentifiers(taken.values.agentIdentifiers), {
+    ipv4: ["1.2.3.4"],
+    host: ["a"],
+    cidr: ["10.0.0.0/8"],
+  });
+  const { problems } = await read([url, ...tls, "--agent-identifiers=ipv4=node-1"]);
+  assert.deepEqual(problems, ['--agent-identifiers: ipv4="node-1" is not an IP address (write a name as host=).']);
+});
+
 test("what is not built yet is refused with a sentence", async () => {
-  const refused: [string, RegExp][] = [
-    ["--agent-identifiers=ipv4=1.2.3.4", /agents are not chosen by host or address yet/],
-    ["--agent-identifiers=default-route=true&host=node-1", /agents are not chosen by host or address yet/],
-    ["--agent-identifiers=default-route=false", /agents are not chosen by host or address yet/],
-    ["--alpn-proto=konnectivity", /offers http\/1\.1 alone/],
-  ];
+  const refused: [string, RegExp][] = [["--alpn-proto=konnectivity", /offers http\/1\.1 alone/]];
   for (const [flag, sentence] of refused) {
     const { problems } = await read([url, ...tls, flag]);
     assert.equal(problems.length, 1, flag);

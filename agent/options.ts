@@ -1,3 +1,4 @@
+import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { parseRule } from "../shared/address/target-rule.ts";
 import {
   adminAllowedHosts,
@@ -18,7 +19,12 @@ import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.
 const server = section("The server", {
   server: option.list(
     [],
-    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. With several, the agent keeps a tunnel to each, and none of them depends on another.",
+    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name behind the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
+  ),
+  uplinks: option.string(
+    "all",
+    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and, where servers say how many there are (--server-count of the server), behind one address by dialling it again. all: one for each URL, and up to 4 of those that are found.",
+    { defaultText: "all" },
   ),
   serverAddress: option.string(
     "",
@@ -59,6 +65,11 @@ const server = section("The server", {
     "",
     "Cluster this agent believes to serve; the server refuses it when its certificate says otherwise.",
   ),
+  agentIdentifiers: option.list(
+    [],
+    "What this agent serves, for servers that choose agents by it (--proxy-strategies): ipv4=, ipv6=, host=, cidr= and default-route=true, joined by & as in a URL's query. Several of each may be given.",
+    { konnectivity: "--agent-identifiers", separator: ";" },
+  ),
   handshakeTimeoutMs: option.duration("10s", "TCP, TLS, upgrade and welcome together, for one attempt.", {
     min: "1ms",
   }),
@@ -78,16 +89,20 @@ const server = section("The server", {
   ),
   syncIntervalMs: option.duration(
     "250ms",
-    "Longest wait before each of the first new attempts; doubles with every later one, with full jitter.",
+    "Longest wait before each of the first new attempts, and of the first looks for another server; doubles with every later one, with full jitter.",
     {
       konnectivity: "--sync-interval",
       min: "1ms",
     },
   ),
-  syncIntervalCapMs: option.duration("30s", "Longest wait before any new attempt.", {
-    konnectivity: "--sync-interval-cap",
-    min: "1ms",
-  }),
+  syncIntervalCapMs: option.duration(
+    "30s",
+    "Longest wait before any new attempt; 10s at most while the agent looks for another server.",
+    {
+      konnectivity: "--sync-interval-cap",
+      min: "1ms",
+    },
+  ),
 });
 
 const proxyRoute = section("The proxy route", {
@@ -175,6 +190,7 @@ function resolve(draft: Draft<typeof rows>): void {
 export function resolveWithoutCredential(draft: Draft<typeof rows>): void {
   const { values } = draft;
   checkServers(draft);
+  attempt(draft, () => parseIdentifiers(values.agentIdentifiers), "--agent-identifiers: ");
   for (const rule of values.allowTarget) attempt(draft, () => parseRule(rule, "--allow-target"));
   for (const rule of values.denyTarget) attempt(draft, () => parseRule(rule, "--deny-target"));
   checkPair(draft, ["--agent-cert", values.agentCert], ["--agent-key", values.agentKey]);
@@ -186,6 +202,7 @@ export function resolveWithoutCredential(draft: Draft<typeof rows>): void {
     const name = values.proxy.length === 1 ? "--proxy " : `--proxy (number ${index + 1}) `;
     attempt(draft, () => parseProxyUrl(proxy), name);
   }
+  if (!/^(all|[1-9]\d?)$/.test(values.uplinks)) draft.problem("--uplinks needs a number from 1 to 99, or all.");
   if (values.syncIntervalMs > values.syncIntervalCapMs) {
     draft.problem("--sync-interval must not be longer than --sync-interval-cap.");
   }

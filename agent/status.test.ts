@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readiness, status, type UplinkSummary } from "./status.ts";
+import { readiness, status, type UplinkSummary, type UplinksSummary } from "./status.ts";
 
 type StateName = UplinkSummary["state"]["state"];
 
-const judged = (...states: StateName[]): UplinkSummary[] => states.map((state) => ({ state: { state } }));
+const judged = (...states: StateName[]): UplinksSummary => {
+  const uplinks = states.map((state) => ({ state: { state } }));
+  return { uplinks, wanted: uplinks.length, servers: undefined };
+};
 
 test("any, more than half, or all of the servers make an agent ready, as its operator says", () => {
   const [on, off] = ["connected", "waiting"] as const;
@@ -23,16 +26,20 @@ test("any, more than half, or all of the servers make an agent ready, as its ope
   }
 });
 
-test("readiness says how many servers are wanted and connected, and by which rule it judges", () => {
+test("readiness says how many servers there are, how many are wanted and connected, and what a rule that fails needs", () => {
+  assert.deepEqual(readiness({ ...judged("connected", "connected"), servers: 3 }, "all")[0], {
+    ...{ name: "servers", ok: true },
+    detail: "connected 2 of 2 wanted (servers: 3)",
+  });
   assert.deepEqual(readiness(judged("connected", "connecting"), "quorum"), [
-    { name: "servers", ok: false, detail: "connected to 1/2 servers (quorum)" },
+    { name: "servers", ok: false, detail: "connected 1 of 2 wanted; --readiness=quorum needs 2" },
     { name: "not-draining", ok: true },
   ]);
 });
 
 test("an uplink that is being resumed counts, and is told apart", () => {
   const [servers] = readiness(judged("connected", "suspended"), "all");
-  assert.deepEqual(servers, { name: "servers", ok: true, detail: "connected to 1/2 servers, resuming 1 (all)" });
+  assert.deepEqual(servers, { name: "servers", ok: true, detail: "connected 1 of 2 wanted, resuming 1" });
   assert.equal(readiness(judged("suspended"), "any")[0]?.ok, true);
 });
 
@@ -48,7 +55,7 @@ test("status says what it is of, and since when an uplink is connected", () => {
     { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
     { ...one, state: { state: "waiting" as const } },
   ];
-  const shown = status("a1", uplinks, { taken: 0 }, { report: () => ({}) }) as {
+  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
     kind: string;
     uplinks: { since?: string }[];
   };
@@ -68,7 +75,9 @@ test("status shows of each path what it has shown, and no limit that nobody has 
     ...{ server: `wss://${index}`, path, connections: () => [] },
     state: { state: "connected" as const },
   }));
-  const shown = status("a1", uplinks, { taken: 0 }, { report: () => ({}) }) as { uplinks: unknown[] };
+  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
+    uplinks: unknown[];
+  };
   assert.deepEqual(shown.uplinks, [
     {
       ...{ server: "wss://0", state: "connected", sessions: [] },

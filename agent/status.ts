@@ -18,21 +18,32 @@ const NEEDED = {
 /** The part of an uplink that readiness uses. */
 export type UplinkSummary = { readonly state: Pick<UplinkState, "state"> };
 
+/** The uplinks as a whole. */
+export interface UplinksSummary {
+  readonly uplinks: readonly UplinkSummary[];
+  readonly wanted: number;
+  /** How many servers there are; `undefined`: no server knows. */
+  readonly servers: number | undefined;
+}
+
 /**
  * The agent's readiness: how many servers it wants, and how many it has. A suspended uplink counts: its streams are open,
  * callers wait for it, and it closes when its grace is over. Readiness does not fall with each connection that is cut.
  */
-export function readiness(uplinks: readonly UplinkSummary[], rule: ReadinessRule): Check[] {
-  const wanted = uplinks.length;
+export function readiness({ uplinks, wanted, servers }: UplinksSummary, rule: ReadinessRule): Check[] {
   const count = (name: UplinkState["state"]): number => uplinks.filter(({ state }) => state.state === name).length;
   const connected = count("connected");
   const resuming = count("suspended");
+  const needed = NEEDED[rule](wanted);
+  const ok = connected + resuming >= needed;
   const being = resuming === 0 ? "" : `, resuming ${resuming}`;
+  const known = servers === undefined ? "" : ` (servers: ${servers})`;
+  const missing = ok ? "" : `; --readiness=${rule} needs ${needed}`;
   return [
     {
       name: "servers",
-      ok: connected + resuming >= NEEDED[rule](wanted),
-      detail: `connected to ${connected}/${wanted} servers${being} (${rule})`,
+      ok,
+      detail: `connected ${connected} of ${wanted} wanted${being}${known}${missing}`,
     },
     { name: "not-draining", ok: count("draining") + count("closed") === 0 },
   ];
@@ -52,7 +63,7 @@ type ShownUplink = Pick<Uplink, "server" | "path" | "connections"> & {
 /** What `/status` shows: the uplinks, and what each session holds. */
 export function status(
   agentId: string,
-  uplinks: readonly ShownUplink[],
+  { uplinks, wanted, servers }: Omit<UplinksSummary, "uplinks"> & { readonly uplinks: readonly ShownUplink[] },
   dials: Pick<DialSlots, "taken">,
   pool: Pick<MemoryPool, "report">,
 ): unknown {
@@ -60,6 +71,8 @@ export function status(
     kind: "agent",
     agentId,
     pendingDials: dials.taken,
+    wanted,
+    ...(servers === undefined ? {} : { servers }),
     memory: pool.report(),
     uplinks: uplinks.map((uplink) => ({
       server: uplink.server,

@@ -23,7 +23,7 @@ export const FOLDERS = {
   "shared/faults": [],
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
-  "shared/http": ["shared"],
+  "shared/http": ["shared", "shared/tls"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
@@ -31,6 +31,7 @@ export const FOLDERS = {
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
   "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents"],
+  "shared/kubernetes": [...["shared", "shared/basics", "shared/documents", "shared/http", "shared/tls", "yaml", "zod"]],
   "shared/relay": ["shared/basics", "shared/limits", "shared/node"],
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [
@@ -85,8 +86,11 @@ export const FOLDERS = {
     ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
   "server/options": ["server/clusters", ...OF_SERVER],
+  "server/replicas": [
+    ...["server/options", "shared/basics", "shared/config", "shared/kubernetes", "shared/runtime", "zod"],
+  ],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
-  "server/tunnels": ["server/tokens", "server/metrics", "server/options", ...OF_SERVER],
+  "server/tunnels": ["server/clusters", "server/tokens", "server/metrics", "server/options", ...OF_SERVER],
   "server/listeners": [
     ...[
       "server/clusters",
@@ -100,11 +104,15 @@ export const FOLDERS = {
   ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/metrics", "server/options", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
+    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
   ],
   "server/callers": [
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "shared/documents"],
+  ],
+  "server/peers": [
+    ...["server/listeners", "server/tunnels", "server/metrics", "server/options", ...OF_SERVER],
+    ...["shared/documents", "@nats-io/transport-node", "ws", "zod"],
   ],
   "server/operators": [
     ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],
@@ -112,7 +120,8 @@ export const FOLDERS = {
   ],
   server: [
     ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
-    ...["server/callers", "server/operators", "server/metrics", "server/options", ...OF_SERVER],
+    ...["server/callers", "server/operators", "server/peers", "server/metrics", "server/options"],
+    ...["server/replicas", ...OF_SERVER],
   ],
   "server/clusters": [
     ...[
@@ -133,10 +142,11 @@ export const FOLDERS = {
       "shared/basics",
       "shared/documents",
       "shared/http",
+      "shared/kubernetes",
       "shared/runtime",
       "shared/tls",
     ],
-    ...["jose", "yaml", "zod"],
+    ...["jose", "zod"],
   ],
   "server/cluster-runtime": [
     ...["server/clusters", "server/metrics", "server/options", "server/tokens", "server/tunnels"],
@@ -156,8 +166,8 @@ export const FOLDERS = {
   ],
   "cli/common": ["shared/basics", "shared/config", "shared/runtime"],
   "cli/pki": [
-    ...["cli/common", "server/tokens", "shared", "shared/address", "shared/basics", "shared/config", "shared/pki"],
-    ...["shared/tls", "zod"],
+    ...["cli/common", "shared", "shared/address", "shared/basics", "shared/config", "shared/http"],
+    ...["shared/kubernetes", "shared/pki", "shared/tls", "zod"],
   ],
   "cli/demo": ["cli/common", "cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
   "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],

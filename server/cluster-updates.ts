@@ -6,7 +6,7 @@ import { CallerReverification } from "./callers/reverify-callers.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
-import { endRevokedAgents, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
+import { endRevokedAgents, endUnclaimable, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
 import type { ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
@@ -60,13 +60,22 @@ export class ClusterUpdates {
   /** Reads documents and certificates, and opens the unix sockets. Rejects with a `ConfigError`. */
   async start(): Promise<Clusters> {
     const { options, log, tunnels } = this.#deps;
-    const { clusters: path, serverId, maxAgents, drainTimeoutMs, innerTls } = options;
+    const {
+      clusters: path,
+      serverId,
+      maxAgents,
+      drainTimeoutMs,
+      innerTls,
+      proxyStrategies,
+      strictIdentifiers,
+    } = options;
+    const routing = { strategies: proxyStrategies, strict: strictIdentifiers };
     const flags = this.#openFlags();
     this.#flags = flags;
     this.#store = path === "" ? undefined : await ClusterStore.open(path, log, { flags: () => flags.authorities });
     const source: ClusterSource = this.#store ?? flagCluster(options);
     const clusters = new Clusters({
-      ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls },
+      ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls, routing },
       isOfFlags: this.#store === undefined,
       onAdded: (cluster) => this.#onAdded(cluster),
       onChanged: (cluster, what) => this.#onChanged(cluster, what),
@@ -119,6 +128,7 @@ export class ClusterUpdates {
       this.#openUnixOrLog(cluster);
     }
     if (what.callers.trust || what.callers.crl) void this.#callerReverification.verify(cluster.callers);
+    if (what.routing) endUnclaimable(cluster);
     if (what.suspended && cluster.cluster.suspended) this.#closeTunnels(cluster);
     else if (what.agents.trust) reverifyAgents(cluster);
     else {

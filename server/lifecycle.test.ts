@@ -1,8 +1,22 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { agentOf, CONNECT, collect, fetchText, freezablePath, pki, start, until, within } from "./testing/server.ts";
+import { connect as dialTls } from "node:tls";
+import {
+  agentOf,
+  CONNECT,
+  callerOf,
+  collect,
+  ESTABLISHED,
+  fetchText,
+  freezablePath,
+  pki,
+  start,
+  until,
+  within,
+} from "./testing/server.ts";
 
 test("an agent that is frozen does not hold a server beyond --drain-timeout", async () => {
   const server = await start({ drainTimeoutMs: 100 });
@@ -36,4 +50,38 @@ test("destroy ends what a close still waits for", async () => {
   await agent.closed;
   await until(() => socket.destroyed);
   await assert.rejects(fetchText(server.addresses.health?.port, "/readyz"));
+});
+
+test("callers that have connected before a shutdown are still served, and later ones are refused", async () => {
+  const server = await start();
+  await agentOf(server);
+  const port = server.addresses.callers?.port ?? 0;
+  const secured = await callerOf(server, pki.caller);
+  // The kernel holds this one: no turn of the event loop has accepted it.
+  const raw = dialPlain({ port, host: "127.0.0.1" });
+  await once(raw, "connect");
+  const closing = server.close();
+  const connected = dialTls({ socket: raw, ca: pki.ca.cert, ...pki.caller });
+  const answers = [secured, connected].map((socket) => {
+    socket.on("error", () => {}).write(CONNECT);
+    return collect(socket);
+  });
+  await until(() => answers.every((reads) => reads.join("") === ESTABLISHED));
+  await assert.rejects(callerOf(server, pki.caller), { code: "ECONNREFUSED" });
+  secured.end();
+  connected.end();
+  await within(closing, "the end of a server whose callers have ended");
+});
+
+test("until --shutdown-delay is over a server that is not ready takes callers", async () => {
+  const server = await start({ shutdownDelayMs: 600_000 });
+  await agentOf(server);
+  const closing = server.close();
+  assert.equal((await fetchText(server.addresses.health?.port, "/readyz")).status, 503);
+  const caller = await callerOf(server, pki.caller);
+  const reads = collect(caller);
+  caller.write(CONNECT);
+  await until(() => reads.join("") === ESTABLISHED);
+  server.destroy(new Error("the delay is longer than the test"));
+  await within(closing, "the end of a close whose delay is not over");
 });

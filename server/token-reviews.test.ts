@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { HttpsStub, tempDir } from "../shared/kubernetes/testing/https-stub.ts";
 import { fetchText, start, until } from "./testing/server.ts";
-import { HttpsStub, tempDir } from "./tokens/testing/tokens.ts";
 
 const FAILING = /^culvert_server_token_review_failing\{cluster="default"\} (\d)$/m;
 const NO = { status: 201, body: { status: { authenticated: false } } };

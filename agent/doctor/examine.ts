@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { SecureVersion } from "node:tls";
+import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { formatTarget } from "../../shared/address/target.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
 import type { Hello } from "../../shared/link/control.ts";
@@ -98,7 +99,8 @@ const SUFFIX = "-doctor";
 const MAX_ID = 253;
 
 /** A probe, and of a name of its own for a server that knows no probes: the agent that runs with these options is not disturbed. */
-function helloOf({ agentId, cluster }: AgentOptions): Hello {
+function helloOf({ agentId, cluster, agentIdentifiers }: AgentOptions): Hello {
+  const identifiers = parseIdentifiers(agentIdentifiers);
   return {
     type: "hello",
     version: HANDSHAKE_VERSION,
@@ -107,6 +109,8 @@ function helloOf({ agentId, cluster }: AgentOptions): Hello {
     probe: true,
     software: `${DOCTOR_SOFTWARE} node/${process.versions.node}`,
     ...(cluster !== "" && { cluster }),
+    // A server that refuses the agent for one of them says so.
+    ...(!isEmpty(identifiers) && { identifiers }),
   };
 }
 

@@ -27,6 +27,8 @@ export interface ConnectionOwner {
 }
 
 export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry"> {
+  /** The server has told another number of servers. */
+  readonly onServers?: (() => void) | undefined;
   /** What the session runs on, if it is not the link itself: the inner TLS over it. */
   readonly pipe?: Transport;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
@@ -53,6 +55,8 @@ export class Connection implements SessionHandler {
   readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
   readonly welcome: InnerWelcome;
   readonly session: Session;
+  /** How many servers there are, as this one has told last. */
+  servers: number | undefined;
   /** Resumes that failed since the last carrier. `wasRefused`: TCP was refused, as while a server restarts. */
   resumes: { readonly failed: number; readonly wasRefused: boolean } = { failed: 0, wasRefused: false };
   readonly #owner: ConnectionOwner;
@@ -64,6 +68,7 @@ export class Connection implements SessionHandler {
   constructor(link: UplinkLink, welcome: InnerWelcome, owner: ConnectionOwner, options: ConnectionOptions) {
     this.link = link;
     this.welcome = welcome;
+    this.servers = welcome.servers;
     this.#owner = owner;
     this.#resumption = new Resumption({
       link,
@@ -77,6 +82,7 @@ export class Connection implements SessionHandler {
     link.watch({
       onControl: (message) => {
         if (message.type === "drain") owner.onDrain(this, message.retryAfterMs);
+        else if (message.type === "servers") this.#onServers(message.count, options);
         else if (message.type === "rotate") this.#changeCarrierIn(Math.random() * ROTATE_WITHIN_MS);
       },
       onSuspended: (cause) => {
@@ -114,6 +120,18 @@ export class Connection implements SessionHandler {
   /** The agent shuts down, and waits for a resume only as long as it is likely. */
   hasten(): void {
     this.#resumption.hasten();
+  }
+
+  /** How many resumes have failed, for the line that ends the search for a carrier. */
+  get failedTries(): { readonly failedTries?: number } {
+    const { failed } = this.resumes;
+    return failed === 0 ? {} : { failedTries: failed };
+  }
+
+  #onServers(count: number, { onServers }: ConnectionOptions): void {
+    if (this.servers === count) return;
+    this.servers = count;
+    onServers?.();
   }
 
   #rotateInTime({ carrierAgeMs }: ConnectionOptions): void {

@@ -27,6 +27,8 @@ export interface DialContext {
   /** Bytes that a link keeps for its next carrier. */
   readonly replayBytes: number;
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
+  /** The server has told another number of servers. */
+  readonly onServers?: () => void;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
 }
 
@@ -88,10 +90,11 @@ export function linkOptions({ replayBytes, session: { pool } }: DialContext): Om
 
 /** `used`: the credentials of the last dial. */
 export function connectionOptions(
-  { session, retry, path }: DialContext,
+  { session, retry, path, onServers }: DialContext,
   used: () => Credentials,
-): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs"> {
-  return { session, retry, carrierAgeMs: () => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(used()))) };
+): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onServers"> {
+  const carrierAgeMs = (): number | undefined => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
+  return { session, retry, carrierAgeMs, onServers };
 }
 
 /** The terms of a dial for an open link, with the credentials that are in the files now. */

@@ -70,9 +70,17 @@ export class AgentRoutes {
     }
   }
 
-  /** To this server, which logs call `name`. */
-  to(server: ServerLocation, name: string): ServerRoute {
-    const destination = server.address ?? { host: server.host, port: server.port };
+  /** No proxy leads to this server: this machine resolves its name. */
+  async isDirect(server: ServerLocation, signal: AbortSignal): Promise<boolean> {
+    const onNote = (note: string): void => this.#warnOnce(note);
+    const ca = (): ProxyTls["ca"] => this.#tls.current().ca;
+    const ways = await this.#ways.chooseRoutes(destinationOf(server), signal, { ca, onNote });
+    return ways.every(({ kind }) => kind === "direct");
+  }
+
+  /** To this server, which logs call `name`. `directTo`: the one of its addresses to dial where no proxy leads there. */
+  to(server: ServerLocation, name: string, directTo?: Target): ServerRoute {
+    const destination = destinationOf(server);
     let taken: Taken | undefined;
     let passedOver: readonly RouteFault[] = [];
     return {
@@ -82,7 +90,7 @@ export class AgentRoutes {
           socket,
           route: way,
           failed,
-        } = await this.#open(destination, signal, (scheme, offered) => {
+        } = await this.#open(destination, directTo, signal, (scheme, offered) => {
           authentication = `${scheme} (offered: ${offered})`;
         });
         taken = { way, authentication };
@@ -102,6 +110,7 @@ export class AgentRoutes {
 
   #open(
     to: Target,
+    directTo: Target | undefined,
     signal: AbortSignal,
     onAuthenticated: NonNullable<OpenRouteOptions["onAuthenticated"]>,
   ): Promise<OpenedRoute> {
@@ -109,7 +118,7 @@ export class AgentRoutes {
     const tls = (): ProxyTls => this.#tls.current();
     return this.#ways.open(
       to,
-      { credentials: this.#credentials, tls, tickets: this.#tickets, onNote, onAuthenticated },
+      { directTo, credentials: this.#credentials, tls, tickets: this.#tickets, onNote, onAuthenticated },
       signal,
     );
   }
@@ -131,6 +140,11 @@ export class AgentRoutes {
     this.#said.add(note);
     this.#log.warn(note);
   }
+}
+
+/** What is dialled, or asked of a proxy. */
+function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
+  return address;
 }
 
 /** Of several ways' faults together, as for an attempt that failed. */

@@ -36,6 +36,8 @@ export interface UplinkDeps {
   readonly server: string;
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
   onStream(stream: Stream): void;
+  /** Called after each change of the state. */
+  readonly onState?: () => void;
   readonly retry: RetryOptions;
   /** How long streams of a link may go on after the agent's identity has changed, ms. */
   readonly drainTimeoutMs: number;

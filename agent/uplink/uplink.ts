@@ -131,6 +131,15 @@ export class Uplink implements ConnectionOwner {
     else this.#log.write(isPlanned ? "info" : "warn", line, "uplink attempt failed", this.#once(reason));
   }
 
+  /** Something has changed that may help: the next attempt comes as soon as after the first failure. */
+  hurry(): void {
+    const { state } = this;
+    this.#backoff.connected();
+    if (state.state !== "waiting") return;
+    clearTimeout(state.timer);
+    this.#wait(Math.max(0, Math.min(this.#backoff.waitMs(), state.untilMs - performance.now())));
+  }
+
   #wait(waitMs: number): number {
     const timer = setTimeout(() => void this.#connect(0), waitMs);
     this.#enter({ state: "waiting", timer, untilMs: performance.now() + waitMs });
@@ -180,7 +189,7 @@ export class Uplink implements ConnectionOwner {
     if (lost !== undefined && !connection.resumes.wasRefused) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     const { id: link, remote } = connection.link;
-    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...failedTries(connection) };
+    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...connection.failedTries };
     connection.resumes = { failed: 0, wasRefused: false };
     this.#successes++;
     this.#log.write("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
@@ -263,7 +272,7 @@ export class Uplink implements ConnectionOwner {
     const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
     // The server that ended the link is up.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
-    const line = { link: connection.link.id, waitMs, reason, ...failedTries(connection) };
+    const line = { link: connection.link.id, waitMs, reason, ...connection.failedTries };
     this.#log.write(refused ? "error" : "warn", line, "uplink lost");
   }
 
@@ -280,19 +289,14 @@ export class Uplink implements ConnectionOwner {
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
     const line = { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" };
-    this.#log.write("info", { ...line, ...failedTries(connection) }, "uplink left");
+    this.#log.write("info", { ...line, ...connection.failedTries }, "uplink left");
     if (this.#drainedBy.connection === connection) this.#onServerClosed();
   }
 
   /** The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures. */
   #onServerClosed(): void {
-    const { state } = this;
     this.#drainedBy.closed();
-    this.#backoff.connected();
-    if (state.state !== "waiting") return;
-    clearTimeout(state.timer);
-    const waitMs = this.#backoff.waitMs();
-    this.#wait(Math.max(0, Math.min(waitMs, state.untilMs - performance.now())));
+    this.hurry();
   }
 
   /** Go-away to the server: it opens no more streams here; those that are open live on. */
@@ -334,6 +338,7 @@ export class Uplink implements ConnectionOwner {
 
   #enter(next: UplinkState): void {
     this.#state = next;
+    this.#deps.onState?.();
     if (next.state !== "connected" && next.state !== "closed") return;
     const waiters = this.#waiters;
     this.#waiters = [];
@@ -342,9 +347,4 @@ export class Uplink implements ConnectionOwner {
       else reject(new Error(`the uplink is closed: ${next.reason}`));
     }
   }
-}
-
-/** How many resumes have failed, for the line that ends the search for a carrier. */
-function failedTries({ resumes: { failed } }: Connection): { readonly failedTries?: number } {
-  return failed === 0 ? {} : { failedTries: failed };
 }

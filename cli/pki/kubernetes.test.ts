@@ -4,11 +4,12 @@ import { once } from "node:events";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
-import { HttpsClient } from "../../server/tokens/https-client.ts";
 import { ConfigError } from "../../shared/config/options.ts";
+import { HttpsClient } from "../../shared/http/https-client.ts";
+import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { ensureSecrets, type PkiKubernetesOptions, runPkiKubernetes } from "./kubernetes.ts";
-import { KubeFailure, KubeSecrets } from "./secrets.ts";
+import { KubeSecrets } from "./secrets.ts";
 import { KubeSecretsStub } from "./testing/secrets.ts";
 
 const ALL = ["x-ca", "x-server", "x-caller", "x-agent"];

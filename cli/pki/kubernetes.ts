@@ -1,11 +1,12 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { isIP, SocketAddress } from "node:net";
-import { inCluster, kubeconfig, type ReadAccess } from "../../server/tokens/kube-access.ts";
 import { ConfigError } from "../../shared/config/options.ts";
+import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/access.ts";
+import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { parseAltNames } from "../../shared/tls/identity.ts";
 import { checkName } from "./pki.ts";
-import { KubeFailure, KubeSecrets, type Secret } from "./secrets.ts";
+import { KubeSecrets, type Secret } from "./secrets.ts";
 
 export interface PkiKubernetesOptions {
   readonly namespace: string;

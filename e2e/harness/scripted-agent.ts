@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
@@ -17,6 +18,7 @@ export interface ScriptedAgentOptions {
   readonly agentId?: string;
   readonly instance?: string;
   readonly cluster?: string;
+  readonly identifiers?: AgentIdentifiers;
   readonly path?: string;
   /** By default the world's agent certificate; `undefined` given: none at all. */
   readonly certificate?: CertificateAndKey | undefined;
@@ -60,7 +62,8 @@ export function agentCertificate(world: AgentsWorld): CertificateAndKey {
 
 /** Dials the world's server as an agent; rejects with `LinkRefused` when it says no. */
 export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOptions = {}): Promise<ScriptedAgent> {
-  const { agentId = "scripted", instance = randomUUID(), cluster, path = TUNNEL_PATH, onStream = echo } = options;
+  const { agentId = "scripted", instance = randomUUID(), path = TUNNEL_PATH, onStream = echo } = options;
+  const { cluster, identifiers } = options;
   const certificate = "certificate" in options ? options.certificate : agentCertificate(world);
   const { carrier, welcome, remote } = await dialCarrier({
     host: "127.0.0.1",
@@ -74,6 +77,7 @@ export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOp
       instance,
       software: "scripted",
       ...(cluster === undefined ? {} : { cluster }),
+      ...(identifiers && { identifiers }),
     }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,

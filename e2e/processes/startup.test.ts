@@ -93,8 +93,8 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
     says: [/^culvert server: --mode: culvert speaks HTTP CONNECT only\..*`proxyProtocol: HTTPConnect`\.$/],
   },
   "what is not built yet is refused, never ignored": {
-    argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--proxy-strategies=destHost"],
-    says: [/--authentication-audience, --agent-namespace and .* together/, /--proxy-strategies: .*not built yet/],
+    argv: (site) => ["server", ...good(site), "--agent-namespace=kube-system", "--proxy-strategies=random"],
+    says: [/--authentication-audience, --agent-namespace and .* together/, /--proxy-strategies .*no strategy "random"/],
   },
   "an unknown command": { argv: () => ["serve"], says: [/unknown command.*serve/] },
 };

@@ -17,7 +17,7 @@ export interface LoggedAgent {
 /**
  * The log of authenticated agents, which can connect and disconnect all the time. Each agent has its own lines in a
  * minute, and all agents with one identity together have as many lines for each of them that is connected. Errors are
- * faults of this server: they are always logged and use up no lines.
+ * faults of this server: they are always logged and use up no lines, nor do lines at debug level.
  */
 export class AgentLog {
   readonly #log: Logger;
@@ -29,12 +29,12 @@ export class AgentLog {
   }
 
   write(
-    level: "info" | "warn" | "error",
+    level: "debug" | "info" | "warn" | "error",
     agent: LoggedAgent,
     fields: Readonly<Record<string, unknown>>,
     message: string,
   ): void {
-    if (level === "error") this.#log.error(fields, message);
+    if (level === "error" || level === "debug") this.#log[level](fields, message);
     else this.#throttled.write(level, fields, message, { budgets: budgetsOf(agent) });
   }
 }

@@ -8,9 +8,10 @@ import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
-import { type AgentPeer, attachInside, type InnerDeps } from "./attach-inside.ts";
+import { type AgentPeer, attachInside, type InnerDeps, requireFirstHand } from "./attach-inside.ts";
+import { CarriedConnection } from "./carried-connection.ts";
 import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
 import { refusalKind } from "./refusal.ts";
 import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
@@ -52,13 +53,15 @@ type HelloResult =
  */
 export async function attach(
   ws: WebSocket,
-  { socket, remote, source }: IncomingConnection,
+  connection: IncomingConnection,
   admission: Admission,
   deps: AttachDeps,
 ): Promise<void> {
   const { options } = deps;
+  const { socket, remote, source } = connection;
   const { deadline, shown = "" } = admission;
-  const peer: AgentPeer = { remote, address: source.address, identity: "", shown };
+  const onlyResumes = connection instanceof CarriedConnection;
+  const peer: AgentPeer = { remote, address: source.address, onlyResumes, identity: "", shown };
   if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
   let result: HelloResult | undefined;
   let hasHello = false;
@@ -73,7 +76,7 @@ export async function attach(
         result =
           "inner" in message
             ? acceptOuterHello(message, deps)
-            : acceptHello(message, requireAuthenticated(admission, deps), deps);
+            : acceptHello(message, requireAuthenticated(admission, deps), peer, deps);
         if (result.kind === "resume") return result.answer;
         return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
       },
@@ -121,12 +124,15 @@ function requireAuthenticated({ credential }: Admission, { host, cluster }: Atta
   throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
 }
 
-function acceptHello(hello: Hello, credential: Credential, deps: AttachDeps): HelloResult {
+function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): HelloResult {
   const { cluster, links, host } = deps;
   requireSameCluster(hello, cluster);
   requireStillTrusted(credential, host);
   const { agentId, instance, resume } = hello;
-  if (resume === undefined) return { kind: "new", credential, ...reserve(hello, credential, deps) };
+  if (resume === undefined) {
+    requireFirstHand(peer);
+    return { kind: "new", credential, ...reserve(hello, credential, deps) };
+  }
   const owner = { agentId, instance, identity: credential.identity };
   const peerReceived = resume.received;
   return { kind: "resume", peerReceived, credential, ...links.resume(cluster.name, resume, owner) };
@@ -153,8 +159,8 @@ function enterInner(
   innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
 }
 
-function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options }: AttachDeps): Welcome {
-  return { ...welcomeFields(entry, graceOf(hello, options), options), key: entry.key.text };
+function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options, servers }: AttachDeps): Welcome {
+  return { ...welcomeFields(entry, graceOf(hello, options), options, servers.value), key: entry.key.text };
 }
 
 /** Gives the carrier to the link; the tunnel logs it. */
@@ -187,6 +193,12 @@ function onRefused(
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
   const code = String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello"));
+  if (refusal !== undefined && isAlreadyConnected(refusal)) {
+    // It looks for another server behind the same address.
+    metrics.agentRefused(code);
+    agentLog.write("debug", { cluster, identity }, { remote, identity, reason }, "agent has a tunnel here");
+    return;
+  }
   metrics.agentRefused(code, { cluster: cluster.name, from: identity === "" ? address : identity, reason });
   const closeCode = refusal?.closeCode ?? 0;
   const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };

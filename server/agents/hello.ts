@@ -1,3 +1,4 @@
+import { type AgentIdentifiers, canonicalIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -43,19 +44,46 @@ export interface ReserveDeps {
 }
 
 /**
+ * The identifiers of a hello in canonical forms. Throws `LinkRefused` if there is one that this agent may not claim
+ * (`agents.claims` of a document).
+ */
+export function claimedIdentifiers(
+  { identifiers: given = {} }: Pick<Hello, "identifiers">,
+  { identity, peer }: Pick<Credential, "identity" | "peer">,
+  { name, rules }: Pick<ClusterTunnels, "name" | "rules">,
+): AgentIdentifiers {
+  let identifiers: AgentIdentifiers;
+  try {
+    identifiers = canonicalIdentifiers(given);
+  } catch (error) {
+    const reason = `bad hello message: identifiers: ${(error as Error).message}`;
+    throw new LinkRefused({ closeCode: CloseCode.badHello, reason });
+  }
+  const foreign = rules.claims?.objection(identifiers, { identity, peer });
+  if (foreign === undefined) return identifiers;
+  throw new LinkRefused({
+    closeCode: CloseCode.forbidden,
+    reason: `this agent may not claim ${foreign} in cluster "${name}" (agents.claims of its document)`,
+  });
+}
+
+/**
  * Reserves a place for a new tunnel, or throws `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with.
  */
 export function reserve(
-  { agentId, instance, probe }: Pick<Hello, "agentId" | "instance" | "probe">,
-  { identity }: Credential,
+  hello: Pick<Hello, "agentId" | "instance" | "probe" | "identifiers">,
+  credential: Pick<Credential, "identity" | "peer">,
   { cluster, links, draining }: ReserveDeps,
   innerKey?: LinkKey,
 ): AdmittedAgent {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  const { agentId, instance, probe } = hello;
+  const { identity } = credential;
+  const identifiers = claimedIdentifiers(hello, credential, cluster);
   const candidate = { agentId, instance, identity };
   cluster.pace.begin(candidate);
   const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
-  return { place, entry: links.issue(cluster.name, candidate, innerKey) };
+  return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
 }
 
 /** Frees the place of a tunnel that has ended or has never begun. */
@@ -80,10 +108,12 @@ export function welcomeFields(
   { id: link }: Pick<ResumableLink, "id">,
   graceMs: number,
   options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
+  servers: number | undefined,
 ): InnerWelcome {
   const { serverId, keepaliveMs } = options;
   const windows = firstWindows(options);
-  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, link, keepaliveMs, graceMs, ...windows };
+  const known = servers === undefined ? {} : { servers };
+  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, ...known, link, keepaliveMs, graceMs, ...windows };
 }
 
 /** An agent that only measures never resumes its link. */

@@ -1,3 +1,4 @@
+import { type AgentIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
 import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -9,6 +10,7 @@ import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ServerCount } from "../replicas/server-count.ts";
 import { TokenWatch } from "../tokens/token-watch.ts";
 import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
 import type { AgentPlace, ClusterTunnels } from "../tunnels/registry.ts";
@@ -23,14 +25,17 @@ export interface RunTunnelDeps {
   >;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
+  /** Told to every agent, in its welcome and whenever it changes. */
+  readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
   readonly agentLog: AgentLog;
 }
 
-/** An agent that may begin a tunnel: its place, and the entry of its link. */
+/** An agent that may begin a tunnel: its place, the entry of its link, and what it may say that it serves. */
 export interface AdmittedAgent {
   readonly place: AgentPlace;
   readonly entry: ResumableLink;
+  readonly identifiers: AgentIdentifiers;
 }
 
 interface TunnelTransport {
@@ -52,11 +57,11 @@ export function linkOptions(
 export async function runTunnel(
   { link, pipe }: TunnelTransport,
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
-  { place, entry }: AdmittedAgent,
+  { place, entry, identifiers }: AdmittedAgent,
   { identity, peer, token }: Credential,
-  { options, cluster, links, metrics, agentLog }: RunTunnelDeps,
+  { options, cluster, links, servers, metrics, agentLog }: RunTunnelDeps,
 ): Promise<void> {
-  const agent = { agentId, instance, identity, peer, software: printable(software), probe };
+  const agent = { agentId, instance, identity, peer, software: printable(software), probe, identifiers };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
   const innerTls = pipe !== link;
@@ -81,8 +86,13 @@ export async function runTunnel(
     { pipe, probes: cluster.probes },
   );
   place.hold(tunnel);
+  const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));
   if (!probe) metrics.tunnelOpened(cluster.name);
-  const kind = { ...(innerTls && { innerTls }), ...(probe && { probe }) };
+  const kind = {
+    ...(innerTls && { innerTls }),
+    ...(probe && { probe }),
+    ...(!isEmpty(identifiers) && { identifiers }),
+  };
   log("info", { identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
     token && watchToken(token, tunnel, (reason, detail) => log("warn", { reason, detail }, "token not verified"));
@@ -95,6 +105,7 @@ export async function runTunnel(
   };
 
   const reason = await tunnel.closedWith;
+  endCount();
   watch?.close();
   ends?.close();
   if (reason instanceof PeerViolation || isViolation(reason)) cluster.pace.offended(agent);
@@ -110,12 +121,15 @@ export async function runTunnel(
     const reason = printable(message);
     log("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
+    cluster.onChanged();
   }
 
   function onResumed(resumption: ResumeReport): void {
     const { suspendedMs, replayedBytes } = resumption;
     metrics.links.resumed(resumption);
     cluster.tunnelResumed();
+    // A change may have been lost with the carrier before.
+    if (servers.value !== undefined) link.sendControl({ type: "servers", count: servers.value });
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
     log("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }

@@ -89,9 +89,21 @@ export class CallerListeners {
     return [...this.#unix.values()].map(({ state }) => state);
   }
 
+  /** The number of connections whose request has not come. */
+  get waiting(): number {
+    let waiting = 0;
+    for (const { connections } of this.#listeners.values()) waiting += connections.waiting;
+    return waiting;
+  }
+
+  /** Accepts no new connections on unix sockets. */
+  closeUnixSockets(): void {
+    for (const listener of this.#unix.values()) void listener.close();
+  }
+
   /** Accepts no new connections, and ends those without a request. */
   drain(): void {
-    for (const listener of this.#unix.values()) void listener.close();
+    this.closeUnixSockets();
     for (const { connections } of this.#listeners.values()) connections.destroyWaiting();
   }
 

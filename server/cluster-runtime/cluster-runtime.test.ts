@@ -4,6 +4,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
+import { ALL_ALIKE } from "../clusters/routing-rules.ts";
 import { until } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterRuntime } from "./cluster-runtime.ts";
@@ -16,7 +17,13 @@ function serve(cluster: Cluster): ClusterRuntime {
   const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const flags = { agents: undefined, callers: undefined };
-  return new ClusterRuntime(cluster, tunnels, { flags, isOfFlags: false, innerTls: "never" as const, log });
+  return new ClusterRuntime(cluster, tunnels, {
+    flags,
+    isOfFlags: false,
+    innerTls: "never",
+    routing: ALL_ALIKE,
+    log,
+  });
 }
 
 function refusal(served: ClusterRuntime, target = TARGET): CulvertError | undefined {

@@ -8,6 +8,7 @@ import type { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { unfit, type WatchedTls } from "../../shared/tls/tls-material.ts";
 import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
+import { type RoutingRules, routingRules } from "../clusters/routing-rules.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
@@ -27,6 +28,8 @@ export interface ClusterRuntimeDeps {
   readonly isOfFlags: boolean;
   /** `--inner-tls`, for clusters that leave it out. */
   readonly innerTls: InnerTlsRule;
+  /** `--proxy-strategies` and `--strict-identifiers`, for clusters that leave them out. */
+  readonly routing: Omit<RoutingRules, "claims">;
   readonly log: Logger;
 }
 
@@ -52,6 +55,7 @@ export class ClusterRuntime {
   readonly figures: ClusterFigures;
   /** It comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
+  readonly #routing: ClusterRuntimeDeps["routing"];
   readonly #expiry: readonly SideExpiry[];
   readonly #expiryLog: ConditionLog;
   #cluster: Cluster;
@@ -71,6 +75,7 @@ export class ClusterRuntime {
     this.tunnels = tunnels;
     tunnels.probes.paceOfConnections = this.pace;
     this.isOfFlags = deps.isOfFlags;
+    this.#routing = deps.routing;
     const rule = (side: SideName) =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
     const common = {
@@ -153,6 +158,7 @@ export class ClusterRuntime {
   }
 
   #apply({ name, agents, callers, suspended }: Cluster): void {
+    this.tunnels.rules = routingRules(agents, this.#routing, this.isOfFlags);
     this.tunnels.closedBecause = suspended ? `cluster "${name}" is suspended` : undefined;
     this.agents.update(agents, suspended);
     this.callers.update(callers, suspended);
@@ -192,7 +198,7 @@ export class ClusterRuntime {
   }
 
   #streams(): number {
-    let streams = 0;
+    let streams = this.tunnels.hopStreams;
     for (const tunnel of this.tunnels.tunnels()) streams += tunnel.streamCount;
     return streams;
   }

@@ -22,6 +22,16 @@ export function endRevokedAgents({ agents, tunnels }: ClusterRuntime, turns: Tur
   }
 }
 
+/** Ends the tunnels of agents that may not claim any more what they do. */
+export function endUnclaimable({ cluster, tunnels }: ClusterRuntime): void {
+  for (const tunnel of tunnels.tunnels()) {
+    const { identifiers, identity } = tunnel.agent;
+    const foreign = tunnels.rules.claims?.objection(identifiers, { identity, peer: tunnel.peer });
+    if (foreign === undefined) continue;
+    tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${cluster.name}" (agents.claims)`));
+  }
+}
+
 /**
  * Applies changed trust to the tunnels of a cluster. Agents that are no longer among the identities end now. Only a new
  * handshake can tell whether a certificate is good by the present CA (RFC 5280 §6.1), so the others are asked for one,

@@ -5,6 +5,7 @@ import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import type { ClusterSide } from "../clusters/cluster.ts";
+import { ALL_ALIKE } from "../clusters/routing-rules.ts";
 import { pki } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterRuntime } from "./cluster-runtime.ts";
@@ -27,7 +28,8 @@ function served(name: string, agents: Partial<ClusterSide>, callers: Partial<Clu
   const made = new ClusterRuntime(clusterOf(name, { agents, callers }), tunnels, {
     flags,
     isOfFlags: false,
-    innerTls: "never" as const,
+    innerTls: "never",
+    routing: ALL_ALIKE,
     log,
   });
   made.close();

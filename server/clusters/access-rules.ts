@@ -1,5 +1,5 @@
 import { BlockList, isIP, isIPv4, type SocketAddress } from "node:net";
-import { dialledAddress, embeddedIPv4, parseNetwork } from "../../shared/address/network.ts";
+import { dialledAddress, embeddedIPv4, parseCidr } from "../../shared/address/network.ts";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { matchesRule, parseRule, type Rule } from "../../shared/address/target-rule.ts";
 
@@ -94,12 +94,4 @@ export class SourceCidrs {
     const bare = address.replace(/%.*$/, "");
     return isIP(bare) !== 0 && this.#list.check(bare, isIPv4(bare) ? "ipv4" : "ipv6");
   }
-}
-
-function parseCidr(text: string): ReturnType<typeof parseNetwork> {
-  const refuse = (why: string) => new Error(`the network "${text}": ${why} (write for example 10.0.0.0/8 or fd00::/8)`);
-  const slash = text.indexOf("/");
-  const address = slash < 0 ? text : text.slice(0, slash);
-  if (isIP(address) === 0) throw refuse(`"${address}" is not an IP address`);
-  return parseNetwork(address, slash < 0 ? undefined : text.slice(slash + 1), refuse);
 }

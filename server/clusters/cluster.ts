@@ -3,7 +3,9 @@ import type { IdentityPattern } from "../../shared/tls/identity.ts";
 import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
 import type { SourceCidrs, TargetRules } from "./access-rules.ts";
+import type { Claims } from "./claims.ts";
 import type { Limits, TokenTrust } from "./document.ts";
+import type { Strategy } from "./routing-rules.ts";
 
 /** The two kinds of peers that a cluster accepts, as a document names them. */
 export const SIDES = ["agents", "callers"] as const;
@@ -52,6 +54,12 @@ export interface AgentSide extends ClusterSide {
   readonly maxAgents?: number;
   /** Absent: `--inner-tls`. */
   readonly innerTls?: InnerTlsRule;
+  /** Absent: `--proxy-strategies`. */
+  readonly strategies?: readonly Strategy[];
+  /** Absent: `--strict-identifiers`. */
+  readonly strictIdentifiers?: boolean;
+  /** What each agent may claim; absent: see `routingRules`. */
+  readonly claims?: Claims;
 }
 
 export interface CallerSide extends ClusterSide {
@@ -71,6 +79,8 @@ export interface ClusterChanges {
   readonly agents: SideChanges;
   readonly callers: SideChanges;
   readonly maxAgents: boolean;
+  /** Strategies or claims: agents are chosen otherwise, and some may not claim any more what they do. */
+  readonly routing: boolean;
   readonly uds: boolean;
   readonly allow: boolean;
   readonly deny: boolean;
@@ -95,6 +105,7 @@ export function changesOf(before: Cluster, now: Cluster): ClusterChanges | undef
   const callers = sideChanges(before.callers, now.callers);
   const own = {
     maxAgents: before.agents.maxAgents !== now.agents.maxAgents,
+    routing: !isDeepStrictEqual(routingOf(before.agents), routingOf(now.agents)),
     uds: before.callers.uds !== now.callers.uds,
     allow: !isDeepStrictEqual(before.targets.allow, now.targets.allow),
     deny: !isDeepStrictEqual(before.targets.deny, now.targets.deny),
@@ -120,10 +131,14 @@ function trustOf({ identities, token, sourceCIDRs, ...rest }: ClusterSide | Agen
   return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts, innerTls };
 }
 
+function routingOf({ strategies, strictIdentifiers, claims }: AgentSide): unknown {
+  return { strategies, strictIdentifiers, claims: claims?.texts };
+}
+
 /** The top-level keys of a document that differ. Their values are left out, because they may be secret. */
-export function changedKeys({ agents, callers, maxAgents, uds, ...own }: ClusterChanges): string[] {
+export function changedKeys({ agents, callers, maxAgents, routing, uds, ...own }: ClusterChanges): string[] {
   const under = {
-    agents: maxAgents || Object.values(agents).includes(true),
+    agents: maxAgents || routing || Object.values(agents).includes(true),
     callers: uds || Object.values(callers).includes(true),
     ...own,
   };

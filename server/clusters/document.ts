@@ -5,7 +5,9 @@ import { formatSize, inRange, parseBoolean, parseSize } from "../../shared/confi
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { SourceCidrs, TargetRules } from "./access-rules.ts";
+import { Claims } from "./claims.ts";
 import type { InnerTlsRule } from "./cluster.ts";
+import { parseStrategy } from "./routing-rules.ts";
 
 /**
  * Signature algorithms of private keys (RFC 7518 §3.1, RFC 8037). With a shared key, whoever verifies could also sign.
@@ -91,7 +93,25 @@ const side = {
     .optional(),
 };
 
-const agents = section({ ...side, maxAgents: parsed(count).optional(), innerTls: parsed(innerTlsRule).optional() });
+const claim = section({
+  identities: list(text()).min(1, "is empty, so nobody could claim this: name at least one identity"),
+  hosts: list(text()).default([]),
+  cidrs: list(text()).default([]),
+  defaultRoute: parsed(parseBoolean).default(false),
+});
+
+const agents = section({
+  ...side,
+  maxAgents: parsed(count).optional(),
+  innerTls: parsed(innerTlsRule).optional(),
+  strategies: list(parsed(parseStrategy))
+    .min(1, "is empty, so no agent could be chosen: name strategies, or leave the key out")
+    .optional(),
+  strictIdentifiers: parsed(parseBoolean).optional(),
+  claims: list(claim)
+    .transform(orIssue((texts) => new Claims(texts)))
+    .optional(),
+});
 const callers = section({ ...side, uds: text().optional() });
 
 /** The least number of bytes per second: one read of a socket, which a smaller bucket would never let pass. */

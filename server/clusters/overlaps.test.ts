@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import fc from "fast-check";
+import { matchesSubject } from "../../shared/basics/text.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
-import { matchesSubject } from "../tokens/verifier.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
 import { resolveClusters, subjectPattern, subjectsOverlap } from "./reservations.ts";
 

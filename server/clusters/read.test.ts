@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
 import { createVerifier } from "../tokens/create-verifier.ts";
-import { captureLog, HttpsStub, ISSUER, Issuer, never, SUBJECT, tempDir } from "../tokens/testing/tokens.ts";
+import { captureLog, ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
 
 test("an issuer's keys come from a URL whose CA stands beside the document", async (t) => {

@@ -70,11 +70,16 @@ function loadCluster(
   }
   if ("faults" in agents || "faults" in callers || faults.length > 0) return { faults };
   const { name, targets, limits, suspended } = document;
-  const { maxAgents, innerTls } = document.agents;
+  const { maxAgents, innerTls, strategies, strictIdentifiers, claims } = document.agents;
+  const routing = {
+    ...(strategies && { strategies }),
+    ...(strictIdentifiers !== undefined && { strictIdentifiers }),
+    ...(claims && { claims }),
+  };
   const cluster = {
     ...{ name, file, targets, limits, suspended },
     ...(number === undefined ? {} : { document: number }),
-    agents: { ...agents, ...(maxAgents && { maxAgents }), ...(innerTls && { innerTls }) },
+    agents: { ...agents, ...(maxAgents && { maxAgents }), ...(innerTls && { innerTls }), ...routing },
     callers: { ...callers, ...(uds === undefined ? {} : { uds }) },
   };
   return { cluster: frozen(cluster) };

@@ -12,6 +12,9 @@ import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../s
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
+import { parseStrategy, type Strategy } from "../clusters/routing-rules.ts";
+import { peerRows } from "./peer-options.ts";
+import { replicas } from "./replica-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;
@@ -117,9 +120,13 @@ const agents = section("Agents", {
   agentServiceAccount: option.string("", "Name of the agents' service account.", {
     konnectivity: "--agent-service-account",
   }),
-  kubeconfig: option.file("", "Where the Kubernetes API is that knows the tokens. Empty: this pod's own cluster.", {
-    konnectivity: "--kubeconfig",
-  }),
+  kubeconfig: option.file(
+    "",
+    "Where the Kubernetes API is that knows the tokens, and has the Leases of --enable-lease-controller. Empty: this pod's own cluster.",
+    {
+      konnectivity: "--kubeconfig",
+    },
+  ),
   agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
   agentAllowedOrigins: option.list(
     [],
@@ -129,6 +136,15 @@ const agents = section("Agents", {
     INNER_TLS,
     "never",
     "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
+  ),
+  proxyStrategies: option.list<Strategy>(
+    ["default"],
+    "How agents are chosen, in order: destHost (an agent whose identifiers name the target's host), cidr (the longest network that it is in), defaultRoute (agents of the default route), default (any agent). The first that has an agent chooses. A cluster's document may have others (agents.strategies).",
+    { konnectivity: "--proxy-strategies", item: parseStrategy },
+  ),
+  strictIdentifiers: option.boolean(
+    false,
+    "A target that an agent claims by destHost or cidr is never asked of one that does not: without such an agent the answer is 503. Claims are remembered from the start of the server on; a document names them beforehand (agents.claims).",
   ),
   maxAgents: option.integer(
     100,
@@ -210,6 +226,11 @@ const bounds = section("Deadlines and bounds", {
     min: 1,
     max: 1_000_000,
   }),
+  shutdownDelayMs: option.duration(
+    "0s",
+    "After SIGTERM, how long the server still takes everything while it is not ready, so that balancers notice before its ports close. Longer than their check takes; where a preStop hook waits, 0.",
+    { max: "10m" },
+  ),
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on.", {
     konnectivity: "--graceful-shutdown-timeout",
   }),
@@ -256,10 +277,12 @@ export const rows = {
   ...clusters,
   ...callers,
   ...agents,
+  ...peerRows,
   ...bounds,
   ...windows,
   ...streamRows,
   ...tlsRows,
+  ...replicas,
   ...operations,
   ...logRows,
 };

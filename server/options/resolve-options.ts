@@ -3,6 +3,8 @@ import { checkPair, checkPorts, generatedId } from "../../shared/config/common-o
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { rows } from "./options.ts";
+import { resolvePeers } from "./peer-options.ts";
+import { checkReplicas } from "./replica-options.ts";
 
 type ServerDraft = Draft<typeof rows>;
 
@@ -23,14 +25,26 @@ export function resolveOptions(draft: ServerDraft): void {
     draft.warn("--agent-port=0: no agent can connect to this server.");
   } else if (values.clusters === "") checkAgents(draft);
   checkInsecure(draft);
+  resolvePeers(draft);
   if (!/^\/[\w./~-]*$/.test(values.agentPath))
     draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
   if (values.dialTimeoutMs > values.connectTimeoutMs && draft.given("dialTimeoutMs")) {
     draft.warn("--dial-timeout is longer than --connect-timeout, which ends the wait first.");
   }
+  checkStrategies(draft);
   checkOwnPorts(draft);
+  checkReplicas(draft);
   if (values.serverId === "") values.serverId = generatedId();
+}
+
+function checkStrategies(draft: ServerDraft): void {
+  const { values } = draft;
+  if (values.proxyStrategies.length === 0) values.proxyStrategies = ["default"];
+  // With documents, each may have strategies of its own.
+  if (!values.strictIdentifiers || values.clusters !== "") return;
+  if (values.proxyStrategies.some((strategy) => strategy === "destHost" || strategy === "cidr")) return;
+  draft.warn("--strict-identifiers has no effect: name destHost or cidr in --proxy-strategies, too.");
 }
 
 function checkOwnPorts(draft: ServerDraft): void {
@@ -39,6 +53,7 @@ function checkOwnPorts(draft: ServerDraft): void {
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
+    ["--peer-port", values.peerPort, values.peerBindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],
   ]);
@@ -64,8 +79,10 @@ function checkAgents(draft: ServerDraft): void {
     draft.problem(
       "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
     );
-  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
-    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
+  } else if (values.kubeconfig !== "" && values.authenticationAudience === "" && !values.enableLeaseController) {
+    draft.problem(
+      "--kubeconfig is for tokens of agents and for leases: give --authentication-audience or --enable-lease-controller, too, or leave it out.",
+    );
   }
 }
 

@@ -1,7 +1,7 @@
+import { inCluster, kubeconfig } from "../../shared/kubernetes/access.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { TokenTrust } from "../clusters/document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
-import { inCluster, kubeconfig } from "./kube-access.ts";
 import { type ApiServerState, TokenReviewVerifier } from "./token-review.ts";
 import type { TokenVerifier } from "./verifier.ts";
 

@@ -5,22 +5,11 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
 import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
+import { HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
 import { until } from "../../shared/link/testing/ends.ts";
 import type { JwtTrust } from "../clusters/document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
-import {
-  captureLog,
-  HttpsStub,
-  ISSUER,
-  Issuer,
-  never,
-  nowS,
-  refusal,
-  SUBJECT,
-  showsPartOf,
-  tempDir,
-  unsigned,
-} from "./testing/tokens.ts";
+import { captureLog, ISSUER, Issuer, nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
 
 /** A verifier that knows one issuer's keys from a file. */
 async function fromFile(t: TestContext, change: Partial<JwtTrust> = {}) {

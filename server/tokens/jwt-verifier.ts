@@ -9,20 +9,20 @@ import {
   jwtVerify,
 } from "jose";
 import { untilAborted } from "../../shared/basics/promises.ts";
+import { matchesSubject } from "../../shared/basics/text.ts";
 import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
 import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
+import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import { ASYMMETRIC, type JwtTrust } from "../clusters/document.ts";
-import { failureOf, HttpsClient } from "./https-client.ts";
 import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
 import {
   CLOCK_TOLERANCE_S,
   expiredAt,
   identityOf,
-  matchesSubject,
   NO_END,
   notPermitted,
   quoted,

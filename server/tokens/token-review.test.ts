@@ -1,20 +1,10 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
+import { kubeconfig } from "../../shared/kubernetes/access.ts";
+import { type Answer, type Asked, HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
 import { until } from "../../shared/link/testing/ends.ts";
-import { kubeconfig } from "./kube-access.ts";
-import {
-  type Answer,
-  type Asked,
-  HttpsStub,
-  never,
-  nowS,
-  refusal,
-  SUBJECT,
-  showsPartOf,
-  tempDir,
-  unsigned,
-} from "./testing/tokens.ts";
+import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
 import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */

@@ -3,9 +3,9 @@ import { untilAborted } from "../../shared/basics/promises.ts";
 import type { QueueNode } from "../../shared/basics/queue.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
+import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
+import { type ApiAccess, checkAccess, type ReadAccess } from "../../shared/kubernetes/access.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { failureOf, HttpsClient } from "./https-client.ts";
-import { type ApiAccess, checkAccess, type ReadAccess } from "./kube-access.ts";
 import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
 import {
   identityOf,

@@ -102,14 +102,6 @@ export function identityOf(subject: string, expiresAt: Date): TokenIdentity {
   return { subject, namespace, serviceAccount, expiresAt };
 }
 
-/** Whether a subject matches a pattern, in which `*` stands for characters but a colon, or alone for every subject. */
-export function matchesSubject(pattern: string, subject: string): boolean {
-  if (pattern === "*") return true;
-  const wanted = pattern.split(":");
-  const parts = subject.split(":");
-  return wanted.length === parts.length && wanted.every((part, index) => matchesPart(part, parts[index] ?? ""));
-}
-
 /** Whether one part of a subject, such as a namespace, matches a pattern. */
 export function matchesPart(pattern: string, value: string): boolean {
   return matchesWildcard(pattern.split("*"), value);

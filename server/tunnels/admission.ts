@@ -1,6 +1,6 @@
 import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { ALREADY_CONNECTED, CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** An agent that asks for a tunnel: fields of its hello, and the identity that its credential proves. */
 export interface AgentCandidate {
@@ -60,7 +60,7 @@ export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, r
   if (holder.instance === candidate.instance) {
     throw new LinkRefused({
       closeCode,
-      reason: `already_connected: this agent has a tunnel to server "${room.serverId}"`,
+      reason: `${ALREADY_CONNECTED}: this agent has a tunnel to server "${room.serverId}"`,
     });
   }
   if (holder.runsBeside) {

@@ -1,12 +1,17 @@
+import type { Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
 import { VerificationSlots } from "../tokens/verification-slots.ts";
 import { type AgentCandidate, AgentPace, admit, EarlierProcesses, type IdHolder } from "./admission.ts";
+import { type Candidates, type Choice, expectedOf, noAgentAmong, RoutedCandidates } from "./candidates.ts";
+import { MeasuringPlaces } from "./measuring-places.ts";
 import { pick } from "./pick.ts";
 import { ProbeRoom } from "./probes.ts";
+import { RoutingTable } from "./routing-table.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** The place of one agent in a cluster, from its hello to the end of its tunnel. */
@@ -34,16 +39,14 @@ interface Holder extends AgentCandidate {
   readonly earlier: EarlierProcesses;
 }
 
-/** Maximum number of agents of a cluster that only measure. */
-const MAX_MEASURING = 8;
-/** A measurement that takes longer is ended, ms. */
-const MEASURED_MS = 120_000;
-
 /** The longest timer of Node, ms: streams of a replaced tunnel may go on to their end. */
 const NO_DEADLINE_MS = 2 ** 31 - 1;
 
-/** The tunnels of one cluster, and the CONNECTs that wait for the first. */
-export class ClusterTunnels {
+/**
+ * The tunnels of one cluster, and the CONNECTs that wait for the first. Where all agents are alike, all tunnels are
+ * candidates for every target.
+ */
+export class ClusterTunnels implements Candidates {
   readonly name: string;
   /** CONNECTs of this cluster from their arrival to their end. */
   openConnects = 0;
@@ -51,6 +54,10 @@ export class ClusterTunnels {
   establishedConnects = 0;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
+  /** Streams of its callers that go over another server. */
+  hopStreams = 0;
+  /** Called when a tunnel has come or gone, or has lost or got back its connection. */
+  onChanged: () => void = () => {};
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
@@ -66,13 +73,17 @@ export class ClusterTunnels {
   /** Holders whose tunnel was replaced and ends with its last stream; the oldest first. */
   readonly #replaced = new Set<Holder>();
   readonly #waiters = new Set<() => void>();
-  #measuring = 0;
+  readonly #measuring: MeasuringPlaces;
+  #rules = ALL_ALIKE;
+  /** Present where agents are chosen by their identifiers. */
+  #table: RoutingTable | undefined;
 
   constructor(name: string, limits: ClusterLimits, pool = new MemoryPool(Number.POSITIVE_INFINITY)) {
     this.name = name;
     this.memory = pool.share(name);
     this.maxAgents = limits.maxAgents;
     this.#limits = limits;
+    this.#measuring = new MeasuringPlaces(name);
   }
 
   /** Every tunnel, also those that drain or only measure. */
@@ -80,14 +91,36 @@ export class ClusterTunnels {
     return this.#tunnels;
   }
 
-  /** The tunnel for the next stream, other than `except`. */
+  /** How its agents are chosen. */
+  get rules(): RoutingRules {
+    return this.#rules;
+  }
+
+  /** Later claims are those of the tunnels that are there now, and of those that come. */
+  set rules(rules: RoutingRules) {
+    this.#rules = rules;
+    if (!usesIdentifiers(rules)) this.#table = undefined;
+    else if (this.#table === undefined) {
+      this.#table = new RoutingTable();
+      for (const tunnel of this.#tunnels) if (!tunnel.agent.probe) this.#table.add(tunnel);
+    }
+    this.#tryWaiters();
+  }
+
+  /** The tunnels that this target may be asked of. */
+  candidates(target: Target): Candidates {
+    return this.#table === undefined ? this : new RoutedCandidates(this, this.#table, target);
+  }
+
   pick(except?: Tunnel): Tunnel | undefined {
     return pick(this.#tunnels, except);
   }
 
-  /** A tunnel that accepts streams as soon as its link has a new carrier. */
   get expected(): Tunnel | undefined {
-    for (const tunnel of this.#tunnels) if (tunnel.suspended && !tunnel.draining && !tunnel.closed) return tunnel;
+    return expectedOf(this.#tunnels);
+  }
+
+  choiceOf(): Choice | undefined {
     return undefined;
   }
 
@@ -131,32 +164,13 @@ export class ClusterTunnels {
   /** Reserves a place for an agent that only measures; the holder of its id keeps its place. */
   reserveProbe(): AgentPlace {
     this.#requireOpen();
-    if (this.#measuring >= MAX_MEASURING) {
-      throw new LinkRefused({
-        closeCode: CloseCode.limited,
-        reason: `${MAX_MEASURING} others measure their way to cluster "${this.name}" now (culvert doctor): try again in a minute`,
-      });
-    }
-    this.#measuring++;
-    let held: Tunnel | undefined;
-    let timer: NodeJS.Timeout | undefined;
-    let released = false;
-    return {
-      abandoned: false,
-      hold: (tunnel) => {
-        held = tunnel;
+    return this.#measuring.reserve({
+      onHeld: (tunnel) => {
         this.#tunnels.add(tunnel);
-        timer = setTimeout(() => tunnel.destroy(new Error("it has measured for too long")), MEASURED_MS).unref();
         if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
       },
-      release: () => {
-        if (released) return;
-        released = true;
-        clearTimeout(timer);
-        this.#measuring--;
-        if (held !== undefined) this.#tunnels.delete(held);
-      },
-    };
+      onReleased: (tunnel) => this.#tunnels.delete(tunnel),
+    });
   }
 
   #requireOpen(): void {
@@ -178,11 +192,13 @@ export class ClusterTunnels {
   #hold(holder: Holder, tunnel: Tunnel): void {
     holder.tunnel = tunnel;
     this.#tunnels.add(tunnel);
+    this.#table?.add(tunnel);
     const isPresent = this.#holders.get(holder.agentId) === holder;
     this.#replace(isPresent ? holder.previous : holder);
     if (isPresent) holder.previous = undefined;
     if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
     this.#tryWaiters();
+    this.onChanged();
   }
 
   #replace(holder: Holder | undefined): void {
@@ -215,6 +231,7 @@ export class ClusterTunnels {
   /** A tunnel that was suspended accepts streams again. */
   tunnelResumed(): void {
     this.#tryWaiters();
+    this.onChanged();
   }
 
   #tryWaiters(): void {
@@ -224,8 +241,12 @@ export class ClusterTunnels {
   #release(holder: Holder): void {
     if (holder.released) return;
     holder.released = true;
-    if (holder.tunnel !== undefined) this.#tunnels.delete(holder.tunnel);
+    if (holder.tunnel !== undefined) {
+      this.#tunnels.delete(holder.tunnel);
+      this.#table?.remove(holder.tunnel);
+    }
     this.#replaced.delete(holder);
+    this.onChanged();
     if (this.#holders.get(holder.agentId) !== holder) return;
     this.#holders.delete(holder.agentId);
     // It has never become a tunnel: the holder that it would have replaced has the id again.
@@ -236,10 +257,14 @@ export class ClusterTunnels {
   }
 
   /**
-   * Resolves with the first tunnel that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and with the
-   * reason of the cancellation.
+   * Resolves with the first of the candidates that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and
+   * with the reason of the cancellation.
    */
-  whenAvailable(timeoutMs: number, cancellation: Cancellation<CulvertError>): Promise<Tunnel> {
+  whenAvailable(
+    timeoutMs: number,
+    cancellation: Cancellation<CulvertError>,
+    candidates: Candidates = this,
+  ): Promise<Tunnel> {
     return new Promise((resolve, reject) => {
       const stop = () => {
         clearTimeout(timer);
@@ -247,7 +272,7 @@ export class ClusterTunnels {
         cancellation.onCancelled = undefined;
       };
       const look = () => {
-        const tunnel = this.pick();
+        const tunnel = candidates.pick();
         if (tunnel === undefined) return;
         stop();
         resolve(tunnel);
@@ -257,7 +282,7 @@ export class ClusterTunnels {
         reject(reason);
       };
       const onCancelled = () => fail(cancellation.reason as CulvertError);
-      const timer = setTimeout(() => fail(this.#noAgent()), Math.max(0, timeoutMs));
+      const timer = setTimeout(() => fail(candidates.noAgent()), Math.max(0, timeoutMs));
       this.#waiters.add(look);
       cancellation.onCancelled = onCancelled;
       if (cancellation.reason !== undefined) onCancelled();
@@ -265,19 +290,8 @@ export class ClusterTunnels {
     });
   }
 
-  #noAgent(): CulvertError {
-    if ([...this.#tunnels].every(({ agent }) => agent.probe))
-      return new CulvertError(
-        "no_agent",
-        `no agent of cluster "${this.name}" is connected: check that one runs, and its log`,
-      );
-    const { expected } = this;
-    if (expected !== undefined)
-      return new CulvertError(
-        "no_agent",
-        `agent "${expected.agent.agentId}" has lost its connection and is not back yet: check that it runs, and the path to it`,
-      );
-    return new CulvertError("draining", `every agent of cluster "${this.name}" is going away: try again`);
+  noAgent(): CulvertError {
+    return noAgentAmong(this.#tunnels, this.name);
   }
 }
 
@@ -293,6 +307,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
+  #onChanged: (cluster: ClusterTunnels) => void = () => {};
 
   /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
@@ -301,6 +316,7 @@ export class Registry {
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
+    cluster.onChanged = () => this.#onChanged(cluster);
     this.#clusters.set(name, cluster);
     return cluster;
   }
@@ -315,6 +331,12 @@ export class Registry {
     const cluster = this.#clusters.get(name);
     if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
     return cluster;
+  }
+
+  /** Sets what is called when tunnels of a cluster have changed, and calls it for each cluster. */
+  watch(onChanged: (cluster: ClusterTunnels) => void): void {
+    this.#onChanged = onChanged;
+    for (const cluster of this.#clusters.values()) onChanged(cluster);
   }
 
   clusters(): Iterable<ClusterTunnels> {

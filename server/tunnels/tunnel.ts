@@ -1,3 +1,4 @@
+import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { OrderedSet } from "../../shared/basics/queue.ts";
@@ -32,6 +33,8 @@ export interface ConnectedAgent {
   readonly software: string;
   /** It only measures, and takes no callers' streams. */
   readonly probe: boolean;
+  /** What it says that it serves, in canonical forms. */
+  readonly identifiers: AgentIdentifiers;
 }
 
 export interface TunnelParts {

@@ -1,4 +1,4 @@
-import { isIPv4, isIPv6, SocketAddress } from "node:net";
+import { isIP, isIPv4, isIPv6, SocketAddress } from "node:net";
 
 /** The loopback networks (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3). */
 export const LOOPBACK = ["127.0.0.0/8", "::1/128"] as const;
@@ -19,6 +19,40 @@ export function parseNetwork(address: string, bits: string | undefined, refuse: 
   const network = new SocketAddress({ address, family: literal === 32 ? "ipv4" : "ipv6" });
   const mapped = mappedIPv4(network);
   return mapped !== undefined && prefix >= 96 ? { network: mapped, prefix: prefix - 96 } : { network, prefix };
+}
+
+/** Parses a network or an address. Throws an `Error` whose sentence begins with `name`. */
+export function parseCidr(text: string, name = "the network"): Network {
+  const refuse = (why: string) => new Error(`${name} "${text}": ${why} (write for example 10.0.0.0/8 or fd00::/8)`);
+  const slash = text.indexOf("/");
+  const address = slash < 0 ? text : text.slice(0, slash);
+  if (isIP(address) === 0) throw refuse(`"${address}" is not an IP address`);
+  return parseNetwork(address, slash < 0 ? undefined : text.slice(slash + 1), refuse);
+}
+
+/** Whether every address of `inner` is in `outer`. */
+export function contains(outer: Network, inner: Network): boolean {
+  const { prefix } = outer;
+  if (outer.network.family !== inner.network.family || prefix > inner.prefix) return false;
+  return formatNetwork(outer) === formatNetwork({ network: inner.network, prefix });
+}
+
+/** The bytes of a network's first address, with zeros behind its prefix. */
+export function maskedBytes(address: string, prefix: number): Uint8Array {
+  return addressBytes(address).map((byte, index) => {
+    const bits = Math.min(8, Math.max(0, prefix - 8 * index));
+    return byte & (0xff00 >> bits);
+  });
+}
+
+/** A network in the form by which it is compared: `10.0.0.0/8`, without bits behind its prefix. */
+export function formatNetwork({ network: { address, family }, prefix }: Network): string {
+  const bytes = maskedBytes(address, prefix);
+  if (family === "ipv4") return `${bytes.join(".")}/${prefix}`;
+  const groups = Array.from({ length: 8 }, (_, i) =>
+    (((bytes[2 * i] ?? 0) << 8) | (bytes[2 * i + 1] ?? 0)).toString(16),
+  );
+  return `${new SocketAddress({ address: groups.join(":"), family: "ipv6" }).address}/${prefix}`;
 }
 
 /** Number of parsed addresses that are kept: most connections go to a few kubelets and services. */

@@ -73,6 +73,17 @@ export function matchesWildcard(pieces: readonly string[], value: string): boole
 }
 
 /**
+ * Whether the subject of a token matches a pattern, in which `*` stands for characters but a colon, or alone for every
+ * subject.
+ */
+export function matchesSubject(pattern: string, subject: string): boolean {
+  if (pattern === "*") return true;
+  const wanted = pattern.split(":");
+  const parts = subject.split(":");
+  return wanted.length === parts.length && wanted.every((part, i) => matchesWildcard(part.split("*"), parts[i] ?? ""));
+}
+
+/**
  * Is there a value that matches both patterns, given as for `matchesWildcard`? For two patterns with stars there is
  * one as soon as their ends agree: what stands between the stars of one fits into a star of the other.
  */

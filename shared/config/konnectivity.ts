@@ -27,58 +27,7 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 /** Go's spellings of false. */
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
-const ALL_SERVE_ALL = "every agent of a cluster serves all its targets";
-const EACH_SERVER = "agents are given every server by --server, and keep a tunnel to each URL";
-
-/** `--server-count`: culvert servers do not know their number. */
-const SERVER_COUNT: ForeignFlag = {
-  boolean: false,
-  help: EACH_SERVER,
-  effectOf: (value) => {
-    if (!/^\d+$/.test(value.trim())) return { refused: "needs the number of servers, or is left out." };
-    return Number(value) === 1 ? "harmless" : { ignored: EACH_SERVER };
-  },
-};
-
-const STRATEGIES: ReadonlySet<string> = new Set(["destHost", "default", "defaultRoute"]);
-
-/** `--proxy-strategies`: a list that ends in any agent means what culvert does, since all its agents are alike. */
-const PROXY_STRATEGIES: ForeignFlag = {
-  boolean: false,
-  help: ALL_SERVE_ALL,
-  effectOf: (value) => {
-    const names = value.split(",").map((name) => name.trim());
-    const unknown = names.find((name) => name !== "" && !STRATEGIES.has(name));
-    if (unknown !== undefined) return { refused: `there is no strategy ${JSON.stringify(unknown.slice(0, 40))}.` };
-    const last = names.at(-1);
-    if (last === "destHost") {
-      return {
-        refused:
-          "destHost alone chooses agents by name or address, which is not built yet. For agents of several clusters use --clusters; else let the list end in default.",
-      };
-    }
-    return names.length === 1 && last !== "defaultRoute" ? "harmless" : { ignored: ALL_SERVE_ALL };
-  },
-};
-
-/**
- * `--agent-identifiers`, in the form of a URL's query. An agent of the default route is like every agent of culvert.
- */
-const AGENT_IDENTIFIERS: ForeignFlag = {
-  boolean: false,
-  help: ALL_SERVE_ALL,
-  effectOf: (value) => {
-    const pairs = [...new URLSearchParams(value.trim())];
-    if (pairs.length === 0) return "harmless";
-    if (pairs.every(([name, is]) => name === "default-route" && is === "true")) return { ignored: ALL_SERVE_ALL };
-    return {
-      refused:
-        "agents are not chosen by host or address yet, and every agent serves every target. Leave it out where this agent reaches them all; else see docs/konnectivity.md.",
-    };
-  },
-};
-
-const LEASES = "no leases are used: agents are given every server by --server";
+const SERVERS_SAY = "servers say how many they are, and agents count no leases";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
 const KLOG = "klog's: use --log-level and --log-format";
@@ -86,9 +35,6 @@ const PPROF = "Go's profiler";
 
 /** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
-  "proxy-strategies": PROXY_STRATEGIES,
-  "server-count": SERVER_COUNT,
-  "enable-lease-controller": ignoredUnlessOff(LEASES, GO_FALSE, true),
   "kubeconfig-qps": ignored(REVIEWS),
   "kubeconfig-burst": ignored(REVIEWS),
   "frontend-write-channel-size": ignored(WINDOWS),
@@ -96,15 +42,17 @@ export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
 
 /** Only the agent has these flags. */
 export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
-  "agent-identifiers": AGENT_IDENTIFIERS,
   "alpn-proto": refusedUnless(
     [""],
     "the agent offers http/1.1 alone. A balancer in front can choose by the server's name (SNI) instead.",
   ),
-  "count-server-leases": ignoredUnlessOff(LEASES, GO_FALSE, true),
-  "server-count-source": ignored(LEASES),
-  kubeconfig: ignoredUnlessOff(LEASES, [""]),
-  "sync-forever": ignored("an agent never stops trying", true),
+  "count-server-leases": ignoredUnlessOff(SERVERS_SAY, GO_FALSE, true),
+  "server-count-source": ignored(SERVERS_SAY),
+  kubeconfig: ignoredUnlessOff(SERVERS_SAY, [""]),
+  "lease-namespace": ignored(SERVERS_SAY),
+  "lease-label": ignored(SERVERS_SAY),
+  "lease-label-selector": ignored(SERVERS_SAY),
+  "sync-forever": ignored("an agent never stops looking for servers", true),
   "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
 };
 
@@ -114,9 +62,7 @@ export const IGNORED_BY_BOTH: Readonly<Record<string, ForeignFlag>> = {
   "warn-on-channel-limit": ignored(WINDOWS, true),
   "enable-profiling": ignored(PPROF, true),
   "enable-contention-profiling": ignored(PPROF, true),
-  "kube-api-content-type": ignored("no Kubernetes API is called"),
-  "lease-namespace": ignored(LEASES),
-  "lease-label": ignored(LEASES),
+  "kube-api-content-type": ignored("the Kubernetes API is asked for JSON"),
   v: ignored(KLOG),
   vmodule: ignored(KLOG),
   logtostderr: ignored(KLOG, true),

@@ -164,10 +164,10 @@ export interface TextRange extends OptionExtras {
   readonly orZero?: boolean;
 }
 
-export interface ListExtras extends OptionExtras {
+export interface ListExtras<T extends string = string> extends OptionExtras {
   readonly separator?: "," | ";";
   /** Checks and rewrites one item; throws an Error that names the fault. */
-  readonly item?: (text: string) => string;
+  readonly item?: (text: string) => T;
 }
 
 /** The kinds of options: `option.duration("10s", "How long …")`. */
@@ -242,8 +242,12 @@ export const option = {
     write: (value) => splitList(value, ":"),
   }),
 
-  list: (fallback: readonly string[], help: string, extras: ListExtras = {}): Option<readonly string[]> => {
-    const { separator = ",", item = parseLine } = extras;
+  list: <T extends string = string>(
+    fallback: readonly NoInfer<T>[],
+    help: string,
+    extras: ListExtras<T> = {},
+  ): Option<readonly T[]> => {
+    const { separator = ",", item = parseLine as (text: string) => T } = extras;
     return {
       ...listRow(fallback, help, separator, extras),
       read: (texts) => texts.flatMap((text) => splitList(text, separator)).map(item),
@@ -271,7 +275,7 @@ function scalar<T>(
   };
 }
 
-function listRow(fallback: readonly string[], help: string, separator: string, extras: OptionExtras) {
+function listRow<T extends string>(fallback: readonly T[], help: string, separator: string, extras: OptionExtras) {
   return { ...onlyExtras(extras), kind: "list", default: fallback, help, separator };
 }
 

@@ -24,6 +24,8 @@ export interface ProxyRoutesOptions {
 export interface OpenRouteOptions extends Omit<ProxyOptions, "credentials" | "isUnverified" | "login" | "tls"> {
   /** Called when it is needed. What it throws is the fault of that route. */
   readonly tls?: (() => ProxyTls) | undefined;
+  /** What a direct route dials in place of the target, whose name chooses the route: one of its addresses. */
+  readonly directTo?: Target | undefined;
   /** `--proxy-credentials-file`, for each proxy without credentials in its URL whose route is verified. */
   readonly credentials?: CredentialsFile | undefined;
 }
@@ -134,9 +136,9 @@ export class ProxyRoutes {
     signal: AbortSignal,
     onTrial: () => void,
   ): Promise<Socket> {
-    if (route.kind === "direct") return dialTcp(to, formatTarget(to), signal);
+    const { credentials: given, tls, directTo = to, ...rest } = options;
+    if (route.kind === "direct") return dialTcp(directTo, formatTarget(directTo), signal);
     const { proxy, isUnverified } = route;
-    const { credentials: given, tls, ...rest } = options;
     const file = isUnverified ? undefined : given;
     const login = this.#refused.attempt(formatProxy(proxy), signal, onTrial);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {

@@ -29,7 +29,7 @@ const RESUMES = [
 ];
 const WELCOME = {
   ...{ type: "welcome", version: 1, serverId: "s", link: "l", key: "k".repeat(43) },
-  ...{ keepaliveMs: 1_000, graceMs: 0, initialWindow: 65_536, freshWindow: 65_536 },
+  ...{ keepaliveMs: 1_000, graceMs: 0, initialWindow: 65_536, freshWindow: 65_536, servers: 3 },
 };
 const MESSAGES = [
   { ...HELLO_OF_US, resume: RESUMES[0] },
@@ -39,6 +39,7 @@ const MESSAGES = [
   { type: "ack", received: 0 },
   { type: "rotate", reason: "old" },
   { type: "drain", retryAfterMs: 0 },
+  { type: "servers", count: 2 },
 ];
 
 test("a malformed message is refused with a sentence of ours, whatever its fields are", () => {

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { MAX_IDENTIFIERS } from "../address/agent-identifiers.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
 import { credentialFault } from "../outcomes.ts";
@@ -35,6 +36,14 @@ const chosenVersion = z.literal(HANDSHAKE_VERSION, {
   error: `must be ${HANDSHAKE_VERSION}, which this agent offered`,
 });
 
+const identifiers = z.array(z.string().min(1).max(253)).max(MAX_IDENTIFIERS).readonly().optional();
+
+/** What the agent says that it serves (`AgentIdentifiers`). The server brings it into canonical forms. */
+const identifiersSchema = z.object({
+  ...{ ipv4: identifiers, ipv6: identifiers, host: identifiers, cidr: identifiers },
+  defaultRoute: z.boolean().optional(),
+});
+
 export const helloSchema = z.object({
   type: z.literal("hello"),
   version: offeredVersion,
@@ -45,6 +54,7 @@ export const helloSchema = z.object({
   software: z.string().max(256),
   /** The peer only measures: it gets no callers' streams and does not replace the agent of this id. */
   probe: z.boolean().optional(),
+  identifiers: identifiersSchema.optional(),
   resume: resumeSchema,
 });
 export type Hello = z.infer<typeof helloSchema>;
@@ -68,10 +78,15 @@ const resumedSchema = z.object({
 });
 export type ResumeAnswer = z.infer<typeof resumedSchema>;
 
+/** How many servers there are. A hint: agents look for so many, within a bound of their own. */
+const serverCount = z.number().int().min(1).max(1_000_000);
+
 export const welcomeSchema = z.object({
   type: z.literal("welcome"),
   version: chosenVersion,
   serverId: name,
+  /** Absent: this server does not know. */
+  servers: serverCount.optional(),
   link: name,
   /** Proves that a later resume of this link comes from the same agent. With inner TLS it comes out of that instead. */
   key: secret,
@@ -99,6 +114,9 @@ const drainSchema = z.object({
   retryAfterMs: z.number().int().min(0).max(86_400_000),
 });
 
+/** The number of servers is another one now. */
+const serversSchema = z.object({ type: z.literal("servers"), count: serverCount });
+
 const controlSchema = z.discriminatedUnion("type", [
   helloSchema,
   welcomeSchema,
@@ -108,6 +126,7 @@ const controlSchema = z.discriminatedUnion("type", [
   ackSchema,
   rotateSchema,
   drainSchema,
+  serversSchema,
 ]);
 export type ControlMessage = z.infer<typeof controlSchema> | OuterHello;
 

@@ -215,53 +215,69 @@ export class InnerPipe implements Transport {
 
 function ignore(): void {}
 
-/** A peer may ask for a new carrier once in this time, ms: each costs both ends two handshakes and more. */
-const ROTATE_EVERY_MS = 5_000;
+/** A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either. */
+const HEARD_EVERY_MS = 5_000;
+
+/** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */
+class Paced {
+  readonly #everyMs: number;
+  #deliveredAt = Number.NEGATIVE_INFINITY;
+  #later: NodeJS.Timeout | undefined;
+
+  constructor(everyMs: number) {
+    this.#everyMs = everyMs;
+  }
+
+  offer(deliver: () => void): void {
+    this.stop();
+    const waitMs = this.#deliveredAt + this.#everyMs - performance.now();
+    if (waitMs > 0) {
+      this.#later = setTimeout(() => this.offer(deliver), waitMs).unref();
+      return;
+    }
+    this.#deliveredAt = performance.now();
+    deliver();
+  }
+
+  stop(): void {
+    clearTimeout(this.#later);
+  }
+}
 
 /**
  * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with pings,
- * acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate`, whose rate
- * is bounded; the session's go-away inside takes the place of `drain`.
+ * acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate` and
+ * `servers`, whose rate is bounded; the session's go-away inside takes the place of `drain`.
  *
  * It has no id, and ends with its carrier, until `assignId`.
  */
 export class UntrustedLink extends Link {
-  readonly #everyMs: number;
-  #rotatedAt = Number.NEGATIVE_INFINITY;
-  #later: NodeJS.Timeout | undefined;
+  readonly #rotate: Paced;
+  readonly #servers: Paced;
 
   constructor(
     remote: string,
     carrier: LinkCarrier,
     options: Omit<LinkOptions, "graceMs">,
-    rotateEveryMs = ROTATE_EVERY_MS,
+    heardEveryMs = HEARD_EVERY_MS,
   ) {
     super("", remote, carrier, { ...options, graceMs: 0 });
-    this.#everyMs = rotateEveryMs;
+    this.#rotate = new Paced(heardEveryMs);
+    this.#servers = new Paced(heardEveryMs);
   }
 
   override watch(watcher: LinkWatcher): void {
     super.watch({
       ...watcher,
       onControl: (message) => {
-        if (message.type === "rotate") this.#rotate(() => watcher.onControl?.(message));
+        if (message.type === "rotate") this.#rotate.offer(() => watcher.onControl?.(message));
+        else if (message.type === "servers") this.#servers.offer(() => watcher.onControl?.(message));
       },
       onClosed: () => {
-        clearTimeout(this.#later);
+        this.#rotate.stop();
+        this.#servers.stop();
         watcher.onClosed?.();
       },
     });
-  }
-
-  /** Of requests that come too soon the last one is delivered later. */
-  #rotate(deliver: () => void): void {
-    clearTimeout(this.#later);
-    const waitMs = this.#rotatedAt + this.#everyMs - performance.now();
-    if (waitMs > 0) {
-      this.#later = setTimeout(() => this.#rotate(deliver), waitMs).unref();
-      return;
-    }
-    this.#rotatedAt = performance.now();
-    deliver();
   }
 }

@@ -51,6 +51,15 @@ test("a flood of rotate messages is one request now and one later", async () => 
   assert.deepEqual(heard, [ROTATE, last]);
 });
 
+test("a flood of numbers of servers is one number now and the last one later", async () => {
+  const { carrier, heard } = untrusted(50);
+  const count = (count: number) => ({ type: "servers", count }) as const;
+  carrier.say(...Array.from({ length: 100 }, (_, index) => count(index + 1)));
+  assert.deepEqual(heard, [count(1)]);
+  await until(() => heard.length > 1);
+  assert.deepEqual(heard, [count(1), count(100)]);
+});
+
 test("when the link is over no request is delivered any more", async () => {
   const { carrier, heard, link } = untrusted(20);
   carrier.say(ROTATE, ROTATE);

@@ -172,9 +172,10 @@ export class Acceptor {
     return this.#open.size;
   }
 
-  /** Accepts no new connections, and ends those in their handshake. Those that were handed on stay open. */
-  stopAccepting(): void {
+  /** Accepts no new connections, and ends those in their handshake unless they may finish. Those handed on stay open. */
+  stopAccepting({ mayFinish = false } = {}): void {
     if (this.#net.listening) this.#net.close();
+    if (mayFinish) return;
     this.#backlog.clear();
     for (const connection of this.#handshakes) {
       this.over(connection);

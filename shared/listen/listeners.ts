@@ -98,9 +98,9 @@ export class TlsListener<Host extends VirtualHost = VirtualHost> {
     return this.#acceptor.connections;
   }
 
-  /** Accepts no new connections, and ends those in their handshake. Those that were handed on stay open. */
-  stopAccepting(): void {
-    this.#acceptor.stopAccepting();
+  /** Accepts no new connections, and ends those in their handshake unless they may finish. Those handed on stay open. */
+  stopAccepting(which: { readonly mayFinish?: boolean } = {}): void {
+    this.#acceptor.stopAccepting(which);
   }
 
   /** The virtual hosts have changed: a client that has not said which it wants must not see the certificate of the old one. */

@@ -8,6 +8,12 @@ export const TUNNEL_PATH = "/culvert/v1/tunnel";
 /** The WebSocket subprotocol that both ends must name (RFC 6455 §1.9). */
 export const SUBPROTOCOL = "culvert.v1";
 
+/**
+ * The header of an upgrade that names the link which its hello will resume. A server that did not issue the link can so
+ * find the one that did before it answers; a server without peers ignores it.
+ */
+export const LINK_HEADER = "culvert-link";
+
 /** The product name of `culvert doctor` in a hello and in a User-Agent (RFC 9110 §10.1.5). */
 export const DOCTOR = "culvert-doctor";
 
@@ -89,4 +95,18 @@ export class LinkRefused extends Error {
     this.fault = refusal.fault;
     this.retryAfterMs = refusal.retryAfterMs;
   }
+}
+
+/** The code before the reason where this very process has a tunnel to the server that refuses another one. */
+export const ALREADY_CONNECTED = "already_connected";
+
+/** The agent has a tunnel to this server already. With the same close code another process of the same id is refused. */
+export function isAlreadyConnected(error: unknown): boolean {
+  if (!(error instanceof LinkRefused)) return false;
+  return error.closeCode === CloseCode.alreadyConnected && codeBefore(error.reason) === ALREADY_CONNECTED;
+}
+
+/** `code: a sentence`, as `closeReason` writes a fault. */
+function codeBefore(text: string): string | undefined {
+  return /^(\w+): /.exec(text)?.[1];
 }

@@ -1,6 +1,6 @@
 import type { TestContext } from "node:test";
-import { kubeconfig, type ReadAccess } from "../../../server/tokens/kube-access.ts";
-import { type Answer, type Asked, HttpsStub, tempDir } from "../../../server/tokens/testing/tokens.ts";
+import { kubeconfig, type ReadAccess } from "../../../shared/kubernetes/access.ts";
+import { type Answer, type Asked, HttpsStub, tempDir } from "../../../shared/kubernetes/testing/https-stub.ts";
 
 export interface StoredSecret {
   readonly type?: string;

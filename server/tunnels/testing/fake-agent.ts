@@ -85,7 +85,8 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   });
   const link = new LinkOverPair(near);
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test", probe = false } = options;
-  const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe };
+  const { identifiers = {} } = options;
+  const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe, identifiers };
   const ground = options.innerTls === true ? { pipe: new DuplexTransport(near) } : {};
   return {
     tunnel: new Tunnel(agent, link, {}, options.bounds, ground),

@@ -3,10 +3,10 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { stringify } from "yaml";
-import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
-import { Authority } from "../../shared/pki/certificates.ts";
-import { checkAccess, inCluster, kubeconfig } from "./kube-access.ts";
-import { tempDir } from "./testing/tokens.ts";
+import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
+import { Authority } from "../pki/certificates.ts";
+import { checkAccess, inCluster, kubeconfig } from "./access.ts";
+import { tempDir } from "./testing/https-stub.ts";
 
 interface Parts {
   readonly cluster?: object;

@@ -2,10 +2,10 @@ import { dirname, resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
 import { z } from "zod";
-import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
-import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
-import { printable } from "../../shared/outcomes.ts";
-import { certificates } from "../../shared/tls/tls-material.ts";
+import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
+import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
+import { printable } from "../outcomes.ts";
+import { certificates } from "../tls/tls-material.ts";
 
 /** Address of an API server, the CA that it is trusted by, and the credentials of this process. */
 export interface ApiAccess {

@@ -3,10 +3,9 @@ import { once } from "node:events";
 import { createServer } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import { test } from "node:test";
-import { testCertificate } from "../../shared/link/testing/ends.ts";
-import { Authority } from "../../shared/pki/certificates.ts";
+import { testCertificate } from "../link/testing/ends.ts";
+import { Authority } from "../pki/certificates.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
-import { never } from "./testing/tokens.ts";
 
 test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
   const { ca, leaf } = await testCertificate();
@@ -31,7 +30,13 @@ test("a kept connection that breaks under a request is no failure: the request g
   });
   const url = new URL(`https://localhost:${(server.address() as AddressInfo).port}`);
   for (let i = 1; i <= 3; i++) {
-    const { status, text } = await client.send({ url, method: "GET", headers: {}, tls: { ca }, signal: never() });
+    const { status, text } = await client.send({
+      url,
+      method: "GET",
+      headers: {},
+      tls: { ca },
+      signal: new AbortController().signal,
+    });
     assert.deepEqual([status, text, connections], [200, "fine", i]);
   }
 });
@@ -47,7 +52,13 @@ test("an address that is not in the certificate fails with the names that are", 
     server.close();
   });
   const url = new URL(`https://127.0.0.1:${(server.address() as AddressInfo).port}`);
-  const asked = client.send({ url, method: "GET", headers: {}, tls: { ca: authority.cert }, signal: never() });
+  const asked = client.send({
+    url,
+    method: "GET",
+    headers: {},
+    tls: { ca: authority.cert },
+    signal: new AbortController().signal,
+  });
   const error = await asked.catch((reason: unknown) => reason);
   assert.match(failureOf(error), /the certificate is for api\.example, not for 127\.0\.0\.1$/);
 });

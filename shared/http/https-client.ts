@@ -1,10 +1,11 @@
+import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
-import { identityWords } from "../../shared/tls/certificate-names.ts";
+import { identityWords } from "../tls/certificate-names.ts";
 
 /** One request over TLS, with the certificates that it trusts and shows. */
 export interface HttpsRequest {
   readonly url: URL;
-  readonly method: "GET" | "POST" | "PUT";
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername">;
@@ -18,7 +19,7 @@ export interface HttpsAnswer {
   readonly text: string;
 }
 
-/** Keys and reviews are a few KiB. */
+/** Keys and reviews are a few KiB. It is also the bound for one line of an answer that is read by lines. */
 const MAX_ANSWER_BYTES = 1024 * 1024;
 
 /**
@@ -31,15 +32,25 @@ export class HttpsClient {
 
   async send(wanted: HttpsRequest): Promise<HttpsAnswer> {
     try {
-      return await this.#try(wanted);
+      return await this.#try(wanted, collect);
     } catch (error) {
       // The server had just closed a kept connection. A second try does no harm.
-      if (error instanceof StaleConnection && !wanted.signal.aborted) return await this.#try(wanted);
+      if (error instanceof StaleConnection && !wanted.signal.aborted) return await this.#try(wanted, collect);
       throw error;
     }
   }
 
-  #try({ url, method, headers, body, tls, signal }: HttpsRequest): Promise<HttpsAnswer> {
+  /**
+   * Passes on the lines of an answer with status 200 while they arrive, and resolves at its end with an empty text. Any
+   * other answer is returned as by `send`.
+   */
+  async readLines(wanted: HttpsRequest, onLine: (line: string) => void): Promise<HttpsAnswer> {
+    return await this.#try(wanted, (response, fail) => {
+      return response.statusCode === 200 ? splitLines(response, fail, onLine) : collect(response, fail);
+    });
+  }
+
+  #try({ url, method, headers, body, tls, signal }: HttpsRequest, read: ReadBody): Promise<HttpsAnswer> {
     return new Promise((resolve, reject) => {
       const late = (error: Error): Error => (signal.aborted ? new Error("it took too long to answer") : error);
       const sent = request(url, { ...tls, method, headers, agent: this.#agent, signal, rejectUnauthorized: true });
@@ -47,17 +58,11 @@ export class HttpsClient {
         reject(late(sent.reusedSocket && error.code === "ECONNRESET" ? new StaleConnection(error.message) : error));
       });
       sent.on("response", (response) => {
-        const chunks: Buffer[] = [];
-        let length = 0;
-        response.on("data", (chunk: Buffer) => {
-          chunks.push(chunk);
-          length += chunk.length;
-          if (length > MAX_ANSWER_BYTES) sent.destroy(new Error("its answer is too long"));
-        });
+        const textOf = read(response, (error) => sent.destroy(error));
         response.on("error", (error) => reject(late(error)));
         response.on("end", () => {
-          const text = Buffer.concat(chunks).toString("utf8");
-          resolve({ status: response.statusCode ?? 0, retryAfterMs: waitOf(response.headers["retry-after"]), text });
+          const { statusCode: status = 0, headers } = response;
+          resolve({ status, retryAfterMs: waitOf(headers["retry-after"]), text: textOf() });
         });
       });
       sent.end(body);
@@ -70,6 +75,36 @@ export class HttpsClient {
 }
 
 class StaleConnection extends Error {}
+
+/** Reads a body; `fail` ends the request. The function returned gives the text at the end. */
+type ReadBody = (response: IncomingMessage, fail: (error: Error) => void) => () => string;
+
+const collect: ReadBody = (response, fail) => {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  response.on("data", (chunk: Buffer) => {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length > MAX_ANSWER_BYTES) fail(new Error("its answer is too long"));
+  });
+  return () => Buffer.concat(chunks).toString("utf8");
+};
+
+function splitLines(
+  response: IncomingMessage,
+  fail: (error: Error) => void,
+  onLine: (line: string) => void,
+): () => string {
+  let rest = "";
+  response.setEncoding("utf8");
+  response.on("data", (chunk: string) => {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop() ?? "";
+    if (rest.length > MAX_ANSWER_BYTES) fail(new Error("a line of its answer is too long"));
+    for (const line of lines) onLine(line);
+  });
+  return () => "";
+}
 
 /** RFC 9110 §10.2.3 in seconds, as API servers send it. */
 function waitOf(retryAfter: string | undefined): number | undefined {

@@ -1,0 +1,160 @@
+import { promises as dns, type LookupAddress, type SrvRecord } from "node:dns";
+import { isIP } from "node:net";
+import type { Target } from "../../shared/address/target.ts";
+import type { ServerLocation } from "./servers.ts";
+
+/** What asks DNS; tests have one of their own. */
+export interface NameResolver {
+  /** As the operating system resolves names, with its hosts file and its search domains. */
+  lookup(name: string): Promise<readonly LookupAddress[]>;
+  /** How long the answer may be kept, seconds. Rejects where that is not known. */
+  ttl(name: string, family: number): Promise<number>;
+  srv(name: string): Promise<readonly SrvRecord[]>;
+}
+
+export const SYSTEM_RESOLVER: NameResolver = {
+  lookup: (name) => dns.lookup(name, { all: true }),
+  ttl: async (name, family) => {
+    const records = await (family === 6 ? dns.resolve6(name, { ttl: true }) : dns.resolve4(name, { ttl: true }));
+    return Math.min(...records.map(({ ttl }) => ttl));
+  },
+  srv: (name) => dns.resolveSrv(name),
+};
+
+/** What DNS says of a server. */
+export interface FoundAddresses {
+  /** At most `MAX_ADDRESSES`. One alone is no choice: the name is dialled then, unless it is one of SRV records. */
+  readonly addresses: readonly Target[];
+  /** Ask again after so long, ms. */
+  readonly askAgainMs: number;
+}
+
+/** A name may have any number of addresses, and an agent keeps tunnels to a few. */
+const MAX_ADDRESSES = 64;
+/** The time to keep an answer that does not say it: one of the hosts file, or of SRV records. */
+const UNKNOWN_TTL_S = 15;
+const LEAST_TTL_S = 5;
+const MOST_TTL_S = 300;
+
+/** Whether the name of a server may have several addresses. */
+export function mayHaveSeveral({ host, srv, address }: ServerLocation): boolean {
+  return srv !== undefined || isIP(address?.host ?? host) === 0;
+}
+
+/** Asks for the addresses of a server. Rejects with the error of the resolver. */
+export async function findAddresses(location: ServerLocation, resolver: NameResolver): Promise<FoundAddresses> {
+  const { host, port, srv, address = { host, port } } = location;
+  if (srv !== undefined) return findBySrv(srv, resolver);
+  const found = oneFamily(await resolver.lookup(address.host));
+  const family = found[0]?.family ?? 4;
+  const addresses = found.map((one) => ({ host: one.address, port: address.port }));
+  return { addresses: bounded(addresses), askAgainMs: await askAgainMs(address.host, family, resolver) };
+}
+
+/**
+ * A server with an address of each family is one server: those of one family are counted, of the one that has more. Of
+ * two with as many it is the first one's, which the operating system prefers (RFC 6724).
+ */
+function oneFamily(found: readonly LookupAddress[]): readonly LookupAddress[] {
+  const v4 = found.filter(({ family }) => family === 4);
+  const v6 = found.filter(({ family }) => family === 6);
+  if (v4.length === v6.length) return found[0]?.family === 6 ? v6 : v4;
+  return v4.length > v6.length ? v4 : v6;
+}
+
+/** The hosts of the lowest priority; the others are for when those are gone from DNS (RFC 2782). */
+async function findBySrv(name: string, resolver: NameResolver): Promise<FoundAddresses> {
+  const records = await resolver.srv(name);
+  const first = Math.min(...records.map(({ priority }) => priority));
+  const addresses = records
+    .filter(({ priority }) => priority === first)
+    .map((record) => ({ host: record.name, port: record.port }));
+  const [one] = addresses;
+  const ttlMs = one === undefined ? UNKNOWN_TTL_S * 1_000 : await askAgainMs(one.host, 4, resolver);
+  return { addresses: bounded(addresses), askAgainMs: ttlMs };
+}
+
+function bounded(addresses: readonly Target[]): readonly Target[] {
+  const unique = new Map(addresses.map((address) => [addressKey(address), address]));
+  return [...unique.values()].slice(0, MAX_ADDRESSES);
+}
+
+async function askAgainMs(name: string, family: number, resolver: NameResolver): Promise<number> {
+  const seconds = await resolver.ttl(name, family).catch(() => UNKNOWN_TTL_S);
+  return Math.min(Math.max(seconds, LEAST_TTL_S), MOST_TTL_S) * 1_000;
+}
+
+/** As `remote` of a link writes it. */
+export function addressKey({ host, port }: Target): string {
+  return `${host}:${port}`;
+}
+
+export interface AddressWatchDeps {
+  readonly location: ServerLocation;
+  readonly resolver: NameResolver;
+  /** No proxy leads to the server. A proxy resolves the name by itself, and this machine may not be able to. */
+  isDirect(signal: AbortSignal): Promise<boolean>;
+  /** Whether servers are missing: DNS is asked more often then. */
+  isShort(): boolean;
+  onChange(addresses: readonly Target[]): void;
+}
+
+/** Answers that come later are dropped, ms. */
+const ASK_WITHIN_MS = 10_000;
+const FAILED_AGAIN_MS = 15_000;
+const JITTER = 0.1;
+
+/** Asks DNS for the addresses of one server, again and again. */
+export class AddressWatch {
+  readonly #deps: AddressWatchDeps;
+  #timer: NodeJS.Timeout | undefined;
+  #asking: AbortController | undefined;
+  #askedAt = Number.NEGATIVE_INFINITY;
+  #closed = false;
+
+  constructor(deps: AddressWatchDeps) {
+    this.#deps = deps;
+  }
+
+  /** Asks now, unless it is under way or was done a moment ago. */
+  refresh(): void {
+    if (this.#closed || this.#asking !== undefined || !mayHaveSeveral(this.#deps.location)) return;
+    const leastMs = this.#askedAt + LEAST_TTL_S * 200 - performance.now();
+    if (leastMs > 0) this.#askIn(leastMs);
+    else void this.#ask();
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#asking?.abort();
+  }
+
+  #askIn(ms: number): void {
+    clearTimeout(this.#timer);
+    const jitter = 1 - JITTER + 2 * JITTER * Math.random();
+    this.#timer = setTimeout(() => this.refresh(), ms * jitter);
+  }
+
+  async #ask(): Promise<void> {
+    const { location, resolver, isDirect, isShort, onChange } = this.#deps;
+    const asking = new AbortController();
+    this.#asking = asking;
+    this.#askedAt = performance.now();
+    let againMs = FAILED_AGAIN_MS;
+    try {
+      const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(ASK_WITHIN_MS)]);
+      const found = (await isDirect(signal))
+        ? await findAddresses(location, resolver)
+        : { addresses: [], askAgainMs: MOST_TTL_S * 1_000 };
+      if (this.#closed) return;
+      againMs = found.askAgainMs;
+      onChange(found.addresses);
+    } catch {
+      // The dial has the same trouble, and the log has its sentence. Addresses that were known stay.
+    } finally {
+      this.#asking = undefined;
+      if (!this.#closed) this.#askIn(isShort() ? Math.min(againMs, LEAST_TTL_S * 1_000) : againMs);
+    }
+  }
+}

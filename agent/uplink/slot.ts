@@ -1,0 +1,178 @@
+import type { Target } from "../../shared/address/target.ts";
+import { backoffMs } from "../../shared/basics/backoff.ts";
+import { isAlreadyConnected } from "../../shared/wire/handshake.ts";
+import type { Connection, ConnectionOwner } from "./connection.ts";
+import type { Endpoints } from "./endpoints.ts";
+import { Path, type PathOptions } from "./path.ts";
+import type { RetryOptions } from "./retry.ts";
+import { addressKey } from "./server-addresses.ts";
+import { Uplink } from "./uplink.ts";
+import type { UplinkDeps } from "./uplink-state.ts";
+
+/** One way to dial a server, and what has been learned of it. */
+export interface Way {
+  readonly endpoints: Pick<Endpoints, "location" | "name">;
+  /** The address to dial; `undefined`: the name. */
+  readonly address: Target | undefined;
+  readonly path: Path;
+}
+
+/** What every slot needs. */
+export interface SlotDeps extends Pick<UplinkDeps, "onStream" | "metrics" | "log"> {
+  readonly options: PathOptions & {
+    readonly syncIntervalMs: number;
+    readonly syncIntervalCapMs: number;
+    readonly drainTimeoutMs: number;
+  };
+  /** One attempt. */
+  dial(way: Way, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
+}
+
+/** What a slot asks of the set that it belongs to. */
+export interface SlotOwner {
+  /** How many servers there are, if a connected one knows. */
+  readonly servers: number | undefined;
+  /** There are more slots than servers, and this one has to wait. */
+  isSurplus(slot: Slot): boolean;
+  /** Another slot has a tunnel. */
+  hasOther(slot: Slot): boolean;
+  /** The addresses that other slots are connected through, or dial now. */
+  heldByOthers(slot: Slot): ReadonlySet<string>;
+  onState(slot: Slot): void;
+  onFailed(slot: Slot): void;
+  /** It was led to a server that the agent has a tunnel to. */
+  onKnown(slot: Slot): void;
+}
+
+/** Longest wait before the agent looks again for a server that it has no tunnel to, ms. */
+const SEARCH_CAP_MS = 10_000;
+
+/**
+ * The wait after `answers` answers in a row of servers that the agent has tunnels to, ms. A balancer leads to each of
+ * `servers` by chance or in turn, so that the more there are the more answers are needed before the wait grows.
+ */
+export function searchWaitMs(answers: number, servers: number, { baseMs, capMs, random }: RetryOptions): number {
+  const attempt = Math.max(0, answers - 2 * Math.max(1, servers - 1));
+  return backoffMs(attempt, 0, { baseMs, capMs: Math.min(capMs, SEARCH_CAP_MS), ...(random && { random }) });
+}
+
+/**
+ * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. Where an
+ * address leads to a server that another place has, it looks further; the uplink takes this for one long attempt.
+ */
+export class Slot {
+  readonly uplink: Uplink;
+  readonly endpoints: Endpoints;
+  /** The address that it dials, or is connected through. */
+  place: string | undefined;
+  /** Attempts in a row that failed. */
+  failures = 0;
+  /** It had a tunnel when it was looked at last. */
+  wasUp = false;
+  /** Answers in a row of servers that the agent has tunnels to. */
+  #answers = 0;
+  /** It waits until there is a server for it. */
+  #isParked = false;
+  readonly #set: SlotOwner;
+  readonly #dial: SlotDeps["dial"];
+  readonly #retry: RetryOptions;
+  #wake: (() => void) | undefined;
+
+  constructor(endpoints: Endpoints, set: SlotOwner, deps: SlotDeps) {
+    const { options, onStream, metrics, log } = deps;
+    const path = new Path(options);
+    this.endpoints = endpoints;
+    this.#set = set;
+    this.#dial = deps.dial;
+    this.#retry = { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs };
+    this.uplink = new Uplink({
+      ...{ server: endpoints.name, path, onStream, metrics, log, retry: this.#retry },
+      drainTimeoutMs: options.drainTimeoutMs,
+      attempt: (owner, signal) => this.#attempt(path, owner, signal),
+      onState: () => set.onState(this),
+    });
+  }
+
+  /** It has a tunnel, or one that is being resumed. */
+  get isUp(): boolean {
+    const { state } = this.uplink.state;
+    return state === "connected" || state === "suspended";
+  }
+
+  /** It has met no server but those that the agent has tunnels to. */
+  get isLooking(): boolean {
+    return this.#answers > 0 && !this.isUp;
+  }
+
+  get answers(): number {
+    return this.#answers;
+  }
+
+  /** There may be something new to find. */
+  lookAgain(): void {
+    this.#answers = 0;
+    this.#wake?.();
+    this.uplink.hurry();
+  }
+
+  /** There may be a server for it now. */
+  unpark(): void {
+    if (this.#isParked) this.#wake?.();
+  }
+
+  async #attempt(path: Path, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
+    for (;;) {
+      while (this.#set.isSurplus(this)) await this.#park(signal);
+      const address = this.endpoints.choose(this.#set.heldByOthers(this), !this.#set.hasOther(this));
+      this.place = address && addressKey(address);
+      try {
+        const connection = await this.#dial({ endpoints: this.endpoints, address, path }, owner, signal);
+        this.place ??= connection.link.remote;
+        this.#answers = 0;
+        this.failures = 0;
+        return connection;
+      } catch (error) {
+        this.place = undefined;
+        if (!isAlreadyConnected(error) || !this.#set.hasOther(this)) {
+          this.failures++;
+          this.#set.onFailed(this);
+          throw error;
+        }
+      }
+      this.endpoints.ledToKnown(address);
+      this.#answers++;
+      this.#set.onKnown(this);
+      await this.#wait(searchWaitMs(this.#answers - 1, this.#set.servers ?? 1, this.#retry), signal);
+    }
+  }
+
+  async #park(signal: AbortSignal): Promise<void> {
+    this.#isParked = true;
+    await this.#wait(undefined, signal).finally(() => {
+      this.#isParked = false;
+    });
+  }
+
+  /** Resolves after so long, `undefined`: never, or when it is woken. Rejects when the uplink is closed. */
+  #wait(ms: number | undefined, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", onAbort);
+        this.#wake = undefined;
+      };
+      const done = (): void => {
+        end();
+        resolve();
+      };
+      const onAbort = (): void => {
+        end();
+        reject(signal.reason);
+      };
+      const timer = ms === undefined ? undefined : setTimeout(done, ms);
+      this.#wake = done;
+      signal.addEventListener("abort", onAbort, { once: true });
+      if (signal.aborted) onAbort();
+    });
+  }
+}

@@ -1,0 +1,286 @@
+import type { Target } from "../../shared/address/target.ts";
+import { Endpoints } from "./endpoints.ts";
+import { AddressWatch, type NameResolver } from "./server-addresses.ts";
+import type { ServerLocation } from "./servers.ts";
+import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
+import type { Uplink } from "./uplink.ts";
+
+export interface UplinkSetDeps extends SlotDeps {
+  /** The servers that are named, in the order given. */
+  readonly locations: readonly ServerLocation[];
+  /** `uplinks`: a number, or all. */
+  readonly options: SlotDeps["options"] & { readonly uplinks: string };
+  readonly resolver: NameResolver;
+  /** No proxy leads to the server. */
+  isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
+}
+
+/** So many servers `--uplinks all` finds by itself. */
+const MOST_FOUND = 4;
+/** A slot that has failed so often looks at another URL, where no other slot does. */
+const FAILURES_TO_MOVE = 3;
+/** The log says after so many answers that no other server was found. */
+const FRUITLESS_ANSWERS = 20;
+
+/** How many uplinks an agent keeps at most. */
+export function mostUplinks(uplinks: string, urls: number): number {
+  return uplinks === "all" ? Math.max(MOST_FOUND, urls) : Number(uplinks);
+}
+
+/**
+ * The agent's uplinks, each to another server: of every URL, of every address that DNS has for a URL, and of the servers
+ * behind a balancer, which is dialled again until enough different ones have answered.
+ *
+ * ```
+ *  URLs of --server ──▶ endpoints (DNS, SRV) ──▶ slots: one uplink each  ◀── how many there are: welcome, `servers`, DNS
+ * ```
+ */
+export class UplinkSet implements SlotOwner {
+  readonly #deps: UplinkSetDeps;
+  readonly #groups: readonly { readonly endpoints: Endpoints; readonly addresses: AddressWatch }[];
+  readonly #most: number;
+  #slots: Slot[] = [];
+  #servers: number | undefined;
+  #isScheduled = false;
+  /** Set when the agent drains or closes: nothing is looked for any more. */
+  #hasEnded = false;
+  #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
+
+  constructor(deps: UplinkSetDeps) {
+    this.#deps = deps;
+    this.#most = mostUplinks(deps.options.uplinks, deps.locations.length);
+    this.#groups = deps.locations.map((location) => {
+      const endpoints = new Endpoints(location);
+      const addresses = new AddressWatch({
+        ...{ location, resolver: deps.resolver },
+        isDirect: (signal) => deps.isDirect(location, signal),
+        isShort: () => this.#upCount() < this.wanted,
+        onChange: (found) => this.#onAddresses(endpoints, found),
+      });
+      return { endpoints, addresses };
+    });
+    for (const { endpoints } of this.#groups.slice(0, this.#most)) this.#add(endpoints);
+  }
+
+  /** One for each server that is wanted; those that look for one are among them. */
+  get uplinks(): readonly Uplink[] {
+    return this.#slots.map(({ uplink }) => uplink);
+  }
+
+  /** How many servers there are, as the connected ones have said; `undefined`: none of them knows. */
+  get servers(): number | undefined {
+    return this.#servers;
+  }
+
+  /** How many servers the agent wants tunnels to. */
+  get wanted(): number {
+    const urls = this.#groups.length;
+    return Math.min(this.#most, Math.max(urls, this.#servers ?? this.#found()));
+  }
+
+  get connected(): boolean {
+    return this.#slots.filter(({ uplink }) => uplink.connected).length >= this.wanted;
+  }
+
+  start(): void {
+    for (const { uplink } of this.#slots) uplink.start();
+    if (this.#most > 1 || this.#groups[0]?.endpoints.location.srv !== undefined) this.#askDns();
+  }
+
+  /** Resolves when there is a tunnel to each server that is wanted. */
+  whenConnected(): Promise<void> {
+    if (this.#hasEnded) return Promise.reject(new Error("the uplinks are closed"));
+    if (this.connected) return Promise.resolve();
+    return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
+  }
+
+  /** To be called when the server at the other end of a connection has told another number of servers. */
+  readonly onServers = (): void => this.#schedule();
+
+  /** Credentials or the path have changed: every connection gets a new carrier. */
+  changeCarriers(): void {
+    for (const { uplink } of this.#slots) uplink.changeCarriers();
+  }
+
+  drain(): void {
+    this.#end();
+    for (const { uplink } of this.#slots) uplink.drain();
+  }
+
+  async close(deadlineMs: number): Promise<void> {
+    this.#end();
+    await Promise.all(this.#slots.map(({ uplink }) => uplink.close(deadlineMs)));
+  }
+
+  destroy(reason: Error): void {
+    this.#end();
+    for (const { uplink } of this.#slots) uplink.destroy(reason);
+  }
+
+  #end(): void {
+    this.#hasEnded = true;
+    for (const { addresses } of this.#groups) addresses.close();
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const { reject } of waiters) reject(new Error("the uplinks are closed"));
+  }
+
+  // ── for its slots ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** There are more slots than servers, and this one has to wait: those that have a tunnel come first. */
+  isSurplus(slot: Slot): boolean {
+    const up = this.#upCount();
+    if (slot.isUp) return false;
+    const before = this.#slots.filter((each) => !each.isUp).indexOf(slot);
+    return up + before >= this.wanted;
+  }
+
+  /** Another slot has a tunnel. */
+  hasOther(slot: Slot): boolean {
+    return this.#slots.some((each) => each !== slot && each.isUp);
+  }
+
+  /** The addresses that other slots are connected through, or dial now. */
+  heldByOthers(slot: Slot): ReadonlySet<string> {
+    return this.#held(this.#slots.filter((each) => each !== slot));
+  }
+
+  onState(slot: Slot): void {
+    const { isUp, wasUp, endpoints } = slot;
+    slot.wasUp = isUp;
+    if (wasUp && !isUp) {
+      endpoints.forget();
+      if (!this.#hasEnded) this.#groups.find((group) => group.endpoints === endpoints)?.addresses.refresh();
+    }
+    this.#schedule();
+  }
+
+  onFailed(slot: Slot): void {
+    const other = this.#groups.find(({ endpoints }) => this.#slotsOf(endpoints) === 0);
+    if (other === undefined || slot.failures < FAILURES_TO_MOVE) return;
+    setImmediate(() => this.#move(slot, other.endpoints)); // behind the line about the failure
+  }
+
+  /** It was led to a server that the agent has a tunnel to. */
+  onKnown(slot: Slot): void {
+    const { name: server } = slot.endpoints;
+    const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.#servers };
+    if (slot.answers === 1) this.#deps.log.info(line, "looking for another server");
+    if (slot.answers === FRUITLESS_ANSWERS) this.#deps.log.warn(line, "no other server was found yet");
+    if (slot.answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1) this.#moveOn(slot);
+    this.#schedule();
+  }
+
+  // ── how many there are ─────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Takes the greatest number that a connected server has told last. While none is connected the last one stays. */
+  #readCount(): void {
+    const told = this.#slots.flatMap(({ uplink: { state } }) =>
+      state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],
+    );
+    const before = this.#servers ?? 1;
+    if (told.length > 0) this.#servers = Math.max(...told);
+    if (this.#servers !== undefined && this.#servers > before) this.#lookAgain();
+  }
+
+  #found(): number {
+    const held = this.#held(this.#slots.filter(({ isUp }) => isUp));
+    return this.#groups.reduce((sum, { endpoints }) => sum + endpoints.distinct(held), 0);
+  }
+
+  #held(slots: readonly Slot[]): ReadonlySet<string> {
+    return new Set(slots.flatMap(({ place }) => place ?? []));
+  }
+
+  #upCount(): number {
+    return this.#slots.filter(({ isUp }) => isUp).length;
+  }
+
+  #slotsOf(endpoints: Endpoints): number {
+    return this.#slots.filter((slot) => slot.endpoints === endpoints).length;
+  }
+
+  #onAddresses(endpoints: Endpoints, found: readonly Target[]): void {
+    const isNew = endpoints.update(found);
+    this.#schedule();
+    if (isNew) this.#lookAgain();
+  }
+
+  #lookAgain(): void {
+    if (this.#hasEnded) return;
+    for (const slot of this.#slots) if (!slot.isUp) slot.lookAgain();
+    this.#askDns();
+  }
+
+  #askDns(): void {
+    for (const { addresses } of this.#groups) addresses.refresh();
+  }
+
+  // ── so many slots as servers ───────────────────────────────────────────────────────────────────────────────────
+
+  /** Later, because an uplink that changes its state is in the middle of it. */
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      this.#adjust();
+    });
+  }
+
+  #adjust(): void {
+    if (this.#hasEnded) return;
+    this.#readCount();
+    const { wanted } = this;
+    while (this.#slots.length < wanted) this.#add(this.#nextGroup()).uplink.start();
+    for (const slot of this.#slots.toReversed()) {
+      // A tunnel is never closed because of a number, nor one that still has streams to end.
+      const isIdle = !slot.isUp && [...slot.uplink.connections()].length === 0;
+      if (this.#slots.length > wanted && isIdle && this.#isSpare(slot)) this.#remove(slot);
+    }
+    for (const slot of this.#slots) slot.unpark();
+    if (!this.connected) return;
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const { resolve } of waiters) resolve();
+  }
+
+  /** Each URL keeps a slot, if there are enough. */
+  #isSpare({ endpoints }: Slot): boolean {
+    return this.#groups.length > this.#most || this.#slotsOf(endpoints) > 1;
+  }
+
+  /** The URL that has the most addresses for its slots. */
+  #nextGroup(): Endpoints {
+    const held = this.#held(this.#slots.filter(({ isUp }) => isUp));
+    const room = (endpoints: Endpoints): number => endpoints.distinct(held) - this.#slotsOf(endpoints);
+    const [first] = this.#groups.map(({ endpoints }) => endpoints).toSorted((one, other) => room(other) - room(one));
+    if (first === undefined) throw new Error("an agent without a server");
+    return first;
+  }
+
+  #add(endpoints: Endpoints): Slot {
+    const slot = new Slot(endpoints, this, this.#deps);
+    this.#slots.push(slot);
+    return slot;
+  }
+
+  #remove(slot: Slot): void {
+    this.#slots = this.#slots.filter((each) => each !== slot);
+    slot.uplink.destroy(new Error("there is no other server to connect to"));
+  }
+
+  /** The next URL, where there are several. */
+  #moveOn(slot: Slot): void {
+    const all = this.#groups.map(({ endpoints }) => endpoints);
+    const next = all[(all.indexOf(slot.endpoints) + 1) % all.length];
+    if (next !== undefined && next !== slot.endpoints) setImmediate(() => this.#move(slot, next));
+  }
+
+  #move(slot: Slot, endpoints: Endpoints): void {
+    if (this.#hasEnded || slot.isUp || !this.#slots.includes(slot) || this.#slotsOf(endpoints) > this.#most) return;
+    if ([...slot.uplink.connections()].length > 0) return;
+    this.#remove(slot);
+    this.#add(endpoints).uplink.start();
+  }
+}

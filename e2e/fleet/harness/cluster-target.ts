@@ -1,0 +1,26 @@
+import { createInterface } from "node:readline";
+import { type TcpTarget, tcpTarget } from "../../harness/targets/tcp.ts";
+
+const LOG_EVERY_MS = 50;
+
+/**
+ * What stands in a cluster: it says which cluster that is. To `review N` it answers like a webhook, and ends; to `logs`
+ * it sends a numbered line again and again, until its reader has ended.
+ */
+export function clusterTarget(cluster: string): Promise<TcpTarget> {
+  return tcpTarget((socket) => {
+    const lines = createInterface({ input: socket });
+    lines.on("error", () => {}); // the socket's own
+    lines.once("line", (line) => {
+      if (line === "logs") sendLog();
+      else socket.end(`${cluster} allows ${line}\n`);
+    });
+
+    function sendLog(): void {
+      let number = 0;
+      const timer = setInterval(() => socket.write(`${cluster} ${++number}\n`), LOG_EVERY_MS);
+      lines.once("close", () => socket.end());
+      socket.once("close", () => clearInterval(timer));
+    }
+  });
+}

@@ -1,0 +1,30 @@
+/**
+ * How many servers there are, as far as this one knows. It is a hint for agents, which look for so many servers: it
+ * decides nothing here. Whatever counts them calls `set`.
+ */
+export class ServerCount {
+  #value: number | undefined;
+  readonly #listeners = new Set<(count: number) => void>();
+
+  /** `value`: `undefined` while this server does not know. */
+  constructor(value?: number) {
+    this.#value = value;
+  }
+
+  get value(): number | undefined {
+    return this.#value;
+  }
+
+  /** A number that was known stays until another one is. */
+  set(value: number): void {
+    if (value === this.#value) return;
+    this.#value = value;
+    for (const listener of [...this.#listeners]) listener(value);
+  }
+
+  /** Calls the listener for each change. Returns the function that ends this. */
+  onChange(listener: (count: number) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}

@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ControlMessage } from "../shared/link/control.ts";
+import { agentOf, start, until } from "./testing/server.ts";
+
+test("an agent is told the number of servers in its welcome, and each change of it", async () => {
+  await using server = await start({ serverCount: 3 });
+  const { welcome, link } = await agentOf(server);
+  assert.equal(welcome.servers, 3);
+  const messages: ControlMessage[] = [];
+  link.watch({ onControl: (message) => messages.push(message) });
+  server.servers.set(4);
+  server.servers.set(4);
+  server.servers.set(2);
+  await until(() => messages.length >= 2);
+  assert.deepEqual(messages, [
+    { type: "servers", count: 4 },
+    { type: "servers", count: 2 },
+  ]);
+  assert.equal((await agentOf(server, { agentId: "b" })).welcome.servers, 2);
+});
+
+test("a server that does not know the number of servers says none", async () => {
+  await using server = await start();
+  const { welcome } = await agentOf(server);
+  assert.equal("servers" in welcome, false);
+});
+
+test("an agent that looks for another server and finds this one again is no refused agent in the log", async () => {
+  await using server = await start();
+  await agentOf(server);
+  await assert.rejects(agentOf(server), /already_connected/);
+  await until(() => server.lines.some(({ msg }) => msg === "agent has a tunnel here"));
+  assert.ok(server.lines.every(({ msg }) => msg !== "agent refused"));
+});
