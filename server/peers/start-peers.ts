@@ -1,6 +1,7 @@
 import { CARRIER_KIND } from "../../shared/wire/carrier-head.ts";
 import { CarriedStreams, type CarriedStreamsDeps } from "./carried-streams.ts";
 import type { Directory, Location } from "./directory.ts";
+import { NatsDirectory } from "./nats-directory.ts";
 import { Peers, type PeersDeps } from "./peers.ts";
 
 export interface StartPeersDeps
@@ -12,11 +13,7 @@ export interface StartPeersDeps
 
 /** Opens the port for peers, and the directory of the options. Rejects with a `ConfigError`. */
 export function startPeers(deps: StartPeersDeps): Promise<Peers> {
-  const openDirectory = deps.openDirectory ?? ((location: Location) => openNats(location, deps));
+  const openDirectory = deps.openDirectory ?? ((location: Location) => new NatsDirectory(location, deps));
   const carried = new CarriedStreams(deps);
   return Peers.start({ ...deps, openDirectory, handlers: { [CARRIER_KIND]: carried.serve } });
-}
-
-async function openNats(_location: Location, _deps: StartPeersDeps): Promise<Directory> {
-  throw new Error("not yet");
 }
