@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { Balancer } from "../harness/balancer.ts";
+import { configurations, located } from "../harness/page-configuration.ts";
 import { echoes, SeparateClusters } from "../harness/separate-clusters.ts";
 import { freePort } from "../harness/targets/absent.ts";
 
-const PAGE = readFileSync(new URL("../../docs/load-balancers.md", import.meta.url), "utf8");
+const PAGE = "load-balancers.md";
 const PROXIED = {
   agentProxyProtocol: "required",
   serverProxyProtocol: "required",
@@ -20,19 +20,6 @@ function missing(binary: "haproxy" | "nginx"): string | false {
   const reason = `there is no ${binary}`;
   if (process.env["CI"] === "true") throw new Error(`CI may not skip this: ${reason}`);
   return reason;
-}
-
-/** The configurations of the page in one language, as they stand there. */
-function configurations(language: "haproxy" | "nginx"): string[] {
-  return [...PAGE.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms"))].map(([, text = ""]) => text);
-}
-
-/** With the addresses of this test in place of the page's; each has to be there. */
-function located(text: string, addresses: Readonly<Record<string, string>>): string {
-  return Object.entries(addresses).reduce((before, [from, to]) => {
-    assert.ok(before.includes(from), `the page says nothing of ${from}`);
-    return before.replaceAll(from, to);
-  }, text);
 }
 
 /** Where the page's servers are, of two clusters. */
@@ -56,7 +43,7 @@ async function comesThroughByName(clusters: SeparateClusters, port: number): Pro
 test("haproxy passes TLS through with PROXY version 2", { skip: missing("haproxy") }, async () => {
   await using clusters = await SeparateClusters.start(["blue"], PROXIED);
   const [agents, callers] = [await freePort(), await freePort()];
-  const text = located(configurations("haproxy")[0] ?? "", {
+  const text = located(configurations(PAGE, "haproxy")[0] ?? "", {
     ":443": `127.0.0.1:${agents}`,
     ":8443": `127.0.0.1:${callers}`,
     "10.0.0.11:8091": clusters.address("blue", "agents"),
@@ -74,7 +61,10 @@ test("haproxy passes TLS through with PROXY version 2", { skip: missing("haproxy
 test("haproxy passes TLS through by name", { skip: missing("haproxy") }, async () => {
   await using clusters = await SeparateClusters.start(["blue", "green"]);
   const port = await freePort();
-  const text = located(configurations("haproxy")[1] ?? "", { ":443": `127.0.0.1:${port}`, ...backends(clusters) });
+  const text = located(configurations(PAGE, "haproxy")[1] ?? "", {
+    ":443": `127.0.0.1:${port}`,
+    ...backends(clusters),
+  });
   await using _balancer = await Balancer.start("haproxy", text, [port]);
   await comesThroughByName(clusters, port);
 });
@@ -82,7 +72,7 @@ test("haproxy passes TLS through by name", { skip: missing("haproxy") }, async (
 test("nginx passes TLS through by name, with PROXY version 1", { skip: missing("nginx") }, async () => {
   await using clusters = await SeparateClusters.start(["blue", "green"], PROXIED);
   const port = await freePort();
-  const text = located(configurations("nginx")[0] ?? "", {
+  const text = located(configurations(PAGE, "nginx")[0] ?? "", {
     "listen 443": `listen 127.0.0.1:${port}`,
     ...backends(clusters),
   });
