@@ -1,39 +1,16 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { Balancer } from "../harness/balancer.ts";
+import { configurations, located, missing } from "../harness/balancer-pages.ts";
 import { echoes, SeparateClusters } from "../harness/separate-clusters.ts";
 import { freePort } from "../harness/targets/absent.ts";
 
-const PAGE = readFileSync(new URL("../../docs/load-balancers.md", import.meta.url), "utf8");
 const PROXIED = {
   agentProxyProtocol: "required",
   serverProxyProtocol: "required",
   proxyProtocolTrustedCidrs: ["127.0.0.0/8"],
 } as const satisfies Partial<ServerOptions>;
-
-/** Why the real binary cannot be used here; on CI that is a failure. */
-function missing(binary: "haproxy" | "nginx"): string | false {
-  if (spawnSync(binary, ["-v"]).status === 0) return false;
-  const reason = `there is no ${binary}`;
-  if (process.env["CI"] === "true") throw new Error(`CI may not skip this: ${reason}`);
-  return reason;
-}
-
-/** The configurations of the page in one language, as they stand there. */
-function configurations(language: "haproxy" | "nginx"): string[] {
-  return [...PAGE.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms"))].map(([, text = ""]) => text);
-}
-
-/** With the addresses of this test in place of the page's; each has to be there. */
-function located(text: string, addresses: Readonly<Record<string, string>>): string {
-  return Object.entries(addresses).reduce((before, [from, to]) => {
-    assert.ok(before.includes(from), `the page says nothing of ${from}`);
-    return before.replaceAll(from, to);
-  }, text);
-}
 
 /** Where the page's servers are, of two clusters. */
 function backends(clusters: SeparateClusters): Record<string, string> {
