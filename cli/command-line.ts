@@ -18,7 +18,15 @@ Columns of a cluster:
   ENDED-BADLY  CONNECTs that were refused, failed or cancelled, and connections that were lost, since then.
   BYTES        Bytes carried in both directions since then, also by open connections.
                ENDED/S and BYTES/S are means of ten seconds.
-  LIMITS-HIT   Limits of the cluster's document that refused, ended or slowed something since then, and how often.`;
+  HELD-BY      Of several servers: those that hold an agent which takes connections.
+  LIMITS-HIT   Limits of the cluster's document that refused, ended or slowed something since then, and how often.
+
+Columns of a server, of several:
+  SERVERS      How many servers there are, as far as this one knows.
+  CLUSTERS     Clusters of which it holds an agent that takes connections, of those that it serves.
+  HELD         Memory that its tunnels hold, and may hold.
+
+Exit code: 0 everything has answered, 1 something has not, 2 the command line is wrong.`;
 
 const MORE_NAMES = "Comma separated. localhost, 127.0.0.1 and ::1 are always included.";
 
@@ -148,22 +156,22 @@ program
   .description("Show the clusters, agents and refusals of a running server, or the state of a running agent or router.")
   .option(
     "--admin-address <host:port>",
-    "Address of the admin port. The default port of an agent is 8094, of a router 8097.",
-    "127.0.0.1:8095",
+    "Address of the admin port. The default port of an agent is 8094, of a router 8097. Several times, or comma separated: the servers of a fleet in one table. (default: 127.0.0.1:8095)",
+    (text: string, before: string[] = []) => [...before, ...text.split(",")],
   )
-  .option("--cluster <name>", "Show only this cluster of a server.")
+  .option("--cluster <name>", "Show only this cluster; of several servers, with its agents.")
   .option("--watch", "Show it again every 2 seconds, until Ctrl-C.")
   .option("--json", "Print the whole status as JSON instead of a table; with --watch, one line each time.")
   .addHelpText("after", STATUS_COLUMNS)
-  .action(async (options: { adminAddress: string; cluster?: string; watch?: true; json?: true }) => {
+  .action(async (options: { adminAddress?: string[]; cluster?: string; watch?: true; json?: true }) => {
     const { runStatus, watchStatus } = await import("./status/status.ts");
-    const { adminAddress, cluster, json = false } = options;
-    if (options.watch !== true) return runStatus({ adminAddress, cluster, json });
+    const { adminAddress: adminAddresses = ["127.0.0.1:8095"], cluster, json = false } = options;
+    if (options.watch !== true) return runStatus({ adminAddresses, cluster, json });
     const { untilSignal } = await import("./common/terminal.ts");
     const stop = new AbortController();
     void untilSignal().signal.then(() => stop.abort());
     process.stdout.once("error", () => stop.abort());
-    await watchStatus({ adminAddress, cluster, json }, { stop: stop.signal, isTerminal: process.stdout.isTTY });
+    await watchStatus({ adminAddresses, cluster, json }, { stop: stop.signal, isTerminal: process.stdout.isTTY });
     process.exit(); // keeps the signal handlers to the end, as for the demo
   });
 

@@ -7,6 +7,9 @@ import { AgentMetrics } from "../agent/metrics.ts";
 import { agentOptions } from "../agent/options.ts";
 import { ServerMetrics } from "../server/metrics/server-metrics.ts";
 import { serverOptions } from "../server/options/options.ts";
+import { ClusterTunnels } from "../server/tunnels/registry.ts";
+import { type FakeAgent, fakeAgent } from "../server/tunnels/testing/fake-agent.ts";
+import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
@@ -54,13 +57,92 @@ for (const list of ARGUMENT_LISTS) {
   });
 }
 
+/** Which of an installer's agents Konnectivity asks for a target: any of those that are named, or nobody. */
+const ROUTES: readonly {
+  readonly installer: string;
+  readonly server: string;
+  /** The argument lists of its agents. */
+  readonly agents: Readonly<Record<string, string>>;
+  readonly targets: Readonly<Record<string, readonly string[]>>;
+}[] = [
+  {
+    installer: "HyperShift",
+    server: "HyperShift, server",
+    agents: {
+      "control-plane": "HyperShift, agent of the control plane",
+      "node-1": "HyperShift, agent on the nodes",
+      "node-2": "HyperShift, agent on the nodes",
+    },
+    targets: {
+      "172.30.5.1": ["control-plane"],
+      "172.30.5.3": ["control-plane"],
+      "172.30.5.4": ["node-1", "node-2"],
+      "10.0.0.21": ["node-1", "node-2"],
+      "webhook.apps.svc": ["node-1", "node-2"],
+    },
+  },
+  {
+    installer: "HyperShift, whose control plane's agent alone is there",
+    server: "HyperShift, server",
+    agents: { "control-plane": "HyperShift, agent of the control plane" },
+    targets: { "172.30.5.1": ["control-plane"], "10.0.0.21": [] },
+  },
+  {
+    installer: "KKP",
+    server: "KKP, server",
+    agents: { "node-1": "KKP, agent", "node-2": "KKP, agent" },
+    targets: { "172.30.5.1": ["node-1", "node-2"], "node-1.example": ["node-1", "node-2"] },
+  },
+  {
+    installer: "k0s",
+    server: "k0s, server",
+    agents: { "10.0.0.21": "k0s, agent", other: "KKP, agent" },
+    targets: { "10.0.0.21": ["10.0.0.21"], "10.0.0.22": ["10.0.0.21", "other"] },
+  },
+  {
+    installer: "OCM",
+    server: "OCM, server",
+    agents: { blue: "OCM, agent of blue", red: "OCM, agent of red" },
+    targets: { blue: ["blue"], red: ["red"], green: [], "10.0.0.1": [] },
+  },
+];
+
+function listOf(installer: string): ArgumentList {
+  return ARGUMENT_LISTS.find((list) => list.installer === installer) ?? assert.fail(installer);
+}
+
+for (const { installer, server, agents, targets } of ROUTES) {
+  test(`the arguments of ${installer} choose the agents that Konnectivity would`, async () => {
+    const cluster = new ClusterTunnels("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 50 });
+    const { values } = await readOptions(serverOptions, { argv: listOf(server).arguments(file), env: {} });
+    cluster.rules = { strategies: values.proxyStrategies, strict: values.strictIdentifiers, claims: undefined };
+    const all: FakeAgent[] = [];
+    for (const [agentId, list] of Object.entries(agents)) {
+      const read = await readOptions(agentOptions, { argv: listOf(list).arguments(file), env: {} });
+      const agent = fakeAgent({ agentId, identifiers: parseIdentifiers(read.values.agentIdentifiers) });
+      cluster.reserve({ agentId, instance: "1", identity: "CN=agent" }).hold(agent.tunnel);
+      all.push(agent);
+    }
+    for (const [host, expected] of Object.entries(targets)) {
+      const candidates = cluster.candidates({ host, port: 443 });
+      const first = candidates.pick();
+      const second = candidates.pick(first);
+      const asked = [first, second].flatMap((tunnel) => tunnel?.agent.agentId ?? []);
+      // The second is of the next strategy where the first has one agent alone: Konnectivity does not try again.
+      assert.deepEqual(asked.slice(0, expected.length).sort(), [...expected].sort(), host);
+      if (expected.length === 0) assert.deepEqual(asked, [], host);
+    }
+    for (const agent of all) agent.cut();
+  });
+}
+
 test("the line of warning gives each reason once, behind the flags that it is for", async () => {
   const [server] = ARGUMENT_LISTS;
   assert.ok(server);
-  const { warnings } = await readList(server, [...server.arguments(file), "--enable-lease-controller"]);
+  const { warnings } = await readList(server, [...server.arguments(file), "--kubeconfig-qps=5"]);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --log-file-max-size (klog's: use --log-level and --log-format); " +
-      "--enable-lease-controller (no leases are used: agents are given every server by --server).",
+      "--kubeconfig-qps (answers about tokens are kept for a minute).",
   ]);
 });
 

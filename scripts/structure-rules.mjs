@@ -86,7 +86,9 @@ export const FOLDERS = {
     ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
   "server/options": ["server/clusters", ...OF_SERVER],
-  "server/replicas": [],
+  "server/replicas": [
+    ...["server/options", "shared/basics", "shared/config", "shared/kubernetes", "shared/runtime", "zod"],
+  ],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
   "server/tunnels": ["server/clusters", "server/tokens", "server/metrics", "server/options", ...OF_SERVER],
   "server/listeners": [
@@ -108,13 +110,18 @@ export const FOLDERS = {
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
     ...["server/metrics", "server/options", ...OF_SERVER, "shared/documents"],
   ],
+  "server/peers": [
+    ...["server/listeners", "server/tunnels", "server/metrics", "server/options", ...OF_SERVER],
+    ...["shared/documents", "@nats-io/transport-node", "ws", "zod"],
+  ],
   "server/operators": [
     ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],
     ...[...OF_SERVER, "shared/admin", "zod"],
   ],
   server: [
     ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
-    ...["server/callers", "server/operators", "server/metrics", "server/options", "server/replicas", ...OF_SERVER],
+    ...["server/callers", "server/operators", "server/peers", "server/metrics", "server/options"],
+    ...["server/replicas", ...OF_SERVER],
   ],
   "server/clusters": [
     ...[

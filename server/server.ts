@@ -1,4 +1,5 @@
 import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
@@ -6,23 +7,27 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
+import { CulvertError, printable } from "../shared/outcomes.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
+import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
+import { openCallersPort } from "./callers/callers-port.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
 import { fileNeedWarning } from "./listeners/file-need.ts";
-import { openTlsPort } from "./listeners/open-port.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
+import { OtherServers, type OtherServersDeps } from "./other-servers.ts";
+import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
@@ -34,6 +39,10 @@ export interface ServerDeps {
    * if it trusts a network.
    */
   readonly listenEphemeral?: boolean;
+  /** For tests: the directory in place of that of `--directory`. */
+  readonly openDirectory?: OtherServersDeps["openDirectory"];
+  /** The other servers, to which resumes of their links are carried. */
+  readonly owners?: LinkOwners;
 }
 
 export interface ServerAddresses {
@@ -43,6 +52,7 @@ export interface ServerAddresses {
   "agents-insecure"?: AddressInfo;
   health?: AddressInfo;
   admin?: AddressInfo;
+  peers?: AddressInfo;
 }
 
 /** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
@@ -77,10 +87,12 @@ export class Server implements AsyncDisposable {
   readonly tunnels: Registry;
   /** How many servers there are; whatever counts them sets it. */
   readonly servers: ServerCount;
+  #replicas: ReplicaCount | undefined;
   readonly #options: ServerOptions;
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
+  readonly #hasPeers: boolean;
   readonly #pool: MemoryPool;
   readonly #unauthenticatedMemory: MemoryShare;
   #memoryWatch: MemoryWatch | undefined;
@@ -92,12 +104,13 @@ export class Server implements AsyncDisposable {
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
   readonly #connectDeps: ConnectDeps;
+  readonly #others: OtherServers;
   readonly #destroyed = new AbortController();
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, { log, listenEphemeral = false }: ServerDeps) {
+  constructor(options: ServerOptions, { log, listenEphemeral = false, openDirectory, owners }: ServerDeps) {
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
@@ -107,6 +120,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = throttledLog;
     this.#ephemeral = listenEphemeral;
+    this.#hasPeers = owners !== undefined;
     this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#unauthenticatedMemory = this.#pool.share("");
@@ -114,17 +128,24 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
     const { tunnels, servers } = this;
+    this.#others = new OtherServers({
+      ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
+      ...{ files: this.#files, waiting, draining, openDirectory, onDropped: () => onDropped("peers") },
+      clusters: { get: (name) => this.#served.clusters?.get(name) },
+    });
     this.#connectDeps = {
       ...{ options, metrics, log, throttledLog, draining, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       clusters: { get: (name) => this.#served.clusters?.get(name) },
+      idPrefix: this.#others.idPrefix,
+      peers: () => this.#others.finder,
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },
       onConnect: (request, connection, host) => void connect(request, connection, host, this.#connectDeps),
     });
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, servers, metrics, log, throttledLog, draining, onDropped },
+      ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
     });
     this.#served = new ClusterUpdates({
@@ -141,6 +162,9 @@ export class Server implements AsyncDisposable {
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
+      peerChecks: () => this.#others.checks(),
+      servers: () => this.servers.value,
+      replicas: () => this.#replicas,
       connectCheck: () => this.#connectDeps,
     });
     this.#watchWithMetrics();
@@ -165,7 +189,9 @@ export class Server implements AsyncDisposable {
     const { serverId } = this.#options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
+    Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
+    this.#replicas = startReplicaCount(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
     const warning = fileNeedWarning(this.#options, {
@@ -182,21 +208,12 @@ export class Server implements AsyncDisposable {
   }
 
   async #openForCallers({ callerHosts: hosts }: Clusters): Promise<void> {
-    const { serverPort: port, serverBindAddress: host, serverCert, serverProxyProtocol } = this.#options;
-    if (!this.#isOn(port, serverCert)) return;
-    const { listener, address } = await openTlsPort(
-      {
-        ...{ name: "callers", hosts, proxyProtocol: serverProxyProtocol, port, host },
-        ...{ option: "--server-port", hostOption: "--server-bind-address" },
-        keepaliveMs: this.#options.frontendKeepaliveMs,
-        turnsAway: false, // kube-apiserver would not come back later
-        onConnection: (connection) => this.#callers.take(connection.host, connection),
-      },
-      {
-        ...{ options: this.#options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-        memory: this.#unauthenticatedMemory,
-      },
-    );
+    const options = this.#options;
+    if (!this.#isOn(options.serverPort, options.serverCert)) return;
+    const { listener, address } = await openCallersPort(hosts, {
+      ...{ options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
+      ...{ memory: this.#unauthenticatedMemory, callers: this.#callers },
+    });
     this.#callersPort = listener;
     this.addresses.callers = address;
   }
@@ -207,7 +224,20 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
+    if (this.#hasPeers) await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
+  }
+
+  /**
+   * Takes a stream from the server `via` as the connection of an agent, which may resume a link of this server. Throws a
+   * `CulvertError`.
+   */
+  takeCarried(stream: Duplex, facts: CarriedFacts, via: string): void {
+    const host = this.#served.clusters?.get(facts.cluster)?.agents;
+    if (host === undefined) {
+      throw new CulvertError("unknown_cluster", `cluster "${printable(facts.cluster, 64)}" is not served here`);
+    }
+    this.#agents.takeCarried(stream, host, facts, via);
   }
 
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */
@@ -223,7 +253,7 @@ export class Server implements AsyncDisposable {
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
     const callers = this.#callersPort && { name: "callers", up: this.#callersPort.listening };
-    return [...(callers ? [callers] : []), ...this.#agents.states()];
+    return [...(callers ? [callers] : []), ...this.#agents.states(), ...this.#others.listeners()];
   }
 
   #shownAddresses(): Record<string, string> {
@@ -242,8 +272,10 @@ export class Server implements AsyncDisposable {
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
+    void this.#replicas?.leave();
     this.#callersPort?.stopAccepting();
     this.#callers.drain();
+    this.#others.drain();
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
@@ -262,7 +294,7 @@ export class Server implements AsyncDisposable {
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await this.#callers.empty(leftMs());
+    await Promise.all([this.#callers.empty(leftMs()), this.#others.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
     await this.#callers.empty(RESET_MS);
@@ -305,10 +337,11 @@ export class Server implements AsyncDisposable {
     this.#files.stop();
     this.#memoryWatch?.stop();
     this.#served.close();
+    const left = this.#replicas?.close();
     this.#callers.resetAll();
     this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close()]);
+    await Promise.all([this.#callers.close(), this.#agents.close(), left, this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

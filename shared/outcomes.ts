@@ -64,6 +64,10 @@ export const OUTCOMES = {
     ...{ ...COMMON, http: 503, retry: true, level: "warn" },
     ...{ proxyStatus: "connection_limit_reached", konnectivity: "error_response", fromAgent: true },
   },
+  peer_lost: {
+    ...{ ...COMMON, http: 502, retry: true, level: "warn" },
+    ...{ proxyStatus: "connection_terminated", konnectivity: "backend_close" },
+  },
   stalled: {
     ...{ ...COMMON, http: undefined, level: "warn" },
     ...{ proxyStatus: "connection_limit_reached", konnectivity: "frontend_close" },

@@ -56,7 +56,12 @@ export async function connectDirectly(
       const again = resumeTerms(context, graceMs, signal);
       const dialled = await dial(context, again, (to) => {
         const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
-        return dialAgain({ ...to, keepaliveMs, hello: () => ({ ...hello, resume: key.prove(words()) }) });
+        return dialAgain({
+          ...to,
+          link: link.id,
+          keepaliveMs,
+          hello: () => ({ ...hello, resume: key.prove(words()) }),
+        });
       });
       used = again.credentials;
       return provenBy(key, link.id, dialled);

@@ -55,7 +55,7 @@ export async function connectViaMiddlebox(
     redial: async (words, signal) => {
       const again = resumeTerms(context, graceMs, signal);
       const hello = (): OuterHello => ({ ...OUTER_HELLO, resume: key.prove(words()) });
-      const to = { ...carrierOptions(context, again), keepaliveMs: keepaliveMs() };
+      const to = { ...carrierOptions(context, again), link: link.id, keepaliveMs: keepaliveMs() };
       const dialled = dialMiddlebox(to, outerTrust(again.credentials), (outer) => dialAgain({ ...outer, hello }));
       return provenBy(key, link.id, await reportToRoute(context, again, dialled));
     },
@@ -81,7 +81,7 @@ async function startInnerTls(
   const { carrier, remote } = await reportToRoute(
     context,
     terms,
-    dialMiddlebox(carrierOptions(context, terms), ca, dialOuter),
+    dialMiddlebox({ ...carrierOptions(context, terms), link: renews }, ca, dialOuter),
   );
   const link = new UntrustedLink(remote, carrier, linkOptions(context));
   const handshake = await handshakeInside(link, {

@@ -47,6 +47,8 @@ const cluster = z.object({
 /** The fields of a server's `/status` that the table shows. */
 const status = z.object({
   serverId: z.string(),
+  /** How many servers there are, as far as this one knows. Older servers do not send it. */
+  servers: z.number().nullable().default(null),
   draining: z.boolean(),
   memory: z.object({ heldBytes: z.number(), limitBytes: z.number() }),
   problems: z.array(z.string()),

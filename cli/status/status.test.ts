@@ -44,7 +44,7 @@ async function saying(t: TestContext, said: () => object) {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   t.after(() => server.close());
-  return { adminAddress: `127.0.0.1:${(server.address() as AddressInfo).port}`, json: false };
+  return { adminAddresses: [`127.0.0.1:${(server.address() as AddressInfo).port}`], json: false };
 }
 
 /** What it prints, what it complains of, and its exit code. */

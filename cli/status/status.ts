@@ -5,11 +5,13 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./answer.ts";
 import { askStatus, type StatusReport } from "./ask.ts";
+import { askFleet, fleetOf } from "./fleet.ts";
+import { fleetTable } from "./fleet-table.ts";
 import { agentTable, routerTable, statusTable } from "./table.ts";
 
 export interface StatusOptions {
-  /** `host:port` of an admin port. */
-  readonly adminAddress: string;
+  /** `host:port` of an admin port, or of the admin ports of several servers. */
+  readonly adminAddresses: readonly string[];
   /** Prints the whole status as JSON instead of a table. */
   readonly json: boolean;
   /** Shows only this cluster of a server. */
@@ -19,12 +21,13 @@ export interface StatusOptions {
 type Print = (text: string) => void;
 const toStdout: Print = (text) => process.stdout.write(text);
 
-/** `culvert status`: prints the status of a running server, agent or router. Exit code 1: it did not answer. */
+/** `culvert status`: prints the status of what runs. Exit code 1: some of it did not answer. */
 export async function runStatus(options: StatusOptions, print: Print = toStdout): Promise<void> {
-  const address = adminAddress(options.adminAddress);
+  const ask = questionOf(options);
   try {
-    const said = select(await askStatus(address), options.cluster);
-    print(options.json ? `${JSON.stringify(said.all, null, 2)}\n` : tableOf(said));
+    const { table, json, complete } = await ask();
+    print(options.json ? `${JSON.stringify(json, null, 2)}\n` : table());
+    if (!complete) process.exitCode = 1;
   } catch (error) {
     complain(error);
     process.exitCode = 1;
@@ -43,18 +46,53 @@ export interface Watching {
 
 /** `culvert status --watch`: prints the status every 2 s. A process that does not answer may do so the next time. */
 export async function watchStatus(options: StatusOptions, watching: Watching, print: Print = toStdout): Promise<void> {
-  const address = adminAddress(options.adminAddress);
+  const ask = questionOf(options);
   const { stop, isTerminal, everyMs = EVERY_MS } = watching;
   while (!stop.aborted) {
     try {
-      const said = select(await askStatus(address, undefined, stop), options.cluster);
-      if (options.json) print(`${JSON.stringify(said.all)}\n`);
-      else print(isTerminal ? `${CLEAR}${tableOf(said)}` : `${tableOf(said)}\n`);
+      const { table, json } = await ask(stop);
+      if (stop.aborted) return;
+      if (options.json) print(`${JSON.stringify(json)}\n`);
+      else print(isTerminal ? `${CLEAR}${table()}` : `${table()}\n`);
     } catch (error) {
       if (!stop.aborted) complain(error);
     }
     await sleep(everyMs, undefined, { signal: stop }).catch(() => {});
   }
+}
+
+/** What was answered, in both forms. */
+interface Shown {
+  readonly json: object;
+  table(): string;
+  /** Everything that was asked has answered. */
+  readonly complete: boolean;
+}
+
+/** Throws a `ConfigError`. The function that it returns rejects with `NoStatus`. */
+function questionOf({ adminAddresses, cluster }: StatusOptions): (stop?: AbortSignal) => Promise<Shown> {
+  const [first, ...others] = adminAddresses.map(adminAddress);
+  if (first === undefined) throw new ConfigError("--admin-address is empty: give the address of an admin port.");
+  if (others.length > 0) return (stop) => shownFleet([first, ...others], cluster, stop);
+  return async (stop) => {
+    const said = select(await askStatus(first, undefined, stop), cluster);
+    return { json: said.all, table: () => tableOf(said), complete: true };
+  };
+}
+
+async function shownFleet(addresses: readonly Target[], cluster?: string, stop?: AbortSignal): Promise<Shown> {
+  const answers = await askFleet(addresses, stop);
+  const fleet = fleetOf(answers, cluster);
+  const shown = answers.map((answer) => {
+    if ("problem" in answer) return answer;
+    const all = cluster === undefined ? answer.all : onlyCluster(answer.all, cluster);
+    return { address: answer.address, status: all };
+  });
+  return {
+    json: { servers: shown, problems: fleet.problems },
+    table: () => fleetTable(answers, fleet, cluster !== undefined),
+    complete: fleet.problems.length === 0,
+  };
 }
 
 function complain(error: unknown): void {
@@ -72,15 +110,24 @@ function select(said: StatusReport, wanted: string | undefined): StatusReport {
   if (wanted === undefined) return said;
   if (said.kind !== "server")
     throw new NoStatus(`--cluster is for a server, and this is the --admin-port of culvert ${said.kind}`);
-  const { clusters } = said.all as { readonly clusters: readonly { readonly cluster?: unknown }[] };
-  const chosen = clusters.filter(({ cluster }) => cluster === wanted);
-  if (chosen.length > 0) return { kind: said.kind, all: { ...said.all, clusters: chosen, refusals: [] } };
+  const all = onlyCluster(said.all, wanted);
+  if (all.clusters.length > 0) return { kind: said.kind, all };
+  const { clusters } = said.all as Clustered;
   const guess = nearest(
     wanted,
     clusters.map(({ cluster }) => String(cluster)),
   );
   const cure = guess === undefined ? "culvert status without --cluster shows all" : `did you mean ${guess}?`;
   throw new NoStatus(`the server has no cluster "${printable(wanted, 63)}": ${printable(cure)}`);
+}
+
+interface Clustered {
+  readonly clusters: readonly { readonly cluster?: unknown }[];
+}
+
+function onlyCluster(all: object, wanted: string): Clustered {
+  const { clusters } = all as Clustered;
+  return { ...all, clusters: clusters.filter(({ cluster }) => cluster === wanted), ...{ refusals: [] } };
 }
 
 /** Throws a `ConfigError`. */

@@ -6,6 +6,7 @@ import { statusTable } from "./table.ts";
 const NOW = new Date("2026-06-01T12:00:00Z");
 const EMPTY: Status = {
   serverId: "srv-1",
+  servers: null,
   draining: false,
   memory: { heldBytes: 1_536, limitBytes: 1_073_741_824 },
   problems: [],

@@ -24,7 +24,8 @@ export function statusTable(status: Status, now = new Date()): string {
   return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
 }
 
-function clusterRow({
+/** The cells of a cluster under `CLUSTER_HEADING`. */
+export function clusterRow({
   cluster,
   suspended,
   pendingConnects,
@@ -72,14 +73,18 @@ function limitsCell({ set, hit }: ClusterStatus["limits"]): string {
   return hits.join(", ") || "-";
 }
 
-const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+export const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];
 
 function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
   const rows = clusters.flatMap(({ cluster, tunnels }) => tunnels.map((tunnel) => [cluster, ...agentRow(tunnel, now)]));
   return rows.length === 0 ? ["no agent is connected"] : columns([AGENT_HEADING, ...rows]);
 }
 
-function agentRow({ agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus, now: Date) {
+/** The cells of a tunnel, but for its cluster. */
+export function agentRow(
+  { agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus,
+  now: Date,
+) {
   const address = remote.replace(/^::ffff:/, ""); // IPv4 on a socket that takes both
   const roundTrip = roundTripMs === null ? "-" : `${roundTripMs} ms`;
   return [agent, linkState(link), identity, address, ago(connectedAt, now), roundTrip, count(streams)];

@@ -23,6 +23,15 @@ const hyperShiftAgent = (file: string, healthPort: string, ...more: string[]): s
   ...["--v", "3"],
 ];
 
+const ocmAgent = (cluster: string): ArgumentList => ({
+  installer: `OCM, agent of ${cluster}`,
+  command: "agent",
+  arguments: (file) => [
+    ...["--proxy-server-host=cluster-proxy.example.com", "--proxy-server-port=8091"],
+    ...[`--agent-identifiers=host=${cluster}`, `--ca-cert=${file}`, `--agent-cert=${file}`, `--agent-key=${file}`],
+  ],
+});
+
 export const ARGUMENT_LISTS: readonly ArgumentList[] = [
   {
     installer: "HyperShift, server",
@@ -125,6 +134,8 @@ export const ARGUMENT_LISTS: readonly ArgumentList[] = [
       ...[`--server-key=${file}`, `--cluster-ca-cert=${file}`, `--cluster-cert=${file}`, `--cluster-key=${file}`],
     ],
   },
+  ocmAgent("blue"),
+  ocmAgent("red"),
 ];
 
 /**

@@ -7,7 +7,6 @@ import { waitFor } from "../harness/wait.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 import { LogFollower } from "./harness/log-follower.ts";
 import { Replicas, type Way } from "./harness/replicas.ts";
-import type { ServerSlot } from "./harness/server-slot.ts";
 import { review, WebhookCalls } from "./harness/webhook.ts";
 
 const CONNECTS = atFull(10_000, 200);
@@ -15,7 +14,6 @@ const KILLS = atFull(20, 3);
 const IN_FLIGHT = 8;
 /** Of CI, which runs nothing else meanwhile. */
 const BACK_MS = 5_000;
-const PATIENCE_MS = 60_000;
 const LINES = 5;
 
 describe("three servers beside each other, with agents at each of them", { skip: missingProgram("haproxy") }, () => {
@@ -47,7 +45,7 @@ describe("three servers beside each other, with agents at each of them", { skip:
       await server.whenEnded();
       await server.start();
       await server.whenReady();
-      await allBack(server);
+      await replicas.allBackAt(server);
     }
     for (const calls of [ready, published]) {
       t.diagnostic(JSON.stringify(await calls.finish()));
@@ -67,7 +65,7 @@ describe("three servers beside each other, with agents at each of them", { skip:
       await victim.kill();
       await victim.start();
       const startedAt = performance.now();
-      await allBack(victim);
+      await replicas.allBackAt(victim);
       times.push(Math.round(performance.now() - startedAt));
       await waitFor(() => calls.made > 0);
       await calls.finish();
@@ -79,11 +77,6 @@ describe("three servers beside each other, with agents at each of them", { skip:
 
   function callsBy(way: Way): WebhookCalls {
     return new WebhookCalls(way, (question) => review(replicas.connect(way, "blue"), "blue", question));
-  }
-
-  async function allBack(server: ServerSlot): Promise<void> {
-    const { length } = replicas.clusters;
-    await waitFor(async () => (await server.agents()) === length, { deadlineMs: PATIENCE_MS, what: "all agents" });
   }
 });
 

@@ -101,7 +101,7 @@ const OF_SERVER: readonly (readonly [Values, string])[] = [
   [{ preStopSeconds: "70s" }, "at '/preStopSeconds': got string, want integer"],
   [
     { preStopSeconds: 70, options: { "drain-timeout": "5m" }, terminationGracePeriodSeconds: 30 },
-    "terminationGracePeriodSeconds: preStopSeconds, options.drain-timeout and 10 seconds are 380",
+    "terminationGracePeriodSeconds: preStopSeconds, options.shutdown-delay, options.drain-timeout and 10 seconds are 380",
   ],
   [{ ingress: { enabled: true } }, "agents.hosts: ingress needs the names by which agents reach the server"],
   [{ agents: { hosts }, gateway: { tlsRoute: { enabled: true } } }, "gateway.tlsRoute.parentRefs: name the Gateway"],

@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Balancer } from "../harness/balancer.ts";
-import { configurations, located, missing } from "../harness/balancer-pages.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
+import { configurations, located } from "../harness/page-configuration.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
+import { missingProgram } from "../proxies/harness/missing.ts";
 
 const KILLS = 5;
 /** A server that was killed has its agent back, and one that was added is found, in so much time … */
@@ -40,7 +41,7 @@ class Replicas implements AsyncDisposable {
 
   /** The page's balancer in front of all of them, running or not. */
   async startBalancer(port: number): Promise<Balancer> {
-    const [, , page = ""] = configurations("haproxy");
+    const [, , page = ""] = configurations("load-balancers.md", "haproxy");
     const lines = this.#ports.map(
       ({ agents, health }, index) => `    server culvert-${index} 127.0.0.1:${agents} check port ${health}`,
     );
@@ -84,7 +85,7 @@ class Replicas implements AsyncDisposable {
   }
 }
 
-const skip = missing("haproxy");
+const skip = missingProgram("haproxy");
 
 test(`behind one address an agent finds all servers, is back at one that is killed within ${BACK_MS / 1_000} s, and finds one that is added`, {
   skip,

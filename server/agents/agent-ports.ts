@@ -1,15 +1,19 @@
 import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { PacedClose } from "../../shared/listen/paced-close.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { AgentLog } from "./agent-log.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
+import { CarriedConnection } from "./carried-connection.ts";
+import { type CarriedFacts, Carrying, type LinkOwners } from "./carrying.ts";
 import { findByHost } from "./request-checks.ts";
 import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
@@ -18,6 +22,8 @@ type AgentPortName = "agents" | "agents-insecure";
 
 export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers" | "draining" | "waiting"> {
   readonly options: ServerOptions;
+  /** The other servers, where a directory leads to them. */
+  readonly owners?: LinkOwners | undefined;
   /** Too many connections of this port had not sent a request, and the oldest was dropped. */
   onDropped(port: AgentPortName): void;
 }
@@ -39,7 +45,12 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog">;
+  /** Takes the connections that other servers carry here. */
+  #carried: UpgradePort | undefined;
+  readonly #common: Pick<
+    UpgradeDeps,
+    "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "carrying"
+  >;
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
 
@@ -51,6 +62,7 @@ export class AgentPorts {
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
       agentLog: new AgentLog(deps.log),
+      carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
   }
 
@@ -92,6 +104,27 @@ export class AgentPorts {
     this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
   }
 
+  /** From now on connections may be carried here. */
+  async openCarried(): Promise<void> {
+    this.#carried = await this.#upgradePort("agents", {});
+  }
+
+  /**
+   * Takes a stream from the server `via` as the connection of an agent. Throws `draining` while no link can be resumed
+   * here.
+   */
+  takeCarried(stream: Duplex, host: AgentHost, facts: CarriedFacts, via: string): void {
+    if (this.#carried === undefined || (this.#deps.draining() && this.#deps.links.size === 0)) {
+      throw new CulvertError("draining", "this server is shutting down, and has no links any more");
+    }
+    this.#carried.take(new CarriedConnection(stream, host, facts, via));
+  }
+
+  get #upgradePorts(): UpgradePort[] {
+    const carried = this.#carried === undefined ? [] : [this.#carried];
+    return [...this.#ports.map(({ upgrades }) => upgrades), ...carried];
+  }
+
   #upgradePort(name: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
     const onDropped = () => this.#deps.onDropped(name);
     return UpgradePort.create({ ...this.#deps, ...this.#common, ...hosts, onDropped });
@@ -118,24 +151,22 @@ export class AgentPorts {
 
   /** Ends the connections whose request has not come. */
   destroyWaiting(): void {
-    for (const { upgrades } of this.#ports) upgrades.connections.destroyWaiting();
+    for (const { connections } of this.#upgradePorts) connections.destroyWaiting();
   }
 
   /** Resolves when the last connection has closed, or after `deadlineMs`. */
   async empty(deadlineMs: number): Promise<void> {
-    await Promise.all(this.#ports.map(({ upgrades }) => upgrades.connections.empty(deadlineMs)));
+    await Promise.all(this.#upgradePorts.map(({ connections }) => connections.empty(deadlineMs)));
   }
 
   destroyAll(): void {
-    for (const { upgrades, listener } of this.#ports) {
-      upgrades.connections.resetAll();
-      listener.destroyAll();
-    }
+    for (const { connections } of this.#upgradePorts) connections.resetAll();
+    for (const { listener } of this.#ports) listener.destroyAll();
     this.#pacedClose.end();
   }
 
   /** To be called after the last carrier. */
   async close(): Promise<void> {
-    await Promise.all(this.#ports.map(({ upgrades }) => upgrades.close()));
+    await Promise.all(this.#upgradePorts.map((upgrades) => upgrades.close()));
   }
 }

@@ -33,12 +33,21 @@ export interface InnerDeps extends RunTunnelDeps, ReserveDeps {
 export interface AgentPeer {
   readonly remote: string;
   readonly address: string;
+  /** Another server carries the connection here, to resume a link. */
+  readonly onlyResumes: boolean;
   /** Empty until the agent is authenticated. */
   identity: string;
   /** The kind of credential that it has shown, outside or inside (`shownCredential`). */
   shown: string;
   /** The link that it wants to resume. */
   resumes?: string;
+}
+
+/** A carried connection takes more of two servers than one of its own would, so no link begins on it. */
+export function requireFirstHand({ onlyResumes }: AgentPeer): void {
+  if (!onlyResumes) return;
+  const reason = "another server carries this connection here to resume a link, and no new one begins on it";
+  throw new LinkRefused({ closeCode: CloseCode.badHello, reason });
 }
 
 /** An authenticated agent at the other end of an inner TLS. */
@@ -67,7 +76,8 @@ export async function attachInside(
   const agent = await orRefuse(inner, async () => {
     requireOwnName(inner.socket, deps);
     const hello = parseHello(json);
-    if (hello.renews !== undefined) peer.resumes = hello.renews;
+    if (hello.renews === undefined) requireFirstHand(peer);
+    else peer.resumes = hello.renews;
     const headers = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
     peer.shown = shownCredential(inner.socket, headers, host);
     const bounds = { address: peer.address, deadlineMs: options.handshakeTimeoutMs, most: options.maxJudgedAgents };

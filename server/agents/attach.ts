@@ -10,7 +10,8 @@ import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
-import { type AgentPeer, attachInside, type InnerDeps } from "./attach-inside.ts";
+import { type AgentPeer, attachInside, type InnerDeps, requireFirstHand } from "./attach-inside.ts";
+import { CarriedConnection } from "./carried-connection.ts";
 import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
 import { refusalKind } from "./refusal.ts";
 import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
@@ -52,13 +53,15 @@ type HelloResult =
  */
 export async function attach(
   ws: WebSocket,
-  { socket, remote, source }: IncomingConnection,
+  connection: IncomingConnection,
   admission: Admission,
   deps: AttachDeps,
 ): Promise<void> {
   const { options } = deps;
+  const { socket, remote, source } = connection;
   const { deadline, shown = "" } = admission;
-  const peer: AgentPeer = { remote, address: source.address, identity: "", shown };
+  const onlyResumes = connection instanceof CarriedConnection;
+  const peer: AgentPeer = { remote, address: source.address, onlyResumes, identity: "", shown };
   if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
   let result: HelloResult | undefined;
   let hasHello = false;
@@ -73,7 +76,7 @@ export async function attach(
         result =
           "inner" in message
             ? acceptOuterHello(message, deps)
-            : acceptHello(message, requireAuthenticated(admission, deps), deps);
+            : acceptHello(message, requireAuthenticated(admission, deps), peer, deps);
         if (result.kind === "resume") return result.answer;
         return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
       },
@@ -121,12 +124,15 @@ function requireAuthenticated({ credential }: Admission, { host, cluster }: Atta
   throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
 }
 
-function acceptHello(hello: Hello, credential: Credential, deps: AttachDeps): HelloResult {
+function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): HelloResult {
   const { cluster, links, host } = deps;
   requireSameCluster(hello, cluster);
   requireStillTrusted(credential, host);
   const { agentId, instance, resume } = hello;
-  if (resume === undefined) return { kind: "new", credential, ...reserve(hello, credential, deps) };
+  if (resume === undefined) {
+    requireFirstHand(peer);
+    return { kind: "new", credential, ...reserve(hello, credential, deps) };
+  }
   const owner = { agentId, instance, identity: credential.identity };
   const peerReceived = resume.received;
   return { kind: "resume", peerReceived, credential, ...links.resume(cluster.name, resume, owner) };

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { presentedToken } from "../../shared/http/bearer.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
+import type { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { subjectOf } from "../../shared/tls/identity.ts";
 import type { TlsMaterial } from "../../shared/tls/tls-material.ts";
 import type { ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
@@ -15,11 +16,14 @@ import {
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { Credential } from "../tunnels/links.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { CarriedConnection, verifyCarried } from "./carried-connection.ts";
 
 /** A cluster's virtual host for agents. */
 export interface AgentHost extends PeerRules {
   readonly tunnels: ClusterTunnels;
   readonly tls: TlsMaterial;
+  /** The CA and its CRLs, by which a certificate is verified whose handshake another server has done. */
+  readonly trust: Pick<ClientTrust, "status">;
   /** Whether agents behind a middlebox that ends TLS may prove themselves by inner TLS. */
   readonly innerTls: InnerTlsRule;
   /** Its names; without any, every name leads here. */
@@ -35,7 +39,7 @@ export interface AgentHost extends PeerRules {
 export async function authenticateAgent(
   peer: TlsPeer,
   headers: IncomingHttpHeaders,
-  rules: PeerRules,
+  rules: PeerRules & Pick<AgentHost, "trust">,
   bounds: TokenBounds & {
     /** The verification of a token begins, for which the agent has to wait. */
     onVerifying(): void;
@@ -43,8 +47,10 @@ export async function authenticateAgent(
 ): Promise<Credential> {
   const presented = rules.verifier && presentedToken(headers.authorization);
   if (presented === undefined) {
-    const certificate = verifyCertificate(peer, "agent", rules);
-    return { identity: subjectOf(certificate), peer: certificate, ca: peer.verifiedBy, token: undefined };
+    const isCarried = peer instanceof CarriedConnection;
+    const certificate = isCarried ? verifyCarried(peer, rules) : verifyCertificate(peer, "agent", rules);
+    const ca = isCarried ? rules.ca : peer.verifiedBy;
+    return { identity: subjectOf(certificate), peer: certificate, ca, token: undefined };
   }
   bounds.onVerifying();
   const { identity } = await verifyToken(presented, peer, "agent", rules, bounds);

@@ -121,6 +121,7 @@ export async function runTunnel(
     const reason = printable(message);
     log("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
     if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
+    cluster.onChanged();
   }
 
   function onResumed(resumption: ResumeReport): void {

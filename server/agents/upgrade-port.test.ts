@@ -12,6 +12,7 @@ import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { WaitingConnections } from "../listeners/port-connections.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -100,6 +101,7 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
     verifier: undefined,
     innerTls: "never",
     side: { sni: [] },
+    trust: new ClientTrust(pki.ca.cert),
     tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
     objection: () => undefined,
     crlFault: () => undefined,

@@ -1,8 +1,8 @@
 import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
+import { unwatchForEnd, watchForEnd } from "../../shared/http/connection-end.ts";
 import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
@@ -18,6 +18,7 @@ import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
+import type { Carrying } from "./carrying.ts";
 import {
   type AgentAnswer,
   type AgentHttpRefusal,
@@ -68,6 +69,8 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   ) => AgentHost | CulvertError | AgentAnswer;
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
+  /** Present with a directory: carries resumes of other servers' links to these. */
+  readonly carrying?: Pick<Carrying, "ask"> | undefined;
   draining(): boolean;
   /** Too many connections had not sent a request, and the oldest was dropped. */
   onDropped(): void;
@@ -175,7 +178,16 @@ export class UpgradePort {
     const connection = connectionOf(request);
     const admitted = await this.#admit({ headers, rawHeaders, httpVersion, url, ws }, connection);
     const { backInMs } = connection;
+    const carryOn = isAdmission(admitted)
+      ? await this.#deps.carrying?.ask({ request: { url, rawHeaders }, connection, ...admitted })
+      : undefined;
     unwatchForEnd(connection.socket);
+    if (carryOn !== undefined) {
+      reply.hijack();
+      this.connections.requestReceived(connection);
+      carryOn.begin();
+      return;
+    }
     if (isAdmission(admitted) && backInMs === undefined) {
       request.setDecorator(ADMISSION, admitted);
       return;
@@ -329,22 +341,4 @@ function connectionOf(request: FastifyRequest): AgentConnection {
 
 function isAdmission(admitted: Admission | UpgradeRefusal): admitted is Admission {
   return typeof admitted === "object" && "credential" in admitted;
-}
-
-/**
- * Notices when the peer closes the connection while its request is checked, which only a reader does. No more is read
- * than the buffer of the socket takes.
- */
-function watchForEnd(socket: Socket): void {
-  socket.on("readable", ignore).once("end", destroyThis);
-}
-
-function unwatchForEnd(socket: Socket): void {
-  socket.off("readable", ignore).off("end", destroyThis);
-}
-
-function ignore(): void {}
-
-function destroyThis(this: Socket): void {
-  this.destroy();
 }

@@ -8,6 +8,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterConnects } from "../metrics/cluster-figures.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { Choice } from "../tunnels/candidates.ts";
+import type { ServerHop } from "../tunnels/hop.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
 import type { OpenContext } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
@@ -25,6 +26,8 @@ export interface ConnectRecordOptions {
   /** Absent on a unix socket. */
   readonly source: Endpoint | undefined;
   readonly timeoutMs: number;
+  /** Comes before the number in its id, where several servers write about one CONNECT. */
+  readonly idPrefix: string;
   /** Cancelled when the caller has left or is refused. */
   readonly cancellation: Cancellation<CulvertError>;
 }
@@ -37,13 +40,14 @@ const UNAUTHENTICATED = "unknown";
 
 /** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
 export class ConnectRecord implements OpenContext {
-  readonly id = (++connects).toString(36);
+  readonly id: string;
   readonly cluster: ClusterConnects;
   readonly deadline: number;
   readonly cancellation: Cancellation<CulvertError>;
   caller = UNAUTHENTICATED;
   target = "";
   tunnel: Tunnel | undefined;
+  hop: ServerHop | undefined;
   choice: Choice | undefined;
   /** Number of bytes that the target got before the splice. */
   earlyBytes = 0;
@@ -56,7 +60,9 @@ export class ConnectRecord implements OpenContext {
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
 
-  constructor({ cluster, source, timeoutMs, cancellation }: ConnectRecordOptions, deps: ConnectRecordDeps) {
+  constructor(options: ConnectRecordOptions, deps: ConnectRecordDeps) {
+    const { cluster, source, timeoutMs, cancellation, idPrefix } = options;
+    this.id = `${idPrefix}${(++connects).toString(36)}`;
     this.cluster = cluster;
     this.deadline = this.#startedAt + timeoutMs;
     this.cancellation = cancellation;
@@ -88,7 +94,7 @@ export class ConnectRecord implements OpenContext {
 
   /** The CONNECT gets no 200. */
   onRefused(error: CulvertError): void {
-    const isAgents = this.tunnel !== undefined && isOfAgent(error.code);
+    const isAgents = this.tunnel !== undefined ? isOfAgent(error.code) : error.refusedBy === "agent";
     const endedBy = error.code === "caller_gone" ? "caller" : isAgents ? "agent" : "server";
     this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
@@ -100,7 +106,7 @@ export class ConnectRecord implements OpenContext {
   }
 
   /** The splice has ended. `lost`: the tunnel has ended, or the memory of the connection was needed. */
-  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "draining" | "stalled" | undefined): void {
+  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "peer_lost" | "draining" | "stalled" | undefined): void {
     const { bytesDown, error } = totals;
     const bytesUp = totals.bytesUp + this.earlyBytes;
     const endedBy = lost === undefined ? totals.endedBy : lost === "agent_lost" ? "agent" : "server";
@@ -139,7 +145,8 @@ export class ConnectRecord implements OpenContext {
       remote: this.#source && formatEndpoint(this.#source),
       certificate: this.certificate,
       target: this.target,
-      agent: this.tunnel?.agent.agentId,
+      agent: this.tunnel?.agent.agentId ?? this.hop?.agent,
+      peer: this.hop?.serverId,
       ...this.choice,
       outcome: code,
       dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),

@@ -21,6 +21,8 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
   readonly options: OpenStreamDeps["options"] &
     Pick<ServerOptions, "maxJudgedAgents" | "establishedGapMs" | "stallTimeoutMs">;
   readonly metrics: ConnectRecordDeps["metrics"];
+  /** Comes before the number in the id of a CONNECT. */
+  readonly idPrefix: string;
   /** The clusters that are served now. */
   readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace"> | undefined };
   /**
@@ -59,6 +61,7 @@ export async function connect(
     cluster: host.tunnels,
     source: host.kind === "unix" ? undefined : connection.source,
     timeoutMs: options.connectTimeoutMs,
+    idPrefix: deps.idPrefix,
   };
   const record = new ConnectRecord({ ...common, cancellation: pending.cancellation }, deps);
   try {
@@ -140,6 +143,7 @@ function recordEnd(
   else if (totals.endedBy === "memory") record.onSpliced(totals, "stalled");
   else if (!isSessionLost(stream)) record.onSpliced(totals, undefined);
   else if (draining()) record.onSpliced(totals, "draining");
+  else if (record.hop !== undefined) record.onSpliced(totals, "peer_lost");
   else {
     // A cluster that is not served any more has closed the tunnel itself, after its drain time.
     const isAgents = cluster.closedBecause === undefined && isClosedInOrder(stream) && record.tunnel?.leaving === true;

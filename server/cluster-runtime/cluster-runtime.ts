@@ -198,7 +198,7 @@ export class ClusterRuntime {
   }
 
   #streams(): number {
-    let streams = 0;
+    let streams = this.tunnels.hopStreams;
     for (const tunnel of this.tunnels.tunnels()) streams += tunnel.streamCount;
     return streams;
   }

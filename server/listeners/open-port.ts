@@ -39,7 +39,7 @@ interface Port extends ListenAddress {
 
 /** A port that callers or agents connect to over TLS. */
 export interface TlsPort<Host extends VirtualHost> extends Port {
-  readonly name: "callers" | "agents";
+  readonly name: "callers" | "agents" | "peers";
   readonly hosts: VirtualHosts<Host>;
   onConnection(connection: HostedConnection<Host>): void;
 }

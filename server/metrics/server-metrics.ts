@@ -20,6 +20,7 @@ import {
   RecentRefusals,
   type RefusedPeer,
 } from "./cluster-figures.ts";
+import { HopMetrics } from "./hop-metrics.ts";
 
 /** The facts about a CONNECT at its end. */
 export interface ConnectionEnd extends FinishedConnect {
@@ -39,7 +40,7 @@ export interface AgentRefusal extends Pick<RefusedPeer, "from" | "reason"> {
 }
 
 /** The listeners for callers and agents. */
-export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure";
+export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure" | "peers";
 
 const KONNECTIVITY = "konnectivity_network_proxy_server";
 // Konnectivity's buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
@@ -52,6 +53,7 @@ export class ServerMetrics {
   /** Without the metrics that name clusters or routes. */
   readonly withoutNames: Registry;
   readonly links: LinkMetrics;
+  readonly hops: HopMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   /** Refused peers that came to no cluster. */
@@ -84,6 +86,7 @@ export class ServerMetrics {
     this.registry = make.registry;
     this.withoutNames = make.withoutNames;
     this.links = new LinkMetrics(make, "server");
+    this.hops = new HopMetrics(make);
     this.expiry = new ExpiryMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
@@ -311,16 +314,8 @@ export class ServerMetrics {
 
   /** Removes the series of a cluster that is not configured any more. */
   forgetCluster(cluster: string): void {
-    for (const tally of [
-      this.#connections,
-      this.#bytes,
-      this.#tunnels,
-      this.#tunnelsClosed,
-      this.#refusals,
-      this.#withdrawn,
-    ]) {
-      tally.forget(cluster);
-    }
+    for (const tally of [this.#connections, this.#bytes, this.#tunnels]) tally.forget(cluster);
+    for (const tally of [this.#tunnelsClosed, this.#refusals, this.#withdrawn]) tally.forget(cluster);
   }
 
   /** `code` is an HTTP status, a close code or a word of ours. Without `refusal` the peer is unknown. */

@@ -90,8 +90,7 @@ function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenConte
     id: ID,
     deadline: progress.startedAt + options.connectTimeoutMs,
     cancellation: new Cancellation(), // the doctor's request is not cancelled
-    tunnel: undefined,
-    choice: undefined,
+    ...{ tunnel: undefined, hop: undefined, choice: undefined },
     watch: {
       onPicked: (tunnel, before) => {
         Object.assign(progress, { tunnel, before, pickedAt: performance.now(), acceptedAt: undefined });

@@ -4,6 +4,7 @@ import { oncePerSecond } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import type { Check } from "../../shared/runtime/readiness.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
@@ -13,7 +14,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
-import { endingSoon, readiness, type ServerCondition } from "./readiness.ts";
+import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "./readiness.ts";
 import { roundTripsOf, type ServerStatus, status } from "./status.ts";
 
 type ListenerState = ServerCondition["listeners"][number];
@@ -37,6 +38,12 @@ export interface OperatorPortsDeps {
   tcpListeners(): ListenerState[];
   shownAddresses(): Record<string, string>;
   draining(): boolean;
+  /** What is said of the other servers. */
+  peerChecks(): Check[];
+  /** How many servers there are; `undefined`: not known. */
+  servers(): number | undefined;
+  /** What counts them, if anything does. */
+  replicas(): Pick<ReplicaState, "source" | "fault"> | undefined;
   connectCheck(): ConnectCheckDeps;
 }
 
@@ -95,6 +102,7 @@ export class OperatorPorts {
 
   #condition(): ServerCondition {
     const { options, served, tunnels, files } = this.#deps;
+    const replicas = this.#deps.replicas();
     const unix = served.store === undefined ? this.#deps.unixListeners() : [];
     let agents = 0;
     for (const { draining, suspended } of tunnels.tunnels()) if (!draining && !suspended) agents++;
@@ -104,12 +112,13 @@ export class OperatorPorts {
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: files.checks(),
+      files: [...files.checks(), ...this.#deps.peerChecks()],
       draining: this.#deps.draining(),
       agents,
       readyNeedsAgent: options.readyNeedsAgent,
       tokenReviews: this.#recentReviews(),
       readyNeedsTokenReview: options.readyNeedsTokenReview,
+      replicas: replicas && { servers: this.#deps.servers(), source: replicas.source, fault: replicas.fault },
     };
   }
 
@@ -118,6 +127,7 @@ export class OperatorPorts {
     const roundTrips = await roundTripsOf(tunnels.tunnels());
     return status({
       serverId: options.serverId,
+      servers: this.#deps.servers(),
       listeners: this.#deps.shownAddresses(),
       clusters: served.clusters?.all() ?? [],
       refusals: metrics.refusals,

@@ -27,6 +27,17 @@ export interface ServerCondition {
   /** Clusters whose tokens an API server verifies. */
   readonly tokenReviews: readonly TokenReviewState[];
   readonly readyNeedsTokenReview: boolean;
+  /** What counts the servers; absent: nothing does. */
+  readonly replicas?: ReplicaState | undefined;
+}
+
+/** How many servers there are, as far as this one knows. */
+export interface ReplicaState {
+  /** Absent: not known yet. */
+  readonly servers: number | undefined;
+  readonly source: string;
+  /** Why the number may be out of date. */
+  readonly fault: string | undefined;
 }
 
 /**
@@ -58,6 +69,7 @@ export function readiness(condition: ServerCondition, shows: "names" | "counts",
       ? []
       : [{ name: "clusters", ok: true, hasFaults: faults.length > 0, detail: shownFaults(faults, all) }]),
     ...tokenReviewCheck(condition, all),
+    ...replicasCheck(condition.replicas, all),
     ...files,
     { name: "not-draining", ok: !draining },
     { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
@@ -93,6 +105,15 @@ function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: ServerConditi
   const count = `${has} of ${tokenReviews.length} API servers answer`;
   const shown = shownWarnings(all ? atMost(MAX_LISTED, faults, "fail too") : faults, all);
   return [{ name: "token-reviews", ok: hasAnswered || !readyNeedsTokenReview, detail: [count, ...shown].join("; ") }];
+}
+
+/** Agents keep their tunnels whatever is counted: a fault is a warning. */
+function replicasCheck(replicas: ReplicaState | undefined, all: boolean): Check[] {
+  if (replicas === undefined) return [];
+  const { servers, source, fault } = replicas;
+  const count = servers === undefined ? "the number is not known yet" : `${servers}`;
+  const shown = shownWarnings(fault === undefined ? [] : [fault], all);
+  return [{ name: "servers", ok: true, detail: [all ? `${count} (${source})` : count, ...shown].join("; ") }];
 }
 
 function shownWarnings(warnings: readonly string[], all: boolean): string[] {

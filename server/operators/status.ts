@@ -7,6 +7,8 @@ import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
 /** The facts that `/status` is made of. */
 export interface StatusFacts {
   readonly serverId: string;
+  /** How many servers there are, as far as this one knows. */
+  readonly servers: number | undefined;
   /** Addresses by the names that log and metrics have for listeners. */
   readonly listeners: Readonly<Record<string, string>>;
   readonly clusters: Iterable<Pick<ClusterRuntime, "cluster" | "tunnels" | "figures">>;
@@ -20,10 +22,22 @@ export interface StatusFacts {
 }
 
 /** The document of `/status`: clusters, their agents, and what each tunnel holds. */
-export function status({ serverId, listeners, clusters, refusals, problems, pool, draining, roundTrips }: StatusFacts) {
+export function status({
+  serverId,
+  servers,
+  listeners,
+  clusters,
+  refusals,
+  problems,
+  pool,
+  draining,
+  roundTrips,
+}: StatusFacts) {
   return {
     kind: "server" as const,
     serverId,
+    // null: not known
+    servers: servers ?? null,
     listeners,
     draining,
     memory: pool.report(),

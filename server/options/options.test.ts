@@ -77,6 +77,7 @@ test("the manifest of an mTLS Konnectivity server starts with one warning line",
     "--graceful-shutdown-timeout=15s",
     "--backend-dial-timeout=3s",
     "--enable-lease-controller=false",
+    "--enable-lease-controller",
   ]);
   assert.deepEqual(problems, []);
   assert.deepEqual(warnings, [
@@ -103,23 +104,17 @@ test("what is not built yet is refused with a sentence, never accepted without e
   }
 });
 
-test("flags of Konnectivity that would route no differently are accepted, and those that ask for nothing in silence", async () => {
+test("flags of Konnectivity that ask for what culvert does are accepted in silence", async () => {
   for (const flag of [
     "--server-count=1",
     "--server-count=3",
     "--proxy-strategies=default",
     "--proxy-strategies=",
     "--enable-lease-controller=false",
+    "--enable-lease-controller",
   ]) {
     const { problems, warnings } = await read([uds, ...agents, flag]);
     assert.deepEqual([problems, warnings], [[], []], flag);
-  }
-  for (const [flag, reason] of [
-    ["--enable-lease-controller", /--enable-lease-controller \(no leases are used/],
-  ] as const) {
-    const { problems, warnings } = await read([uds, ...agents, flag]);
-    assert.deepEqual([problems, warnings.length], [[], 1], flag);
-    assert.match(warnings[0] ?? "", reason);
   }
 });
 
@@ -142,7 +137,14 @@ test("values that contradict each other are refused or warned of", async () => {
       ["--agent-namespace=kube-system"],
       /--authentication-audience, --agent-namespace and --agent-service-account together/,
     ],
-    [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents: give --authentication-audience/],
+    [["--kubeconfig=/x"], /--kubeconfig is for tokens of agents and for leases: give --authentication-audience/],
+    [
+      ["--server-count-service=culvert"],
+      /needs the namespace and name of a Service, such as culvert\/culvert-server-agents/,
+    ],
+    [["--server-count-service=a/b", "--enable-lease-controller"], /both count the servers: leave one of them out/],
+    [["--lease-namespace=A/b"], /--lease-namespace is no name of a namespace/],
+    [["--lease-label=k8s-app"], /--lease-label .*needs labels such as k8s-app=culvert-server, not "k8s-app"/],
     [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
     [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
     [["--agent-insecure-proxy-protocol=optional"], /give --proxy-protocol-trusted-cidrs/],
@@ -158,6 +160,10 @@ test("values that contradict each other are refused or warned of", async () => {
   assert.match((await read([uds, ...agents, "--keepalive-time=1h"])).warnings.join(), /only after 150 minutes/);
   assert.match((await read([uds, ...agents, "--dial-timeout=20s"])).warnings.join(), /longer than --connect-timeout/);
   assert.match((await read([uds, "--agent-port=0"])).warnings.join(), /no agent can connect/);
+  assert.match(
+    (await read([uds, ...agents, "--lease-label=a=b"])).warnings.join(),
+    /without --enable-lease-controller/,
+  );
   const unused = await read([uds, ...agents, "--agent-insecure-trusted-cidrs=10.0.0.0/8"]);
   assert.match(unused.warnings.join(), /--agent-insecure-trusted-cidrs has no effect/);
 });

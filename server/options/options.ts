@@ -13,6 +13,8 @@ import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import { parseStrategy, type Strategy } from "../clusters/routing-rules.ts";
+import { peerRows } from "./peer-options.ts";
+import { replicas } from "./replica-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
 const INNER_TLS = ["never", "auto", "always"] as const;
@@ -118,9 +120,13 @@ const agents = section("Agents", {
   agentServiceAccount: option.string("", "Name of the agents' service account.", {
     konnectivity: "--agent-service-account",
   }),
-  kubeconfig: option.file("", "Where the Kubernetes API is that knows the tokens. Empty: this pod's own cluster.", {
-    konnectivity: "--kubeconfig",
-  }),
+  kubeconfig: option.file(
+    "",
+    "Where the Kubernetes API is that knows the tokens, and has the Leases of --enable-lease-controller. Empty: this pod's own cluster.",
+    {
+      konnectivity: "--kubeconfig",
+    },
+  ),
   agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
   agentAllowedOrigins: option.list(
     [],
@@ -245,11 +251,6 @@ const operations = section("Health and administration", {
     environment: "PROXY_SERVER_ID",
     defaultText: "host name and a random suffix",
   }),
-  serverCount: option.integer(
-    0,
-    "How many servers agents of the same clusters reach, this one included. Agents are told, and keep tunnels to so many of them (--uplinks). 0: not known.",
-    { konnectivity: "--server-count", min: 0, max: 1_000, defaultText: "not known" },
-  ),
   healthPort: option.port(8092, "Port of /healthz, /livez, /readyz and /metrics. 0: off.", {
     konnectivity: "--health-port",
   }),
@@ -276,10 +277,12 @@ export const rows = {
   ...clusters,
   ...callers,
   ...agents,
+  ...peerRows,
   ...bounds,
   ...windows,
   ...streamRows,
   ...tlsRows,
+  ...replicas,
   ...operations,
   ...logRows,
 };

@@ -3,6 +3,8 @@ import { checkPair, checkPorts, generatedId } from "../../shared/config/common-o
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { rows } from "./options.ts";
+import { resolvePeers } from "./peer-options.ts";
+import { checkReplicas } from "./replica-options.ts";
 
 type ServerDraft = Draft<typeof rows>;
 
@@ -23,6 +25,7 @@ export function resolveOptions(draft: ServerDraft): void {
     draft.warn("--agent-port=0: no agent can connect to this server.");
   } else if (values.clusters === "") checkAgents(draft);
   checkInsecure(draft);
+  resolvePeers(draft);
   if (!/^\/[\w./~-]*$/.test(values.agentPath))
     draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
   if (values.dialTimeoutMs === 0) values.dialTimeoutMs = values.connectTimeoutMs;
@@ -31,6 +34,7 @@ export function resolveOptions(draft: ServerDraft): void {
   }
   checkStrategies(draft);
   checkOwnPorts(draft);
+  checkReplicas(draft);
   if (values.serverId === "") values.serverId = generatedId();
 }
 
@@ -49,6 +53,7 @@ function checkOwnPorts(draft: ServerDraft): void {
     ["--server-port", values.serverPort, values.serverBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
+    ["--peer-port", values.peerPort, values.peerBindAddress],
     ["--health-port", values.healthPort, values.healthBindAddress],
     ["--admin-port", values.adminPort, values.adminBindAddress],
   ]);
@@ -74,8 +79,10 @@ function checkAgents(draft: ServerDraft): void {
     draft.problem(
       "Whose tokens count is said by --authentication-audience, --agent-namespace and --agent-service-account together: any pod can have a token.",
     );
-  } else if (values.kubeconfig !== "" && values.authenticationAudience === "") {
-    draft.problem("--kubeconfig is for tokens of agents: give --authentication-audience, too, or leave it out.");
+  } else if (values.kubeconfig !== "" && values.authenticationAudience === "" && !values.enableLeaseController) {
+    draft.problem(
+      "--kubeconfig is for tokens of agents and for leases: give --authentication-audience or --enable-lease-controller, too, or leave it out.",
+    );
   }
 }
 

@@ -18,7 +18,7 @@ import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type ServerOptions, serverOptions } from "../options/options.ts";
-import { type Server, startServer } from "../server.ts";
+import { type Server, type ServerDeps, startServer } from "../server.ts";
 
 /** As kube-apiserver asks. */
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -52,7 +52,10 @@ after(() => rm(pki.folder, { recursive: true, force: true }));
 export type Line = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string };
 
 /** A server on free ports, with its log. */
-export async function start(more: Partial<ServerOptions> = {}): Promise<Server & { readonly lines: readonly Line[] }> {
+export async function start(
+  more: Partial<ServerOptions> = {},
+  deps: Pick<ServerDeps, "openDirectory" | "owners"> = {},
+): Promise<Server & { readonly lines: readonly Line[] }> {
   const [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map((name) => join(pki.folder, name)) as [
     string,
     string,
@@ -71,7 +74,7 @@ export async function start(more: Partial<ServerOptions> = {}): Promise<Server &
     ...more,
   };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
-  return Object.assign(await startServer(options, { log, listenEphemeral: true }), { lines });
+  return Object.assign(await startServer(options, { log, listenEphemeral: true, ...deps }), { lines });
 }
 
 export interface TestAgent {

@@ -5,9 +5,10 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Candidates, Choice } from "./candidates.ts";
+import type { PeerFinder, ServerHop } from "./hop.ts";
 import type { OpeningWatcher } from "./opening.ts";
 import type { ClusterTunnels } from "./registry.ts";
-import type { Tunnel } from "./tunnel.ts";
+import { Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */
 export interface OpenContext {
@@ -20,6 +21,8 @@ export interface OpenContext {
   /** Set by `openStream`: the tunnel that is asked, and why it was chosen. */
   tunnel: Tunnel | undefined;
   choice: Choice | undefined;
+  /** Set by `openStream`: the other server that is asked in place of a tunnel. */
+  hop: ServerHop | undefined;
   /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpenWatcher;
 }
@@ -37,7 +40,12 @@ export interface OpenStreamDeps {
   readonly metrics: Pick<ServerMetrics, "pendingOpens">;
   /** True from SIGTERM on. */
   draining(): boolean;
+  /** Present with a directory: finds servers that have agents of a cluster which has none here. */
+  peers?(): PeerFinder | undefined;
 }
+
+/** How long a CONNECT without an agent waits before it asks the directory again, ms. */
+const ASK_AGAIN_MS = 200;
 
 /**
  * Opens a stream to the target: over the best tunnel, or over a second one if the agent of the first did not take the
@@ -48,8 +56,9 @@ export async function openStream(
   target: Target,
   cluster: ClusterTunnels,
   context: OpenContext,
-  { options, metrics, draining }: OpenStreamDeps,
+  { options, metrics, draining, peers: findPeers }: OpenStreamDeps,
 ): Promise<Stream> {
+  const peers = findPeers?.();
   const { pendingConnects } = cluster;
   if (pendingConnects >= options.maxPendingConnects) {
     const sentence = `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`;
@@ -66,29 +75,58 @@ export async function openStream(
   }
 
   async function openOnFirstOrSecond(): Promise<Stream> {
-    const first = candidates.pick() ?? (await nextTunnel());
+    const first = candidates.pick() ?? (await nextWay());
     try {
       return await openOn(first);
     } catch (error) {
-      if (!isRetryable(error) || leftMs() <= 0) throw error;
-      const hasEnded = first.closed || first.leaving;
+      if (!mayTryAnother(error, first) || leftMs() <= 0) throw error;
+      const hop = first instanceof Tunnel ? undefined : first;
+      const hasEnded = first instanceof Tunnel ? first.closed || first.leaving : true;
       const mayCome = hasEnded && !draining() && cluster.closedBecause === undefined;
       const second =
-        candidates.pick(first) ?? (mayCome ? await nextTunnel().catch(unlessCallerGone(error)) : undefined);
+        candidates.pick(hop === undefined ? (first as Tunnel) : undefined) ??
+        (mayCome ? await nextWay(hop).catch(unlessCallerGone(error)) : await peers?.find(cluster.name));
       if (second === undefined) throw error;
       return await openOn(second, error);
     }
   }
 
-  function nextTunnel(): Promise<Tunnel> {
-    const waitMs = Math.min(agentWaitMs(candidates, options), leftMs());
-    return cluster.whenAvailable(waitMs, context.cancellation, candidates);
+  /** The next tunnel here, or a server that has one; another than `except`, if there is another. */
+  async function nextWay(except?: ServerHop): Promise<Tunnel | ServerHop> {
+    const { cancellation } = context;
+    const until = performance.now() + Math.min(agentWaitMs(candidates, options), leftMs());
+    for (let avoid = except; ; avoid = undefined) {
+      const hop = await peers?.find(cluster.name, avoid);
+      if (hop !== undefined) return hop;
+      const waitMs = until - performance.now();
+      const isLast = peers === undefined || waitMs <= ASK_AGAIN_MS;
+      try {
+        return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, cancellation, candidates);
+      } catch (error) {
+        if (cancellation.reason !== undefined) throw error;
+        if (isLast) throw withTrouble(error, peers);
+      }
+    }
   }
 
-  async function openOn(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
+  async function openOn(way: Tunnel | ServerHop, before?: CulvertError): Promise<Stream> {
+    return way instanceof Tunnel ? await openThrough(way, before) : await openAt(way);
+  }
+
+  async function openAt(hop: ServerHop): Promise<Stream> {
     const { id, cancellation, watch } = context;
-    context.tunnel = tunnel;
-    context.choice = candidates.choiceOf(tunnel);
+    Object.assign(context, { hop, tunnel: undefined, choice: undefined });
+    const stream = await hop.open(target, {
+      ...{ id, cancellation, watch, timeoutMs: leftMs(), ackTimeoutMs: options.agentAckTimeoutMs },
+    });
+    cluster.hopStreams++;
+    stream.once("close", () => cluster.hopStreams--);
+    return stream;
+  }
+
+  async function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
+    const { id, cancellation, watch } = context;
+    Object.assign(context, { tunnel, hop: undefined, choice: candidates.choiceOf(tunnel) });
     watch?.onPicked(tunnel, before);
     return await tunnel.open(target, {
       id,
@@ -125,6 +163,17 @@ function unlessCallerGone(before: unknown): (error: unknown) => never {
   };
 }
 
-function isRetryable(error: unknown): error is CulvertError {
-  return error instanceof CulvertError && error.retryable;
+/** Whether another agent, or another server, may be asked: no byte was sent. */
+function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is CulvertError {
+  if (!(error instanceof CulvertError)) return false;
+  // What the directory said is not true any more: the agents of the cluster are elsewhere now.
+  const isStale = !(way instanceof Tunnel) && (error.code === "no_agent" || error.code === "unknown_cluster");
+  return error.retryable || isStale;
+}
+
+/** Where other servers cannot be found, the agent may well be connected to one of them. */
+function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
+  const trouble = peers?.trouble;
+  if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
+  return new CulvertError(error.code, `${error.message}, ${trouble}`, { cause: error });
 }

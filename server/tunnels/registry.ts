@@ -54,6 +54,10 @@ export class ClusterTunnels implements Candidates {
   establishedConnects = 0;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;
+  /** Streams of its callers that go over another server. */
+  hopStreams = 0;
+  /** Called when a tunnel has come or gone, or has lost or got back its connection. */
+  onChanged: () => void = () => {};
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
@@ -194,6 +198,7 @@ export class ClusterTunnels implements Candidates {
     if (isPresent) holder.previous = undefined;
     if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
     this.#tryWaiters();
+    this.onChanged();
   }
 
   #replace(holder: Holder | undefined): void {
@@ -226,6 +231,7 @@ export class ClusterTunnels implements Candidates {
   /** A tunnel that was suspended accepts streams again. */
   tunnelResumed(): void {
     this.#tryWaiters();
+    this.onChanged();
   }
 
   #tryWaiters(): void {
@@ -240,6 +246,7 @@ export class ClusterTunnels implements Candidates {
       this.#table?.remove(holder.tunnel);
     }
     this.#replaced.delete(holder);
+    this.onChanged();
     if (this.#holders.get(holder.agentId) !== holder) return;
     this.#holders.delete(holder.agentId);
     // It has never become a tunnel: the holder that it would have replaced has the id again.
@@ -300,6 +307,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
+  #onChanged: (cluster: ClusterTunnels) => void = () => {};
 
   /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
@@ -308,6 +316,7 @@ export class Registry {
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
+    cluster.onChanged = () => this.#onChanged(cluster);
     this.#clusters.set(name, cluster);
     return cluster;
   }
@@ -322,6 +331,12 @@ export class Registry {
     const cluster = this.#clusters.get(name);
     if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
     return cluster;
+  }
+
+  /** Sets what is called when tunnels of a cluster have changed, and calls it for each cluster. */
+  watch(onChanged: (cluster: ClusterTunnels) => void): void {
+    this.#onChanged = onChanged;
+    for (const cluster of this.#clusters.values()) onChanged(cluster);
   }
 
   clusters(): Iterable<ClusterTunnels> {

@@ -100,7 +100,7 @@ function hostOf(text: string): string {
 }
 
 function network(text: string): string {
-  return formatNetwork(parseCidr(printable(text, 60), "cidr="));
+  return formatNetwork(parseCidr(printable(text, 60), "cidr"));
 }
 
 function parseRoute(text: string): boolean {

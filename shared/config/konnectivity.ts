@@ -27,7 +27,6 @@ function ignoredUnlessOff(help: string, off: readonly string[], boolean = false)
 /** Go's spellings of false. */
 const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
-const LEASES = "no leases are used: agents are given every server by --server";
 const SERVERS_SAY = "servers say how many they are, and agents count no leases";
 const REVIEWS = "answers about tokens are kept for a minute";
 const WINDOWS = "streams have windows: --max-window";
@@ -36,7 +35,6 @@ const PPROF = "Go's profiler";
 
 /** Only the server has these flags. */
 export const SERVER_ONLY: Readonly<Record<string, ForeignFlag>> = {
-  "enable-lease-controller": ignoredUnlessOff(LEASES, GO_FALSE, true),
   "kubeconfig-qps": ignored(REVIEWS),
   "kubeconfig-burst": ignored(REVIEWS),
   "frontend-write-channel-size": ignored(WINDOWS),
@@ -51,6 +49,9 @@ export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
   "count-server-leases": ignoredUnlessOff(SERVERS_SAY, GO_FALSE, true),
   "server-count-source": ignored(SERVERS_SAY),
   kubeconfig: ignoredUnlessOff(SERVERS_SAY, [""]),
+  "lease-namespace": ignored(SERVERS_SAY),
+  "lease-label": ignored(SERVERS_SAY),
+  "lease-label-selector": ignored(SERVERS_SAY),
   "sync-forever": ignored("an agent never stops looking for servers", true),
   "probe-interval": ignored("a lost tunnel is noticed by --keepalive"),
 };
@@ -61,9 +62,7 @@ export const IGNORED_BY_BOTH: Readonly<Record<string, ForeignFlag>> = {
   "warn-on-channel-limit": ignored(WINDOWS, true),
   "enable-profiling": ignored(PPROF, true),
   "enable-contention-profiling": ignored(PPROF, true),
-  "kube-api-content-type": ignored("no Kubernetes API is called"),
-  "lease-namespace": ignored(LEASES),
-  "lease-label": ignored(LEASES),
+  "kube-api-content-type": ignored("the Kubernetes API is asked for JSON"),
   v: ignored(KLOG),
   vmodule: ignored(KLOG),
   logtostderr: ignored(KLOG, true),

@@ -39,3 +39,21 @@ export function peerAction({ code, syscall }: NodeJS.ErrnoException): string | u
   if (code === "EPIPE" || (code === "ECONNRESET" && syscall === undefined)) return "closed the connection";
   return code === "ECONNRESET" ? "reset the connection" : undefined;
 }
+
+/**
+ * Notices when the peer closes the connection while its request is checked, which only a reader does. No more is read
+ * than the buffer of the socket takes.
+ */
+export function watchForEnd(socket: Duplex): void {
+  socket.on("readable", ignore).once("end", destroyThis);
+}
+
+export function unwatchForEnd(socket: Duplex): void {
+  socket.off("readable", ignore).off("end", destroyThis);
+}
+
+function ignore(): void {}
+
+function destroyThis(this: Duplex): void {
+  this.destroy();
+}

@@ -6,7 +6,7 @@ import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
 import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
-import { SUBPROTOCOL } from "../wire/handshake.ts";
+import { LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
 import type { CarrierDialOptions, DialledOuter, DialOptions, Passage } from "./dial.ts";
@@ -145,7 +145,8 @@ export class DialAttempt {
 
   /** Upgrades and sends the hello in the same turn, because the carrier has to read the socket from its first frame on. */
   upgrade(socket: tls.TLSSocket, hello: DialOptions["hello"], expects?: ExpectedAnswer): Promise<Greeted> {
-    const { host, port, path, headers, keepaliveMs, watch } = this.#options;
+    const { host, port, path, link, keepaliveMs, watch } = this.#options;
+    const headers = { ...this.#options.headers, ...linkHeader(link) };
     this.#step = UPGRADING;
     return this.#race((resolve, reject) => {
       const authority = net.isIPv6(host) ? `[${host}]` : host;
@@ -153,7 +154,7 @@ export class DialAttempt {
         createConnection: () => socket,
         perMessageDeflate: false,
         ...WEBSOCKET_BOUNDS,
-        ...(headers === undefined ? {} : { headers }),
+        headers,
       });
       let isAnswered = false;
       // After the answer, an error without a code of the network means that ws has refused the answer.
@@ -217,8 +218,13 @@ export class DialAttempt {
   }
 }
 
+/** Without the header when a server has given the link an id that no header may hold: the resume goes on as without peers. */
+function linkHeader(link: string | undefined): Record<string, string> {
+  return link !== undefined && /^[!-~]+$/.test(link) ? { [LINK_HEADER]: link } : {};
+}
+
 /** The secrets in a request, without the scheme before them. */
-function secretsIn(headers: CarrierDialOptions["headers"] = {}): string[] {
+function secretsIn(headers: Readonly<Record<string, string>>): string[] {
   return Object.entries(headers)
     .filter(([name]) => name.toLowerCase() === "authorization")
     .map(([, value]) => value.replace(/^\S+ +/, ""));

@@ -204,3 +204,19 @@ test("what is no TLS is the port's fault, and behind a proxy as well the proxy's
     assert.match((await through()).message, /^what answers there does not speak TLS: check the port in --server/);
   }
 });
+
+test("the upgrade for an open link names it, for a new one nothing, and no id makes another header", async () => {
+  const asked: string[] = [];
+  await using server = await RawServer.start((socket, _upgrade, request) => {
+    asked.push(request);
+    socket.end("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+  });
+  const headers = { authorization: "Bearer t" };
+  for (const link of ["a/1", undefined, "a/1\r\nX: y", "a /1", "\u00e4/1"])
+    await failure(server.port, { headers, link });
+  assert.deepEqual(
+    asked.map((request) => request.match(/^(culvert-link|x): .*$/gim)),
+    [["culvert-link: a/1"], null, null, null, null],
+  );
+  assert.ok(asked.every((request) => /^authorization: Bearer t\r$/m.test(request)));
+});

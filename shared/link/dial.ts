@@ -17,10 +17,13 @@ export interface CarrierDialOptions {
   /** Opens the connection below TLS, for example through a proxy. It rejects soon after an abort. Absent: TCP. */
   readonly open?: ((signal: AbortSignal) => Promise<Passage>) | undefined;
   readonly path: string;
-  readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers">;
+  /** `checkServerIdentity`: in place of the comparison of the name with the certificate. */
+  readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers" | "checkServerIdentity">;
   /** The configured CAs, for the message about a certificate that none of them has issued. */
   readonly trust?: DialTrust;
   readonly headers?: Readonly<Record<string, string>>;
+  /** The open link that this connection is for: another server than its own can carry the connection there. */
+  readonly link?: string | undefined;
   readonly keepaliveMs: number;
   /** Time for all steps together, ms. */
   readonly timeoutMs: number;

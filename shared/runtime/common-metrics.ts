@@ -94,6 +94,11 @@ export class LinkMetrics {
     this.#resumes.add(1, result, cause);
   }
 
+  /** A server has carried a resume to the server that has the link. */
+  resumeCarried(): void {
+    this.#resumes.add(1, "carried_to_owner", UNKNOWN);
+  }
+
   graceOver(graceMs: number): void {
     this.#expiries.add();
     this.#suspendedSeconds.add(graceMs / 1_000);

@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
@@ -57,7 +58,7 @@ export function parsePattern(text: string): IdentityPattern {
 }
 
 /** Whether each part of the pattern matches at least one value of its field. */
-export function matches(pattern: IdentityPattern, identity: PeerIdentity): boolean {
+export function matches(pattern: IdentityPattern, identity: Omit<PeerIdentity, "chain">): boolean {
   return pattern.parts.every(({ field, pieces }) =>
     values(identity, field).some((value) => matchesWildcard(pieces, value)),
   );
@@ -94,7 +95,7 @@ export function permits(patterns: readonly IdentityPattern[], role: Role, identi
 }
 
 /** The names in a certificate as one string. It does not change when the certificate is renewed; the fingerprint does. */
-export function subjectOf(identity: PeerIdentity): string {
+export function subjectOf(identity: Omit<PeerIdentity, "chain">): string {
   return namesIn(identity)
     .map((name) => name.replace(/[\\,]/g, "\\$&"))
     .join(",");
@@ -106,7 +107,7 @@ export function shortSubject(identity: PeerIdentity): string {
 }
 
 /** The names, the most specific first: under SPIFFE every certificate has the same O. */
-function namesIn({ cn, dns, uri, o, fingerprint256 }: PeerIdentity): string[] {
+function namesIn({ cn, dns, uri, o, fingerprint256 }: Omit<PeerIdentity, "chain">): string[] {
   const names = [
     ...(cn === undefined ? [] : [`CN=${cn}`]),
     ...dns.map((value) => `DNS=${value}`),
@@ -239,15 +240,22 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string 
   const known = recent.get(fingerprint256);
   // By another CA the same certificate may have come with another chain.
   if (known !== undefined && known.ca === ca) return known.identity;
-  const identity = { ...read(certificate), chain: chainOf(socket) };
+  const identity = { ...readNames(certificate), chain: chainOf(socket) };
   recent.set(fingerprint256, { ca, identity });
   return identity;
 }
 
+/** The identity in the first certificate of a chain (DER) that was verified elsewhere. Throws what is wrong with it. */
+export function identityOfChain(chain: readonly Buffer[]): PeerIdentity {
+  const [leaf] = chain;
+  if (leaf === undefined) throw new Error("is missing");
+  return { ...readNames(new X509Certificate(leaf).toLegacyObject()), chain };
+}
+
 /** Maximum length of a chain. CAs that have signed each other make an endless one. */
-const MAX_CHAIN = 10;
+export const MAX_CHAIN = 10;
 /** A chain is kept as long as its connection; three certificates with RSA keys of 4,096 bits have 6 KiB. */
-const MAX_CHAIN_BYTES = 32 * 1024;
+export const MAX_CHAIN_BYTES = 32 * 1024;
 
 /** The chain without the CA at its end. Not by `getPeerX509Certificate`: a second call returns the leaf alone. */
 function chainOf(socket: TLSSocket): Buffer[] {
@@ -264,8 +272,8 @@ function chainOf(socket: TLSSocket): Buffer[] {
   return chain;
 }
 
-/** Throws what is wrong with a certificate that readers could understand differently. */
-function read(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
+/** The names in a certificate. Throws what is wrong with one that readers could understand differently. */
+export function readNames(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
   // Node gives each value as it is, and an array if there are several.
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } = certificate.subject;
   const names = list(subject.CN);
@@ -305,7 +313,7 @@ function fieldOf(text: string): Field | undefined {
   return FIELDS.find((field) => field === text);
 }
 
-function values(identity: PeerIdentity, field: Field): readonly string[] {
+function values(identity: Omit<PeerIdentity, "chain">, field: Field): readonly string[] {
   if (field === "CN") return identity.cn ? [identity.cn] : [];
   if (field === "DNS") return identity.dns.map((name) => name.toLowerCase());
   return field === "O" ? identity.o : identity.uri;

@@ -8,6 +8,12 @@ export const TUNNEL_PATH = "/culvert/v1/tunnel";
 /** The WebSocket subprotocol that both ends must name (RFC 6455 §1.9). */
 export const SUBPROTOCOL = "culvert.v1";
 
+/**
+ * The header of an upgrade that names the link which its hello will resume. A server that did not issue the link can so
+ * find the one that did before it answers; a server without peers ignores it.
+ */
+export const LINK_HEADER = "culvert-link";
+
 /** The product name of `culvert doctor` in a hello and in a User-Agent (RFC 9110 §10.1.5). */
 export const DOCTOR = "culvert-doctor";
 

@@ -148,10 +148,11 @@ chart's, so that the container brings all of it.
 {{- end }}
 {{- end -}}
 
-{{/* preStop, drain and 10 seconds, or what the values have. */}}
+{{/* preStop, delay, drain and 10 seconds, or what the values have. */}}
 {{- define "culvert-server.gracePeriod" -}}
+{{- $delay := include "culvert-server.seconds" (dig "shutdown-delay" "0s" .Values.options) | int -}}
 {{- $drain := include "culvert-server.seconds" (dig "drain-timeout" "30s" .Values.options) | int -}}
-{{- $least := add (int .Values.preStopSeconds) $drain 10 | int -}}
+{{- $least := add (int .Values.preStopSeconds) $delay $drain 10 | int -}}
 {{- max $least (int .Values.terminationGracePeriodSeconds) -}}
 {{- end -}}
 

@@ -140,7 +140,7 @@
 {{- fail "prometheusRule.enabled: alerts need samples: set serviceMonitor.enabled to true." -}}
 {{- end -}}
 {{- if and (int .Values.terminationGracePeriodSeconds) (lt (int .Values.terminationGracePeriodSeconds) (include "culvert-server.gracePeriod" . | int)) -}}
-{{- fail (printf "terminationGracePeriodSeconds: preStopSeconds, options.drain-timeout and 10 seconds are %s: set it to that at least, or to 0." (include "culvert-server.gracePeriod" .)) -}}
+{{- fail (printf "terminationGracePeriodSeconds: preStopSeconds, options.shutdown-delay, options.drain-timeout and 10 seconds are %s: set it to that at least, or to 0." (include "culvert-server.gracePeriod" .)) -}}
 {{- end -}}
 {{- if and .Values.egress.create (empty .Values.egress.selections) -}}
 {{- fail "egress.selections: name what goes through culvert, for example [cluster]." -}}

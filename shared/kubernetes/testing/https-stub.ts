@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -32,6 +32,8 @@ export interface Answer {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body: unknown;
+  /** Writes a body that goes on, in place of `body`. */
+  readonly stream?: (response: ServerResponse) => void;
 }
 
 /** An API server or an issuer on loopback. `answer` may be replaced at any time, and may never resolve. */
@@ -55,8 +57,10 @@ export class HttpsStub {
         body: Buffer.concat(chunks).toString("utf8"),
       };
       this.asked.push(asked);
-      const { status, headers = {}, body } = await this.answer(asked);
-      response.writeHead(status, headers).end(typeof body === "string" ? body : JSON.stringify(body));
+      const { status, headers = {}, body, stream } = await this.answer(asked);
+      response.writeHead(status, headers);
+      if (stream) stream(response);
+      else response.end(typeof body === "string" ? body : JSON.stringify(body));
     });
   }
 

@@ -212,16 +212,22 @@ export class LinkServer extends Listener {
 export class RawServer extends Listener {
   readonly server: net.Server;
 
-  private constructor(leaf: CertificateAndKey, talk: (socket: tls.TLSSocket, upgrade: string) => void) {
+  private constructor(
+    leaf: CertificateAndKey,
+    talk: (socket: tls.TLSSocket, upgrade: string, request: string) => void,
+  ) {
     super();
     this.server = tls.createServer(leaf, (socket) => {
       socket.on("error", () => {});
-      socket.once("data", (request: Buffer) => talk(socket, switchingProtocols(request.toString("latin1"))));
+      socket.once("data", (bytes: Buffer) => {
+        const request = bytes.toString("latin1");
+        talk(socket, switchingProtocols(request), request);
+      });
     });
   }
 
   /** `upgrade` is the 101 answer, which the test writes. */
-  static async start(talk: (socket: tls.TLSSocket, upgrade: string) => void): Promise<RawServer> {
+  static async start(talk: (socket: tls.TLSSocket, upgrade: string, request: string) => void): Promise<RawServer> {
     const { leaf } = await testCertificate();
     const server = new RawServer(leaf, talk);
     await server.listen();

@@ -1,0 +1,117 @@
+import { printable } from "../../shared/outcomes.ts";
+import type { ClusterStatus, TunnelStatus } from "./answer.ts";
+import type { Fleet, FleetCluster, FleetServer, ServerAnswer } from "./fleet.ts";
+import { AGENT_HEADING, agentRow, CLUSTER_HEADING, clusterRow, columns, count, size } from "./table.ts";
+
+const SERVER_HEADING = ["SERVER", "ADDRESS", "STATE", "SERVERS", "CLUSTERS", "AGENTS", "HELD"];
+/** Names of servers in one cell; agents with a tunnel to each server hold no more. */
+const MOST_NAMES = 5;
+
+/**
+ * Formats the status of several servers: the servers, and which of them hold which clusters. `agents`: also their
+ * agents, each with the server that holds it.
+ */
+export function fleetTable(answers: readonly ServerAnswer[], fleet: Fleet, agents: boolean, now = new Date()): string {
+  const { clusters, problems } = fleet;
+  const blocks = [
+    [
+      ...columns([SERVER_HEADING, ...serverRows(answers, fleet.servers)]),
+      ...[...problems, ...problemsOf(fleet.servers)].map((problem) => `! ${printable(problem, 500)}`),
+    ],
+    clusters.length === 0 ? ["no clusters"] : columns([fleetHeading(), ...clusters.map(fleetRow)]),
+    ...(agents ? [agentsBlock(clusters, now)] : []),
+  ];
+  return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
+}
+
+function serverRows(answers: readonly ServerAnswer[], servers: readonly FleetServer[]): string[][] {
+  return answers.flatMap((answer) => {
+    if ("problem" in answer) return [["-", answer.address, "no status", "-", "-", "-", "-"]];
+    const { address, status } = answer;
+    if (!servers.some((server) => server.address === address)) return []; // the same server again
+    const { serverId, draining, servers: known, clusters, memory } = status;
+    const held = clusters.filter(({ tunnels }) => tunnels.some(isServing));
+    const agents = clusters.flatMap(({ tunnels }) => tunnels.filter(isServing));
+    return [
+      [
+        ...[serverId, address, draining ? "draining" : "open", known === null ? "-" : count(known)],
+        ...[`${count(held.length)} of ${count(clusters.length)}`, count(agents.length)],
+        `${size(memory.heldBytes)} of ${size(memory.limitBytes)}`,
+      ],
+    ];
+  });
+}
+
+/** What servers say of themselves, and a server that was not asked. */
+function problemsOf(servers: readonly FleetServer[]): string[] {
+  const most = Math.max(0, ...servers.map(({ status }) => status.servers ?? 0));
+  const own = servers.flatMap(({ status }) => status.problems.map((problem) => `${status.serverId}: ${problem}`));
+  if (most <= servers.length) return own;
+  return [...own, `there are ${most} servers, as one of them says, and ${servers.length} are shown`];
+}
+
+/** As for one server, with the servers that hold the cluster, and without limits, which are of each server. */
+function fleetHeading(): string[] {
+  const [cluster = "", state = "", agents = "", ...figures] = CLUSTER_HEADING.slice(0, -1);
+  return [cluster, state, "HELD-BY", agents, ...figures];
+}
+
+function fleetRow({ name, at }: FleetCluster): string[] {
+  const [, , , ...figures] = clusterRow(sumOf(name, at)).slice(0, -1);
+  const states = new Set(at.map(({ status }) => (status.suspended ? "suspended" : "open")));
+  const serving = at.map(({ serverId, status }) => ({ serverId, tunnels: status.tunnels.filter(isServing) }));
+  // An agent with a tunnel to each of three servers is one agent.
+  const agents = new Set(
+    serving.flatMap(({ tunnels }) => tunnels.map(({ identity, agent }) => `${identity}\n${agent}`)),
+  );
+  const holders = serving.filter(({ tunnels }) => tunnels.length > 0);
+  return [
+    name,
+    [...states].join(", "),
+    heldBy(holders.map(({ serverId }) => serverId)),
+    count(agents.size),
+    ...figures,
+  ];
+}
+
+function heldBy(names: readonly string[]): string {
+  if (names.length === 0) return "-";
+  const more = names.length - MOST_NAMES;
+  return more > 0 ? `${names.slice(0, MOST_NAMES).join(", ")} and ${more} more` : names.join(", ");
+}
+
+/** Takes a CONNECT now. */
+function isServing({ probe, draining, suspended }: TunnelStatus): boolean {
+  return !probe && !draining && !suspended;
+}
+
+/** The figures of a cluster at all servers together. */
+function sumOf(cluster: string, at: FleetCluster["at"]): ClusterStatus {
+  const all = at.map(({ status }) => status);
+  const sum = (figure: (status: ClusterStatus) => number) => all.reduce((total, status) => total + figure(status), 0);
+  const tenths = (value: number) => Math.round(value * 10) / 10;
+  const outcomes = all.map(({ connects }) => connects.outcomes);
+  const ok = sum(({ connects }) => connects.outcomes?.["ok"] ?? 0);
+  return {
+    cluster,
+    suspended: false,
+    pendingConnects: sum(({ pendingConnects }) => pendingConnects),
+    connects: {
+      total: sum(({ connects }) => connects.total),
+      perSecond: tenths(sum(({ connects }) => connects.perSecond)),
+      ...(outcomes.includes(undefined) ? {} : { outcomes: { ok } }),
+    },
+    bytes: { carried: sum(({ bytes }) => bytes.carried), perSecond: sum(({ bytes }) => bytes.perSecond) },
+    limits: { set: {}, hit: {} },
+    refusals: [],
+    tunnels: all.flatMap(({ tunnels }) => tunnels),
+  };
+}
+
+function agentsBlock(clusters: readonly FleetCluster[], now: Date): string[] {
+  const rows = clusters.flatMap(({ name, at }) =>
+    at.flatMap(({ serverId, status }) => status.tunnels.map((tunnel) => [name, serverId, ...agentRow(tunnel, now)])),
+  );
+  const [cluster = "", ...others] = AGENT_HEADING;
+  return rows.length === 0 ? ["no agent is connected"] : columns([[cluster, "SERVER", ...others], ...rows]);
+}

@@ -1,0 +1,101 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { join } from "node:path";
+import { waitFor } from "./wait.ts";
+
+export interface NatsOptions {
+  /** A folder for configuration and nothing else. */
+  readonly dir: string;
+  /** More than one are a cluster. */
+  readonly count?: number;
+  /** Lines of every server's configuration, such as `authorization { … }`. */
+  readonly config?: string;
+}
+
+const READY_MS = 10_000;
+
+interface NatsServer {
+  readonly port: number;
+  readonly config: string;
+  process: ChildProcess | undefined;
+}
+
+/** Debian's nats-server, one or several in a cluster, which can be killed and started again where they were. */
+export class NatsServers implements AsyncDisposable {
+  readonly #servers: NatsServer[] = [];
+
+  static async start({ dir, count = 1, config = "" }: NatsOptions): Promise<NatsServers> {
+    const all = new NatsServers();
+    const ports = await freePorts(2 * count);
+    const folder = mkdtempSync(join(dir, "nats-"));
+    const routes = ports.slice(count).map((port) => `nats-route://127.0.0.1:${port}`);
+    for (let at = 0; at < count; at++) {
+      const cluster = `cluster { name: fleet, listen: "127.0.0.1:${ports[count + at]}", routes: ${JSON.stringify(routes)} }`;
+      const path = join(folder, `${at}.conf`);
+      const lines = [`listen: "127.0.0.1:${ports[at]}"`, `server_name: nats-${at}`, count > 1 ? cluster : "", config];
+      writeFileSync(path, `${lines.join("\n")}\n`);
+      all.#servers.push({ port: ports[at] ?? 0, config: path, process: undefined });
+    }
+    for (let at = 0; at < count; at++) await all.start(at);
+    return all;
+  }
+
+  urls(scheme: "nats" | "tls" = "nats"): string[] {
+    return this.#servers.map(({ port }) => `${scheme}://127.0.0.1:${port}`);
+  }
+
+  /** The number of the server that listens at `127.0.0.1:port`. */
+  numberOf(address: string): number {
+    return this.#servers.findIndex(({ port }) => address.endsWith(`:${port}`));
+  }
+
+  /** Resolves when its port is open. */
+  async start(at = 0): Promise<void> {
+    const server = this.#server(at);
+    server.process = spawn("nats-server", ["-c", server.config], { stdio: "ignore" });
+    server.process.on("error", () => {});
+    await waitFor(() => isOpen(server.port), { deadlineMs: READY_MS, what: `nats-server ${at} to listen` });
+  }
+
+  /** SIGKILL. */
+  async kill(at = 0): Promise<void> {
+    const { process } = this.#server(at);
+    if (process === undefined || process.exitCode !== null || process.signalCode !== null) return;
+    const exit = once(process, "exit");
+    process.kill("SIGKILL");
+    await exit;
+  }
+
+  #server(at: number): NatsServer {
+    const server = this.#servers[at];
+    if (server === undefined) throw new Error(`there is no nats-server ${at}`);
+    return server;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#servers.map((_, at) => this.kill(at)));
+  }
+}
+
+/** Ports that are free now. They are known before a server starts, because each is named in the others' configuration. */
+async function freePorts(count: number): Promise<number[]> {
+  const holders = Array.from({ length: count }, () => createServer().listen(0, "127.0.0.1"));
+  const ports: number[] = [];
+  for (const holder of holders) {
+    if (!holder.listening) await once(holder, "listening");
+    const address = holder.address();
+    if (address !== null && typeof address === "object") ports.push(address.port);
+  }
+  await Promise.all(holders.map((holder) => new Promise((resolve) => holder.close(resolve))));
+  return ports;
+}
+
+function isOpen(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.on("connect", () => resolve(true)).on("error", () => resolve(false));
+    socket.on("connect", () => socket.destroy());
+  });
+}

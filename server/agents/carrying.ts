@@ -1,0 +1,202 @@
+import type { Duplex } from "node:stream";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
+import { splice } from "../../shared/relay/splice.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { LINK_HEADER } from "../../shared/wire/handshake.ts";
+import { valuesOf } from "../listeners/request-reader.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { Admission } from "./attach.ts";
+import type { AgentHost } from "./authenticate-agent.ts";
+import { CarriedConnection } from "./carried-connection.ts";
+
+// A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
+
+/** What the owner of a link learns of a connection that is carried there, beside its bytes. */
+export interface CarriedFacts {
+  readonly cluster: string;
+  /** The agent's address, or its proxy's. */
+  readonly source: Endpoint;
+  /** The agent's certificate and the intermediate ones (DER), which TLS has verified here; empty: it has shown none. */
+  readonly chain: readonly Buffer[];
+}
+
+/** The way to the other servers. */
+export interface LinkOwners {
+  /**
+   * Opens a stream to a server that takes it as the connection of an agent. Rejects when no such server is found, or it
+   * does not take the connection.
+   */
+  open(serverId: string, facts: CarriedFacts, signal: AbortSignal): Promise<Duplex>;
+}
+
+/** A link that another server has issued. */
+export interface ForeignLink {
+  readonly link: string;
+  readonly owner: string;
+}
+
+/** The id of a link: the id of its server (`--server-id`), and what is unique there. */
+const LINK_ID = /^([A-Za-z0-9._:-]{1,128})\/[A-Za-z0-9-]{1,64}$/;
+
+/** The foreign link that an upgrade wants to resume; `undefined`: it names none, or one of this server. */
+export function foreignLink(rawHeaders: readonly string[], serverId: string): ForeignLink | undefined {
+  const [link = "", ...others] = valuesOf(rawHeaders, LINK_HEADER);
+  const owner = others.length === 0 ? LINK_ID.exec(link)?.[1] : undefined;
+  return owner === undefined || owner === serverId ? undefined : { link, owner };
+}
+
+/** A request as it was received; Node decodes headers as latin1. */
+export function requestBytes({ url, rawHeaders }: ReceivedUpgrade): Buffer {
+  const lines = rawHeaders.flatMap((name, at) => (at % 2 === 0 ? `${name}: ${rawHeaders[at + 1]}\r\n` : []));
+  return Buffer.from(`GET ${url} HTTP/1.1\r\n${lines.join("")}\r\n`, "latin1");
+}
+
+export interface ReceivedUpgrade {
+  readonly url: string;
+  /** Names and values in turn. */
+  readonly rawHeaders: readonly string[];
+}
+
+/** The upgrade of an agent that this server would admit. */
+export interface AdmittedUpgrade extends Pick<Admission, "credential" | "deadline"> {
+  readonly request: ReceivedUpgrade;
+  readonly connection: IncomingConnection<AgentHost>;
+}
+
+/** A foreign link, and the cluster and agent that want to resume it. */
+interface Resuming extends ForeignLink {
+  readonly host: AgentHost;
+  /** The number of connections of this cluster that are carried to this owner is counted under this key. */
+  readonly place: string;
+  /** The fields of its log lines. */
+  readonly line: Readonly<Record<string, unknown>>;
+}
+
+/** The owner has taken the connection. */
+export interface CarryOn {
+  /** Hands the connection over. Nothing may have been read behind its request. */
+  begin(): void;
+}
+
+export interface CarryingDeps {
+  readonly owners: LinkOwners;
+  readonly options: Pick<ServerOptions, "serverId" | "stallTimeoutMs" | "maxInnerHandshakes">;
+  readonly metrics: Pick<ServerMetrics, "links">;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
+  draining(): boolean;
+}
+
+/**
+ * How long the owner may take to accept a connection, ms. Until then the agent gets no answer, and where there is no
+ * owner any more it could have a new link meanwhile.
+ */
+const OWNER_MS = 2_000;
+/** Bytes of the process that a carried connection takes while nothing passes: a TLS socket and a stream. */
+const CONNECTION_BYTES = 70 * 1024;
+
+/** The connections that this server carries to the owners of their links. */
+export class Carrying {
+  readonly #deps: CarryingDeps;
+  /** The number of carried connections, by owner and cluster. */
+  readonly #counts = new Map<string, number>();
+
+  constructor(deps: CarryingDeps) {
+    this.#deps = deps;
+  }
+
+  get size(): number {
+    let size = 0;
+    for (const count of this.#counts.values()) size += count;
+    return size;
+  }
+
+  /**
+   * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. What another
+   * server has carried here goes no further.
+   */
+  async ask(upgrade: AdmittedUpgrade): Promise<CarryOn | undefined> {
+    const { connection, credential } = upgrade;
+    const resuming = this.#resuming(upgrade);
+    if (resuming === undefined) return undefined;
+    const { owner, host, place } = resuming;
+    const count = this.#counts.get(place) ?? 0;
+    // Each agent has at most two carriers; the owner lets so many wait that have proved nothing, in two stages.
+    if (count >= 2 * (host.tunnels.maxAgents + this.#deps.options.maxInnerHandshakes)) {
+      this.#notCarried(resuming, "too many connections of its cluster are carried to that server");
+      return undefined;
+    }
+    this.#counts.set(place, count + 1);
+    const gone = new AbortController();
+    const onGone = (): void => gone.abort(new Error("the agent has closed the connection"));
+    connection.socket.once("close", onGone);
+    try {
+      const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
+      const facts = { cluster: host.tunnels.name, source: connection.source, chain };
+      const signal = AbortSignal.any([gone.signal, AbortSignal.timeout(OWNER_MS)]);
+      const stream = await this.#deps.owners.open(owner, facts, signal);
+      return { begin: () => this.#begin(stream, upgrade, resuming) };
+    } catch (error) {
+      this.#leave(place);
+      this.#notCarried(resuming, (error as Error).message);
+      return undefined;
+    } finally {
+      connection.socket.off("close", onGone);
+    }
+  }
+
+  #resuming({ request, connection, credential }: AdmittedUpgrade): Resuming | undefined {
+    const { options, draining } = this.#deps;
+    const { host, backInMs, remote } = connection;
+    if (host === undefined || backInMs !== undefined || draining()) return undefined;
+    if (connection instanceof CarriedConnection) return undefined;
+    const foreign = foreignLink(request.rawHeaders, options.serverId);
+    if (foreign === undefined) return undefined;
+    const { link, owner } = foreign;
+    const { name: cluster } = host.tunnels;
+    const identity = credential instanceof CulvertError ? "" : credential.identity;
+    return { ...foreign, host, place: `${owner} ${cluster}`, line: { remote, cluster, identity, link, server: owner } };
+  }
+
+  #begin(stream: Duplex, { request, connection, deadline }: AdmittedUpgrade, { host, place, line }: Resuming): void {
+    const { options, metrics, throttledLog } = this.#deps;
+    const { socket } = connection;
+    const { memory } = host.tunnels;
+    deadline?.end(); // the owner has its own
+    metrics.links.resumeCarried();
+    throttledLog.write("info", line, "resume carried to the server that has the link");
+    memory.onConnection(CONNECTION_BYTES);
+    stream.write(requestBytes(request));
+    const totals = splice(socket, stream, {
+      stallTimeoutMs: options.stallTimeoutMs,
+      corkCaller: true,
+      resetCaller: () => resetSocket(socket),
+      memory,
+    });
+    void totals.then(({ bytesUp, bytesDown, endedBy, error }) => {
+      memory.onConnection(-CONNECTION_BYTES);
+      this.#leave(place);
+      const reason = error && { reason: printable(error.message) };
+      const more = { bytesUp, bytesDown, endedBy: SIDES[endedBy], ...reason };
+      throttledLog.write("info", { ...line, ...more }, "carried connection ended");
+    });
+  }
+
+  #leave(place: string): void {
+    const count = (this.#counts.get(place) ?? 1) - 1;
+    if (count === 0) this.#counts.delete(place);
+    else this.#counts.set(place, count);
+  }
+
+  #notCarried({ line }: Resuming, why: string): void {
+    this.#deps.metrics.links.resumeFailed("not_carried");
+    const reason = printable(why);
+    this.#deps.throttledLog.write("warn", { ...line, reason }, "resume not carried to the server that has the link");
+  }
+}
+
+/** The sides of a splice, as they are called here. */
+const SIDES = { caller: "agent", target: "server", stall: "stall", memory: "memory" } as const;

@@ -1,0 +1,212 @@
+import assert from "node:assert/strict";
+import { type Duplex, duplexPair } from "node:stream";
+import { test } from "node:test";
+import type { Hello } from "../shared/link/control.ts";
+import { dialCarrier } from "../shared/link/dial.ts";
+import { LinkKey } from "../shared/link/proof.ts";
+import type { CertificateAndKey } from "../shared/pki/certificates.ts";
+import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
+import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
+import type { ServerOptions } from "./options/options.ts";
+import { connection, dial, dialOptions, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
+import { agentOf, pki, start, until } from "./testing/server.ts";
+
+const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
+
+const NOBODY: LinkOwners = { open: () => Promise.reject(new Error("no server has this id")) };
+
+/** Two servers: `b` carries what it is asked for to `a`, and a test may change what it says of it. */
+async function twoServers(options: { a?: Partial<ServerOptions>; b?: Partial<ServerOptions> } = {}) {
+  const asked: string[] = [];
+  const streams: Duplex[] = [];
+  const change: { facts?: Partial<CarriedFacts>; open?: LinkOwners["open"] } = {};
+  const a = await start({ ...BRIEF, serverId: "srv-a", ...options.a }, { owners: NOBODY });
+  const open: LinkOwners["open"] = async (serverId, facts, signal) => {
+    asked.push(serverId);
+    if (change.open !== undefined) return await change.open(serverId, facts, signal);
+    const [near, far] = duplexPair();
+    streams.push(near);
+    a.takeCarried(far, { ...facts, ...change.facts }, "srv-b");
+    return near;
+  };
+  const b = await start({ ...BRIEF, serverId: "srv-b", ...options.b }, { owners: { open } });
+  return {
+    ...{ a, b, asked, streams, change },
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all([a.close(), b.close()]);
+    },
+  };
+}
+
+function count(server: Awaited<ReturnType<typeof start>>, result: string): Promise<boolean> {
+  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="\\w+"\\} [1-9]`, "m");
+  return server.metrics.registry.metrics().then((text) => line.test(text));
+}
+
+test("a resume that reaches another server goes on at the link's own, and comes home by the next one", async () => {
+  await using two = await twoServers();
+  const { a, b } = two;
+  const agent = await ResumingAgent.start(a);
+  const say = await connection(a);
+  await say("before");
+  agent.carrier.destroy();
+  await until(() => a.lines.some(({ msg }) => msg === "tunnel suspended"));
+  await agent.resume(HELLO, pki.agent, b);
+  await say("carried");
+  const resumed = a.lines.find(({ msg }) => msg === "tunnel resumed");
+  assert.match(String(resumed?.["remote"]), /^127\.0\.0\.1:\d+ \(carried by server "srv-b"\)$/);
+  const carried = b.lines.find(({ msg }) => msg === "resume carried to the server that has the link");
+  const facts = ["cluster", "identity", "link", "server"].map((name) => carried?.[name]);
+  assert.deepEqual(facts, ["default", "CN=konnectivity-agent", agent.link.id, "srv-a"]);
+  assert.ok(await count(b, "carried_to_owner"));
+  assert.equal(b.tunnels.cluster("default").tunnels().size, 0, "it has no tunnel of its own");
+
+  two.streams[0]?.destroy(new Error("the other server was killed"));
+  await until(() => agent.link.suspended);
+  await agent.resume(HELLO, pki.agent, b);
+  await say("carried again");
+  await agent.resume(); // planned: the carried one is still up
+  await say("at home");
+  await until(() => b.lines.filter(({ msg }) => msg === "carried connection ended").length === 2);
+});
+
+test("what the owner refuses the agent reads with the owner's code, and the link is as it was", async () => {
+  await using two = await twoServers();
+  const { a, b, change } = two;
+  const agent = await ResumingAgent.start(a);
+  const say = await connection(a);
+  await agent.resume();
+  await say("and the first bytes");
+  const other = await pki.ca.issue({ cn: "another-agent", usage: "client" });
+  const used = agent.words();
+  await agent.resume();
+  const { badHello, badProof, linkOfAnother, badOffset, unknownLink } = CloseCode;
+  const table: [string, Hello, number, CertificateAndKey?][] = [
+    ["another key", { ...HELLO, resume: agent.words({}, LinkKey.random()) }, badProof],
+    ["a used counter", { ...HELLO, resume: used }, badProof],
+    ["another certificate", { ...HELLO, resume: agent.words() }, linkOfAnother, other],
+    ["another process", { ...HELLO, instance: "2", resume: agent.words() }, linkOfAnother],
+    ["an offset", { ...HELLO, resume: agent.words({ received: 1 << 30 }) }, badOffset],
+    ["a link that is over", { ...HELLO, resume: agent.words({ link: "srv-a/gone" }) }, unknownLink],
+  ];
+  for (const [what, hello, code, by] of table) {
+    assert.equal(await refusalOf(b, hello, by), code, what);
+    await say(`still here: ${what}`);
+  }
+  // The header leads to the owner, and the hello asks for something else.
+  const named = { ...dialOptions(b, { ...HELLO, resume: agent.words() }), hello: () => ({ ...HELLO, agentId: "new" }) };
+  await assert.rejects(dialCarrier(named), (error) => error instanceof LinkRefused && error.closeCode === badHello);
+  assert.equal(a.tunnels.cluster("default").tunnels().size, 1, "no link begins on a carried connection");
+
+  // What the other server says of the certificate is verified again.
+  const stranger = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });
+  const expired = await pki.ca.issue({ cn: "konnectivity-agent", usage: "client", notAfter: new Date(Date.now() - 1) });
+  const caller = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });
+  const certificates: [string, Buffer[], number, RegExp][] = [
+    ["none", [], 401, /shown no client certificate to the server that carries/],
+    ["another CA", [der(stranger)], 401, /not signed by a CA that is accepted here/],
+    ["expired", [der(expired)], 401, /has expired, or is not valid yet/],
+    ["of a caller", [der(caller)], 403, /is a caller's, not an agent's/],
+  ];
+  for (const [what, chain, status, sentence] of certificates) {
+    change.facts = { chain };
+    const refused = dial(b, { ...HELLO, resume: agent.words() });
+    await assert.rejects(refused, (error) => error instanceof LinkRefused && error.status === status, what);
+    await assert.rejects(refused, sentence, what);
+    await say(`still here: ${what}`);
+  }
+});
+
+function der({ cert }: CertificateAndKey): Buffer {
+  return Buffer.from(cert.replace(/-----[^-]+-----/g, ""), "base64");
+}
+
+test("where the owner cannot be reached, or nothing names another server's link, the server answers itself", async () => {
+  await using two = await twoServers();
+  const { b, asked, change } = two;
+  const { foreignLink } = CloseCode;
+  const { carrier, welcome } = await dial(two.a, HELLO);
+  const prove = (link: string) => LinkKey.parse(welcome.key).prove({ link, received: 0 });
+  const resume = prove(welcome.link);
+  change.open = NOBODY.open;
+  assert.equal(await refusalOf(b, { ...HELLO, resume }), foreignLink);
+  assert.equal(
+    b.lines.find(({ msg }) => String(msg).startsWith("resume not carried"))?.["reason"],
+    "no server has this id",
+  );
+  assert.ok(await count(b, "not_carried"));
+  assert.ok(await count(b, "foreign_link"));
+
+  change.open = (_id, _facts, signal) =>
+    new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("no answer in time"))));
+  assert.equal(
+    await refusalOf(b, { ...HELLO, resume }),
+    foreignLink,
+    "the agent waits no longer than it would have to",
+  );
+  assert.equal(asked.length, 2);
+
+  change.open = () => assert.fail("nobody is to be asked");
+  assert.equal(await refusalOf(b, { ...HELLO, resume: prove("srv-b/gone") }), CloseCode.unknownLink);
+  for (const link of ["srv-c", "srv/c/d", "srv c/d", `${"x".repeat(129)}/d`]) {
+    assert.equal(await refusalOf(b, { ...HELLO, resume: prove(link) }), foreignLink, link);
+  }
+  assert.equal(asked.length, 2);
+  carrier.destroy();
+});
+
+test("a carried connection goes no further: no second hop, and no loop", async () => {
+  await using two = await twoServers();
+  const { a, b, asked, change } = two;
+  const { carrier, welcome } = await dial(a, HELLO);
+  const resume = LinkKey.parse(welcome.key).prove({ link: "srv-c/1", received: 0 });
+  change.open = async (_id, facts) => {
+    const [near, far] = duplexPair();
+    a.takeCarried(far, facts, "srv-b"); // which is not the owner
+    return near;
+  };
+  assert.equal(await refusalOf(b, { ...HELLO, resume }), CloseCode.foreignLink);
+  assert.deepEqual(asked, ["srv-c"]);
+  assert.equal(a.lines.filter(({ msg }) => String(msg).startsWith("resume not carried")).length, 0);
+  carrier.destroy();
+});
+
+test("a server that drains carries nothing more, and one that has ended has let go of what it carried", async () => {
+  await using two = await twoServers({ b: { drainTimeoutMs: 60_000 } });
+  const { a, b, asked } = two;
+  const agent = await ResumingAgent.start(a);
+  const say = await connection(a);
+  await agent.resume(HELLO, pki.agent, b);
+  await say("carried");
+  const kept = await agentOf(b); // a link of its own that is in use, so that its port stays open
+  await (await connection(b))("in use");
+  const closing = b.close();
+  await until(() => b.lines.length > 0 && [...b.tunnels.tunnels()].every(({ draining }) => draining));
+  await say("still carried");
+  assert.equal(await refusalOf(b, { ...HELLO, resume: agent.words() }), CloseCode.foreignLink);
+  assert.equal(asked.length, 1);
+  kept.session.destroy();
+  await closing;
+  await until(() => agent.link.suspended);
+  await agent.resume();
+  await say("at home");
+});
+
+test("a cluster has so many carried connections to one owner, and a refused or ended one frees its place", async () => {
+  await using two = await twoServers({ b: { maxAgents: 1, maxInnerHandshakes: 1 } });
+  const { a, b, asked, streams } = two;
+  const agents = [];
+  for (const agentId of ["a", "b", "c", "d", "e"]) {
+    const hello = { ...HELLO, agentId };
+    agents.push({ hello, agent: await ResumingAgent.start(a, hello) });
+  }
+  for (const { hello, agent } of agents.slice(0, 4)) await agent.resume(hello, pki.agent, b);
+  const [first, , , , fifth] = agents;
+  const resume = { ...fifth?.hello, resume: fifth?.agent.words() } as Hello;
+  assert.equal(await refusalOf(b, resume), CloseCode.foreignLink);
+  assert.equal(asked.length, 4);
+  streams[0]?.destroy();
+  await until(() => first?.agent.link.suspended === true);
+  await fifth?.agent.resume(fifth.hello, pki.agent, b);
+  assert.equal(asked.length, 5);
+});

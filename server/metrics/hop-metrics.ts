@@ -1,0 +1,50 @@
+import type { OutcomeCode } from "../../shared/outcomes.ts";
+import type { Instruments, LabelledMetric, NumberMetric } from "../../shared/runtime/metrics.ts";
+
+/** What is counted between servers. */
+export class HopMetrics {
+  readonly #opened: LabelledMetric;
+  readonly #served: LabelledMetric;
+  readonly #refused: NumberMetric;
+  readonly #questions: LabelledMetric;
+
+  constructor(make: Instruments) {
+    this.#opened = make.counters(
+      "culvert_server_hops_total",
+      "CONNECTs of this server's callers that were asked of another server, by its answer.",
+      ["outcome"],
+    );
+    this.#served = make.counters(
+      "culvert_server_hops_served_total",
+      "CONNECTs of other servers' callers that this server has carried to its agents.",
+      ["outcome"],
+    );
+    this.#refused = make.counter(
+      ["culvert_server_peers_refused_total"],
+      "Connections to the peers' port that were refused.",
+    );
+    this.#questions = make.counters(
+      "culvert_server_directory_questions_total",
+      "Questions to the directory, by their result.",
+      ["result"],
+    );
+  }
+
+  /** A peer has answered a CONNECT, or could not be asked. */
+  opened(outcome: OutcomeCode | "ok"): void {
+    this.#opened.add(1, outcome);
+  }
+
+  /** A CONNECT of a peer has ended. */
+  served(outcome: OutcomeCode | "ok"): void {
+    this.#served.add(1, outcome);
+  }
+
+  peerRefused(): void {
+    this.#refused.add();
+  }
+
+  asked(result: "found" | "none" | "down"): void {
+    this.#questions.add(1, result);
+  }
+}

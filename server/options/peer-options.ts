@@ -1,0 +1,87 @@
+import { checkPair } from "../../shared/config/common-options.ts";
+import { type Draft, option, section } from "../../shared/config/options.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
+
+/** The options of a fleet of servers. Without `--directory` none of them has an effect. */
+export const peerRows = section("Other servers", {
+  directory: option.list(
+    [],
+    "NATS servers that say which server holds which cluster, such as nats://nats-1:4222 or tls://nats-2:4222. A CONNECT whose cluster has no agent here then goes to a server that has one. Empty: this server knows no others.",
+    { item: natsUrl },
+  ),
+  directoryCredentials: option.file(
+    "",
+    "Credentials for NATS: a .creds file, or one line USER:PASSWORD. Read again at each connection.",
+  ),
+  directoryCaCert: option.file("", "CA certificates (PEM) of the NATS servers. Empty: those of the system."),
+  directoryCert: option.file("", "Certificate (PEM) shown to NATS servers."),
+  directoryKey: option.file("", "Private key (PEM) of --directory-cert."),
+  peerPort: option.port(8096, "TCP port for other servers, mutual TLS.", {
+    defaultText: "8096 with --directory, else off",
+  }),
+  peerBindAddress: option.address("", "Address of the port for other servers. Empty: all interfaces."),
+  peerAddress: option.string(
+    "",
+    "Where other servers reach this one: HOST, or HOST:PORT if it is not --peer-port. In a pod, its own IP address.",
+  ),
+  peerCert: option.file(
+    "",
+    "Certificate (PEM) shown to other servers, by which they know this one: for server and client.",
+  ),
+  peerKey: option.file("", "Private key (PEM) of --peer-cert."),
+  peerCaCert: option.file("", "CA certificates (PEM) that other servers' certificates must come from."),
+  peerIdentities: option.list(
+    [],
+    "The role of servers, patterns as in --caller-identities: who else has a certificate of --peer-ca-cert, such as an agent, is no server.",
+    { separator: ";", item: identityPattern },
+  ),
+});
+
+/** Checks the options of a fleet together. Without a directory the port is off. */
+export function resolvePeers(draft: Draft<typeof peerRows>): void {
+  const { values } = draft;
+  const { directory, peerAddress, peerCert, peerKey, peerCaCert, peerIdentities } = values;
+  if (directory.length === 0) {
+    values.peerPort = 0;
+    const given = [peerAddress, peerCert, peerKey, peerCaCert, ...peerIdentities].some((value) => value !== "");
+    if (given) draft.warn("The options of other servers (--peer-...) have no effect without --directory.");
+    return;
+  }
+  if (values.peerPort === 0) draft.problem("--directory needs --peer-port: other servers bring their CONNECTs there.");
+  if (peerAddress === "") {
+    draft.problem(
+      "--directory needs --peer-address: where other servers reach this one, such as the address of its pod.",
+    );
+  } else if (!/^(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?$/.test(peerAddress)) {
+    draft.problem("--peer-address must be HOST or HOST:PORT, with an IPv6 address in brackets.");
+  }
+  if (peerCert === "" || peerKey === "" || peerCaCert === "") {
+    draft.problem("Servers know each other by certificates: give --peer-cert, --peer-key and --peer-ca-cert.");
+  }
+  if (peerIdentities.length === 0) {
+    draft.problem(
+      "--directory needs --peer-identities: the role in the certificates of servers, such as O=culvert-servers.",
+    );
+  }
+  checkPair(draft, ["--directory-cert", values.directoryCert], ["--directory-key", values.directoryKey]);
+}
+
+function natsUrl(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^(?:nats|tls):$/.test(url.protocol) || url.hostname === "") {
+    throw new Error("needs URLs such as nats://nats-1:4222 or tls://nats-1:4222");
+  }
+  if (url.username !== "" || url.password !== "") {
+    throw new Error("must not hold a password: write it into the file of --directory-credentials");
+  }
+  return text;
+}
+
+function identityPattern(text: string): string {
+  try {
+    parsePattern(text);
+  } catch (error) {
+    throw new Error(`does not take this: ${(error as Error).message}`, { cause: error });
+  }
+  return text;
+}

@@ -1,0 +1,59 @@
+import type { AddressInfo } from "node:net";
+import type { Check } from "../shared/runtime/readiness.ts";
+import type { Peers, PeersDeps } from "./peers/peers.ts";
+import type { StartPeersDeps } from "./peers/start-peers.ts";
+import type { PeerFinder } from "./tunnels/hop.ts";
+
+export type OtherServersDeps = StartPeersDeps & Pick<PeersDeps, "options">;
+
+/** The other servers of a fleet, as the composition of a server needs them. Nothing is loaded without `--directory`. */
+export class OtherServers {
+  readonly #deps: OtherServersDeps;
+  #peers: Peers | undefined;
+
+  constructor(deps: OtherServersDeps) {
+    this.#deps = deps;
+  }
+
+  /** Opens the port for peers. Rejects with a `ConfigError`. */
+  async open(): Promise<{ readonly peers?: AddressInfo }> {
+    if (this.#deps.options.directory.length === 0) return {};
+    const { startPeers } = await import("./peers/start-peers.ts");
+    this.#peers = await startPeers(this.#deps);
+    return { peers: this.#peers.address };
+  }
+
+  /** Finds other servers for CONNECTs; `undefined` without a directory. */
+  get finder(): PeerFinder | undefined {
+    return this.#peers;
+  }
+
+  /** In a fleet the logs of several servers have the same id of a CONNECT: it begins with the server that it came to. */
+  get idPrefix(): string {
+    const { directory, serverId } = this.#deps.options;
+    return directory.length > 0 ? `${serverId}/` : "";
+  }
+
+  /** For readiness. */
+  listeners(): { readonly name: string; readonly up: boolean }[] {
+    return this.#peers === undefined ? [] : [{ name: "peers", up: this.#peers.isUp }];
+  }
+
+  checks(): Check[] {
+    return this.#peers?.checks() ?? [];
+  }
+
+  /** Is not found any more, and takes no new streams of peers. */
+  drain(): void {
+    this.#peers?.drain();
+  }
+
+  /** Resolves when no peer has a stream here any more, or after `deadlineMs`. */
+  async emptied(deadlineMs: number): Promise<void> {
+    await this.#peers?.emptied(deadlineMs);
+  }
+
+  async destroy(): Promise<void> {
+    await this.#peers?.destroy(new Error("this server has ended"));
+  }
+}

@@ -1,0 +1,90 @@
+import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { Directory, DirectoryQuestion, Location } from "./directory.ts";
+
+export interface LocationsOptions {
+  readonly directory: Directory;
+  readonly metrics: Pick<HopMetrics, "asked">;
+  /** The id of this server: an answer that leads back here is none. */
+  readonly serverId: string;
+  readonly now?: () => number;
+}
+
+/** How long an answer is used again, ms. */
+export const CACHED_MS = 5_000;
+/** Questions that are on their way at once; more are not asked. */
+const MAX_QUESTIONS = 1_024;
+/** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
+const MAX_CACHED = 20_000;
+
+interface Cached {
+  readonly location: Location;
+  readonly untilMs: number;
+}
+
+/** What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. */
+export class Locations {
+  readonly #options: LocationsOptions;
+  readonly #now: () => number;
+  readonly #cached = new Map<string, Cached>();
+  readonly #asked = new Map<string, Promise<Location | undefined>>();
+
+  constructor(options: LocationsOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
+  }
+
+  /** A server that has agents of the cluster; another one than `except`. Never rejects. */
+  async ofCluster(cluster: string, except?: Location): Promise<Location | undefined> {
+    const cached = this.#cached.get(cluster);
+    if (cached !== undefined && cached.untilMs > this.#now() && !isSame(cached.location, except)) {
+      return cached.location;
+    }
+    const key = except === undefined ? cluster : `${cluster} ${except.serverId} ${except.address}`;
+    const location = await this.#once(key, { cluster }, except);
+    if (location !== undefined) this.#keep(cluster, location);
+    return location;
+  }
+
+  /** Where the server with this id is. Never rejects. */
+  ofServer(server: string): Promise<Location | undefined> {
+    return this.#once(`server ${server}`, { server }, undefined);
+  }
+
+  /** It was of no use: the next CONNECT asks again. */
+  drop(cluster: string, location: Location): void {
+    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.delete(cluster);
+  }
+
+  /** Concurrent questions for the same are one. */
+  #once(key: string, question: DirectoryQuestion, except: Location | undefined): Promise<Location | undefined> {
+    const underWay = this.#asked.get(key);
+    if (underWay !== undefined) return underWay;
+    if (this.#asked.size >= MAX_QUESTIONS) return Promise.resolve(undefined);
+    const asked = this.#ask(question, except).finally(() => this.#asked.delete(key));
+    this.#asked.set(key, asked);
+    return asked;
+  }
+
+  async #ask(question: DirectoryQuestion, except: Location | undefined): Promise<Location | undefined> {
+    const { directory, metrics, serverId } = this.#options;
+    const wanted = "server" in question ? question.server : undefined;
+    const location = await directory.ask(
+      question,
+      (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isSame(each, except),
+    );
+    metrics.asked(location !== undefined ? "found" : directory.state.isUp ? "none" : "down");
+    return location;
+  }
+
+  #keep(cluster: string, location: Location): void {
+    this.#cached.delete(cluster);
+    this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
+    if (this.#cached.size <= MAX_CACHED) return;
+    const [oldest] = this.#cached.keys();
+    if (oldest !== undefined) this.#cached.delete(oldest);
+  }
+}
+
+function isSame(one: Location | undefined, other: Location | undefined): boolean {
+  return one !== undefined && one.serverId === other?.serverId && one.address === other.address;
+}

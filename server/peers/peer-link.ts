@@ -1,0 +1,233 @@
+import { Backoff } from "../../shared/basics/backoff.ts";
+import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
+import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { Location } from "./directory.ts";
+import type { PeerTrust } from "./peer-trust.ts";
+
+/** The path of the upgrade between servers. */
+export const PEER_PATH = "/culvert/v1/peer";
+
+/** A link without streams for so long is closed, ms. */
+const IDLE_MS = 60_000;
+/** The longest wait between two attempts to resume a link, ms: streams stand still meanwhile. */
+const RESUME_CAP_MS = 800;
+/** A carrier that was resumed and lost again so soon has carried nothing, ms. */
+const SHORT_LIFE_MS = 1_000;
+
+export interface PeerLinkDeps {
+  readonly options: Pick<
+    ServerOptions,
+    "serverId" | "keepaliveMs" | "linkGraceMs" | "replayBuffer" | "maxWindow" | "sessionBudget" | "maxStreams"
+  >;
+  readonly trust: PeerTrust;
+  /** Random for each start of this process. */
+  readonly instance: string;
+  readonly software: string;
+  /** The account of what waits in links to and from peers. */
+  readonly memory: MemoryShare;
+  /** How long one dial may take, ms. */
+  readonly dialTimeoutMs: number;
+}
+
+/** Events of a link to a peer. */
+export interface PeerLinkOwner {
+  onSuspended(link: PeerLink, reason: string): void;
+  onResumed(link: PeerLink): void;
+  /** `reason` is absent if it was closed in order. */
+  onClosed(link: PeerLink, reason: Error | undefined): void;
+}
+
+/**
+ * A link that this server has dialled to a peer, and its session. Only the side that has dialled opens streams, so two
+ * servers that ask each other have two links. It outlives its connections as an agent's link does.
+ */
+export class PeerLink {
+  readonly location: Location;
+  readonly #link: Link;
+  readonly #key: LinkKey;
+  readonly #session: Session;
+  readonly #deps: PeerLinkDeps;
+  readonly #resumes = new Backoff({ baseMs: 50, capMs: RESUME_CAP_MS }, SHORT_LIFE_MS);
+  #dialling: AbortController | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #idle: NodeJS.Timeout | undefined;
+  #resumedAt = performance.now();
+  #closed = false;
+
+  private constructor(
+    location: Location,
+    link: Link,
+    key: LinkKey,
+    session: (link: PeerLink) => Session,
+    deps: PeerLinkDeps,
+    owner: PeerLinkOwner,
+  ) {
+    this.location = location;
+    this.#link = link;
+    this.#key = key;
+    this.#deps = deps;
+    link.watch({
+      // The peer's certificates have changed, or it wants to see ours again.
+      onControl: ({ type }) => {
+        if (type === "rotate") this.changeCarrier();
+      },
+      onSuspended: ({ message }) => {
+        owner.onSuspended(this, message);
+        this.#resumes.ended("lost", performance.now() - this.#resumedAt);
+        this.#resumeIn(this.#resumes.failures <= 2 ? 0 : this.#resumes.waitMs());
+      },
+      onResumed: () => {
+        this.#resumedAt = performance.now();
+        owner.onResumed(this);
+      },
+      onClosed: () => this.#stop(),
+    });
+    this.#session = session(this);
+    this.#watchIdle();
+  }
+
+  /** Rejects with the error of the dial. */
+  static async dial(location: Location, deps: PeerLinkDeps, owner: PeerLinkOwner): Promise<PeerLink> {
+    const { options, memory } = deps;
+    const { carrier, welcome, remote } = await dialCarrier({
+      ...dialOptions(location, deps),
+      hello: () => hello(deps),
+    });
+    if (welcome.serverId !== location.serverId) {
+      const reason = `server "${welcome.serverId}" is at this address now`;
+      carrier.destroy(new Error(reason));
+      throw new Error(reason);
+    }
+    const { replayBuffer: replayBytes, maxWindow, sessionBudget: budget, maxStreams } = options;
+    const { graceMs, initialWindow, freshWindow = initialWindow } = welcome;
+    const link = new Link(welcome.link, remote, carrier, { graceMs, replayBytes, pool: memory.links });
+    const session = (peer: PeerLink) =>
+      new Session(
+        "client",
+        link,
+        {
+          onStream: (stream) => stream.reset(), // only the side that has dialled opens streams
+          onClosed: (reason) => owner.onClosed(peer, reason),
+        },
+        { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool: memory },
+      );
+    return new PeerLink(location, link, LinkKey.parse(welcome.key), session, deps, owner);
+  }
+
+  /** Whether a new stream would be taken soon. */
+  get isUsable(): boolean {
+    return !this.#closed && !this.#link.suspended && !this.#session.draining;
+  }
+
+  get suspended(): boolean {
+    return this.#link.suspended;
+  }
+
+  get streamCount(): number {
+    return this.#session.streamCount;
+  }
+
+  /** Opens a stream whose head is sent with the SYN. Throws `YamuxError`. */
+  open(head: Buffer): Stream {
+    return this.#session.open(head);
+  }
+
+  /** Asks for a sign of life: without a byte within `withinMs` the connection is lost. */
+  probe(withinMs: number): void {
+    this.#link.probe(withinMs);
+  }
+
+  /** A new connection with the present certificate while the old one lives: the streams notice nothing. */
+  changeCarrier(): void {
+    this.#resumeIn(0);
+  }
+
+  /** Opens nothing more; ends with the last stream, or after `deadlineMs`. */
+  close(deadlineMs: number): Promise<void> {
+    return this.#session.close(deadlineMs);
+  }
+
+  destroy(reason: Error): void {
+    this.#session.destroy(reason);
+  }
+
+  #watchIdle(): void {
+    let wasIdle = false;
+    this.#idle = setInterval(() => {
+      if (wasIdle && this.streamCount === 0) void this.close(0);
+      wasIdle = this.streamCount === 0;
+    }, IDLE_MS / 2).unref();
+  }
+
+  #stop(): void {
+    this.#closed = true;
+    clearInterval(this.#idle);
+    clearTimeout(this.#timer);
+    this.#dialling?.abort();
+  }
+
+  #resumeIn(ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#resume(), ms);
+  }
+
+  async #resume(): Promise<void> {
+    if (this.#closed || this.#dialling !== undefined) return;
+    const dialling = new AbortController();
+    this.#dialling = dialling;
+    const link = this.#link;
+    let named = 0;
+    const words = (): Hello => {
+      link.acks.hold(); // the peer could free what the old connection acknowledges from now on
+      named = link.received;
+      return { ...hello(this.#deps), resume: this.#key.prove({ link: link.id, received: named }) };
+    };
+    try {
+      const { carrier, remote, resumed } = await dialAgain({
+        ...dialOptions(this.location, this.#deps),
+        hello: words,
+        signal: dialling.signal,
+      });
+      this.#dialling = undefined;
+      if (this.#closed || !this.#key.isAnswer(link.id, resumed)) {
+        carrier.destroy();
+        throw new Error("the answer to the resume does not prove that it comes from the same server");
+      }
+      link.resume(carrier, remote, { peerReceived: resumed.received, named });
+      this.#resumes.connected();
+      link.acks.now();
+    } catch (error) {
+      this.#dialling = undefined;
+      if (this.#closed) return;
+      link.acks.release();
+      // The peer has answered, and has no such link any more.
+      if (error instanceof LinkRefused && link.suspended) {
+        link.destroy(error);
+        return;
+      }
+      this.#resumes.attemptFailed();
+      if (link.suspended) this.#resumeIn(this.#resumes.waitMs());
+    }
+  }
+}
+
+function hello({ options, instance, software }: PeerLinkDeps): Hello {
+  return { type: "hello", version: HANDSHAKE_VERSION, agentId: options.serverId, instance, software };
+}
+
+function dialOptions({ address }: Location, { options, trust, dialTimeoutMs }: PeerLinkDeps): CarrierDialOptions {
+  const colon = address.lastIndexOf(":");
+  const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
+  const { keepaliveMs } = options;
+  return {
+    ...{ host, port: Number(address.slice(colon + 1)), path: PEER_PATH, tls: trust.dialTls },
+    ...{ keepaliveMs, timeoutMs: dialTimeoutMs },
+  };
+}

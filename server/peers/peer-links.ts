@@ -1,0 +1,123 @@
+import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { Location } from "./directory.ts";
+import { PeerLink, type PeerLinkDeps } from "./peer-link.ts";
+
+export interface PeerLinksDeps extends PeerLinkDeps {
+  readonly log: Logger;
+}
+
+/** Links and dials at once. The directory is not trusted, and may name any number of servers. */
+const MAX_LINKS = 1_024;
+/** A server that could not be reached is not dialled again for so long, ms: CONNECTs should not wait for it in turn. */
+const REST_MS = 1_000;
+const MAX_RESTING = 1_024;
+
+/** The links that this server has dialled to others: one for each, opened when it is needed. */
+export class PeerLinks {
+  readonly #deps: PeerLinksDeps;
+  readonly #links = new Map<string, PeerLink>();
+  readonly #dials = new Map<string, Promise<PeerLink>>();
+  /** By address: when it may be dialled again, and why not before. */
+  readonly #resting = new RecentMap<string, { readonly untilMs: number; readonly error: CulvertError }>(MAX_RESTING);
+  readonly #draining = new Set<PeerLink>();
+  #closed = false;
+
+  constructor(deps: PeerLinksDeps) {
+    this.#deps = deps;
+  }
+
+  get size(): number {
+    return this.#links.size;
+  }
+
+  /** The link to the server, dialled if there is none. Rejects with `peer_lost`, `overloaded` or `draining`. */
+  async get(location: Location): Promise<PeerLink> {
+    const { serverId, address } = location;
+    const link = this.#links.get(serverId);
+    if (link?.isUsable && link.location.address === address) return link;
+    if (link?.suspended && link.location.address === address) {
+      throw new CulvertError("peer_lost", `the connection to server "${serverId}" was lost: it is opened again`);
+    }
+    const resting = this.#resting.get(address);
+    if (resting !== undefined && resting.untilMs > performance.now()) throw resting.error;
+    const key = `${serverId} ${address}`;
+    const underWay = this.#dials.get(key);
+    if (underWay !== undefined) return await underWay;
+    if (this.#closed) throw new CulvertError("draining", "this server is shutting down");
+    if (this.#dials.size + this.#links.size >= MAX_LINKS) {
+      throw new CulvertError("overloaded", `${MAX_LINKS} links to other servers are open, the limit: try again`);
+    }
+    const dial = this.#dial(location).finally(() => this.#dials.delete(key));
+    this.#dials.set(key, dial);
+    return await dial;
+  }
+
+  async #dial(location: Location): Promise<PeerLink> {
+    const { log } = this.#deps;
+    const { serverId, address } = location;
+    const line = { peer: serverId, remote: address };
+    let link: PeerLink;
+    try {
+      link = await PeerLink.dial(location, this.#deps, {
+        onSuspended: ({ streamCount: streams }, reason) =>
+          log.warn({ ...line, streams, reason: printable(reason) }, "peer link suspended"),
+        onResumed: () => log.info(line, "peer link resumed"),
+        onClosed: (closed, reason) => this.#onClosed(closed, reason),
+      });
+    } catch (error) {
+      const reason = printable((error as Error).message);
+      const sentence = `server "${serverId}" at ${address} cannot be reached: ${reason}`;
+      const failure = new CulvertError("peer_lost", printable(sentence, 300), { cause: error });
+      this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });
+      log.warn({ ...line, reason }, "peer not reached");
+      throw failure;
+    }
+    if (this.#closed) {
+      link.destroy(new Error("this server is shutting down"));
+      throw new CulvertError("draining", "this server is shutting down");
+    }
+    this.#replace(serverId, link);
+    log.info(line, "peer link opened");
+    return link;
+  }
+
+  /** The streams of an earlier link, whose server has another address now or is going away, run on to their end. */
+  #replace(serverId: string, link: PeerLink): void {
+    const before = this.#links.get(serverId);
+    this.#links.set(serverId, link);
+    if (before === undefined) return;
+    this.#draining.add(before);
+    void before.close(2 ** 31 - 1);
+  }
+
+  #onClosed(link: PeerLink, reason: Error | undefined): void {
+    const { serverId, address } = link.location;
+    this.#draining.delete(link);
+    if (this.#links.get(serverId) === link) this.#links.delete(serverId);
+    const line = { peer: serverId, remote: address };
+    if (reason === undefined) this.#deps.log.info(line, "peer link closed");
+    else this.#deps.log.warn({ ...line, reason: printable(reason.message) }, "peer link lost");
+  }
+
+  /** The certificate of this server has changed: peers see it on new connections. */
+  changeCarriers(): void {
+    for (const link of this.#all()) link.changeCarrier();
+  }
+
+  /** Waits for the streams up to `deadlineMs`, then ends every link. */
+  async close(deadlineMs: number): Promise<void> {
+    this.#closed = true;
+    await Promise.all([...this.#all()].map((link) => link.close(deadlineMs)));
+  }
+
+  destroy(reason: Error): void {
+    this.#closed = true;
+    for (const link of this.#all()) link.destroy(reason);
+  }
+
+  #all(): PeerLink[] {
+    return [...this.#links.values(), ...this.#draining];
+  }
+}

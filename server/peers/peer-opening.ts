@@ -1,0 +1,114 @@
+import type { Cancellation } from "../../shared/basics/promises.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { encodePeerOpen, type PeerAnswer, type PeerOpenRequest, parsePeerAnswer } from "../../shared/wire/peer-head.ts";
+import { receiveHead } from "../../shared/wire/stream-head.ts";
+import { YamuxError } from "../../shared/yamux/errors.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { PeerLink } from "./peer-link.ts";
+
+export interface PeerOpenOptions {
+  readonly cancellation: Cancellation<CulvertError>;
+  /** The peer has not taken the stream by then: it does not respond, ms. */
+  readonly ackTimeoutMs: number;
+  /** The peer has taken the stream. */
+  onAcknowledged?: (() => void) | undefined;
+}
+
+/** The peer's own timeout has to arrive before ours, so that the caller reads what it says. */
+const ANSWER_MARGIN_MS = 50;
+/** The connection of a peer that took no stream is lost if nothing comes from it within this time, ms. */
+const PROBE_MS = 2_000;
+
+/** A stream that the peer has connected to the target, and what it has answered. */
+export interface OpenedAtPeer {
+  readonly stream: Stream;
+  readonly answer: PeerAnswer & { readonly ok: true };
+}
+
+/**
+ * One stream to a peer, from SYN to answer. Rejects with a `CulvertError`: the peer's own code and sentence, or
+ * `peer_lost`, after which another server may be asked, since no byte of the caller was sent.
+ */
+export function openAtPeer(link: PeerLink, request: PeerOpenRequest, options: PeerOpenOptions): Promise<OpenedAtPeer> {
+  return new Promise((resolve, reject) => {
+    const { cancellation, ackTimeoutMs, onAcknowledged } = options;
+    const { serverId } = link.location;
+    const { timeoutMs } = request;
+    const deadline = performance.now() + timeoutMs;
+    if (cancellation.reason !== undefined) {
+      reject(cancellation.reason);
+      return;
+    }
+    let stream: Stream;
+    try {
+      stream = link.open(encodePeerOpen({ ...request, timeoutMs: timeoutMs - ANSWER_MARGIN_MS }));
+    } catch (error) {
+      reject(refusal(error, serverId));
+      return;
+    }
+    stream.on("error", ignore); // it stays: between answer and splice there is no other listener
+    const finish = (): void => {
+      clearTimeout(timer);
+      stop();
+      stream.onAcknowledged = undefined;
+      cancellation.onCancelled = undefined;
+    };
+    const fail = (error: CulvertError): void => {
+      finish();
+      stream.destroy();
+      reject(error);
+    };
+    const onTimeout = (): void => {
+      if (!stream.acknowledged) link.probe(PROBE_MS);
+      const sentence = stream.acknowledged
+        ? `server "${serverId}" took the request, but did not answer in time`
+        : `server "${serverId}" does not respond: check its process and the path to it`;
+      fail(new CulvertError("peer_lost", sentence, { acknowledged: stream.acknowledged }));
+    };
+    let timer = setTimeout(onTimeout, Math.min(ackTimeoutMs, timeoutMs));
+    stream.onAcknowledged = () => {
+      clearTimeout(timer);
+      timer = setTimeout(onTimeout, Math.max(1, deadline - performance.now()));
+      onAcknowledged?.();
+    };
+    cancellation.onCancelled = () => fail(cancellation.reason as CulvertError);
+    const stop = receiveHead(
+      stream,
+      (json) => {
+        let answer: PeerAnswer;
+        try {
+          answer = parsePeerAnswer(json);
+        } catch (error) {
+          fail(error as CulvertError);
+          return;
+        }
+        if (!answer.ok) {
+          fail(answer.error);
+          return;
+        }
+        finish();
+        resolve({ stream, answer });
+      },
+      (cause) => fail(lost(serverId, cause)),
+    );
+  });
+}
+
+function lost(serverId: string, cause: Error): CulvertError {
+  return new CulvertError("peer_lost", `the connection to server "${serverId}" was lost`, { cause });
+}
+
+function refusal(error: unknown, serverId: string): CulvertError {
+  if (!(error instanceof YamuxError)) throw error;
+  switch (error.reason) {
+    case "overloaded":
+    case "pool_full": {
+      const sentence = `the link to server "${serverId}" carries as much as it may (--max-streams, --memory-limit)`;
+      return new CulvertError("overloaded", sentence, { cause: error });
+    }
+    default:
+      return lost(serverId, error);
+  }
+}
+
+function ignore(): void {}

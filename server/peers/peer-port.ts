@@ -1,0 +1,255 @@
+import type { IncomingMessage } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
+import { type WebSocket, WebSocketServer } from "ws";
+import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import { acceptCarrier } from "../../shared/link/accept.ts";
+import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
+import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
+import { Link } from "../../shared/link/link.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { TlsListener, VirtualHost } from "../../shared/listen/listeners.ts";
+import { CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
+import type { ServerTls } from "../../shared/tls/tls-material.ts";
+import { CloseCode, HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
+import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
+import { RequestReader } from "../listeners/request-reader.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { type AcceptedResume, Links } from "../tunnels/links.ts";
+import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
+import { PEER_PATH } from "./peer-link.ts";
+import { refusePeer } from "./peer-refusal.ts";
+import type { PeerTrust } from "./peer-trust.ts";
+
+export interface PeerPortDeps extends PortDeps {
+  readonly options: ServerOptions;
+  readonly waiting: WaitingConnections;
+  readonly trust: PeerTrust;
+  readonly material: () => ServerTls;
+  /** The account of what waits in links of peers. */
+  readonly peerMemory: MemoryShare;
+  /** Random for each start of this process. */
+  readonly instance: string;
+  draining(): boolean;
+  /** A peer has opened a stream. */
+  onStream(stream: Stream, from: FromPeer): void;
+  onDropped(): void;
+}
+
+/** Peers whose links are open at once: there are fewer servers than this. */
+const MAX_PEERS = 1_024;
+/** Links of peers belong to no cluster. */
+const NO_CLUSTER = "";
+const NO_HEAD = Buffer.alloc(0);
+/** The first window of a stream when memory is short, bytes. */
+const SMALL_WINDOW = 16 * 1024;
+
+type PeerHelloResult =
+  | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
+  | { readonly kind: "resume"; readonly resume: AcceptedResume; readonly peerReceived: number };
+
+interface NewPeer {
+  readonly serverId: string;
+  readonly software: string;
+  readonly entry: ReturnType<Links["issue"]>;
+  readonly welcome: Welcome;
+}
+
+/**
+ * The port on which other servers connect, over mutual TLS. A link that is open outlives its connections, as those of
+ * agents do.
+ *
+ * ```
+ *  TLS ─▶ one request ─▶ certificate and role ─▶ upgrade ─▶ hello, welcome ─▶ link, session ─▶ streams by kind
+ *                └──────────────┴─▶ one HTTP answer
+ * ```
+ */
+export class PeerPort {
+  readonly #deps: PeerPortDeps;
+  readonly #connections: PortConnections;
+  readonly #requests: RequestReader;
+  readonly #upgrades: WebSocketServer;
+  readonly #links: Links;
+  readonly #peers = new Set<AcceptedPeer>();
+  readonly #turns = new TurnQueue();
+  #listener: TlsListener<VirtualHost> | undefined;
+
+  constructor(deps: PeerPortDeps) {
+    this.#deps = deps;
+    const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit, serverId } = deps.options;
+    this.#links = new Links(serverId);
+    this.#connections = new PortConnections({
+      ...{ deadlineMs, maxWaiting, waiting: deps.waiting },
+      onLate: (connection) => this.#connections.dismiss(connection),
+      onDropped: () => deps.onDropped(),
+    });
+    const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
+      this.#refuse(connection, new CulvertError("forbidden", "this is the port of culvert's other servers"));
+    };
+    this.#requests = new RequestReader(headerLimit, {
+      onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
+      ...{ onConnect: refuse, onRequest: refuse },
+      onClientError: (_error, { socket }) => socket.destroy(),
+    });
+    this.#upgrades = new WebSocketServer({
+      ...{ noServer: true, clientTracking: false, perMessageDeflate: false, ...WEBSOCKET_BOUNDS },
+      handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+    });
+  }
+
+  /** Rejects with a `ConfigError`. */
+  async open(): Promise<AddressInfo> {
+    const { options, material } = this.#deps;
+    const host: VirtualHost = {
+      get tls() {
+        return material();
+      },
+    };
+    const { listener, address } = await openTlsPort(
+      {
+        ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
+        ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
+        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, turnsAway: false },
+        onConnection: (connection) => {
+          this.#connections.add(connection);
+          this.#requests.read(connection);
+        },
+      },
+      this.#deps,
+    );
+    this.#listener = listener;
+    return address;
+  }
+
+  get isUp(): boolean {
+    return this.#listener?.listening === true;
+  }
+
+  #onUpgrade(request: IncomingMessage, connection: IncomingConnection): void {
+    let identity: PeerIdentity;
+    try {
+      identity = this.#deps.trust.verify(connection);
+      if (request.url?.split("?", 1)[0] !== PEER_PATH) {
+        throw new CulvertError("forbidden", `peers connect at ${PEER_PATH}: do agents use --peer-port?`);
+      }
+    } catch (error) {
+      this.#refuse(connection, toCulvertError(error));
+      return;
+    }
+    this.#connections.requestReceived(connection);
+    const socket = connection.socket as Socket;
+    this.#upgrades.handleUpgrade(request, socket, NO_HEAD, (ws) => void this.#attach(ws, connection, identity));
+    socket.resume(); // the reader of the request has paused it
+  }
+
+  /** The caller of a peer's port may be an agent or a caller that has been misled: it is written down. */
+  #refuse(connection: IncomingConnection, refusal: CulvertError): void {
+    this.#connections.requestReceived(connection);
+    this.#logRefused(connection.remote, refusal.message, outcome(refusal.code).http);
+    refusePeer(connection.socket, refusal);
+  }
+
+  #logRefused(remote: string, reason: string, code: number | undefined): void {
+    this.#deps.throttledLog.write("warn", { remote, code, reason: printable(reason) }, "peer refused");
+    this.#deps.metrics.hops.peerRefused();
+  }
+
+  async #attach(ws: WebSocket, connection: IncomingConnection, identity: PeerIdentity): Promise<void> {
+    const { socket, remote } = connection;
+    const { helloTimeoutMs, keepaliveMs, replayBuffer: replayBytes } = this.#deps.options;
+    let result: PeerHelloResult | undefined;
+    try {
+      const { carrier } = await acceptCarrier(ws, socket, {
+        ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
+        welcome: (hello) => {
+          result = this.#onHello(hello, identity);
+          return result.kind === "new" ? result.welcome : result.resume.answer;
+        },
+      });
+      if (result?.kind === "resume") {
+        const { entry, link, answer } = result.resume;
+        entry.onCredential?.({ identity: subjectOf(identity), peer: identity, ca: undefined, token: undefined });
+        link.offer(carrier, remote, { peerReceived: result.peerReceived, named: answer.received });
+      } else if (result?.kind === "new") {
+        const { accepted, welcome } = result;
+        const pool = this.#deps.peerMemory.links;
+        const link = new Link(accepted.entry.id, remote, carrier, { graceMs: welcome.graceMs, replayBytes, pool });
+        accepted.entry.link = link;
+        await this.#run(new AcceptedPeer({ ...accepted, link, identity }, this.#deps), accepted.entry);
+      }
+    } catch (error) {
+      if (!(error instanceof LinkRefused)) ws.terminate();
+      this.#logRefused(remote, (error as Error).message, error instanceof LinkRefused ? error.closeCode : undefined);
+    } finally {
+      if (result?.kind === "new") this.#links.forget(result.accepted.entry.id);
+    }
+  }
+
+  async #run(peer: AcceptedPeer, entry: ReturnType<Links["issue"]>): Promise<void> {
+    this.#peers.add(peer);
+    entry.onCredential = ({ peer: identity }) => peer.renewed(identity);
+    await peer.closed;
+    this.#peers.delete(peer);
+  }
+
+  #onHello(hello: Hello | OuterHello, identity: PeerIdentity): PeerHelloResult {
+    if ("inner" in hello) {
+      throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "servers use no inner TLS between them" });
+    }
+    const { serverId, linkGraceMs: graceMs, keepaliveMs, initialWindow } = this.#deps.options;
+    const { agentId, instance, resume, software } = hello;
+    const owner = { agentId, instance, identity: subjectOf(identity) };
+    if (resume !== undefined) {
+      return { kind: "resume", resume: this.#links.resume(NO_CLUSTER, resume, owner), peerReceived: resume.received };
+    }
+    if (instance === this.#deps.instance || agentId === serverId) {
+      const reason = `this is server "${serverId}" itself, or another one with the same --server-id`;
+      throw new LinkRefused({ closeCode: CloseCode.duplicate, reason });
+    }
+    if (this.#deps.draining()) {
+      throw new LinkRefused({ closeCode: CloseCode.draining, reason: `server "${serverId}" is shutting down` });
+    }
+    if (this.#peers.size >= MAX_PEERS) {
+      throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${MAX_PEERS} peers are connected, the limit` });
+    }
+    const entry = this.#links.issue(NO_CLUSTER, owner);
+    const windows = { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
+    const welcome: Welcome = {
+      ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
+      ...{ keepaliveMs, graceMs, ...windows },
+    };
+    return { kind: "new", accepted: { serverId: agentId, software: printable(software), entry }, welcome };
+  }
+
+  /** The files of the peer port have changed: peers show their certificates again. */
+  verifyAgain(): void {
+    for (const peer of this.#peers) peer.verifyAgain();
+  }
+
+  /** The links of peers that are open. */
+  get size(): number {
+    return this.#peers.size;
+  }
+
+  /** Takes no new streams; open ones go on. Links that are open may still need another connection. */
+  drain(): void {
+    this.#connections.destroyWaiting();
+    for (const peer of this.#peers) peer.drain();
+    if (this.#peers.size === 0) this.#listener?.stopAccepting();
+  }
+
+  async close(deadlineMs: number): Promise<void> {
+    this.drain();
+    await Promise.all([...this.#peers].map((peer) => peer.close(deadlineMs)));
+    this.#listener?.stopAccepting();
+  }
+
+  destroy(reason: Error): void {
+    for (const peer of this.#peers) peer.destroy(reason);
+    this.#connections.resetAll();
+    this.#listener?.destroyAll();
+  }
+}

@@ -1,0 +1,222 @@
+import { randomUUID } from "node:crypto";
+import type { AddressInfo } from "node:net";
+import { formatTarget } from "../../shared/address/target.ts";
+import { ConfigError } from "../../shared/config/options.ts";
+import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { buildInfo } from "../../shared/runtime/build-info.ts";
+import type { Check } from "../../shared/runtime/readiness.ts";
+import { WatchedTls } from "../../shared/tls/tls-material.ts";
+import { streamKind } from "../../shared/wire/peer-head.ts";
+import { receiveHead } from "../../shared/wire/stream-head.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { PortDeps } from "../listeners/open-port.ts";
+import type { WaitingConnections } from "../listeners/port-connections.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
+import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
+import type { FromPeer } from "./accepted-peer.ts";
+import type { Directory, Location } from "./directory.ts";
+import { Locations } from "./locations.ts";
+import { PeerHop } from "./peer-hop.ts";
+import type { PeerLink } from "./peer-link.ts";
+import { PeerLinks } from "./peer-links.ts";
+import { PeerPort } from "./peer-port.ts";
+import { PeerTrust } from "./peer-trust.ts";
+import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
+
+/** Serves one stream of a peer, whose head says of which kind it is. Never throws. */
+export type PeerStreamHandler = (stream: Stream, head: Buffer, from: FromPeer) => void;
+
+export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps, "clusters" | "files"> {
+  readonly options: ServerOptions;
+  readonly metrics: ServerMetrics;
+  readonly tunnels: Registry;
+  readonly pool: MemoryPool;
+  readonly waiting: WaitingConnections;
+  draining(): boolean;
+  onDropped(): void;
+  openDirectory(location: Location): Directory | Promise<Directory>;
+  /** What other kinds of streams between servers are served by. */
+  readonly handlers?: Readonly<Record<string, PeerStreamHandler>>;
+}
+
+/** Time for the head of a stream, which comes with its SYN, ms. */
+const HEAD_TIMEOUT_MS = 5_000;
+/** The name of the account of links between servers. No cluster has it. */
+const MEMORY_OF_PEERS = "(peers)";
+
+/**
+ * The other servers of the fleet: the port for them, the links to them, and the directory that says which of them has
+ * agents of a cluster (docs/fleet.md).
+ */
+export class Peers implements PeerFinder {
+  readonly address: AddressInfo;
+  readonly #deps: PeersDeps;
+  readonly #port: PeerPort;
+  readonly #links: PeerLinks;
+  readonly #directory: Directory;
+  readonly #locations: Locations;
+  readonly #watched: WatchedTls;
+  readonly #memory: MemoryShare;
+
+  private constructor(parts: {
+    readonly address: AddressInfo;
+    readonly deps: PeersDeps;
+    readonly port: PeerPort;
+    readonly links: PeerLinks;
+    readonly directory: Directory;
+    readonly watched: WatchedTls;
+    readonly memory: MemoryShare;
+  }) {
+    const { deps, directory } = parts;
+    this.address = parts.address;
+    this.#deps = deps;
+    this.#port = parts.port;
+    this.#links = parts.links;
+    this.#directory = directory;
+    this.#watched = parts.watched;
+    this.#memory = parts.memory;
+    this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
+    deps.tunnels.watch((cluster) => this.#onTunnels(cluster));
+  }
+
+  /** Opens the port for peers and the directory. Rejects with a `ConfigError`. */
+  static async start(deps: PeersDeps): Promise<Peers> {
+    const { options, log, pool } = deps;
+    const { peerCert: certFile, peerKey: keyFile, peerCaCert: caFile, peerIdentities, serverId } = options;
+    let started: Peers | undefined;
+    const memory = pool.share(MEMORY_OF_PEERS);
+    const watched = watchTls({ certFile, keyFile, caFile }, log, () => {
+      if (started !== undefined) started.#onRenewed();
+    });
+    const material = () => watched.content;
+    const trust = new PeerTrust(peerIdentities, material);
+    const instance = randomUUID();
+    const links = new PeerLinks({
+      ...{ options, trust, instance, memory, log, dialTimeoutMs: options.agentAckTimeoutMs },
+      software: `culvert-server/${buildInfo().version}`,
+    });
+    const port = new PeerPort({
+      ...{ ...deps, memory: deps.memory, trust, material, instance, peerMemory: memory },
+      onStream: (stream, from) => serveByKind(stream, from, deps),
+      onDropped: () => deps.onDropped(),
+    });
+    try {
+      const address = await port.open();
+      const directory = await deps.openDirectory({ serverId, address: addressOf(options, address) });
+      started = new Peers({ address, deps, port, links, directory, watched, memory });
+      return started;
+    } catch (error) {
+      watched.close();
+      port.destroy(error as Error);
+      throw error;
+    }
+  }
+
+  get isUp(): boolean {
+    return this.#port.isUp;
+  }
+
+  // ── CONNECTs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async find(cluster: string, except?: ServerHop): Promise<ServerHop | undefined> {
+    const location = await this.#locations.ofCluster(cluster, except instanceof PeerHop ? except.location : undefined);
+    if (location === undefined) return undefined;
+    return new PeerHop(cluster, location, {
+      ...{ links: this.#links, metrics: this.#deps.metrics.hops },
+      onUseless: (of, where) => this.#locations.drop(of, where),
+    });
+  }
+
+  get trouble(): string | undefined {
+    return this.#directory.state.isUp ? undefined : "and other servers cannot be found: the directory is not reachable";
+  }
+
+  #onTunnels(cluster: ClusterTunnels): void {
+    const takesStreams = !this.#deps.draining() && cluster.pick() !== undefined;
+    if (takesStreams) this.#directory.hold(cluster.name);
+    else this.#directory.release(cluster.name);
+  }
+
+  // ── streams of other kinds ─────────────────────────────────────────────────────────────────────────────────────
+
+  /** The link to the server with this id, on which streams of any kind can be opened. Rejects with a `CulvertError`. */
+  async linkTo(serverId: string): Promise<PeerLink> {
+    const location = await this.#locations.ofServer(serverId);
+    if (location === undefined) throw new CulvertError("peer_lost", `the directory has no server "${serverId}"`);
+    return await this.#links.get(location);
+  }
+
+  // ── for operators ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  checks(): Check[] {
+    const { state } = this.#directory;
+    const links = `${this.#links.size} links to peers, ${this.#port.size} from peers`;
+    if (state.isUp) return [{ name: "directory", ok: true, detail: `connected through ${state.through}; ${links}` }];
+    const seconds = Math.round((performance.now() - state.sinceMs) / 1_000);
+    const detail = `not connected for ${seconds} s: ${state.reason}; agents of this server work; ${links}`;
+    return [{ name: "directory", ok: true, hasFaults: true, detail }];
+  }
+
+  #onRenewed(): void {
+    this.#links.changeCarriers();
+    this.#port.verifyAgain();
+  }
+
+  // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Is not found any more, and takes no new streams of peers. */
+  drain(): void {
+    for (const cluster of this.#deps.tunnels.clusters()) this.#directory.release(cluster.name);
+    this.#port.drain();
+  }
+
+  /** Drains; resolves when no peer has a stream here any more, or after `deadlineMs`, and every link has ended. */
+  async emptied(deadlineMs: number): Promise<void> {
+    this.drain();
+    await Promise.all([this.#port.close(deadlineMs), this.#links.close(deadlineMs)]);
+  }
+
+  /** Ends everything now. */
+  async destroy(reason: Error): Promise<void> {
+    this.#watched.close();
+    this.#links.destroy(reason);
+    this.#port.destroy(reason);
+    this.#memory.close();
+    await this.#directory.close();
+  }
+}
+
+function watchTls(files: ConstructorParameters<typeof WatchedTls>[0], log: PeersDeps["log"], onRenewed: () => void) {
+  try {
+    return new WatchedTls(files, { log, onRenewed });
+  } catch (error) {
+    throw new ConfigError([`The listener for peers: ${(error as Error).message}.`], { cause: error });
+  }
+}
+
+function addressOf({ peerAddress }: Pick<ServerOptions, "peerAddress">, { port }: AddressInfo): string {
+  const hasPort = /^(?:\[[^\]]*\]|[^:]*):\d+$/.test(peerAddress);
+  return hasPort ? peerAddress : formatTarget({ host: peerAddress.replace(/^\[|\]$/g, ""), port });
+}
+
+/** Reads the head of a stream and gives it to the handler of its kind. */
+function serveByKind(stream: Stream, from: FromPeer, deps: PeersDeps): void {
+  stream.on("error", () => {}); // a bad peer is never an uncaught error
+  stream.accept();
+  const timer = setTimeout(() => stream.reset(), HEAD_TIMEOUT_MS).unref();
+  receiveHead(
+    stream,
+    (head) => {
+      clearTimeout(timer);
+      const kind = streamKind(head) ?? "";
+      const handler = Object.hasOwn(deps.handlers ?? {}, kind) ? deps.handlers?.[kind] : undefined;
+      if (handler !== undefined) handler(stream, head, from);
+      else void servePeer(stream, head, from, deps);
+    },
+    () => clearTimeout(timer),
+  );
+}

@@ -1,0 +1,117 @@
+import { formatTarget } from "../../shared/address/target.ts";
+import { Cancellation } from "../../shared/basics/promises.ts";
+import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-head.ts";
+import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
+import { isSessionLost } from "../tunnels/opening.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { FromPeer } from "./accepted-peer.ts";
+
+export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics"> {
+  readonly options: OpenStreamDeps["options"] & Pick<ServerOptions, "stallTimeoutMs">;
+  readonly metrics: OpenStreamDeps["metrics"] & { readonly hops: HopMetrics };
+  /** The clusters that are served now. */
+  readonly clusters: { get(name: string): { readonly tunnels: ClusterTunnels } | undefined };
+  readonly log: Logger;
+  /** Throws `overloaded` when this process has hardly a file descriptor left. */
+  readonly files: { requireRoom(code: "overloaded"): void };
+}
+
+/** How long a refused stream may linger until the peer has ended its side, too, ms. */
+const LINGER_MS = 5_000;
+
+/**
+ * A CONNECT that has come to another server, for a cluster whose agents are here. It goes to an agent of this server and
+ * never to a third one. Admission and limits are those of the server that the caller came to. Never rejects.
+ */
+export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, deps: ServePeerDeps): Promise<void> {
+  const { metrics, log } = deps;
+  const startedAt = performance.now();
+  let request: PeerOpenRequest | undefined;
+  let context: OpenContext | undefined;
+  const finish = (code: OutcomeCode | "ok", reason: Error | undefined, totals?: SpliceTotals): void => {
+    metrics.hops.served(code);
+    const level = code === "ok" ? "info" : outcome(code).level;
+    const line = {
+      ...{ id: request?.id, peer: from.serverId, cluster: request?.cluster, agent: context?.tunnel?.agent.agentId },
+      ...{ target: request && formatTarget(request.target), outcome: code },
+      ...(totals && { bytesUp: totals.bytesUp, bytesDown: totals.bytesDown, endedBy: totals.endedBy }),
+      durationMs: Math.round((performance.now() - startedAt) * 10) / 10,
+      ...(code === "internal" ? { err: reason?.cause ?? reason } : reason && { reason: printable(reason.message) }),
+    };
+    log[level](line, totals === undefined ? "CONNECT of a peer failed" : "connection of a peer closed");
+  };
+  try {
+    request = parsePeerOpen(json);
+    const { cluster: name, target } = request;
+    const cluster = deps.clusters.get(name)?.tunnels;
+    if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
+    if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+    deps.files.requireRoom("overloaded");
+    let answer: (OpenAnswer & { readonly ok: true }) | undefined;
+    context = contextOf(stream, request, startedAt, (given) => {
+      if (given.ok) answer = given;
+    });
+    const opened = await openStream(target, cluster, context, {
+      metrics,
+      draining: () => deps.draining(),
+      // Where no agent is here now, the other server asks the directory again, and waits where the caller is.
+      options: { ...deps.options, agentWaitMs: 0, connectTimeoutMs: 0 },
+    });
+    if (stream.destroyed) {
+      opened.destroy();
+      throw callerGone();
+    }
+    const { address, times } = answer ?? {};
+    stream.write(
+      encodePeerAnswer({
+        ...{ ok: true, agent: context.tunnel?.agent.agentId ?? "" },
+        ...(address !== undefined && { address }),
+        ...(request.timed === true && times !== undefined && { times }),
+      }),
+    );
+    const { stallTimeoutMs } = deps.options;
+    const totals = await splice(stream, opened, { stallTimeoutMs, memory: cluster.memory });
+    finish(totals.endedBy === "memory" ? "stalled" : isSessionLost(opened) ? "agent_lost" : "ok", totals.error, totals);
+  } catch (error) {
+    const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
+    refuse(stream, refusal);
+    finish(refusal.code, refusal);
+  }
+}
+
+function contextOf(
+  stream: Stream,
+  { id, timeoutMs, timed }: PeerOpenRequest,
+  startedAt: number,
+  onAnswer: (answer: OpenAnswer) => void,
+): OpenContext {
+  const cancellation = new Cancellation<CulvertError>();
+  stream.once("close", () => cancellation.cancel(callerGone()));
+  if (stream.destroyed) cancellation.cancel(callerGone());
+  return {
+    ...{ id, deadline: startedAt + timeoutMs, cancellation, tunnel: undefined, choice: undefined, hop: undefined },
+    ...(timed === true && { watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer } }),
+  };
+}
+
+/** Answers and ends in order, so that the answer arrives: a reset could overtake it. */
+function refuse(stream: Stream, refusal: CulvertError): void {
+  if (stream.destroyed) return;
+  stream.end(encodePeerAnswer({ ok: false, error: refusal }));
+  stream.resume();
+  const timer = setTimeout(() => stream.reset(), LINGER_MS).unref();
+  stream.once("close", () => clearTimeout(timer));
+}
+
+function callerGone(cause?: unknown): CulvertError {
+  return new CulvertError("caller_gone", "the other server gave the request up before the answer", { cause });
+}
+
+function ignore(): void {}

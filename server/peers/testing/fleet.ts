@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
+import type { ServerOptions } from "../../options/options.ts";
+import { CONNECT, callerOf, collect, pki, start, until } from "../../testing/server.ts";
+import { MemoryHub } from "./memory-directory.ts";
+
+export type FleetServer = Awaited<ReturnType<typeof start>>;
+
+/** The role of servers under the one CA of the tests, whose agents and callers have certificates, too. */
+export const ROLE = "O=culvert-servers";
+
+/** Several servers in one process, and their directory. */
+export class Fleet implements AsyncDisposable {
+  readonly hub = new MemoryHub();
+  readonly #servers = new Map<string, FleetServer>();
+
+  async start(serverId: string, more: Partial<ServerOptions> = {}, by?: CertificateAndKey): Promise<FleetServer> {
+    const pair = by ?? (await pki.ca.issue({ cn: serverId, o: ["culvert-servers"], usage: "both" }));
+    const [cert, key] = ["crt", "key"].map((end) => join(pki.folder, `${serverId}.${end}`)) as [string, string];
+    await writeFile(cert, pair.cert);
+    await writeFile(key, pair.key);
+    const server = await start(
+      {
+        ...{ serverId, directory: ["nats://in-memory"], peerPort: 0, peerBindAddress: "127.0.0.1" },
+        ...{ peerAddress: "127.0.0.1", peerCert: cert, peerKey: key, peerCaCert: join(pki.folder, "ca.pem") },
+        ...{ peerIdentities: [ROLE], ...more },
+      },
+      { openDirectory: (location) => this.hub.join(location) },
+    );
+    this.#servers.set(serverId, server);
+    return server;
+  }
+
+  get(serverId: string): FleetServer {
+    return this.#servers.get(serverId) ?? assert.fail(`no server ${serverId}`);
+  }
+
+  /** The directory names exactly these servers for the cluster. */
+  async holders(...serverIds: string[]): Promise<void> {
+    await until(() => this.hub.holders("default").join() === serverIds.join());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([...this.#servers.values()].map((server) => server.close()));
+  }
+}
+
+/** One CONNECT; resolves with everything that was read when `until` matches it. */
+export async function ask(server: FleetServer, request = CONNECT) {
+  const socket = await callerOf(server, pki.caller);
+  const reads = collect(socket);
+  socket.write(request);
+  await until(() => reads.join("").includes("\r\n\r\n") || socket.destroyed);
+  return {
+    socket,
+    get text() {
+      return reads.join("");
+    },
+    get status() {
+      return reads.join("").split("\r\n", 1)[0] ?? "";
+    },
+  };
+}

@@ -1,0 +1,67 @@
+import type { Directory, DirectoryQuestion, DirectoryState, Location } from "../directory.ts";
+
+/** For tests: the directory of several servers in one process. */
+export class MemoryHub {
+  readonly #members = new Map<string, MemoryDirectory>();
+  /** Questions that were asked. */
+  questions = 0;
+  /** Set: what is answered, whatever is true. */
+  forged: ((question: DirectoryQuestion) => Location | undefined) | undefined;
+
+  join(location: Location): MemoryDirectory {
+    const member = new MemoryDirectory(location, this);
+    this.#members.set(location.serverId, member);
+    return member;
+  }
+
+  leave(serverId: string): void {
+    this.#members.delete(serverId);
+  }
+
+  answers(question: DirectoryQuestion): Location[] {
+    this.questions++;
+    const forged = this.forged?.(question);
+    if (forged !== undefined) return [forged];
+    const members = [...this.#members.values()].filter((member) => member.answers(question));
+    return members.map(({ location }) => location);
+  }
+
+  /** The servers that hold the cluster now. */
+  holders(cluster: string): string[] {
+    return [...this.#members.values()]
+      .filter((member) => member.answers({ cluster }))
+      .map(({ location }) => location.serverId);
+  }
+}
+
+class MemoryDirectory implements Directory {
+  readonly location: Location;
+  readonly #hub: MemoryHub;
+  readonly #held = new Set<string>();
+  readonly state: DirectoryState = { isUp: true, through: "memory" };
+
+  constructor(location: Location, hub: MemoryHub) {
+    this.location = location;
+    this.#hub = hub;
+  }
+
+  hold(cluster: string): void {
+    this.#held.add(cluster);
+  }
+
+  release(cluster: string): void {
+    this.#held.delete(cluster);
+  }
+
+  answers(question: DirectoryQuestion): boolean {
+    return "cluster" in question ? this.#held.has(question.cluster) : question.server === this.location.serverId;
+  }
+
+  async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined> {
+    return this.#hub.answers(question).find(accepts);
+  }
+
+  async close(): Promise<void> {
+    this.#hub.leave(this.location.serverId);
+  }
+}

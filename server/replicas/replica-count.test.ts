@@ -1,0 +1,74 @@
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { ConfigError } from "../../shared/config/options.ts";
+import { FakeCollection } from "../../shared/kubernetes/testing/fake-collection.ts";
+import { until } from "../../shared/link/testing/ends.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { LEASES } from "./leases.ts";
+import { startReplicaCount } from "./replica-count.ts";
+import { ServerCount } from "./server-count.ts";
+
+const OPTIONS = {
+  ...{ serverCountService: "", enableLeaseController: true, leaseNamespace: "ns", kubeconfig: "" },
+  leaseLabel: ["k8s-app=culvert-server"],
+};
+
+/** A server that writes a lease and counts. */
+function serverWith(t: TestContext, api: FakeCollection, serverId: string) {
+  const lines: Record<string, unknown>[] = [];
+  const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
+  const log = createLogger({ level: "info", format: "json", name: "server", destination });
+  const servers = new ServerCount();
+  const replicas = startReplicaCount({ ...OPTIONS, serverId, kubeconfig: api.path }, { servers, log });
+  assert.ok(replicas);
+  t.after(() => replicas.close());
+  return { servers, replicas, lines };
+}
+
+test("servers find each other by their leases, and one that leaves is counted no more", async (t) => {
+  const api = await FakeCollection.start(t, LEASES);
+  const one = serverWith(t, api, "one");
+  await until(() => one.servers.value === 1);
+  const two = serverWith(t, api, "two");
+  await until(() => one.servers.value === 2 && two.servers.value === 2);
+  assert.deepEqual([one.replicas.fault, two.replicas.fault], [undefined, undefined]);
+  await two.replicas.leave();
+  await until(() => one.servers.value === 1);
+  assert.deepEqual(
+    one.lines.map(({ msg, servers }) => `${msg}: ${servers}`),
+    [1, 2, 1].map((servers) => `number of servers changed: ${servers}`),
+  );
+});
+
+test("the lease of a server that was killed counts until it ends, and is deleted then", async (t) => {
+  const api = await FakeCollection.start(t, LEASES);
+  const labels = { "k8s-app": "culvert-server" };
+  const spec = { leaseDurationSeconds: 1, renewTime: new Date().toISOString() };
+  api.put({ metadata: { name: "culvert-server-killed", labels }, spec });
+  const { servers } = serverWith(t, api, "one");
+  await until(() => servers.value === 2);
+  await until(() => servers.value === 1 && !api.objects.has("culvert-server-killed"));
+});
+
+test("while the API server refuses the number stays, and the sentence is logged once", async (t) => {
+  const api = await FakeCollection.start(t, LEASES);
+  const { servers, replicas, lines } = serverWith(t, api, "one");
+  await until(() => servers.value === 1 && api.watching === 1);
+  api.forbidden.add("list").add("watch");
+  api.endWatches();
+  await until(() => replicas.fault !== undefined, 10_000);
+  assert.match(replicas.fault ?? "", /grant the verb "list" on "leases"/);
+  assert.equal(servers.value, 1);
+  assert.equal(lines.filter(({ level }) => level === "warn").length, 1);
+});
+
+test("without credentials for an API server it does not start, and says which option wants them", () => {
+  const deps = { servers: new ServerCount(), log: createLogger({ level: "silent", format: "json", name: "test" }) };
+  const start = (change: Partial<typeof OPTIONS>) => () =>
+    startReplicaCount({ ...OPTIONS, serverId: "a", ...change }, deps);
+  const refused = (sentence: RegExp) => (error: unknown) =>
+    error instanceof ConfigError && sentence.test(error.message);
+  assert.throws(start({}), refused(/^--enable-lease-controller: this process is in no pod .*: give a kubeconfig\.$/));
+  assert.throws(start({ serverCountService: "ns/x" }), refused(/^--server-count-service: this process is in no pod/));
+  assert.equal(start({ enableLeaseController: false })(), undefined);
+});

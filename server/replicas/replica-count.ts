@@ -1,0 +1,208 @@
+import { ConfigError } from "../../shared/config/options.ts";
+import { inCluster, kubeconfig } from "../../shared/kubernetes/access.ts";
+import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
+import { ObjectWatch } from "../../shared/kubernetes/object-watch.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { ENDPOINT_SLICES, EndpointSlice, SERVICE_LABEL, serversIn } from "./endpoint-slices.ts";
+import { LEASES, Lease, LeaseBook } from "./leases.ts";
+import { OwnLease } from "./own-lease.ts";
+import type { ServerCount } from "./server-count.ts";
+
+type CountOptions = Pick<
+  ServerOptions,
+  "serverId" | "serverCountService" | "enableLeaseController" | "leaseNamespace" | "leaseLabel" | "kubeconfig"
+>;
+
+/** A timer may be early by a fraction of this, ms. */
+const EXPIRY_MARGIN_MS = 20;
+/** Others may write leases of any duration, ms. */
+const MAX_EXPIRY_MS = 60_000;
+
+export interface ReplicaCountDeps {
+  readonly servers: Pick<ServerCount, "set" | "value">;
+  readonly log: Logger;
+}
+
+/** What counts the servers: it tells `ServerCount`. */
+export interface ReplicaCount {
+  /** What is counted, for operators. */
+  readonly source: string;
+  /** Why the number may be out of date, as a sentence; absent: it is not. */
+  readonly fault: string | undefined;
+  /** This server takes nothing new: others shall not count it any more. */
+  leave(): Promise<void>;
+  /** Leaves, and resolves within seconds, whatever the API server does. */
+  close(): Promise<void>;
+}
+
+/** Starts what the options say; `undefined`: nothing counts. Throws a `ConfigError`. */
+export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps): ReplicaCount | undefined {
+  try {
+    if (options.serverCountService !== "") return new EndpointCount(options.serverCountService, deps);
+    return options.enableLeaseController ? new LeaseCount(options, deps) : undefined;
+  } catch (error) {
+    if (!(error instanceof KubeFailure)) throw error;
+    const flag = options.serverCountService === "" ? "--enable-lease-controller" : "--server-count-service";
+    throw new ConfigError(`${flag}: ${error.message}.`, { cause: error });
+  }
+}
+
+/** Logs the number when it changes, and a fault when it begins and when it ends. */
+class CountLog {
+  readonly #deps: ReplicaCountDeps;
+  readonly #source: string;
+  readonly #faults = new Map<string, string>();
+
+  constructor(source: string, deps: ReplicaCountDeps) {
+    this.#source = source;
+    this.#deps = deps;
+  }
+
+  get fault(): string | undefined {
+    return [...this.#faults.values()][0];
+  }
+
+  /** A server that asks is there itself, whatever it finds. */
+  counted(found: number): void {
+    const { servers, log } = this.#deps;
+    this.succeeded("count");
+    const count = Math.max(1, found);
+    if (count === servers.value) return;
+    servers.set(count);
+    log.info({ servers: count, source: this.#source }, "number of servers changed");
+  }
+
+  failed(part: string, sentence: string): void {
+    if (this.#faults.get(part) === sentence) return;
+    this.#faults.set(part, sentence);
+    this.#deps.log.warn(
+      { source: this.#source, reason: sentence },
+      "servers cannot be counted now: the last number stays",
+    );
+  }
+
+  succeeded(part: string): void {
+    if (this.#faults.delete(part) && this.#faults.size === 0) {
+      this.#deps.log.info({ source: this.#source }, "servers are counted again");
+    }
+  }
+}
+
+/** Counts the endpoints of a Service of this pod's own cluster. */
+class EndpointCount implements ReplicaCount {
+  readonly source: string;
+  readonly #log: CountLog;
+  readonly #slices: KubeCollection;
+  readonly #watch: ObjectWatch<EndpointSlice>;
+
+  constructor(service: string, deps: ReplicaCountDeps) {
+    const [namespace = "", name = ""] = service.split("/");
+    this.source = `EndpointSlices of Service ${service}`;
+    const log = new CountLog(this.source, deps);
+    this.#log = log;
+    this.#slices = new KubeCollection(inCluster(), ENDPOINT_SLICES, namespace);
+    this.#watch = new ObjectWatch({
+      collection: this.#slices,
+      labelSelector: `${SERVICE_LABEL}=${name}`,
+      schema: EndpointSlice,
+      onObjects: (slices) => {
+        log.counted(serversIn(slices));
+        // A Service with a selector has a slice before it has an endpoint.
+        if (slices.length === 0) log.failed("slices", `there are no ${this.source}: check --server-count-service`);
+        else log.succeeded("slices");
+      },
+      onFailure: ({ message }) => log.failed("count", message),
+    });
+    this.#watch.start();
+  }
+
+  get fault(): string | undefined {
+    return this.#log.fault;
+  }
+
+  /** Kubernetes marks the endpoint of a pod that ends by itself. */
+  async leave(): Promise<void> {}
+
+  async close(): Promise<void> {
+    this.#watch.close();
+    this.#slices.close();
+  }
+}
+
+/** Writes a lease for this server, counts those of all, and deletes what servers that were killed have left behind. */
+class LeaseCount implements ReplicaCount {
+  readonly source: string;
+  readonly #log: CountLog;
+  readonly #leases: KubeCollection;
+  readonly #watch: ObjectWatch<Lease>;
+  readonly #own: OwnLease;
+  readonly #book = new LeaseBook();
+  readonly #closed = new AbortController();
+  #expiry: NodeJS.Timeout | undefined;
+
+  constructor(options: CountOptions, deps: ReplicaCountDeps) {
+    const { serverId, leaseNamespace, leaseLabel, kubeconfig: path } = options;
+    this.source = `leases with ${leaseLabel.join(",")} in namespace ${leaseNamespace}`;
+    const log = new CountLog(this.source, deps);
+    this.#log = log;
+    this.#leases = new KubeCollection(path === "" ? inCluster() : kubeconfig(path), LEASES, leaseNamespace);
+    this.#own = new OwnLease({
+      leases: this.#leases,
+      serverId,
+      labels: Object.fromEntries(leaseLabel.map((label) => label.split("="))),
+      onAttempt: (failure) => (failure ? log.failed("own lease", failure.message) : log.succeeded("own lease")),
+    });
+    this.#watch = new ObjectWatch({
+      collection: this.#leases,
+      labelSelector: leaseLabel.join(","),
+      schema: Lease,
+      onObjects: (leases) => this.#count(leases),
+      onFailure: ({ message }) => log.failed("count", message),
+    });
+    // After the first attempt, so that this server finds itself.
+    void this.#own.start().then(() => {
+      if (!this.#closed.signal.aborted) this.#watch.start();
+    });
+  }
+
+  get fault(): string | undefined {
+    return this.#log.fault;
+  }
+
+  async leave(): Promise<void> {
+    await this.#own.leave();
+  }
+
+  async close(): Promise<void> {
+    clearTimeout(this.#expiry);
+    this.#closed.abort();
+    this.#watch.close();
+    await this.#own.leave();
+    this.#leases.close();
+  }
+
+  #count(leases: readonly Lease[]): void {
+    const { valid, nextMs, stale } = this.#book.count(leases);
+    this.#log.counted(valid);
+    for (const lease of stale) void this.#collect(lease);
+    clearTimeout(this.#expiry);
+    // A lease may have been renewed although the watch has said nothing: a list decides.
+    if (nextMs === undefined) return;
+    const ms = Math.min(MAX_EXPIRY_MS, nextMs + EXPIRY_MARGIN_MS);
+    this.#expiry = setTimeout(() => this.#watch.listAgain(), ms).unref();
+  }
+
+  /** Another server may be faster, and the lease may have been renewed: both are no failure. */
+  async #collect({ name, version }: { readonly name: string; readonly version: string }): Promise<void> {
+    const body = { preconditions: { resourceVersion: version } };
+    try {
+      const answer = await this.#leases.ask("delete", { name, body, signal: this.#closed.signal });
+      if (answer.status !== 404 && answer.status !== 409) this.#leases.requireSuccess(answer, "delete", name);
+      this.#log.succeeded("old leases");
+    } catch (error) {
+      if (!(error instanceof KubeFailure)) throw error;
+      if (!this.#closed.signal.aborted) this.#log.failed("old leases", error.message);
+    }
+  }
+}

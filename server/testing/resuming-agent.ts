@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import { after } from "node:test";
+import type { Carrier } from "../../shared/link/carrier.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import { dialAgain, dialCarrier } from "../../shared/link/dial.ts";
+import { Link } from "../../shared/link/link.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
+import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { CONNECT, callerOf, collect, pki, type start, until } from "./server.ts";
+
+type Server = Awaited<ReturnType<typeof start>>;
+type Resume = NonNullable<Hello["resume"]>;
+
+export const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
+
+/** An agent whose carriers the test opens, one by one; its targets echo. */
+export class ResumingAgent {
+  readonly server: Server;
+  readonly link: Link;
+  readonly session: Session;
+  readonly key: LinkKey;
+  carrier: Carrier;
+
+  private constructor(server: Server, carrier: Carrier, id: string, key: string) {
+    this.server = server;
+    this.carrier = carrier;
+    this.key = LinkKey.parse(key);
+    this.link = new Link(id, "server", carrier, { graceMs: 60_000, replayBytes: 1 << 24 });
+    this.session = new Session("client", this.link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
+    after(() => this.session.destroy());
+  }
+
+  static async start(server: Server, hello = HELLO, by = pki.agent): Promise<ResumingAgent> {
+    const { carrier, welcome } = await dial(server, hello, by);
+    return new ResumingAgent(server, carrier, welcome.link, welcome.key);
+  }
+
+  /** What an honest hello would say now, unless it names another link or offset; `key`: what it is proved by. */
+  words(change: { link?: string; received?: number } = {}, key = this.key): Resume {
+    return key.prove({ link: this.link.id, received: this.link.received, ...change });
+  }
+
+  /** Asks as an agent would, and goes on over the new carrier; `at`: the server that answers its dial. */
+  async resume(hello = HELLO, by = pki.agent, at = this.server): Promise<void> {
+    this.link.acks.hold();
+    const resume = this.words();
+    const { carrier, resumed } = await dialAgain(dialOptions(at, { ...hello, resume }, by));
+    assert.ok(this.key.isAnswer(this.link.id, resumed));
+    this.carrier = carrier;
+    this.link.resume(carrier, "server", { peerReceived: resumed.received, named: resume.received });
+    this.link.acks.now();
+  }
+}
+
+export function dial(server: Server, hello: Hello, by?: CertificateAndKey) {
+  return dialCarrier(dialOptions(server, hello, by));
+}
+
+export function dialOptions(server: Server, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
+  const port = server.addresses.agents?.port ?? 0;
+  return {
+    ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
+    tls: { ca: pki.ca.cert, cert, key },
+    hello: () => hello,
+    link: hello.resume?.link,
+    ...{ keepaliveMs: 20_000, timeoutMs: 5_000 },
+  };
+}
+
+export async function echo(stream: Stream): Promise<void> {
+  stream.on("error", () => {});
+  stream.accept();
+  await readOpen(stream, 5_000);
+  stream.write(encodeAnswer({ ok: true, address: "10.0.0.1:1" }));
+  stream.pipe(stream);
+}
+
+/** The code with which a hello is refused. */
+export async function refusalOf(server: Server, hello: Hello, by?: CertificateAndKey): Promise<number | undefined> {
+  const dialled = hello.resume === undefined ? dial(server, hello, by) : dialAgain(dialOptions(server, hello, by));
+  const error = await dialled.then(
+    ({ carrier }) => {
+      carrier.destroy();
+      return new Error("it was accepted");
+    },
+    (reason) => reason,
+  );
+  if (!(error instanceof LinkRefused)) throw error;
+  return error.closeCode;
+}
+
+/** A connection through the tunnel that says words and hears them back. */
+export async function connection(server: Server): Promise<(words: string) => Promise<void>> {
+  const socket = await callerOf(server, pki.caller);
+  after(() => socket.destroy());
+  const reads = collect(socket);
+  socket.write(CONNECT);
+  await until(() => reads.length === 1);
+  return async (words) => {
+    socket.write(words);
+    await until(() => reads.join("").endsWith(words));
+  };
+}

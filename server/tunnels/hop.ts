@@ -1,0 +1,34 @@
+import type { Target } from "../../shared/address/target.ts";
+import type { Cancellation } from "../../shared/basics/promises.ts";
+import type { CulvertError } from "../../shared/outcomes.ts";
+import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+
+/** How a stream is opened at another server; as `OpenOptions`. */
+export interface HopOptions {
+  readonly id: string;
+  readonly cancellation: Cancellation<CulvertError>;
+  /** The whole time until an answer must be there, ms. */
+  readonly timeoutMs: number;
+  /** A server that has not taken the stream after so many milliseconds does not respond. */
+  readonly ackTimeoutMs: number;
+  /** Present: the agent is asked for the times of its steps. */
+  readonly watch?: { onAcknowledged(): void; onAnswer(answer: OpenAnswer): void } | undefined;
+}
+
+/** Another server, which has said that agents of a cluster are connected to it. */
+export interface ServerHop {
+  readonly serverId: string;
+  /** The agent there that has the stream; known from its answer on. */
+  readonly agent: string | undefined;
+  /** Opens a stream to the target there; rejects with a `CulvertError`. */
+  open(target: Target, options: HopOptions): Promise<Stream>;
+}
+
+/** Finds other servers (server/peers). */
+export interface PeerFinder {
+  /** A server with agents of the cluster; if possible another one than `except`. Never rejects. */
+  find(cluster: string, except?: ServerHop): Promise<ServerHop | undefined>;
+  /** Why nobody can be found now, as the end of a sentence. */
+  readonly trouble: string | undefined;
+}

@@ -1,0 +1,130 @@
+import { z } from "zod";
+import { formatTarget, parseTarget, type Target } from "../address/target.ts";
+import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
+import { encodeHead, MAX_HEAD_BYTES, type OpenTimes, parseJson } from "./stream-head.ts";
+
+/**
+ * The head of a stream of kind `peer`, by which a server asks another one for a target of a cluster whose agents are
+ * connected there (docs/fleet.md).
+ *
+ * ```
+ *  server of the caller ── SYN, head {"kind":"peer","hops":1,"cluster":"blue","target":"…","timeoutMs":5000,"id":"…"} ──▶ peer
+ *                       ◀── ACK (before it asks an agent) ──
+ *                       ◀── head {"ok":true,"agent":"…"}  or  {"error":"dial_refused","detail":"…"} ──
+ * ```
+ */
+export interface PeerOpenRequest {
+  readonly cluster: string;
+  readonly target: Target;
+  /** How long the caller still waits for an answer. */
+  readonly timeoutMs: number;
+  /** The name of the CONNECT, for the logs of both servers and of the agent. */
+  readonly id: string;
+  /** The answer is to say how long the agent's steps took. */
+  readonly timed?: true;
+}
+
+/** The peer's answer, after that of its agent. */
+export type PeerAnswer =
+  | { readonly ok: true; readonly agent: string; readonly address?: string; readonly times?: OpenTimes }
+  | { readonly ok: false; readonly error: CulvertError };
+
+export const PEER_KIND = "peer";
+
+/** A CONNECT passes one other server at most. */
+const MAX_HOPS = 1;
+const MAX_TIMEOUT_MS = 300_000;
+/** Sentences come back as they were, so there is more room than for an agent's. */
+const MAX_SENTENCE_BYTES = 1_000;
+
+const kindSchema = z.object({ kind: z.string().max(32) });
+
+const requestSchema = z.object({
+  kind: z.literal(PEER_KIND),
+  hops: z.number().int().min(1),
+  cluster: z.string().min(1).max(63),
+  target: z.string().max(300),
+  timeoutMs: z.number().positive(),
+  id: z.string().min(1).max(256),
+  timed: z.boolean().optional(),
+});
+
+const milliseconds = z.number().min(0).max(3_600_000);
+
+const answerSchema = z.union([
+  z.object({
+    ok: z.literal(true),
+    agent: z.string().max(253),
+    address: z.string().max(512).optional(),
+    times: z.object({ dnsMs: milliseconds, dialMs: milliseconds }).optional(),
+  }),
+  z.object({
+    error: z.string().max(64),
+    detail: z.string().max(MAX_HEAD_BYTES).optional(),
+    retryAfterMs: milliseconds.optional(),
+    acknowledged: z.boolean().optional(),
+    byAgent: z.boolean().optional(),
+  }),
+]);
+
+/** The kind of a stream that another server has opened; `undefined`: its head is malformed. */
+export function streamKind(json: Buffer): string | undefined {
+  return kindSchema.safeParse(parseJson(json)).data?.kind;
+}
+
+/** The head of a CONNECT that goes to another server. */
+export function encodePeerOpen({ cluster, target, timeoutMs, id, timed }: PeerOpenRequest): Buffer {
+  return encodeHead({
+    ...{ kind: PEER_KIND, hops: MAX_HOPS, cluster, target: formatTarget(target) },
+    ...{ timeoutMs: Math.max(1, Math.round(timeoutMs)), id, ...(timed && { timed }) },
+  });
+}
+
+/** Parses a request of another server; throws a `CulvertError` that can be the answer. */
+export function parsePeerOpen(json: Buffer): PeerOpenRequest {
+  const request = requestSchema.safeParse(parseJson(json));
+  if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
+  const { hops, cluster, target, timeoutMs, id, timed } = request.data;
+  if (hops > MAX_HOPS) throw new CulvertError("forbidden", `a CONNECT passes one other server at most, not ${hops}`);
+  return {
+    ...{ cluster: printable(cluster), target: parseTarget(target), timeoutMs: Math.min(timeoutMs, MAX_TIMEOUT_MS) },
+    ...{ id: printable(id, 256), ...(timed === true && { timed }) },
+  };
+}
+
+export function encodePeerAnswer(answer: PeerAnswer): Buffer {
+  if (answer.ok) return encodeHead(answer);
+  const { code, message, retryAfterMs, acknowledged, refusedBy } = answer.error;
+  return encodeHead({
+    error: code,
+    detail: printable(message, MAX_SENTENCE_BYTES),
+    ...(retryAfterMs !== undefined && { retryAfterMs }),
+    ...(acknowledged && { acknowledged }),
+    ...(refusedBy === "agent" && { byAgent: true }),
+  });
+}
+
+/** Parses another server's answer: its code and sentence stay as they are. Throws `CulvertError` `internal`. */
+export function parsePeerAnswer(json: Buffer): PeerAnswer {
+  const answer = answerSchema.safeParse(parseJson(json));
+  if (!answer.success) throw new CulvertError("internal", "the other server's answer is malformed");
+  if ("ok" in answer.data) {
+    const { agent, address, times } = answer.data;
+    return {
+      ...{ ok: true, agent: printable(agent) },
+      ...(address !== undefined && { address: printable(address) }),
+      ...(times && { times }),
+    };
+  }
+  const { error, detail = "", retryAfterMs, acknowledged = false, byAgent = false } = answer.data;
+  const code: OutcomeCode = isOutcomeCode(error) && outcome(error).http !== undefined ? error : "internal";
+  const sentence = printable(detail, MAX_SENTENCE_BYTES) || `the other server answered ${printable(error, 64)}`;
+  return {
+    ok: false,
+    error: new CulvertError(code, sentence, {
+      acknowledged,
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+      ...(byAgent && { refusedBy: "agent" }),
+    }),
+  };
+}
