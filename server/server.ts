@@ -128,15 +128,17 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
     const { tunnels, servers } = this;
+    const clusters: ConnectDeps["clusters"] = {
+      get: (name) => this.#served.clusters?.get(name),
+      reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
+    };
     this.#others = new OtherServers({
       ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
-      ...{ files: this.#files, waiting, draining, openDirectory, onDropped: () => onDropped("peers") },
-      clusters: { get: (name) => this.#served.clusters?.get(name) },
+      ...{ files: this.#files, waiting, draining, openDirectory, clusters, onDropped: () => onDropped("peers") },
     });
     this.#connectDeps = {
-      ...{ options, metrics, log, throttledLog, draining, files: this.#files },
+      ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
-      clusters: { get: (name) => this.#served.clusters?.get(name) },
       idPrefix: this.#others.idPrefix,
       peers: () => this.#others.finder,
     };

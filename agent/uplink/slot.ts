@@ -49,7 +49,7 @@ const SEARCH_CAP_MS = 10_000;
 const SEARCH_SHARE = 0.25;
 
 /** What a slot has met since it began to look for another server. */
-export interface Search {
+export interface ServerSearch {
   /** Answers in a row of servers that the agent has tunnels to. */
   readonly answers: number;
   readonly lookingMs: number;
@@ -59,7 +59,7 @@ export interface Search {
  * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or in
  * turn: all of them may be up, so that the first looks follow soon. Each costs a server a handshake.
  */
-export function searchWaitMs({ answers, lookingMs }: Search, servers: number, retry: RetryOptions): number {
+export function searchWaitMs({ answers, lookingMs }: ServerSearch, servers: number, retry: RetryOptions): number {
   const { baseMs, capMs, random = Math.random } = retry;
   const isFirst = answers <= 2 * (servers - 1);
   const ceiling = isFirst ? baseMs : Math.max(2 * baseMs, lookingMs * SEARCH_SHARE);
@@ -114,7 +114,7 @@ export class Slot {
     return this.#answers > 0 && !this.isUp;
   }
 
-  get search(): Search {
+  get search(): ServerSearch {
     return { answers: this.#answers, lookingMs: performance.now() - this.#lookingSince };
   }
 
