@@ -80,7 +80,7 @@ export class NatsServers implements AsyncDisposable {
 }
 
 /** Ports that are free now. They are known before a server starts, because each is named in the others' configuration. */
-async function freePorts(count: number): Promise<number[]> {
+export async function freePorts(count: number): Promise<number[]> {
   const holders = Array.from({ length: count }, () => createServer().listen(0, "127.0.0.1"));
   const ports: number[] = [];
   for (const holder of holders) {
