@@ -6,30 +6,19 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { filesOf, runSuites } from "./suites.mjs";
 
-const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const TESTS = fileURLToPath(new URL("test.mjs", import.meta.url));
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "culvert", "nodes");
 
 /** Words in the paths of the tests. */
 const UNIT = ["shared/yamux/", "shared/link/", "shared/relay/", "shared/listen/", "shared/node/"];
 const SCENARIOS = ["reset", "half-close", "end-and-reset", "hostile-", "protocols", "link-loss"];
 
-let isGreen = true;
-for (const version of process.argv.slice(2)) {
-  const node = nodeOf(version);
-  console.log(`# Node.js ${spawnSync(node, ["--version"], { encoding: "utf8" }).stdout.trim()}`);
-  const e2e = SCENARIOS.map((name) => `e2e/scenarios/${name}`);
-  for (const [suite, words] of [
-    ["unit", UNIT],
-    ["e2e", e2e],
-  ]) {
-    const { status } = spawnSync(node, [TESTS, suite, ...words], { cwd: ROOT, stdio: "inherit" });
-    isGreen &&= status === 0;
-  }
-}
-process.exitCode = isGreen ? 0 : 1;
+const runs = [
+  { suite: "unit", files: filesOf("unit", UNIT) },
+  { suite: "e2e", files: SCENARIOS.flatMap((name) => filesOf("e2e", [`scenarios/${name}`, `measured/${name}`])) },
+];
+process.exitCode = await runSuites(runs, { nodes: process.argv.slice(2).map(nodeOf) });
 
 /** The binary of the newest release of this major version, which is fetched when it is not there. */
 function nodeOf(version) {

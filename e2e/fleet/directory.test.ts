@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { runConcurrently } from "../harness/concurrently.ts";
 import { numbered } from "../harness/cluster-files.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { requireBuilt } from "../harness/processes.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import type { BystanderOrder, BystanderReport } from "./bystander-process.ts";
 import type { CallerListener } from "./caller.ts";
 import { type LatencyRatio, latencyRatio } from "./latency-ratio.ts";
@@ -35,7 +36,7 @@ const WINDOW_MS = 500;
  * by chance (`latencyRatio`). Returns what was seen, for a diagnostic line.
  */
 export async function assertUnharmed(listeners: Listeners, options: MeasureOptions = {}): Promise<string> {
-  const { listener = listeners.blueListener, windows = 16, connectEveryMs = 20, plusMs = 0 } = options;
+  const { listener = listeners.blueListener, windows = 12, connectEveryMs = 12, plusMs = 0 } = options;
   const { echoes, connects, failures, error } = await measured({
     ...{ attacked: listener, calm: listeners.calmListener },
     ...{ windows, windowMs: WINDOW_MS, everyMs: 2, connectEveryMs },
@@ -57,8 +58,8 @@ export async function assertUnharmed(listeners: Listeners, options: MeasureOptio
 
 /** By a process of its own. */
 async function measured(order: BystanderOrder): Promise<BystanderReport> {
-  const script = fileURLToPath(new URL("bystander-process.ts", import.meta.url));
-  const child = fork(script, { execArgv: ["--import", "tsx"] });
+  const script = fileURLToPath(source("bystander-process.ts", import.meta.url));
+  const child = fork(script, { execArgv: [...RUN_SOURCES] });
   return await new Promise<BystanderReport>((resolve, reject) => {
     child.on("message", resolve);
     child.on("error", reject);

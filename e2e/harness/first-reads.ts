@@ -1,5 +1,6 @@
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { RUN_SOURCES } from "../../shared/runtime/testing/project.ts";
 import { type CallerListener, dialListener } from "./caller.ts";
 import { runConcurrently } from "./concurrently.ts";
 import { within } from "./wait.ts";
@@ -33,7 +34,7 @@ const DEADLINE_MS = 15_000;
  * but wait for it, and so reads as soon as the kernel has something.
  */
 export function firstReads(order: FirstReadsOrder): Promise<FirstReads> {
-  const child = fork(fileURLToPath(import.meta.url), { execArgv: ["--import", "tsx"] });
+  const child = fork(fileURLToPath(import.meta.url), { execArgv: [...RUN_SOURCES] });
   return new Promise<FirstReads>((resolve, reject) => {
     child.on("message", (result: FirstReads) => resolve(result));
     child.on("error", reject);

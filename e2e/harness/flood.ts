@@ -1,4 +1,5 @@
 import { fileURLToPath } from "node:url";
+import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import { ManagedProcess } from "./processes.ts";
 
 /** Counters of a flood, as it reports them: connections opened, answers, ends, whatever it counts. */
@@ -12,9 +13,9 @@ export class Flood implements AsyncDisposable {
   readonly process: ManagedProcess;
 
   constructor(name: string, args: object) {
-    const script = fileURLToPath(new URL(`floods/${name}.ts`, import.meta.url));
+    const script = fileURLToPath(source(`floods/${name}.ts`, import.meta.url));
     this.process = new ManagedProcess(`flood ${name}`, script, [JSON.stringify(args)], {
-      nodeArgs: ["--import", "tsx"],
+      nodeArgs: RUN_SOURCES,
     });
   }
 
@@ -31,7 +32,7 @@ export class Flood implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.process.stop();
+    await this.process[Symbol.asyncDispose]();
   }
 }
 

@@ -1,144 +1,101 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { writeFileSync } from "node:fs";
-import { freePort } from "./targets/absent.ts";
-import { TempDir } from "./temp.ts";
-import { waitFor, within } from "./wait.ts";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { join } from "node:path";
+import { waitFor } from "./wait.ts";
 
-const READY_MS = 30_000;
-const ENDED_MS = 10_000;
-
-interface NatsPorts {
-  readonly clients: number;
-  readonly monitor: number;
-  readonly routes: number;
+export interface NatsOptions {
+  /** A folder for configuration and nothing else. */
+  readonly dir: string;
+  /** More than one are a cluster. */
+  readonly count?: number;
+  /** Lines of every server's configuration, such as `authorization { … }`. */
+  readonly config?: string;
 }
 
-/** Messages that clients have sent to NATS servers, and have been sent by them, since their start. */
-export interface NatsMessages {
-  readonly received: number;
-  readonly sent: number;
+const READY_MS = 10_000;
+
+interface NatsServer {
+  readonly port: number;
+  readonly config: string;
+  process: ChildProcess | undefined;
 }
 
-/** One nats-server, or several that form a cluster; each can be killed and started again on its ports. */
+/** Debian's nats-server, one or several in a cluster, which can be killed and started again where they were. */
 export class NatsServers implements AsyncDisposable {
-  readonly #dir = new TempDir();
-  readonly #ports: readonly NatsPorts[];
-  readonly #processes: (ChildProcess | undefined)[] = [];
+  readonly #servers: NatsServer[] = [];
 
-  private constructor(ports: readonly NatsPorts[]) {
-    this.#ports = ports;
-  }
-
-  static async start(count: number): Promise<NatsServers> {
-    const ports: NatsPorts[] = [];
-    for (let index = 0; index < count; index++) {
-      ports.push({ clients: await freePort(), monitor: await freePort(), routes: await freePort() });
+  static async start({ dir, count = 1, config = "" }: NatsOptions): Promise<NatsServers> {
+    const all = new NatsServers();
+    const ports = await freePorts(2 * count);
+    const folder = mkdtempSync(join(dir, "nats-"));
+    const routes = ports.slice(count).map((port) => `nats-route://127.0.0.1:${port}`);
+    for (let at = 0; at < count; at++) {
+      const cluster = `cluster { name: fleet, listen: "127.0.0.1:${ports[count + at]}", routes: ${JSON.stringify(routes)} }`;
+      const path = join(folder, `${at}.conf`);
+      const lines = [`listen: "127.0.0.1:${ports[at]}"`, `server_name: nats-${at}`, count > 1 ? cluster : "", config];
+      writeFileSync(path, `${lines.join("\n")}\n`);
+      all.#servers.push({ port: ports[at] ?? 0, config: path, process: undefined });
     }
-    const servers = new NatsServers(ports);
-    try {
-      await Promise.all(ports.map((_, index) => servers.startOne(index)));
-      await servers.#whenJoined();
-      return servers;
-    } catch (error) {
-      await servers[Symbol.asyncDispose]();
-      throw error;
-    }
+    for (let at = 0; at < count; at++) await all.start(at);
+    return all;
   }
 
-  /** For `--directory`. */
-  get urls(): readonly string[] {
-    return this.#ports.map(({ clients }) => `nats://127.0.0.1:${clients}`);
+  urls(scheme: "nats" | "tls" = "nats"): string[] {
+    return this.#servers.map(({ port }) => `${scheme}://127.0.0.1:${port}`);
   }
 
-  /** Resolves when it takes clients. */
-  async startOne(index: number): Promise<void> {
-    const file = this.#dir.file(`${index}.conf`);
-    writeFileSync(file, this.#configuration(index));
-    const child = spawn("nats-server", ["-c", file], { stdio: "ignore" });
-    this.#processes[index] = child;
-    await waitFor(() => this.#isHealthy(index), { deadlineMs: READY_MS, what: `nats-server ${index}` });
+  /** The number of the server that listens at `127.0.0.1:port`. */
+  numberOf(address: string): number {
+    return this.#servers.findIndex(({ port }) => address.endsWith(`:${port}`));
+  }
+
+  /** Resolves when its port is open. */
+  async start(at = 0): Promise<void> {
+    const server = this.#server(at);
+    server.process = spawn("nats-server", ["-c", server.config], { stdio: "ignore" });
+    server.process.on("error", () => {});
+    await waitFor(() => isOpen(server.port), { deadlineMs: READY_MS, what: `nats-server ${at} to listen` });
   }
 
   /** SIGKILL. */
-  async kill(index: number): Promise<void> {
-    const child = this.#processes[index];
-    this.#processes[index] = undefined;
-    if (child === undefined) return;
-    const exited = once(child, "exit");
-    child.kill("SIGKILL");
-    await within(exited, ENDED_MS, "the end of nats-server");
+  async kill(at = 0): Promise<void> {
+    const { process } = this.#server(at);
+    if (process === undefined || process.exitCode !== null || process.signalCode !== null) return;
+    const exit = once(process, "exit");
+    process.kill("SIGKILL");
+    await exit;
   }
 
-  /** Of all that run, those between themselves left out. */
-  async messages(): Promise<NatsMessages> {
-    let [received, sent] = [0, 0];
-    for (const index of this.#running()) {
-      // Messages on routes between servers are counted by each of them, too; clients are told apart.
-      const { connections } = await this.#monitor<Connections>(index, "connz?limit=10000");
-      for (const { in_msgs, out_msgs } of connections) {
-        received += in_msgs;
-        sent += out_msgs;
-      }
-    }
-    return { received, sent };
-  }
-
-  /** Subjects that clients have subscribed to, on all servers. */
-  async subscriptions(): Promise<number> {
-    let count = 0;
-    for (const index of this.#running()) {
-      const { connections } = await this.#monitor<Connections>(index, "connz?limit=10000");
-      for (const { subscriptions } of connections) count += subscriptions;
-    }
-    return count;
-  }
-
-  /** Of a nats-server. */
-  pid(index: number): number {
-    return this.#processes[index]?.pid ?? 0;
+  #server(at: number): NatsServer {
+    const server = this.#servers[at];
+    if (server === undefined) throw new Error(`there is no nats-server ${at}`);
+    return server;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all(this.#ports.map((_, index) => this.kill(index)));
-    this.#dir[Symbol.dispose]();
-  }
-
-  #running(): number[] {
-    return this.#ports.map((_, index) => index).filter((index) => this.#processes[index] !== undefined);
-  }
-
-  #configuration(index: number): string {
-    const { clients, monitor, routes } = this.#ports[index] ?? { clients: 0, monitor: 0, routes: 0 };
-    const own = `host: 127.0.0.1\nport: ${clients}\nhttp: 127.0.0.1:${monitor}\n`;
-    if (this.#ports.length === 1) return own;
-    const others = this.#ports.map((port) => `nats://127.0.0.1:${port.routes}`).join(", ");
-    return `${own}cluster { name: culvert, listen: 127.0.0.1:${routes}, routes: [${others}] }\n`;
-  }
-
-  async #whenJoined(): Promise<void> {
-    const others = this.#ports.length - 1;
-    for (const index of this.#ports.keys()) {
-      const joined = async () => (await this.#monitor<{ routes: number }>(index, "varz")).routes >= others;
-      await waitFor(joined, { deadlineMs: READY_MS, what: `the cluster of nats-server ${index}` });
-    }
-  }
-
-  async #isHealthy(index: number): Promise<boolean> {
-    return (await this.#monitor<{ status: string }>(index, "healthz")).status === "ok";
-  }
-
-  async #monitor<T>(index: number, path: string): Promise<T> {
-    const { monitor } = this.#ports[index] ?? { monitor: 0 };
-    const response = await fetch(`http://127.0.0.1:${monitor}/${path}`, { signal: AbortSignal.timeout(5_000) });
-    return (await response.json()) as T;
+    await Promise.all(this.#servers.map((_, at) => this.kill(at)));
   }
 }
 
-interface Connections {
-  readonly connections: readonly {
-    readonly in_msgs: number;
-    readonly out_msgs: number;
-    readonly subscriptions: number;
-  }[];
+/** Ports that are free now. They are known before a server starts, because each is named in the others' configuration. */
+async function freePorts(count: number): Promise<number[]> {
+  const holders = Array.from({ length: count }, () => createServer().listen(0, "127.0.0.1"));
+  const ports: number[] = [];
+  for (const holder of holders) {
+    if (!holder.listening) await once(holder, "listening");
+    const address = holder.address();
+    if (address !== null && typeof address === "object") ports.push(address.port);
+  }
+  await Promise.all(holders.map((holder) => new Promise((resolve) => holder.close(resolve))));
+  return ports;
+}
+
+function isOpen(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.on("connect", () => resolve(true)).on("error", () => resolve(false));
+    socket.on("connect", () => socket.destroy());
+  });
 }

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 
 /** The configurations of a page of the documentation in one language, as they stand there. */
 export function configurations(page: string, language: "haproxy" | "nginx"): string[] {
-  const text = readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8");
+  const text = readFileSync(join(ROOT, "docs", page), "utf8");
   return [...text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms"))].map(([, text = ""]) => text);
 }
 

@@ -1,13 +1,12 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { cpuSeconds, fdCount, peakRssBytes, rssBytes } from "./proc.ts";
 import { waitFor, within } from "./wait.ts";
 
-const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../..");
 /** The built program, as the package's `bin` names it. */
 export const MAIN = join(ROOT, "dist/cli/main.js");
 
@@ -120,8 +119,10 @@ export class ManagedProcess implements AsyncDisposable {
     });
   }
 
+  /** When a test is over nobody is interested any more in an end in order, which may take a drain. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.stop();
+    this.kill("SIGKILL");
+    await this.exited.catch(() => {});
   }
 
   #keep(line: string): void {
@@ -158,12 +159,16 @@ export function startCulvert(args: readonly string[], options: ProcessOptions = 
   return new ManagedProcess(`culvert ${args[0]}`, other ?? MAIN, args, options);
 }
 
+let isBuilt = false;
+
 /** The processes under test are the build, so a missing or older build is an error and not a surprise. */
 export function requireBuilt(): void {
+  if (isBuilt) return;
   const built = mtime(MAIN);
   if (built === 0) throw new Error(`${MAIN} does not exist: run "npm run build"`);
   const newer = ["shared", "server", "agent", "router", "cli"].find((room) => newest(join(ROOT, room)) > built);
   if (newer) throw new Error(`dist/ is older than a source in ${newer}/: run "npm run build"`);
+  isBuilt = true;
 }
 
 function newest(folder: string): number {

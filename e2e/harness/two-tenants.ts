@@ -40,9 +40,16 @@ export interface TwoTenants extends ClusterServerProcess, AsyncDisposable {
 export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<TwoTenants> {
   goFirst();
   const folder = await ClusterFolder.create(["red", "blue"]);
-  const owned: AsyncDisposable[] = [];
+  const { cgroupProcs: _, ...calmProcess } = options.process ?? {};
+  const starting = startCalm({ ...options.server, ...options.calm }, calmProcess);
+  const stopCalm = () =>
+    starting.then(
+      (calm) => calm[Symbol.asyncDispose](),
+      () => {},
+    );
+  const owned: AsyncDisposable[] = [{ [Symbol.asyncDispose]: stopCalm }];
   const dispose = async (): Promise<void> => {
-    for (const resource of owned.toReversed()) await resource[Symbol.asyncDispose]();
+    await Promise.all(owned.map((resource) => resource[Symbol.asyncDispose]()));
     folder[Symbol.dispose]();
   };
   try {
@@ -57,10 +64,7 @@ export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<
     owned.push(blueAgent);
     const blueListener = await blue.listener("tls", served.callerPort);
     const connect = (): Promise<Connection> => connectThrough(blueListener, echo.address);
-    const { cgroupProcs: _, ...calmProcess } = options.process ?? {};
-    const calm = await startCalm({ ...options.server, ...options.calm }, calmProcess);
-    owned.push(calm);
-    const { listener: calmListener, server: calmServer } = calm;
+    const { listener: calmListener, server: calmServer } = await starting;
     const tenants = { folder, red, blue, blueAgent, target: echo.address, blueListener, calmListener, calmServer };
     return { ...served, ...tenants, connect, [Symbol.asyncDispose]: dispose };
   } catch (error) {
@@ -84,7 +88,7 @@ async function startCalm(flags: Flags, process: ProcessOptions) {
   const folder = await ClusterFolder.create(["blue"]);
   const owned: AsyncDisposable[] = [];
   const dispose = async (): Promise<void> => {
-    for (const resource of owned.toReversed()) await resource[Symbol.asyncDispose]();
+    await Promise.all(owned.map((resource) => resource[Symbol.asyncDispose]()));
     folder[Symbol.dispose]();
   };
   try {

@@ -4,11 +4,12 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { version as ownVersion } from "../../shared/runtime/build-info.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { type Installation, render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { examples } from "./harness/installations.ts";
 
-const GOLDEN = join(import.meta.dirname, "golden");
+const GOLDEN = join(ROOT, "e2e/helm/golden");
 /** `WRITE_GOLDEN=1 npm run e2e -- helm/golden` writes what the charts render now; read the difference before you commit it. */
 const WRITE = process.env["WRITE_GOLDEN"] === "1";
 

@@ -3,10 +3,9 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { findHelm, helmMissing } from "./harness/helm-program.ts";
 
-const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const PLATFORMS = readdirSync(join(ROOT, "docs/platforms")).map((page) => join("docs/platforms", page));
 const PAGES = ["README.md", ...PLATFORMS];
 /** Variables that the pages let a reader set. */

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { assertUnharmed } from "../harness/bystander.ts";
+import type { CallerListener } from "../harness/caller.ts";
 import { Scrape } from "../harness/scrape.ts";
 import { withStalledCallers } from "../harness/stalled-callers.ts";
 import type { TwoTenants } from "../harness/two-tenants.ts";
@@ -21,12 +22,21 @@ async function heldBytes({ healthPort }: TwoTenants): Promise<number> {
   return new Scrape(await metrics.text()).value("culvert_server_memory_held_bytes");
 }
 
+/** Other callers of red, the cluster of those that have stopped, and blue's, which are measured at the same time. */
+async function assertBothUnharmed(t: TestContext, tenants: TwoTenants, listener: CallerListener): Promise<void> {
+  const [red, blue] = await Promise.all([
+    assertUnharmed(tenants, { ...MEASURED, listener }),
+    assertUnharmed(tenants, MEASURED),
+  ]);
+  t.diagnostic(`red: ${red}`);
+  t.diagnostic(`blue: ${blue}`);
+}
+
 for (const count of [500, 4_000]) {
   test(`${count} callers that stop reading keep nobody out: of their cluster neither, on the same tunnel`, async (t) => {
     const tenants = { server: { "memory-limit": LIMIT } };
     await withStalledCallers({ count, via: "uds", sent: SENT, tenants }, async ({ tenants, flood, listener }) => {
-      t.diagnostic(`red: ${await assertUnharmed(tenants, { ...MEASURED, listener })}`);
-      t.diagnostic(`blue: ${await assertUnharmed(tenants, MEASURED)}`);
+      await assertBothUnharmed(t, tenants, listener);
       const { answered, refused } = flood.counts;
       assert.deepEqual([answered, refused], [count, 0], "each of them was answered 200");
       const held = await heldBytes(tenants);
@@ -45,8 +55,7 @@ test("a cluster holds what limits.memory of its document allows, although the pr
   await withStalledCallers({ count: CAPPED, via: "uds", sent: SENT, tenants }, async ({ tenants, listener }) => {
     const isCapped = async () => (await heldBytes(tenants)) <= CAP;
     await waitFor(isCapped, { deadlineMs: 10_000, everyMs: 500, what: "stalled callers to be ended" });
-    t.diagnostic(`red: ${await assertUnharmed(tenants, { ...MEASURED, listener })}`);
-    t.diagnostic(`blue: ${await assertUnharmed(tenants, MEASURED)}`);
+    await assertBothUnharmed(t, tenants, listener);
     const held = await heldBytes(tenants);
     t.diagnostic(`${Math.round(held / MIB)} MiB are held`);
     assert.ok(held > CAP / 2 && held <= CAP, `${held} bytes`);
@@ -55,8 +64,7 @@ test("a cluster holds what limits.memory of its document allows, although the pr
 
 test("a cluster of 5000 kubelets keeps a connection for each, on one tunnel", async (t) => {
   await withStalledCallers({ count: 5_000, via: "uds", sent: 1 }, async ({ tenants, flood, listener }) => {
-    t.diagnostic(`red: ${await assertUnharmed(tenants, { listener })}`);
-    t.diagnostic(`blue: ${await assertUnharmed(tenants)}`);
+    await assertBothUnharmed(t, tenants, listener);
     assert.equal(flood.counts["answered"], 5_000);
   });
 });

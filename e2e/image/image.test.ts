@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { validate } from "dockerfile-utils";
 import { createPki } from "../../cli/pki/pki.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -18,7 +19,6 @@ import { BuildContext } from "./harness/build-context.ts";
 import { Container } from "./harness/container.ts";
 import { packageRegistry } from "./harness/package-registry.ts";
 
-const ROOT = join(import.meta.dirname, "../..");
 const DOCKERFILE = readFileSync(join(ROOT, "Dockerfile"), "utf8");
 const MANIFEST = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const NOBODY = 65_532;

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { Duplex } from "node:stream";
 import { promisify } from "node:util";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 
 const SOURCE_FILES = ["go.mod", "go.sum", "main.go"];
 
@@ -36,7 +37,7 @@ export function goPeerBinary(peer: Peer = "go"): Promise<string> {
 }
 
 async function build(peer: Peer): Promise<string> {
-  const source = join(import.meta.dirname, peer);
+  const source = join(ROOT, "e2e/interop", peer);
   const hash = createHash("sha256");
   for (const name of SOURCE_FILES) hash.update(readFileSync(join(source, name)));
   const cache = join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "culvert");

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import { test } from "node:test";
 import { NO_PROXY_ROWS } from "../../shared/dial/testing/no-proxy-rows.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { goMissing } from "./go-peer.ts";
 
 /** `goMissing` speaks of yamux; on CI it throws. */
@@ -20,7 +21,7 @@ test("Go takes and avoids the proxy where our table says so", { skip }, async ()
 
 async function askGo(questions: readonly object[]): Promise<readonly boolean[]> {
   const child = spawn("go", ["run", "."], {
-    cwd: join(import.meta.dirname, "go-no-proxy"),
+    cwd: join(ROOT, "e2e/interop/go-no-proxy"),
     stdio: ["pipe", "pipe", "inherit"],
   });
   child.stdin.end(JSON.stringify(questions));

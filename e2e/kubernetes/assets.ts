@@ -1,5 +1,6 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { controlPlaneModule, versionFlags } from "./control-plane-module.ts";
 import { cachedFolder, digestOf, go, goIsInstalled } from "./go-build.ts";
 import { run } from "./world/run.ts";
@@ -23,8 +24,8 @@ export interface Assets {
 /** This machine has neither the programs nor the means to build them; the message says what is missing. */
 export class AssetsMissing extends Error {}
 
-const CONTROL_PLANE = join(import.meta.dirname, "go", "controlplane");
-const NODE = join(import.meta.dirname, "go", "node");
+const CONTROL_PLANE = join(ROOT, "e2e/kubernetes/go/controlplane");
+const NODE = join(ROOT, "e2e/kubernetes/go/node");
 const MODULE_MAKER = join(import.meta.dirname, "control-plane-module.ts");
 const CONTROL_PLANE_PROGRAMS = ["kube-apiserver", "etcd", "kubectl"];
 

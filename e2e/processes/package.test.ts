@@ -4,11 +4,11 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, test } from "node:test";
 import { promisify } from "node:util";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";
 
 const run = promisify(execFile);
-const ROOT = join(import.meta.dirname, "../..");
 const MANIFEST = JSON.parse(read("package.json"));
 /** The largest file today is the page of options, 36 KB. */
 const MAX_FILE_BYTES = 64 * 1024;

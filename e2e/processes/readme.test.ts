@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { before, test } from "node:test";
 import { promisify } from "node:util";
 import { parse } from "yaml";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { MAIN, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -22,7 +23,7 @@ before(requireBuilt);
 
 /** The blocks of a chapter, and its lines as a script of ports that are free here. */
 async function chapterOf(page: string, title: string) {
-  const text = readFileSync(new URL(`../../${page}`, import.meta.url), "utf8");
+  const text = readFileSync(join(ROOT, page), "utf8");
   const chapter = text.split(`\n## ${title}\n`)[1]?.split("\n## ")[0] ?? "";
   // Between the fences every second part is a block, and begins with its language.
   const blocks = chapter.split(/^```/m).filter((_, index) => index % 2 === 1);
@@ -81,7 +82,7 @@ test("the example of the README makes a CONNECT and ends what it has started", a
 test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress files", async () => {
   using dir = new TempDir();
   await using echo = await TARGETS.echo();
-  const page = readFileSync(new URL("../../docs/kubernetes.md", import.meta.url), "utf8");
+  const page = readFileSync(join(ROOT, "docs/kubernetes.md"), "utf8");
   const blocks = (language: string) =>
     [...page.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm"))].map(([, text = ""]) => text);
   const [callers, agents, health, agentHealth] = await Promise.all([freePort(), freePort(), freePort(), freePort()]);

@@ -4,12 +4,13 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { before, test } from "node:test";
 import { createPki } from "../../cli/pki/pki.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { agentFiles, serverFiles } from "../harness/pki-files.ts";
 import { MAIN, requireBuilt } from "../harness/processes.ts";
 import { TempDir } from "../harness/temp.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 
-const EXAMPLES = join(import.meta.dirname, "../../examples/systemd");
+const EXAMPLES = join(ROOT, "examples/systemd");
 const PROGRAM = "/usr/local/bin/culvert";
 const ETC = "/etc/culvert";
 /** On systemd's scale of 0 (nothing can be done) to 100; both units are at 16. */

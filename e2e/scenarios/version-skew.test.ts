@@ -9,6 +9,7 @@ import { acceptCarrier } from "../../shared/link/accept.ts";
 import { Carrier } from "../../shared/link/carrier.ts";
 import type { ControlMessage, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { CloseCode, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -113,7 +114,7 @@ test("an agent that is answered in a version it did not offer says so, and tries
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function stored<T>(name: string): T {
-  return JSON.parse(readFileSync(join(import.meta.dirname, "version-skew", name), "utf8")) as T;
+  return JSON.parse(readFileSync(join(ROOT, "e2e/scenarios/version-skew", name), "utf8")) as T;
 }
 
 /** The agent's side of a session, whose targets echo. */

@@ -1,4 +1,5 @@
 import type { Directory, Location } from "./directory.ts";
+import { NatsDirectory } from "./nats-directory.ts";
 import { Peers, type PeersDeps } from "./peers.ts";
 
 export interface StartPeersDeps extends Omit<PeersDeps, "openDirectory"> {
@@ -8,10 +9,6 @@ export interface StartPeersDeps extends Omit<PeersDeps, "openDirectory"> {
 
 /** Opens the port for peers, and the directory of the options. Rejects with a `ConfigError`. */
 export function startPeers(deps: StartPeersDeps): Promise<Peers> {
-  const openDirectory = deps.openDirectory ?? ((location: Location) => openNats(location, deps));
+  const openDirectory = deps.openDirectory ?? ((location: Location) => new NatsDirectory(location, deps));
   return Peers.start({ ...deps, openDirectory });
-}
-
-async function openNats(_location: Location, _deps: StartPeersDeps): Promise<Directory> {
-  throw new Error("not yet");
 }

@@ -40,7 +40,11 @@ export class DirectoryFleet implements AsyncDisposable {
   readonly #targets: ClusterTargets;
   #balancer: Balancer | undefined;
 
-  private constructor(parts: Pick<DirectoryFleet, "nats" | "folder" | "relay">, targets: ClusterTargets, agentsPort: number) {
+  private constructor(
+    parts: Pick<DirectoryFleet, "nats" | "folder" | "relay">,
+    targets: ClusterTargets,
+    agentsPort: number,
+  ) {
     this.nats = parts.nats;
     this.folder = parts.folder;
     this.relay = parts.relay;
@@ -89,7 +93,9 @@ export class DirectoryFleet implements AsyncDisposable {
       };
       this.servers.push(await ServerSlot.reserve(name, flags));
     }
-    this.#balancer = await Balancer.start("haproxy", agentsBalancer(this.#agentsPort, this.servers), [this.#agentsPort]);
+    this.#balancer = await Balancer.start("haproxy", agentsBalancer(this.#agentsPort, this.servers), [
+      this.#agentsPort,
+    ]);
     await Promise.all(this.servers.map((server) => server.start()));
     await Promise.all(this.servers.map((server) => server.whenReady()));
   }

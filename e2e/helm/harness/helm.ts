@@ -1,12 +1,13 @@
 import { spawn } from "node:child_process";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
-import { fileURLToPath } from "node:url";
+import { ROOT } from "../../../shared/runtime/testing/project.ts";
 import { mapConcurrently } from "../../harness/concurrently.ts";
 import { findHelm } from "./helm-program.ts";
 import { type KubeObject, type Labels, type Pod, parseObjects, podsOf } from "./objects.ts";
 import { sidecarPods } from "./sidecar.ts";
 
-export const CHARTS = fileURLToPath(new URL("../../../helm", import.meta.url));
+export const CHARTS = join(ROOT, "helm");
 
 export const CHART_NAMES = ["culvert-server", "culvert-agent"] as const;
 export type Chart = (typeof CHART_NAMES)[number];

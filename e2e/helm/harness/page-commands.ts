@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { ROOT } from "../../../shared/runtime/testing/project.ts";
 
-const PAGES = join(import.meta.dirname, "../../../docs/platforms");
+const PAGES = join(ROOT, "docs/platforms");
 
 /** The first commands of a step in a page of docs/platforms, such as those below `## 1. The server`, for a shell. */
 export function commandsOfStep(page: string, step: number): string {

@@ -1,8 +1,10 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { ROOT } from "../../../../shared/runtime/testing/project.ts";
 import type { Render } from "../helm.ts";
 import { dataOf, type KubeObject, nameOf } from "../objects.ts";
 
-const PAGE = readFileSync(new URL("../../../../docs/metrics.md", import.meta.url), "utf8");
+const PAGE = readFileSync(join(ROOT, "docs/metrics.md"), "utf8");
 /** What Prometheus makes of a histogram's name. */
 const OF_HISTOGRAM = /_(?:bucket|count|sum)$/;
 

@@ -1,0 +1,83 @@
+import { spawn } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { bundlePackages } from "./bundled.mjs";
+import { compile, remove } from "./compiled.mjs";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
+
+/**
+ * Unit tests are short and wait for a third of their time, so three files run at once. End-to-end tests run two at once,
+ * since they wait for processes most of the time. Those that measure times or memory need the machine to themselves:
+ * they are in e2e/hostile/ and e2e/measured/.
+ */
+export const SUITES = {
+  unit: {
+    folders: ["shared", "server", "agent", "router", "cli", "fuzz", "scripts"],
+    concurrency: 3,
+    alone: /^$/,
+    timeoutMs: 120_000,
+  },
+  e2e: { folders: ["e2e"], concurrency: 2, alone: /^e2e\/(hostile|measured)\//, timeoutMs: 180_000 },
+};
+
+/** The files of a suite that have one of the words in their path; all of them without words. */
+export function filesOf(suite, words) {
+  const all = SUITES[suite].folders.flatMap((folder) => testFiles(folder)).sort();
+  return words.length === 0 ? all : all.filter((file) => words.some((word) => file.includes(word)));
+}
+
+/**
+ * Compiles the sources and runs files of suites, each a `{ suite, files }`, with each of the `nodes` (paths of Node.js) in
+ * turn. `options` are those of `node --test`. Returns the exit code, which is 0 when all tests have passed.
+ */
+export async function runSuites(runs, { nodes = [process.execPath], options = [] } = {}) {
+  const folder = compile(ROOT);
+  if (folder === undefined) return 1;
+  try {
+    await bundlePackages(join(ROOT, folder));
+    let code = 0;
+    for (const node of nodes) {
+      if (nodes.length > 1) console.log(`# ${node}`);
+      for (const { suite, files } of runs) {
+        const { concurrency, alone, timeoutMs } = SUITES[suite];
+        const run = async (atOnce, some) => {
+          const flags = [`--test-concurrency=${atOnce}`, `--test-timeout=${timeoutMs}`, ...options];
+          const built = some.map((file) => join(folder, file.replace(/\.ts$/, ".js")));
+          code = Math.max(code, await runNode(node, flags, built));
+        };
+        await run(
+          concurrency,
+          files.filter((file) => !alone.test(file)),
+        );
+        await run(
+          1,
+          files.filter((file) => alone.test(file)),
+        );
+      }
+    }
+    return code;
+  } finally {
+    remove(ROOT, folder);
+  }
+}
+
+async function runNode(node, flags, files) {
+  // Without a file, node would look for tests by itself.
+  if (files.length === 0) return 0;
+  const all = ["--enable-source-maps", "--import", END_OF_TESTS, "--test", "--test-reporter=spec", ...flags, ...files];
+  const child = spawn(node, all, { cwd: ROOT, stdio: "inherit" });
+  // Ctrl-C reaches the child from the terminal; a supervisor's SIGTERM reaches this process only.
+  process.on("SIGINT", () => {});
+  process.on("SIGTERM", () => child.kill("SIGTERM"));
+  return new Promise((resolve) => child.on("exit", (status) => resolve(status ?? 1)));
+}
+
+function testFiles(folder) {
+  const entries = readdirSync(join(ROOT, folder), { withFileTypes: true, recursive: true });
+  return entries
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".test.ts") && !entry.parentPath.includes("node_modules"))
+    .map((entry) => join(entry.parentPath, entry.name).slice(ROOT.length));
+}

@@ -1,0 +1,198 @@
+import { connect, type Msg, type NatsConnection, type Subscription } from "@nats-io/transport-node";
+import { z } from "zod";
+import { parseTarget } from "../../shared/address/target.ts";
+import { Backoff } from "../../shared/basics/backoff.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
+import { connectionOptions } from "./nats-options.ts";
+
+export interface NatsDirectoryDeps {
+  readonly options: Pick<
+    ServerOptions,
+    "serverId" | "directory" | "directoryCredentials" | "directoryCaCert" | "directoryCert" | "directoryKey"
+  >;
+  readonly log: Logger;
+  readonly throttledLog: ThrottledLog;
+}
+
+const PREFIX = "culvert.v1";
+/** How long the first answer is waited for, ms. Where nobody holds a cluster, NATS says so at once. */
+const ANSWER_MS = 1_000;
+/** How long another answer is waited for when the first one is of no use, ms. */
+const NEXT_ANSWER_MS = 100;
+const MAX_ANSWER_BYTES = 1_024;
+/** Questions that are answered in a second; whoever may ask NATS can ask any number. */
+const ANSWERS_PER_S = 5_000;
+/** NATS servers die and come back together with everything else: all servers of a fleet must not dial at once. */
+const RECONNECT = { baseMs: 250, capMs: 2_000 };
+
+const answerSchema = z.object({ server: z.string().min(1).max(128), address: z.string().max(300) });
+
+/**
+ * The directory in NATS. Nothing is stored there: a server that holds agents of a cluster listens to the subject of the
+ * cluster, and answers who asks. Where nobody listens, NATS itself says so.
+ *
+ * A connection that is lost is replaced by a new one, and not by the client's own reconnect: files of credentials are
+ * read again, and nothing waits in buffers meanwhile.
+ *
+ * ```
+ *  culvert.v1.cluster.blue    who has agents of "blue"?   ─▶ {"server":"srv-2","address":"10.0.0.2:8096"}
+ *  culvert.v1.server.srv-2    where is server "srv-2"?    ─▶ the same
+ * ```
+ */
+export class NatsDirectory implements Directory {
+  readonly #deps: NatsDirectoryDeps;
+  readonly #subject: string;
+  readonly #answer: string;
+  readonly #held = new Map<string, Subscription | undefined>();
+  readonly #answers = new TokenBucket({ perSecond: ANSWERS_PER_S, burst: ANSWERS_PER_S });
+  readonly #retry = new Backoff(RECONNECT);
+  #connection: NatsConnection | undefined;
+  #reason = "it is being connected";
+  #downSince = performance.now();
+  #closed = false;
+  #wake: (() => void) | undefined;
+
+  /** Begins to connect, and does not wait: agents of this server work without a directory. */
+  constructor({ serverId, address }: Location, deps: NatsDirectoryDeps) {
+    this.#deps = deps;
+    this.#subject = serverSubject(serverId);
+    this.#answer = JSON.stringify({ server: serverId, address });
+    void this.#run();
+  }
+
+  get state(): DirectoryState {
+    const connection = this.#connection;
+    if (connection !== undefined) return { isUp: true, through: printable(connection.getServer(), 100) };
+    return { isUp: false, reason: this.#reason, sinceMs: this.#downSince };
+  }
+
+  hold(cluster: string): void {
+    if (!this.#held.has(cluster)) this.#held.set(cluster, this.#listen(clusterSubject(cluster)));
+  }
+
+  release(cluster: string): void {
+    this.#held.get(cluster)?.unsubscribe();
+    this.#held.delete(cluster);
+  }
+
+  async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined> {
+    const connection = this.#connection;
+    if (connection === undefined) return undefined;
+    const subject = "cluster" in question ? clusterSubject(question.cluster) : serverSubject(question.server);
+    try {
+      const answers = await connection.requestMany(subject, "", {
+        ...{ strategy: "stall", maxWait: ANSWER_MS, stall: NEXT_ANSWER_MS },
+      });
+      for await (const { data } of answers) {
+        const location = parseAnswer(data);
+        if (location !== undefined && accepts(location)) return location;
+      }
+    } catch {
+      // Nobody listens to the subject, or the connection was lost: both mean that nobody can be named.
+    }
+    return undefined;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#wake?.();
+    await this.#connection?.close();
+  }
+
+  // ── the connection ─────────────────────────────────────────────────────────────────────────────────────────────
+
+  async #run(): Promise<void> {
+    while (!this.#closed) {
+      const startedAt = performance.now();
+      try {
+        const connection = await connect(connectionOptions(this.#deps.options));
+        this.#retry.connected();
+        const why = await this.#use(connection);
+        this.#retry.ended("lost", performance.now() - startedAt);
+        this.#down(why?.message ?? "the connection was closed");
+      } catch (error) {
+        this.#retry.attemptFailed();
+        this.#down((error as Error).message);
+      }
+      if (!this.#closed) await this.#wait(this.#retry.waitMs());
+    }
+  }
+
+  async #use(connection: NatsConnection): Promise<Error | undefined> {
+    if (this.#closed) await connection.close();
+    else {
+      this.#connection = connection;
+      this.#deps.log.info({ server: this.#through }, "directory connected");
+      this.#listen(this.#subject);
+      for (const cluster of this.#held.keys()) this.#held.set(cluster, this.#listen(clusterSubject(cluster)));
+      void this.#watch(connection);
+    }
+    const why = await connection.closed();
+    this.#connection = undefined;
+    this.#downSince = performance.now();
+    return why instanceof Error ? why : undefined;
+  }
+
+  get #through(): string {
+    return printable(this.#connection?.getServer() ?? "", 100);
+  }
+
+  /** Errors of single subjects do not end a connection: NATS has no permission for them. */
+  async #watch(connection: NatsConnection): Promise<void> {
+    for await (const status of connection.status()) {
+      if (status.type !== "error") continue;
+      const reason = printable(status.error.message);
+      this.#deps.throttledLog.write("warn", { reason }, "the directory refuses something");
+    }
+  }
+
+  #down(reason: string): void {
+    this.#reason = printable(reason);
+    if (!this.#closed) this.#deps.throttledLog.write("warn", { reason: this.#reason }, "directory not connected");
+  }
+
+  #wait(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  #listen(subject: string): Subscription | undefined {
+    return this.#connection?.subscribe(subject, { callback: (error, message) => this.#onQuestion(error, message) });
+  }
+
+  #onQuestion(error: Error | null, message: Msg): void {
+    if (error !== null || this.#answers.take(1) > 0) return;
+    message.respond(this.#answer);
+  }
+}
+
+function clusterSubject(cluster: string): string {
+  return `${PREFIX}.cluster.${cluster}`;
+}
+
+/** A dot would begin another token of the subject. */
+function serverSubject(serverId: string): string {
+  return `${PREFIX}.server.${serverId.replaceAll(".", "=")}`;
+}
+
+/** `undefined`: it is none. Anybody may have written it. */
+function parseAnswer(data: Uint8Array): Location | undefined {
+  if (data.length > MAX_ANSWER_BYTES) return undefined;
+  try {
+    const { server, address } = answerSchema.parse(JSON.parse(Buffer.from(data).toString("utf8")));
+    parseTarget(address);
+    return { serverId: printable(server), address };
+  } catch {
+    return undefined;
+  }
+}
