@@ -13,6 +13,7 @@ const CLUSTERS = atFull(300, 30);
 /** Their agents are moved by the tests. */
 const MOVERS = numbered("mover", 5);
 const AT_ONCE = 16;
+const CALLS = 10;
 /** Of CI, which runs nothing else meanwhile. */
 const WHOLE_MS = 5_000;
 /** What a server may say while a cluster cannot be reached. */
@@ -46,6 +47,7 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
         await reviewAt(c, cluster);
         await fleet.startAgent(cluster, b);
         await reviewAt(c, cluster);
+        await fleet.startAgent(cluster); // wherever the balancer leads it
       }),
     );
   });
@@ -64,7 +66,7 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
   test("a NATS server is killed", async (t) => {
     await fleet.nats.kill(0);
     t.diagnostic(`whole again in ${await wholeAgain()} ms`);
-    await fleet.nats.startOne(0);
+    await fleet.nats.start(0);
     await reviewAll("with a new process in its place", { mayFail: false });
   });
 
@@ -75,10 +77,18 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     await fleet.startAgent(cluster, c, "second");
     await reviewAt(d, cluster);
     await fleet.relay.unplug("rst");
-    for (let call = 0; call < AT_ONCE; call++) await reviewAt(d, cluster);
-    await reviewAll("while one server is cut off");
+    for (let call = 0; call < CALLS; call++) await reviewAt(d, cluster);
+    const failed = await reviewAll("while peers cannot connect to one server");
+    assert.ok(failed.length > 0, "nobody had to connect to it");
     await fleet.relay.plug();
     t.diagnostic(`whole again in ${await wholeAgain()} ms`);
+
+    fleet.relay.drop();
+    await Promise.all(Array.from({ length: CALLS }, () => reviewAt(d, cluster)));
+    fleet.relay.restore();
+    t.diagnostic(`after a silence whole again in ${await wholeAgain()} ms`);
+    fleet.stopAgent(cluster, "second");
+    await fleet.startAgent(cluster);
   });
 
   /** One CONNECT for each cluster, at any server. */

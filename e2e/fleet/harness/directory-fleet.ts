@@ -54,15 +54,14 @@ export class DirectoryFleet implements AsyncDisposable {
 
   static async start({ serverNames, clusterNames, natsServers }: DirectoryFleetOptions): Promise<DirectoryFleet> {
     const [agentsPort, peerPort] = await Promise.all([freePort(), freePort()]);
+    const folder = await ClusterFolder.create(clusterNames);
     const parts = {
-      nats: await NatsServers.start(natsServers),
-      folder: await ClusterFolder.create(clusterNames),
+      folder,
+      nats: await NatsServers.start({ dir: folder.path, count: natsServers }),
       relay: await startRelay({ host: "127.0.0.1", port: peerPort }),
     };
     const fleet = new DirectoryFleet(parts, await ClusterTargets.start(clusterNames), agentsPort);
     try {
-      // A unix socket belongs to one process.
-      for (const cluster of fleet.folder.all) await cluster.write({ callers: { uds: undefined } });
       await fleet.#startServers(serverNames, peerPort);
       await runConcurrently(clusterNames.length, AT_ONCE, (index) => fleet.startAgent(clusterNames[index] ?? ""));
       return fleet;
@@ -83,15 +82,14 @@ export class DirectoryFleet implements AsyncDisposable {
       const pair = await authority.issue({ cn: name, o: ["culvert-servers"], usage: "both" });
       const peerPort = index === 0 ? firstPeerPort : await freePort();
       const flags: Flags = {
-        ...{ clusters: this.folder.path, drainTimeout: "20s" },
         // What is tested are servers that go and come, and not how long a busy machine takes for it.
-        ...{ connectTimeout: "30s", agentAckTimeout: "20s", agentWait: "0s" },
-        ...{ directory: this.nats.urls.join(","), peerPort, peerBindAddress: "127.0.0.1" },
+        ...{ connectTimeout: "30s", agentAckTimeout: "5s", agentWait: "5s", drainTimeout: "20s" },
+        ...{ directory: this.nats.urls().join(","), peerPort, peerBindAddress: "127.0.0.1" },
         peerAddress: `127.0.0.1:${index === 0 ? this.relay.port : peerPort}`,
         ...{ peerCert: written(`${name}.peer.crt`, pair.cert), peerKey: written(`${name}.peer.key`, pair.key) },
         ...{ peerCaCert, peerIdentities: "O=culvert-servers" },
       };
-      this.servers.push(await ServerSlot.reserve(name, flags));
+      this.servers.push(await ServerSlot.reserve(name, this.folder, flags));
     }
     this.#balancer = await Balancer.start("haproxy", agentsBalancer(this.#agentsPort, this.servers), [
       this.#agentsPort,
@@ -128,9 +126,10 @@ export class DirectoryFleet implements AsyncDisposable {
   }
 
   /** A CONNECT of this cluster's caller to its target, at this server. */
-  async connect(at: ServerSlot, cluster: string): Promise<Connection> {
-    const listener = await this.folder.get(cluster).listener("tls", at.callerPort);
-    return connectThrough(listener, this.#targets.addressOf(cluster), { deadlineMs: PATIENCE_MS });
+  connect(at: ServerSlot, cluster: string): Promise<Connection> {
+    return connectThrough(at.documents.socketOf(cluster), this.#targets.addressOf(cluster), {
+      deadlineMs: PATIENCE_MS,
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -34,8 +34,6 @@ export class Replicas implements AsyncDisposable {
     const [ready, published, agents] = await Promise.all([freePort(), freePort(), freePort()]);
     const replicas = new Replicas(folder, await ClusterTargets.start(clusterNames), { ready, published, agents });
     try {
-      // A unix socket belongs to one process.
-      for (const cluster of folder.all) await cluster.write({ callers: { uds: undefined } });
       await replicas.#start(serverNames);
       return replicas;
     } catch (error) {
@@ -50,11 +48,11 @@ export class Replicas implements AsyncDisposable {
 
   async #start(serverNames: readonly string[]): Promise<void> {
     const flags = {
-      ...{ clusters: this.folder.path, serverCount: serverNames.length, readyNeedsAgent: true },
+      ...{ serverCount: serverNames.length, readyNeedsAgent: true },
       // What is tested are servers that go and come, and not how long a busy machine takes for it.
       ...{ connectTimeout: "30s", agentAckTimeout: "20s", agentWait: "20s", drainTimeout: "20s" },
     };
-    for (const name of serverNames) this.servers.push(await ServerSlot.reserve(name, flags));
+    for (const name of serverNames) this.servers.push(await ServerSlot.reserve(name, this.folder, flags));
     const text = haproxyConfiguration(this.#ports, this.servers);
     this.#balancer = await Balancer.start("haproxy", text, Object.values(this.#ports));
     await Promise.all(this.servers.map((server) => server.start()));
@@ -75,10 +73,12 @@ export class Replicas implements AsyncDisposable {
     });
   }
 
-  /** A CONNECT of this cluster's caller to its own target, at a server or through the balancer. */
+  /** A CONNECT of this cluster's caller to its own target: at a server by its socket, or over TLS through the balancer. */
   async connect(at: ServerSlot | Way, cluster: string): Promise<Connection> {
-    const port = typeof at === "string" ? this.#ports[at] : at.callerPort;
-    const listener = await this.folder.get(cluster).listener("tls", port);
+    const listener =
+      typeof at === "string"
+        ? await this.folder.get(cluster).listener("tls", this.#ports[at])
+        : at.documents.socketOf(cluster);
     return connectThrough(listener, this.#targets.addressOf(cluster), { deadlineMs: PATIENCE_MS });
   }
 
