@@ -6,7 +6,8 @@ import { Authority } from "../../shared/pki/certificates.ts";
 import { startRelay } from "../harness/faults.ts";
 import { FleetWorld } from "../harness/fleet-world.ts";
 import { natsOperator } from "../harness/nats-credentials.ts";
-import { freePorts, NatsServers } from "../harness/nats-servers.ts";
+import { NatsServers } from "../harness/nats-servers.ts";
+import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -90,7 +91,7 @@ test("with a .creds file: a path between two servers that is cut costs no stream
   await using fleet = await FleetWorld.start(["a"], () => ({
     ...{ directory: nats.urls(), directoryCredentials: dir.file("creds"), agentAckTimeoutMs: 1_000 },
   }));
-  const [peerPort = 0] = await freePorts(1);
+  const peerPort = await freePort();
   await using relay = await startRelay({ host: "127.0.0.1", port: peerPort });
   await fleet.startServer("b", { peerPort, peerAddress: `127.0.0.1:${relay.port}` });
   await fleet.untilConnected("a", "b");
