@@ -137,10 +137,7 @@ test("flags of leases change nothing and are accepted with the reason", async ()
     assert.deepEqual([problems, warnings], [[], []], flag);
   }
   for (const [flag, reason] of [
-    [
-      "--count-server-leases",
-      /--count-server-leases \(servers say how many they are, and agents count no leases\)/,
-    ],
+    ["--count-server-leases", /--count-server-leases \(servers say how many they are, and agents count no leases\)/],
     ["--kubeconfig=/etc/agent.kubeconfig", /--kubeconfig \(servers say how many/],
     ["--server-count-source=max", /--server-count-source \(servers say how many/],
   ] as const) {

@@ -63,7 +63,7 @@ test("docs/clusters.md has a row for every key of a cluster's document, and for 
 
 test("the documents that docs/clusters.md shows are taken as they stand", () => {
   const shown = [...page("docs/clusters.md").matchAll(/^```yaml\n([\s\S]*?)^```$/gm)];
-  assert.equal(shown.length, 3);
+  assert.equal(shown.length, 4);
   for (const [, text = ""] of shown) {
     for (const { value, fault } of yamlDocuments(text)) {
       assert.equal(fault, undefined);

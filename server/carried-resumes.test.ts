@@ -6,10 +6,10 @@ import { dialCarrier } from "../shared/link/dial.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
-import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import type { ServerOptions } from "./options/options.ts";
 import { connection, dial, dialOptions, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
 import { agentOf, pki, start, until } from "./testing/server.ts";
+import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
 
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 

@@ -1,4 +1,5 @@
 import { TurnQueue } from "../shared/basics/turn-queue.ts";
+import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
@@ -7,7 +8,7 @@ import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
 import { endRevokedAgents, endUnclaimable, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
-import type { ClusterChanges } from "./clusters/cluster.ts";
+import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
 import type { ServerOptions } from "./options/options.ts";
@@ -127,6 +128,7 @@ export class ClusterUpdates {
       this.#deps.callers.closeUnix(cluster.unix);
       this.#openUnixOrLog(cluster);
     }
+    if (what.fromClusters) this.#endForeignCallers(cluster.cluster);
     if (what.callers.trust || what.callers.crl) void this.#callerReverification.verify(cluster.callers);
     if (what.routing) endUnclaimable(cluster);
     if (what.suspended && cluster.cluster.suspended) this.#closeTunnels(cluster);
@@ -134,6 +136,22 @@ export class ClusterUpdates {
     else {
       if (what.agents.crl) endRevokedAgents(cluster, this.#turns);
       if (what.agents.material) rotateAgents(cluster, "the certificate of its cluster has changed");
+    }
+  }
+
+  /** Ends the CONNECTs of callers of other clusters that the document does not let in any more. */
+  #endForeignCallers({ name, callers: { fromClusters = [] } }: Cluster): void {
+    const refusal = new CulvertError(
+      "forbidden",
+      `callers of another cluster may not reach cluster "${name}" any more`,
+    );
+    for (const { cluster, callers } of this.#clusters?.all() ?? []) {
+      if (fromClusters.includes(cluster.name)) continue;
+      for (const { connects } of callers.open.all()) {
+        for (const connect of connects) {
+          if (connect.targetCluster === name) this.#turns.run(() => connect.refuse(refusal));
+        }
+      }
     }
   }
 

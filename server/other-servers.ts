@@ -1,8 +1,10 @@
 import type { AddressInfo } from "node:net";
+import { CulvertError } from "../shared/outcomes.ts";
 import type { Check } from "../shared/runtime/readiness.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";
 import type { StartPeersDeps } from "./peers/start-peers.ts";
 import type { PeerFinder } from "./tunnels/hop.ts";
+import type { LinkOwners } from "./tunnels/link-owners.ts";
 
 export type OtherServersDeps = StartPeersDeps & Pick<PeersDeps, "options">;
 
@@ -28,6 +30,17 @@ export class OtherServers {
     return this.#peers;
   }
 
+  /** The servers that have issued the links of other servers; `undefined` without a directory. */
+  get owners(): LinkOwners | undefined {
+    if (this.#deps.options.directory.length === 0) return undefined;
+    return {
+      open: async (serverId, facts, signal) => {
+        if (this.#peers === undefined) throw new CulvertError("draining", "this server is starting");
+        return await this.#peers.owners.open(serverId, facts, signal);
+      },
+    };
+  }
+
   /** In a fleet the logs of several servers have the same id of a CONNECT: it begins with the server that it came to. */
   get idPrefix(): string {
     const { directory, serverId } = this.#deps.options;
@@ -43,14 +56,19 @@ export class OtherServers {
     return this.#peers?.checks() ?? [];
   }
 
-  /** Is not found any more, and takes no new streams of peers. */
+  /** Is not found any more, and refuses CONNECTs of peers. */
   drain(): void {
     this.#peers?.drain();
   }
 
-  /** Resolves when no peer has a stream here any more, or after `deadlineMs`. */
+  /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */
   async emptied(deadlineMs: number): Promise<void> {
     await this.#peers?.emptied(deadlineMs);
+  }
+
+  /** Ends the links to and from peers; what is open has `deadlineMs` to end. */
+  async close(deadlineMs: number): Promise<void> {
+    await this.#peers?.close(deadlineMs);
   }
 
   async destroy(): Promise<void> {

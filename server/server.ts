@@ -1,5 +1,4 @@
 import type { AddressInfo } from "node:net";
-import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
 import { controlGroups } from "../shared/limits/memory-limit.ts";
@@ -7,13 +6,11 @@ import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import type { TlsListener } from "../shared/listen/listeners.ts";
-import { CulvertError, printable } from "../shared/outcomes.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
-import type { CarriedFacts, LinkOwners } from "./agents/carrying.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
 import { openCallersPort } from "./callers/callers-port.ts";
@@ -29,6 +26,7 @@ import type { ServerOptions } from "./options/options.ts";
 import { OtherServers, type OtherServersDeps } from "./other-servers.ts";
 import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
+import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
 
@@ -41,7 +39,7 @@ export interface ServerDeps {
   readonly listenEphemeral?: boolean;
   /** For tests: the directory in place of that of `--directory`. */
   readonly openDirectory?: OtherServersDeps["openDirectory"];
-  /** The other servers, to which resumes of their links are carried. */
+  /** For tests: the way to the other servers, in place of links to those that the directory names. */
   readonly owners?: LinkOwners;
 }
 
@@ -92,7 +90,6 @@ export class Server implements AsyncDisposable {
   readonly #log: Logger;
   readonly #throttledLog: ThrottledLog;
   readonly #ephemeral: boolean;
-  readonly #hasPeers: boolean;
   readonly #pool: MemoryPool;
   readonly #unauthenticatedMemory: MemoryShare;
   #memoryWatch: MemoryWatch | undefined;
@@ -110,7 +107,8 @@ export class Server implements AsyncDisposable {
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, { log, listenEphemeral = false, openDirectory, owners }: ServerDeps) {
+  constructor(options: ServerOptions, deps: ServerDeps) {
+    const { log, listenEphemeral = false, openDirectory } = deps;
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
@@ -120,7 +118,6 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = throttledLog;
     this.#ephemeral = listenEphemeral;
-    this.#hasPeers = owners !== undefined;
     this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#unauthenticatedMemory = this.#pool.share("");
@@ -128,15 +125,20 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
     const { tunnels, servers } = this;
+    const clusters: ConnectDeps["clusters"] = {
+      get: (name) => this.#served.clusters?.get(name),
+      reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
+    };
     this.#others = new OtherServers({
       ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
-      ...{ files: this.#files, waiting, draining, openDirectory, onDropped: () => onDropped("peers") },
-      clusters: { get: (name) => this.#served.clusters?.get(name) },
+      ...{ files: this.#files, waiting, draining, openDirectory, clusters, onDropped: () => onDropped("peers") },
+      hasLinks: () => this.#links.size > 0,
+      takeCarried: this.takeCarried,
     });
+    const owners = deps.owners ?? this.#others.owners;
     this.#connectDeps = {
-      ...{ options, metrics, log, throttledLog, draining, files: this.#files },
+      ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
-      clusters: { get: (name) => this.#served.clusters?.get(name) },
       idPrefix: this.#others.idPrefix,
       peers: () => this.#others.finder,
     };
@@ -147,6 +149,7 @@ export class Server implements AsyncDisposable {
     this.#agents = new AgentPorts({
       ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining, onDropped },
       memory: this.#unauthenticatedMemory,
+      agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
     });
     this.#served = new ClusterUpdates({
       ...{ options, log, metrics, tunnels, callers: this.#callers, agents: this.#agents, draining },
@@ -224,21 +227,12 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
-    if (this.#hasPeers) await this.#agents.openCarried();
+    await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
-  /**
-   * Takes a stream from the server `via` as the connection of an agent, which may resume a link of this server. Throws a
-   * `CulvertError`.
-   */
-  takeCarried(stream: Duplex, facts: CarriedFacts, via: string): void {
-    const host = this.#served.clusters?.get(facts.cluster)?.agents;
-    if (host === undefined) {
-      throw new CulvertError("unknown_cluster", `cluster "${printable(facts.cluster, 64)}" is not served here`);
-    }
-    this.#agents.takeCarried(stream, host, facts, via);
-  }
+  /** Takes a connection that another server carries here. */
+  readonly takeCarried: TakeCarried = (...carried) => this.#agents.takeCarried(...carried);
 
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */
   #isOn(port: number, needed = "nothing"): boolean {
@@ -297,7 +291,7 @@ export class Server implements AsyncDisposable {
     await Promise.all([this.#callers.empty(leftMs()), this.#others.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
-    await this.#callers.empty(RESET_MS);
+    await Promise.all([this.#callers.empty(RESET_MS), this.#others.close(RESET_MS)]);
     await this.#agents.empty(REFUSED_MS);
     await this.#release();
   }

@@ -1,5 +1,4 @@
 import type { Target } from "../../shared/address/target.ts";
-import { backoffMs } from "../../shared/basics/backoff.ts";
 import { isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
@@ -46,14 +45,25 @@ export interface SlotOwner {
 
 /** Longest wait before the agent looks again for a server that it has no tunnel to, ms. */
 const SEARCH_CAP_MS = 10_000;
+/** The wait grows with the time that the agent has looked: a server that was away for long may wait for its agents, too. */
+const SEARCH_SHARE = 0.25;
+
+/** What a slot has met since it began to look for another server. */
+export interface ServerSearch {
+  /** Answers in a row of servers that the agent has tunnels to. */
+  readonly answers: number;
+  readonly lookingMs: number;
+}
 
 /**
- * The wait after `answers` answers in a row of servers that the agent has tunnels to, ms. A balancer leads to each of
- * `servers` by chance or in turn, so that the more there are the more answers are needed before the wait grows.
+ * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or in
+ * turn: all of them may be up, so that the first looks follow soon. Each costs a server a handshake.
  */
-export function searchWaitMs(answers: number, servers: number, { baseMs, capMs, random }: RetryOptions): number {
-  const attempt = Math.max(0, answers - 2 * Math.max(1, servers - 1));
-  return backoffMs(attempt, 0, { baseMs, capMs: Math.min(capMs, SEARCH_CAP_MS), ...(random && { random }) });
+export function searchWaitMs({ answers, lookingMs }: ServerSearch, servers: number, retry: RetryOptions): number {
+  const { baseMs, capMs, random = Math.random } = retry;
+  const isFirst = answers <= 2 * (servers - 1);
+  const ceiling = isFirst ? baseMs : Math.max(2 * baseMs, lookingMs * SEARCH_SHARE);
+  return Math.round(random() * Math.min(ceiling, capMs, SEARCH_CAP_MS));
 }
 
 /**
@@ -69,8 +79,8 @@ export class Slot {
   failures = 0;
   /** It had a tunnel when it was looked at last. */
   wasUp = false;
-  /** Answers in a row of servers that the agent has tunnels to. */
   #answers = 0;
+  #lookingSince = 0;
   /** It waits until there is a server for it. */
   #isParked = false;
   readonly #set: SlotOwner;
@@ -104,8 +114,8 @@ export class Slot {
     return this.#answers > 0 && !this.isUp;
   }
 
-  get answers(): number {
-    return this.#answers;
+  get search(): ServerSearch {
+    return { answers: this.#answers, lookingMs: performance.now() - this.#lookingSince };
   }
 
   /** There may be something new to find. */
@@ -140,9 +150,9 @@ export class Slot {
         }
       }
       this.endpoints.ledToKnown(address);
-      this.#answers++;
+      if (++this.#answers === 1) this.#lookingSince = performance.now();
       this.#set.onKnown(this);
-      await this.#wait(searchWaitMs(this.#answers - 1, this.#set.servers ?? 1, this.#retry), signal);
+      await this.#wait(searchWaitMs(this.search, this.#set.servers ?? 1, this.#retry), signal);
     }
   }
 

@@ -165,9 +165,10 @@ export class UplinkSet implements SlotOwner {
   onKnown(slot: Slot): void {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.#servers };
-    if (slot.answers === 1) this.#deps.log.info(line, "looking for another server");
-    if (slot.answers === FRUITLESS_ANSWERS) this.#deps.log.warn(line, "no other server was found yet");
-    if (slot.answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1) this.#moveOn(slot);
+    const { answers } = slot.search;
+    if (answers === 1) this.#deps.log.info(line, "looking for another server");
+    if (answers === FRUITLESS_ANSWERS) this.#deps.log.warn(line, "no other server was found yet");
+    if (answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1) this.#moveOn(slot);
     this.#schedule();
   }
 

@@ -4,6 +4,7 @@ import { requireBuilt } from "../harness/processes.ts";
 import type { Render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
+import { countedServicesExist } from "./harness/invariants/counted.ts";
 import { documentsAreTaken } from "./harness/invariants/documents.ts";
 import {
   mountsOutliveTheRelease,
@@ -96,6 +97,20 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
     "$1-serving",
     referencesExist,
     /needs Secret culvert-server-serving/,
+  ],
+  [
+    EXISTING,
+    /server-count-service: culvert\//,
+    "server-count-service: other/",
+    countedServicesExist,
+    /is no Service here/,
+  ],
+  [
+    EXISTING,
+    /endpointslices/,
+    "endpoints",
+    countedServicesExist,
+    /account culvert-server may not watch endpointslices/,
   ],
   [AGENT, /key: culvert.yaml/, "key: agent.yaml", referencesExist, /reads agent.yaml of ConfigMap/],
   [STATEFUL, /culvert_server_agents/, "culvert_server_agent", metricsExist, /asks for culvert_server_agent, which/],

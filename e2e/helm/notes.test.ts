@@ -72,6 +72,19 @@ const CASES: Readonly<Record<string, readonly [Values, readonly RegExp[], readon
     [/servers=\{wss:\/\/a\.example\.com:8091\/blue\}/],
     [],
   ],
+  "how many tunnels agents need for more replicas than they look for": [
+    { agents: { hosts }, replicas: 5 },
+    [
+      /servers=\{wss:\/\/a\.example\.com:8091\}' --set-string uplinks=6/,
+      /A pod is ready, and gets callers, while an agent/,
+    ],
+    [/WARNING/],
+  ],
+  "that nobody counts the replicas": [
+    { agents: { hosts, countServers: "off" }, replicas: 2 },
+    [/WARNING: 2 replicas are behind one address, and nobody counts them/],
+    [/A pod is ready/, /uplinks/],
+  ],
   "that no server is known": [
     { workload: "StatefulSet", replicas: 0 },
     [/servers=\{wss:\/\/SERVER\}/, /SERVER is unknown while `replicas` is 0/],

@@ -5,6 +5,7 @@ import { type Render, renderAll } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { examples, oddInstallations } from "./harness/installations.ts";
 import { optionsAreKnown, portsAreListenedOn, type Service, servicesOf } from "./harness/invariants/commands.ts";
+import { countedServicesExist } from "./harness/invariants/counted.ts";
 import { documentsAreTaken } from "./harness/invariants/documents.ts";
 import {
   mountsOutliveTheRelease,
@@ -27,6 +28,7 @@ const OF_OBJECTS = {
   "documents of clusters and routes are taken": documentsAreTaken,
   "ports that something names exist": portsExist,
   "Secrets, ConfigMaps and accounts that pods name exist": referencesExist,
+  "Services whose endpoints are counted exist, and may be read": countedServicesExist,
   "pods are where their Secrets are": namespacesFit,
   "alerts and dashboards ask for metrics that there are": metricsExist,
   "what kube-apiserver mounts outlives the release": mountsOutliveTheRelease,

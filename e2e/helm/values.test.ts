@@ -28,6 +28,12 @@ const OF_SERVER: readonly (readonly [Values, string])[] = [
     { workload: "StatefulSet", replicas: 2, agents: { hosts } },
     "agents.hosts: a StatefulSet of 2 replicas needs 2 names",
   ],
+  [{ options: { "ready-needs-agent": true } }, "options.ready-needs-agent: updates would never end"],
+  [{ workload: "StatefulSet", agents: { countServers: "endpoints" } }, "agents.countServers: a StatefulSet has one"],
+  [
+    { options: { "server-count-service": "culvert/x" } },
+    "at '/options/server-count-service': value must be 'absent here: set agents.countServers instead'",
+  ],
   [{ tls: { source: "vault" } }, "at '/tls/source': value must be one of 'generated', 'certManager', 'existing'"],
   [{ tls: { source: "existing" } }, "tls.existing.agents.secret: name the Secret with the certificate"],
   [
@@ -158,6 +164,7 @@ const OF_AGENT: readonly (readonly [Values, string])[] = [
   [{ ...AGENT, auth: { method: "password" } }, "at '/auth/method': value must be one of 'certificate', 'token'"],
   [{ ...AGENT, token: {} }, "at '': additional properties 'token' not allowed"],
   [{ ...AGENT, kind: "StatefulSet" }, "at '/kind': value must be one of 'Deployment', 'DaemonSet'"],
+  [{ ...AGENT, uplinks: "some" }, "at '/uplinks': value must be 'all, or a number in quotes such as \"6\"'"],
   [{ ...AGENT, agentIdFrom: "node" }, "kind"],
   [{ ...AGENT, podMonitor: { enabled: true } }, "podMonitor.enabled: networkPolicy.metricsFrom is empty"],
   [{ ...AGENT, options: { keepalvie: "30s" } }, "at '/options': additional properties 'keepalvie' not allowed"],

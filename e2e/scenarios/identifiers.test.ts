@@ -73,3 +73,34 @@ test("an address goes to the agent that names it alone, all else to that of the 
   );
   for (const agent of started.values()) await leave(agent);
 });
+
+test("two agents of one host share its streams evenly", async () => {
+  const started = await agents({ a: "host=api.example", b: "host=API.Example.", c: "default-route=true" });
+  for (let i = 0; i < 40; i++) assert.equal(await statusOf("api.example:443"), 200);
+  const { a = 0, b = 0, c } = counts(started);
+  assert.ok(a + b === 40 && Math.abs(a - 20) <= 4 && c === 0, JSON.stringify(counts(started)));
+  for (const agent of started.values()) await leave(agent);
+});
+
+test("agents say their identifiers by option; with strict ones a claimed address without its agent gets 503 with a sentence", async () => {
+  await using strict = await startWorld({
+    agents: 0,
+    targets: ["echo"],
+    server: { proxyStrategies: ["destHost", "cidr", "defaultRoute"], strictIdentifiers: true, agentWaitMs: 0 },
+  });
+  const local = await strict.startAgent({ agentIdentifiers: ["cidr=127.0.0.0/8"] });
+  const other = await strict.startAgent({ agentIdentifiers: ["default-route=true"] });
+  const port = strict.targets.echo.address.split(":").at(-1);
+  const [byAddress, byName] = [await strict.connect("echo"), await strict.connect(`localhost:${port}`)];
+  assert.deepEqual([byAddress.status, byName.status], [200, 200]);
+  assert.deepEqual([local.streamCount, other.streamCount], [1, 1]);
+  for (const connection of [byAddress, byName]) await connection[Symbol.asyncDispose]();
+  await local.close();
+  await waitFor(() => [...strict.server.tunnels.tunnels()].length === 1);
+  await using refused = await strict.connect("echo");
+  assert.equal(refused.status, 503);
+  assert.match(
+    refused.reason,
+    /^127\.0\.0\.1 is for its own agents alone \(strict identifiers\), and agent "agent-1", which claims it, is not connected/,
+  );
+});

@@ -111,7 +111,7 @@ const ENV_PROPERTIES: Schema = {
 const NETWORK = "a network such as 203.0.113.0/24";
 const PREFIX_TOO_LONG = "^[0-9.]+/(3[3-9]|[4-9][0-9]|[0-9]{3,})";
 /** Ports of more than five digits, or beyond 69999, are certainly none; the agent itself knows the others. */
-const SERVER_URL = "wss://([^/:]+|\\[[^/]+\\])(:[1-6]?[0-9]{1,4})?(/.*)?";
+const SERVER_URL = "wss(\\+srv)?://([^/:]+|\\[[^/]+\\])(:[1-6]?[0-9]{1,4})?(/.*)?";
 
 /** What Kubernetes defines is not written down a second time, but what is certainly wrong is refused. */
 const BY_NAME: readonly (readonly [RegExp, Schema])[] = [

@@ -6,14 +6,15 @@ import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { PacedClose } from "../../shared/listen/paced-close.ts";
-import { CulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
 import { AgentLog } from "./agent-log.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
 import { CarriedConnection } from "./carried-connection.ts";
-import { type CarriedFacts, Carrying, type LinkOwners } from "./carrying.ts";
+import { Carrying } from "./carrying.ts";
 import { findByHost } from "./request-checks.ts";
 import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
@@ -24,6 +25,8 @@ export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "s
   readonly options: ServerOptions;
   /** The other servers, where a directory leads to them. */
   readonly owners?: LinkOwners | undefined;
+  /** The agents' side of a cluster that is served. */
+  agentsOf(cluster: string): AgentHost | undefined;
   /** Too many connections of this port had not sent a request, and the oldest was dropped. */
   onDropped(port: AgentPortName): void;
 }
@@ -104,16 +107,17 @@ export class AgentPorts {
     this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
   }
 
-  /** From now on connections may be carried here. */
+  /** From now on other servers may carry connections here. */
   async openCarried(): Promise<void> {
-    this.#carried = await this.#upgradePort("agents", {});
+    if (this.#deps.owners !== undefined) this.#carried = await this.#upgradePort("agents", {});
   }
 
-  /**
-   * Takes a stream from the server `via` as the connection of an agent. Throws `draining` while no link can be resumed
-   * here.
-   */
-  takeCarried(stream: Duplex, host: AgentHost, facts: CarriedFacts, via: string): void {
+  /** See `TakeCarried`. */
+  takeCarried(stream: Duplex, facts: CarriedFacts, via: string): void {
+    const host = this.#deps.agentsOf(facts.cluster);
+    if (host === undefined) {
+      throw new CulvertError("unknown_cluster", `cluster "${printable(facts.cluster, 64)}" is not served here`);
+    }
     if (this.#carried === undefined || (this.#deps.draining() && this.#deps.links.size === 0)) {
       throw new CulvertError("draining", "this server is shutting down, and has no links any more");
     }

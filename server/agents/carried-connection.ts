@@ -5,8 +5,8 @@ import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { identityOfChain, type PeerIdentity } from "../../shared/tls/identity.ts";
 import { identityRefusal } from "../listeners/authenticate-peer.ts";
+import type { CarriedFacts } from "../tunnels/link-owners.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
-import type { CarriedFacts } from "./carrying.ts";
 
 /** The connection of an agent that another server has carried here, as a stream of its link. It may only resume a link. */
 export class CarriedConnection extends IncomingConnection<AgentHost> {

@@ -1,6 +1,5 @@
 import type { Duplex } from "node:stream";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
@@ -9,29 +8,12 @@ import { LINK_HEADER } from "../../shared/wire/handshake.ts";
 import { valuesOf } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { LinkOwners } from "../tunnels/link-owners.ts";
 import type { Admission } from "./attach.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
 import { CarriedConnection } from "./carried-connection.ts";
 
 // A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
-
-/** What the owner of a link learns of a connection that is carried there, beside its bytes. */
-export interface CarriedFacts {
-  readonly cluster: string;
-  /** The agent's address, or its proxy's. */
-  readonly source: Endpoint;
-  /** The agent's certificate and the intermediate ones (DER), which TLS has verified here; empty: it has shown none. */
-  readonly chain: readonly Buffer[];
-}
-
-/** The way to the other servers. */
-export interface LinkOwners {
-  /**
-   * Opens a stream to a server that takes it as the connection of an agent. Rejects when no such server is found, or it
-   * does not take the connection.
-   */
-  open(serverId: string, facts: CarriedFacts, signal: AbortSignal): Promise<Duplex>;
-}
 
 /** A link that another server has issued. */
 export interface ForeignLink {
@@ -130,20 +112,21 @@ export class Carrying {
       return undefined;
     }
     this.#counts.set(place, count + 1);
-    const gone = new AbortController();
-    const onGone = (): void => gone.abort(new Error("the agent has closed the connection"));
+    const ended = new AbortController();
+    const onGone = (): void => ended.abort(new Error("the agent has closed the connection"));
+    const late = setTimeout(() => ended.abort(new Error("the server does not answer in time")), OWNER_MS);
     connection.socket.once("close", onGone);
     try {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
       const facts = { cluster: host.tunnels.name, source: connection.source, chain };
-      const signal = AbortSignal.any([gone.signal, AbortSignal.timeout(OWNER_MS)]);
-      const stream = await this.#deps.owners.open(owner, facts, signal);
+      const stream = await this.#deps.owners.open(owner, facts, ended.signal);
       return { begin: () => this.#begin(stream, upgrade, resuming) };
     } catch (error) {
       this.#leave(place);
       this.#notCarried(resuming, (error as Error).message);
       return undefined;
     } finally {
+      clearTimeout(late);
       connection.socket.off("close", onGone);
     }
   }

@@ -46,6 +46,8 @@ export class ConnectRecord implements OpenContext {
   readonly cancellation: Cancellation<CulvertError>;
   caller = UNAUTHENTICATED;
   target = "";
+  /** Present: the target is of this cluster, and not of the caller's. */
+  targetCluster: string | undefined;
   tunnel: Tunnel | undefined;
   hop: ServerHop | undefined;
   choice: Choice | undefined;
@@ -145,6 +147,7 @@ export class ConnectRecord implements OpenContext {
       remote: this.#source && formatEndpoint(this.#source),
       certificate: this.certificate,
       target: this.target,
+      targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId ?? this.hop?.agent,
       peer: this.hop?.serverId,
       ...this.choice,

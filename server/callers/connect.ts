@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { formatTarget, parseTarget, shownAuthority } from "../../shared/address/target.ts";
+import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
@@ -12,10 +12,19 @@ import type { ServerOptions } from "../options/options.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
 import { type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
+import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
 import { ConnectRecord, type ConnectRecordDeps } from "./connect-record.ts";
 import { PendingCaller } from "./pending-caller.ts";
 import * as reply from "./reply.ts";
+
+type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
+
+interface ServedClusters {
+  get(name: string): ServedCluster | undefined;
+  /** The other cluster that these callers reach by its name as the target's host. */
+  reachedBy(callers: string, target: Target): ServedCluster | undefined;
+}
 
 export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
   readonly options: OpenStreamDeps["options"] &
@@ -24,7 +33,7 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
   /** Comes before the number in the id of a CONNECT. */
   readonly idPrefix: string;
   /** The clusters that are served now. */
-  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace"> | undefined };
+  readonly clusters: ServedClusters;
   /**
    * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could
    * use up the memory of a cluster.
@@ -72,8 +81,7 @@ export async function connect(
     record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
     const target = parseTarget(request.url);
     record.target = formatTarget(target);
-    const cluster = servedCluster(host, deps);
-    cluster.requireAdmission(target);
+    const cluster = admit(target, host, record, deps);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     deps.files.requireRoom("overloaded");
     const { memory } = cluster.tunnels;
@@ -99,7 +107,7 @@ export async function connect(
     });
     void totals.then((ended) => {
       memory.onConnection(-CONNECTION_BYTES[host.kind]);
-      recordEnd(ended, stream, host, record, deps);
+      recordEnd(ended, stream, cluster.tunnels, record, deps);
     });
   } catch (error) {
     pending.release();
@@ -108,6 +116,21 @@ export async function connect(
     record.onRefused(refusal);
     reply.refused(socket, refusal, challenges(host));
   }
+}
+
+/**
+ * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets it.
+ * The rules and limits of both apply.
+ */
+function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: ConnectDeps): ServedCluster {
+  const own = servedCluster(host, deps);
+  own.requireAdmission(target);
+  const other = deps.clusters.reachedBy(host.cluster, target);
+  if (other === undefined) return own;
+  record.targetCluster = other.tunnels.name;
+  if (record.open !== undefined) record.open.targetCluster = record.targetCluster;
+  other.requireAdmission(target);
+  return other;
 }
 
 /**
@@ -135,7 +158,7 @@ function registerOpen(
 function recordEnd(
   totals: SpliceTotals,
   stream: Stream,
-  { tunnels: cluster }: CallerHost,
+  cluster: ClusterTunnels,
   record: ConnectRecord,
   { draining }: ConnectDeps,
 ): void {

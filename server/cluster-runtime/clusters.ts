@@ -1,3 +1,5 @@
+import { canonicalHost } from "../../shared/address/agent-identifiers.ts";
+import type { Target } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { ConditionLog } from "../../shared/runtime/condition-log.ts";
@@ -48,6 +50,8 @@ export class Clusters implements ClusterListener {
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that cannot be served, and why. */
   readonly #unserved = new Map<string, string>();
+  /** Names of clusters that callers of others may reach. */
+  readonly #shared = new Set<string>();
   readonly #crlLog: ConditionLog;
   #started = false;
 
@@ -74,6 +78,13 @@ export class Clusters implements ClusterListener {
 
   get(name: string): ClusterRuntime | undefined {
     return this.#served.get(name);
+  }
+
+  /** The cluster that callers of another one reach by its name as the target's host, where its document lets them. */
+  reachedBy(callers: string, { host }: Target): ClusterRuntime | undefined {
+    if (this.#shared.size === 0) return undefined;
+    const found = this.#served.get(canonicalHost(host));
+    return found?.cluster.callers.fromClusters?.includes(callers) === true ? found : undefined;
   }
 
   all(): Iterable<ClusterRuntime> {
@@ -124,6 +135,7 @@ export class Clusters implements ClusterListener {
     }
     this.#unserved.delete(cluster.name);
     this.#served.set(cluster.name, runtime);
+    this.#noteShared(cluster);
     if (this.#started) {
       const { name, file, suspended } = cluster;
       this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
@@ -131,6 +143,11 @@ export class Clusters implements ClusterListener {
       this.#crlLog.checkSoon();
     }
     this.#deps.onAdded(runtime);
+  }
+
+  #noteShared({ name, callers }: Cluster): void {
+    if (callers.fromClusters === undefined) this.#shared.delete(name);
+    else this.#shared.add(name);
   }
 
   /** Suspending and resuming are warnings, unlike other changes. */
@@ -166,6 +183,7 @@ export class Clusters implements ClusterListener {
       return;
     }
     if (what.maxAgents) runtime.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    this.#noteShared(cluster);
     const before = warningsAbout(runtime);
     runtime.update(cluster, what);
     this.#logChange(cluster, what);
@@ -179,6 +197,7 @@ export class Clusters implements ClusterListener {
     const runtime = this.#served.get(name);
     if (runtime === undefined) return;
     this.#served.delete(name);
+    this.#shared.delete(name);
     this.#deps.registry.remove(runtime.tunnels);
     runtime.close();
     this.#deps.onRemoved(runtime);

@@ -65,6 +65,8 @@ export interface AgentSide extends ClusterSide {
 export interface CallerSide extends ClusterSide {
   /** Absolute path of the cluster's own unix socket. */
   readonly uds?: string;
+  /** Clusters whose callers may come, too, if they ask for this cluster's name as the target's host. */
+  readonly fromClusters?: readonly string[];
 }
 
 /** A cluster in a sentence: its name, its file and the number of its document. */
@@ -82,6 +84,7 @@ export interface ClusterChanges {
   /** Strategies or claims: agents are chosen otherwise, and some may not claim any more what they do. */
   readonly routing: boolean;
   readonly uds: boolean;
+  readonly fromClusters: boolean;
   readonly allow: boolean;
   readonly deny: boolean;
   readonly limits: boolean;
@@ -107,6 +110,7 @@ export function changesOf(before: Cluster, now: Cluster): ClusterChanges | undef
     maxAgents: before.agents.maxAgents !== now.agents.maxAgents,
     routing: !isDeepStrictEqual(routingOf(before.agents), routingOf(now.agents)),
     uds: before.callers.uds !== now.callers.uds,
+    fromClusters: !isDeepStrictEqual(before.callers.fromClusters, now.callers.fromClusters),
     allow: !isDeepStrictEqual(before.targets.allow, now.targets.allow),
     deny: !isDeepStrictEqual(before.targets.deny, now.targets.deny),
     limits: !isDeepStrictEqual(before.limits, now.limits),
@@ -136,10 +140,11 @@ function routingOf({ strategies, strictIdentifiers, claims }: AgentSide): unknow
 }
 
 /** The top-level keys of a document that differ. Their values are left out, because they may be secret. */
-export function changedKeys({ agents, callers, maxAgents, routing, uds, ...own }: ClusterChanges): string[] {
+export function changedKeys(what: ClusterChanges): string[] {
+  const { agents, callers, maxAgents, routing, uds, fromClusters, ...own } = what;
   const under = {
     agents: maxAgents || routing || Object.values(agents).includes(true),
-    callers: uds || Object.values(callers).includes(true),
+    callers: uds || fromClusters || Object.values(callers).includes(true),
     ...own,
   };
   return Object.entries(under).flatMap(([key, differs]) => (differs ? key : []));

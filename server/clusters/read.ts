@@ -71,6 +71,7 @@ function loadCluster(
   if ("faults" in agents || "faults" in callers || faults.length > 0) return { faults };
   const { name, targets, limits, suspended } = document;
   const { maxAgents, innerTls, strategies, strictIdentifiers, claims } = document.agents;
+  const { fromClusters } = document.callers;
   const routing = {
     ...(strategies && { strategies }),
     ...(strictIdentifiers !== undefined && { strictIdentifiers }),
@@ -80,7 +81,7 @@ function loadCluster(
     ...{ name, file, targets, limits, suspended },
     ...(number === undefined ? {} : { document: number }),
     agents: { ...agents, ...(maxAgents && { maxAgents }), ...(innerTls && { innerTls }), ...routing },
-    callers: { ...callers, ...(uds === undefined ? {} : { uds }) },
+    callers: { ...callers, ...(uds === undefined ? {} : { uds }), ...(fromClusters.length > 0 && { fromClusters }) },
   };
   return { cluster: frozen(cluster) };
 }

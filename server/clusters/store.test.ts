@@ -53,7 +53,15 @@ test("a change names what differs and leaves every other cluster the object it w
   await folder.write("both.yaml", `${clusterText("blue")}\n---\n${clusterText("red", "limits: {streams: 3}")}`);
   await folder.emits("~red");
   const side = { names: false, material: false, trust: false, crl: false };
-  const rest = { maxAgents: false, routing: false, uds: false, allow: false, deny: false, suspended: false };
+  const rest = {
+    maxAgents: false,
+    routing: false,
+    uds: false,
+    fromClusters: false,
+    allow: false,
+    deny: false,
+    suspended: false,
+  };
   assert.deepEqual(folder.changes.get("red"), { agents: side, callers: side, ...rest, limits: true });
   assert.equal(store.clusters.get("blue"), before.get("blue"));
   assert.equal(store.clusters.get("green"), before.get("green"));

@@ -1,6 +1,7 @@
 import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Location } from "./directory.ts";
 import { PeerLink, type PeerLinkDeps } from "./peer-link.ts";
 
@@ -69,7 +70,9 @@ export class PeerLinks {
     } catch (error) {
       const reason = printable((error as Error).message);
       const sentence = `server "${serverId}" at ${address} cannot be reached: ${reason}`;
-      const failure = new CulvertError("peer_lost", printable(sentence, 300), { cause: error });
+      const isDraining = error instanceof LinkRefused && error.closeCode === CloseCode.draining;
+      const code = isDraining ? "draining" : "peer_lost";
+      const failure = new CulvertError(code, printable(sentence, 300), { cause: error });
       this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });
       log.warn({ ...line, reason }, "peer not reached");
       throw failure;

@@ -30,10 +30,21 @@ export interface OpenedAtPeer {
  * `peer_lost`, after which another server may be asked, since no byte of the caller was sent.
  */
 export function openAtPeer(link: PeerLink, request: PeerOpenRequest, options: PeerOpenOptions): Promise<OpenedAtPeer> {
+  const { timeoutMs } = request;
+  const head = encodePeerOpen({ ...request, timeoutMs: timeoutMs - ANSWER_MARGIN_MS });
+  return openByHead(link, [head], timeoutMs, options);
+}
+
+/** One stream of any kind, as `openAtPeer`: its head goes with the SYN, and what belongs to the head follows it. */
+export function openByHead(
+  link: PeerLink,
+  [head, ...behind]: readonly [Buffer, ...Buffer[]],
+  timeoutMs: number,
+  options: PeerOpenOptions,
+): Promise<OpenedAtPeer> {
   return new Promise((resolve, reject) => {
     const { cancellation, ackTimeoutMs, onAcknowledged } = options;
     const { serverId } = link.location;
-    const { timeoutMs } = request;
     const deadline = performance.now() + timeoutMs;
     if (cancellation.reason !== undefined) {
       reject(cancellation.reason);
@@ -41,7 +52,8 @@ export function openAtPeer(link: PeerLink, request: PeerOpenRequest, options: Pe
     }
     let stream: Stream;
     try {
-      stream = link.open(encodePeerOpen({ ...request, timeoutMs: timeoutMs - ANSWER_MARGIN_MS }));
+      stream = link.open(head);
+      for (const bytes of behind) stream.write(bytes);
     } catch (error) {
       reject(refusal(error, serverId));
       return;

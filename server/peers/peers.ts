@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
@@ -16,6 +17,7 @@ import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
+import type { LinkOwners } from "../tunnels/link-owners.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 import type { Directory, Location } from "./directory.ts";
@@ -23,6 +25,7 @@ import { Locations } from "./locations.ts";
 import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
+import { PeerOwners } from "./peer-owners.ts";
 import { PeerPort } from "./peer-port.ts";
 import { PeerTrust } from "./peer-trust.ts";
 import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
@@ -37,6 +40,8 @@ export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps
   readonly pool: MemoryPool;
   readonly waiting: WaitingConnections;
   draining(): boolean;
+  /** Links of agents are open, and peers may carry resumes of them here. */
+  hasLinks(): boolean;
   onDropped(): void;
   openDirectory(location: Location): Directory | Promise<Directory>;
   /** What other kinds of streams between servers are served by. */
@@ -61,6 +66,10 @@ export class Peers implements PeerFinder {
   readonly #locations: Locations;
   readonly #watched: WatchedTls;
   readonly #memory: MemoryShare;
+  /** CONNECTs of peers that are open here. */
+  readonly #serving: ReadonlySet<Promise<void>>;
+  /** The servers that have issued the links of other servers. */
+  readonly owners: LinkOwners;
 
   private constructor(parts: {
     readonly address: AddressInfo;
@@ -70,6 +79,7 @@ export class Peers implements PeerFinder {
     readonly directory: Directory;
     readonly watched: WatchedTls;
     readonly memory: MemoryShare;
+    readonly serving: ReadonlySet<Promise<void>>;
   }) {
     const { deps, directory } = parts;
     this.address = parts.address;
@@ -79,6 +89,8 @@ export class Peers implements PeerFinder {
     this.#directory = directory;
     this.#watched = parts.watched;
     this.#memory = parts.memory;
+    this.#serving = parts.serving;
+    this.owners = new PeerOwners((serverId) => this.linkTo(serverId), deps.options.agentAckTimeoutMs);
     this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
     deps.tunnels.watch((cluster) => this.#onTunnels(cluster));
   }
@@ -99,15 +111,17 @@ export class Peers implements PeerFinder {
       ...{ options, trust, instance, memory, log, dialTimeoutMs: options.agentAckTimeoutMs },
       software: `culvert-server/${buildInfo().version}`,
     });
+    const serving = new Set<Promise<void>>();
     const port = new PeerPort({
       ...{ ...deps, memory: deps.memory, trust, material, instance, peerMemory: memory },
-      onStream: (stream, from) => serveByKind(stream, from, deps),
+      draining: () => deps.draining() && !deps.hasLinks(),
+      onStream: (stream, from) => serveByKind(stream, from, serving, deps),
       onDropped: () => deps.onDropped(),
     });
     try {
       const address = await port.open();
       const directory = await deps.openDirectory({ serverId, address: addressOf(options, address) });
-      started = new Peers({ address, deps, port, links, directory, watched, memory });
+      started = new Peers({ address, deps, port, links, directory, watched, memory, serving });
       return started;
     } catch (error) {
       watched.close();
@@ -168,15 +182,24 @@ export class Peers implements PeerFinder {
 
   // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Is not found any more, and takes no new streams of peers. */
+  /**
+   * Is not found for CONNECTs any more, and refuses those that come. Its id is still known: peers carry resumes here
+   * until the last link of this server has ended.
+   */
   drain(): void {
     for (const cluster of this.#deps.tunnels.clusters()) this.#directory.release(cluster.name);
-    this.#port.drain();
   }
 
-  /** Drains; resolves when no peer has a stream here any more, or after `deadlineMs`, and every link has ended. */
+  /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */
   async emptied(deadlineMs: number): Promise<void> {
-    this.drain();
+    const deadline = AbortSignal.timeout(Math.ceil(deadlineMs));
+    while (this.#serving.size > 0 && !deadline.aborted) {
+      await untilAborted(Promise.all(this.#serving), deadline).catch(() => {});
+    }
+  }
+
+  /** Takes and opens nothing more, and ends every link; what is open has `deadlineMs` to end. */
+  async close(deadlineMs: number): Promise<void> {
     await Promise.all([this.#port.close(deadlineMs), this.#links.close(deadlineMs)]);
   }
 
@@ -204,7 +227,7 @@ function addressOf({ peerAddress }: Pick<ServerOptions, "peerAddress">, { port }
 }
 
 /** Reads the head of a stream and gives it to the handler of its kind. */
-function serveByKind(stream: Stream, from: FromPeer, deps: PeersDeps): void {
+function serveByKind(stream: Stream, from: FromPeer, serving: Set<Promise<void>>, deps: PeersDeps): void {
   stream.on("error", () => {}); // a bad peer is never an uncaught error
   stream.accept();
   const timer = setTimeout(() => stream.reset(), HEAD_TIMEOUT_MS).unref();
@@ -215,8 +238,14 @@ function serveByKind(stream: Stream, from: FromPeer, deps: PeersDeps): void {
       const kind = streamKind(head) ?? "";
       const handler = Object.hasOwn(deps.handlers ?? {}, kind) ? deps.handlers?.[kind] : undefined;
       if (handler !== undefined) handler(stream, head, from);
-      else void servePeer(stream, head, from, deps);
+      else {
+        const served: Promise<void> = servePeer(stream, head, from, deps).finally(() => serving.delete(served));
+        serving.add(served);
+      }
     },
-    () => clearTimeout(timer),
+    () => {
+      clearTimeout(timer);
+      stream.reset();
+    },
   );
 }

@@ -81,7 +81,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     finish(totals.endedBy === "memory" ? "stalled" : isSessionLost(opened) ? "agent_lost" : "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
-    refuse(stream, refusal);
+    refuseStream(stream, refusal);
     finish(refusal.code, refusal);
   }
 }
@@ -102,7 +102,7 @@ function contextOf(
 }
 
 /** Answers and ends in order, so that the answer arrives: a reset could overtake it. */
-function refuse(stream: Stream, refusal: CulvertError): void {
+export function refuseStream(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodePeerAnswer({ ok: false, error: refusal }));
   stream.resume();

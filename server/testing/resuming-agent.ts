@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after } from "node:test";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import { dialAgain, dialCarrier } from "../../shared/link/dial.ts";
+import { type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
@@ -25,18 +25,19 @@ export class ResumingAgent {
   readonly key: LinkKey;
   carrier: Carrier;
 
-  private constructor(server: Server, carrier: Carrier, id: string, key: string) {
+  private constructor(server: Server, { carrier, welcome }: Dialled) {
+    const { link, key, initialWindow, freshWindow = initialWindow } = welcome;
     this.server = server;
     this.carrier = carrier;
     this.key = LinkKey.parse(key);
-    this.link = new Link(id, "server", carrier, { graceMs: 60_000, replayBytes: 1 << 24 });
-    this.session = new Session("client", this.link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
+    this.link = new Link(link, "server", carrier, { graceMs: 60_000, replayBytes: 1 << 24 });
+    const handler = { onStream: (stream: Stream) => void echo(stream), onClosed: () => {} };
+    this.session = new Session("client", this.link, handler, { initialWindow, freshWindow });
     after(() => this.session.destroy());
   }
 
   static async start(server: Server, hello = HELLO, by = pki.agent): Promise<ResumingAgent> {
-    const { carrier, welcome } = await dial(server, hello, by);
-    return new ResumingAgent(server, carrier, welcome.link, welcome.key);
+    return new ResumingAgent(server, await dial(server, hello, by));
   }
 
   /** What an honest hello would say now, unless it names another link or offset; `key`: what it is proved by. */

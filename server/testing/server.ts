@@ -83,6 +83,8 @@ export interface TestAgent {
   readonly session: Session;
   readonly streams: Stream[];
   readonly closed: Promise<Error | undefined>;
+  /** What it does with a stream that it has taken; by default the target is there, and echoes. */
+  answer: (stream: Stream) => Promise<void>;
 }
 
 /** An agent whose targets echo. */
@@ -126,9 +128,7 @@ export async function agentOf(
     stream.on("error", () => {});
     streams.push(stream);
     stream.accept();
-    await readOpen(stream, 1_000);
-    stream.write(encodeAnswer({ ok: true }));
-    stream.pipe(stream);
+    await agent.answer(stream);
   };
   const session = new Session(
     "client",
@@ -136,7 +136,14 @@ export async function agentOf(
     { onStream: (stream) => void onStream(stream), onClosed: over },
     { initialWindow: welcome.initialWindow },
   );
-  return { welcome, link, session, streams, closed };
+  const agent: TestAgent = { welcome, link, session, streams, closed, answer: echo };
+  return agent;
+}
+
+async function echo(stream: Stream): Promise<void> {
+  await readOpen(stream, 1_000);
+  stream.write(encodeAnswer({ ok: true }));
+  stream.pipe(stream);
 }
 
 /**

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { stringify } from "yaml";
+import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Hello, ProvenResume } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -135,6 +136,8 @@ export interface AgentWords {
   /** In the hello. */
   readonly cluster?: string;
   readonly resume?: ProvenResume;
+  /** In the hello, in Konnectivity's form. */
+  readonly identifiers?: string;
   /** The balancer that ends TLS in front of the port without. */
   readonly through?: Pick<Balancer, "port" | "authority">;
   /** In place of the cluster's own name. */
@@ -144,6 +147,7 @@ export interface AgentWords {
 /** How such an agent dials. */
 export function dialOptionsOf(server: TenantServer, words: AgentWords) {
   const { at, by, token, agentId = "a", instance = "1", cluster, resume, through, host = at.sni } = words;
+  const { identifiers } = words;
   return {
     host,
     port: 443,
@@ -155,6 +159,7 @@ export function dialOptionsOf(server: TenantServer, words: AgentWords) {
       ...{ type: "hello", version: 1, agentId, instance, software: "test" },
       ...(cluster !== undefined && { cluster }),
       ...(resume !== undefined && { resume }),
+      ...(identifiers !== undefined && { identifiers: parseIdentifiers([identifiers]) }),
     }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
@@ -250,9 +255,9 @@ export class OpenCaller {
     });
   }
 
-  static async open(socket: Duplex, header = ""): Promise<OpenCaller> {
+  static async open(socket: Duplex, header = "", target = "10.0.0.1:10250"): Promise<OpenCaller> {
     const caller = new OpenCaller(socket);
-    socket.write(`CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: x\r\n${header}\r\n`);
+    socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: x\r\n${header}\r\n`);
     await until(() => caller.#reads.length > 0 || caller.isClosed);
     assert.match(caller.#reads.join(""), /^HTTP\/1\.1 200 /);
     return caller;

@@ -21,6 +21,8 @@ interface UnansweredCaller {
 export class OpenConnect {
   /** Of its caller. */
   readonly address: string;
+  /** Present: it goes to this cluster, which is another than its caller's. */
+  targetCluster: string | undefined;
   readonly #socket: Duplex;
   readonly #pending: UnansweredCaller;
   readonly #place = new QueueNode<OpenConnect>(this);

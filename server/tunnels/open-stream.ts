@@ -126,7 +126,9 @@ export async function openStream(
 
   async function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
-    Object.assign(context, { tunnel, hop: undefined, choice: candidates.choiceOf(tunnel) });
+    context.tunnel = tunnel;
+    context.hop = undefined;
+    context.choice = candidates.choiceOf(tunnel);
     watch?.onPicked(tunnel, before);
     return await tunnel.open(target, {
       id,

@@ -82,6 +82,10 @@ export function encodePeerOpen({ cluster, target, timeoutMs, id, timed }: PeerOp
 
 /** Parses a request of another server; throws a `CulvertError` that can be the answer. */
 export function parsePeerOpen(json: Buffer): PeerOpenRequest {
+  const kind = streamKind(json) ?? PEER_KIND;
+  if (kind !== PEER_KIND) {
+    throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
+  }
   const request = requestSchema.safeParse(parseJson(json));
   if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
   const { hops, cluster, target, timeoutMs, id, timed } = request.data;

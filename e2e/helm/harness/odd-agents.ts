@@ -37,6 +37,7 @@ export const ODD_AGENTS: Readonly<Record<string, Values>> = {
     agentIdFrom: "random",
     spread: "required",
   },
+  "one address for six servers": { ...one, ...certificate, uplinks: "6" },
   "one replica, and no budget": {
     ...one,
     ...certificate,

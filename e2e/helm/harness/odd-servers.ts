@@ -63,6 +63,13 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
       service: { type: "NodePort", nodePorts: [30001, 30002, 30003] },
     },
   },
+  "a Deployment whose five replicas are counted, with tokens and an update strategy of its own": {
+    agents: { hosts: ["culvert.example.com"], token: { enabled: true, kubeconfig: { secret: "workload-kubeconfig" } } },
+    replicas: 5,
+    updateStrategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: 2, maxUnavailable: 0 } },
+  },
+  "a sidecar whose pods are counted": { ...sidecar, agents: { countServers: "endpoints" } },
+  "two replicas that nobody counts": { replicas: 2, agents: { countServers: "off" }, options: { "server-count": 2 } },
   "a router in front, for this server": { ...hosts, router: { enabled: true }, networkPolicy: { enabled: true } },
   "a router with options of its own, and existing Secrets": {
     ...hosts,

@@ -13,6 +13,9 @@ apart. The scripts that generate values.schema.json find the names of the second
 {{- $folder := include "culvert-agent.folder" . }}
 {{- $config := deepCopy .Values.options }}
 {{- $_ := set $config "server" .Values.servers }}
+{{- if ne .Values.uplinks "all" }}
+{{- $_ := set $config "uplinks" .Values.uplinks }}
+{{- end }}
 {{- $_ := set $config "health-server-port" .Values.ports.health }}
 {{- $_ := set $config "admin-server-port" .Values.ports.admin }}
 {{- with .Values.cluster }}

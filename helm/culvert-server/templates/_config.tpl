@@ -44,8 +44,11 @@
 {{- if eq .Values.mode "standalone" -}}
 {{- $_ := set $config "agent-wait" (printf "%ds" (min 6 (add (int .Values.preStopSeconds) 2))) -}}
 {{- end -}}
-{{- /* Replicas with addresses of their own: callers come to one when its agents are back, not before. */ -}}
-{{- if include "culvert-server.statefulSet" . -}}
+{{- with include "culvert-server.countedService" . -}}
+{{- $_ := set $config "server-count-service" . -}}
+{{- end -}}
+{{- /* Agents come to each replica: callers do when its agents are back, not before. */ -}}
+{{- if include "culvert-server.eachReached" . -}}
 {{- $_ := set $config "ready-needs-agent" true -}}
 {{- end -}}
 {{- /* One CA signs for both sides: who is let in where is told by name. */ -}}

@@ -59,7 +59,7 @@ helm.sh/resource-policy: keep
 {{- if eq .Values.mode "sidecar" -}}
 {{- $maps = append $maps (printf "%s-config" $full) -}}
 {{- if .Values.clusters.documents -}}{{- $maps = append $maps (printf "%s-clusters" $full) -}}{{- end -}}
-{{- if and .Values.serviceAccount.create (or .Values.router.enabled (include "culvert-server.tokenReview" .)) -}}
+{{- if and .Values.serviceAccount.create (or .Values.router.enabled (include "culvert-server.asksApi" .)) -}}
 {{- $_ := set $left "serviceaccount" (list (include "culvert-server.serviceAccountName" .)) -}}
 {{- end -}}
 {{- end -}}

@@ -168,7 +168,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "culvert-server.serviceAccountName" . }}
-  automountServiceAccountToken: {{ include "culvert-server.tokenReview" . | eq "true" }}
+  automountServiceAccountToken: {{ include "culvert-server.asksApi" . | eq "true" }}
   enableServiceLinks: false
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:

@@ -81,6 +81,36 @@ The Services for agents, as a YAML list of {name, hosts, pod, nodePort}: one, or
 {{- if and (eq .Values.mode "standalone") (eq .Values.workload "StatefulSet") -}}true{{- end -}}
 {{- end -}}
 
+{{/* The Service whose endpoints are counted, as namespace/name; empty: none. A StatefulSet has one for each pod. */}}
+{{- define "culvert-server.countedService" -}}
+{{- $several := and (eq .Values.mode "standalone") (eq .Values.workload "Deployment") (gt (int .Values.replicas) 1) -}}
+{{- if or (eq .Values.agents.countServers "endpoints") (and (eq .Values.agents.countServers "auto") $several) -}}
+{{- $service := include "culvert-server.agentServices" . | fromYamlArray | first -}}
+{{ .Release.Namespace }}/{{ $service.name }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Not empty where agents have a tunnel to each pod, so that a pod can wait for its agents before callers come to it.
+*/}}
+{{- define "culvert-server.eachReached" -}}
+{{- if eq .Values.mode "standalone" -}}
+{{- if or (include "culvert-server.statefulSet" .) (include "culvert-server.countedService" .) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty where a pod is ready only while an agent is connected to it. */}}
+{{- define "culvert-server.waitsForAgents" -}}
+{{- if and (include "culvert-server.eachReached" .) (ne (toString (get .Values.options "ready-needs-agent")) "false") -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty where the pods ask the API of their cluster. */}}
+{{- define "culvert-server.asksApi" -}}
+{{- if or (include "culvert-server.tokenReview" .) (include "culvert-server.countedService" .) -}}true{{- end -}}
+{{- end -}}
+
 {{/* Port of the Services for agents. */}}
 {{- define "culvert-server.agentServicePort" -}}
 {{- $ports := include "culvert-server.ports" . | fromYaml -}}

@@ -10,8 +10,8 @@
 {{- if not (int $ports.callers) -}}
 {{- fail "ports.callers: callers of a standalone server come by this port: set it to another number than 0." -}}
 {{- end -}}
-{{- if and (eq .Values.workload "Deployment") (eq (toString (get .Values.options "ready-needs-agent")) "true") -}}
-{{- fail "options.ready-needs-agent: updates of a Deployment would never end, since agents stay with the old pod: set workload to StatefulSet." -}}
+{{- if and (eq (toString (get .Values.options "ready-needs-agent")) "true") (not (include "culvert-server.eachReached" .)) -}}
+{{- fail "options.ready-needs-agent: updates would never end, since agents stay with the old pod: set agents.countServers to endpoints, or workload to StatefulSet." -}}
 {{- end -}}
 {{- else -}}
 {{- if not .Values.sidecar.podSelector -}}
@@ -23,6 +23,9 @@
 {{- if .Values.networkPolicy.enabled -}}
 {{- fail "networkPolicy.enabled: in mode sidecar it would close kube-apiserver's own ports: set it to false, and extend the policy of that pod." -}}
 {{- end -}}
+{{- end -}}
+{{- if and (include "culvert-server.statefulSet" .) (eq .Values.agents.countServers "endpoints") -}}
+{{- fail "agents.countServers: a StatefulSet has one Service for each replica, and agents are given all: leave it at auto." -}}
 {{- end -}}
 {{- if not (int $ports.health) -}}
 {{- fail "ports.health: probes ask this port: set it to another number than 0." -}}

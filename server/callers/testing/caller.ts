@@ -67,7 +67,10 @@ export async function start(
       stallTimeoutMs: 0,
       ...options,
     },
-    clusters: { get: () => ({ tunnels: cluster, requireAdmission: () => {}, pace: () => 0 }) },
+    clusters: {
+      get: () => ({ tunnels: cluster, requireAdmission: () => {}, pace: () => 0 }),
+      reachedBy: () => undefined,
+    },
     ...{ metrics, log, idPrefix: "" },
     throttledLog: new ThrottledLog(log),
     unauthenticatedMemory,

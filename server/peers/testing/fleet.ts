@@ -1,9 +1,15 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { Hello } from "../../../shared/link/control.ts";
+import { dialCarrier } from "../../../shared/link/dial.ts";
+import { Link } from "../../../shared/link/link.ts";
 import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
+import { encodeHead, receiveHead } from "../../../shared/wire/stream-head.ts";
+import { Session } from "../../../shared/yamux/session.ts";
 import type { ServerOptions } from "../../options/options.ts";
 import { CONNECT, callerOf, collect, pki, start, until } from "../../testing/server.ts";
+import { PEER_PATH } from "../peer-link.ts";
 import { MemoryHub } from "./memory-directory.ts";
 
 export type FleetServer = Awaited<ReturnType<typeof start>>;
@@ -62,4 +68,31 @@ export async function ask(server: FleetServer, request = CONNECT) {
       return reads.join("").split("\r\n", 1)[0] ?? "";
     },
   };
+}
+
+/** A peer that says what the test wants; rejects as `dialCarrier` does. */
+export async function rawPeer(
+  server: FleetServer,
+  by?: CertificateAndKey,
+  more: Partial<Hello> = {},
+): Promise<{ readonly session: Session; readonly link: Link }> {
+  const port = server.addresses.peers?.port ?? 0;
+  const { carrier, welcome, remote } = await dialCarrier({
+    ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: PEER_PATH },
+    tls: { ca: pki.ca.cert, ...by, checkServerIdentity: () => undefined },
+    hello: () => ({ type: "hello", version: 1, agentId: "raw", instance: "raw-1", software: "test", ...more }),
+    ...{ keepaliveMs: 20_000, timeoutMs: 5_000 },
+  });
+  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
+  const session = new Session("client", link, { onStream: (stream) => stream.reset(), onClosed: () => {} });
+  return { session, link };
+}
+
+/** What the server answers to a stream with this head. */
+export async function answerTo(session: Session, head: object): Promise<Readonly<Record<string, unknown>>> {
+  const stream = session.open(encodeHead(head));
+  stream.on("error", () => {});
+  const json = await new Promise<Buffer>((resolve, reject) => receiveHead(stream, resolve, reject));
+  stream.destroy();
+  return JSON.parse(json.toString("utf8"));
 }

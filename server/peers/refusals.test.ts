@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { createServer, type TLSSocket } from "node:tls";
+import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { agentOf, pki, until } from "../testing/server.ts";
+import { answerTo, ask, Fleet, type FleetServer, rawPeer } from "./testing/fleet.ts";
+
+const REQUEST = { kind: "peer", hops: 1, cluster: "default", target: "10.0.0.1:10250", timeoutMs: 1_000, id: "x/1" };
+
+function issuePeer(cn = "raw"): Promise<CertificateAndKey> {
+  return pki.ca.issue({ cn, o: ["culvert-servers"], usage: "both" });
+}
+
+function refusals(server: FleetServer): string[] {
+  return server.lines.filter(({ msg }) => msg === "peer refused").map((line) => String(line["reason"]));
+}
+
+test("who has an agent's or a caller's certificate, one of another CA, or none, is no server: refused, counted and logged", async () => {
+  await using fleet = new Fleet();
+  const server = await fleet.start("srv-1");
+  const rows: [string, CertificateAndKey | undefined, number, RegExp][] = [
+    ["an agent", pki.agent, 403, /CN=konnectivity-agent is not among --peer-identities/],
+    ["a caller", pki.caller, 403, /CN=kube-apiserver,O=system:masters is not among --peer-identities/],
+    ["nobody", undefined, 401, /no client certificate was sent/],
+    ["a server of another CA", await pki.other.issue({ cn: "x", o: ["culvert-servers"], usage: "both" }), 401, /CA/],
+  ];
+  for (const [who, by, status, reason] of rows) {
+    const error: Error = await rawPeer(server, by).then(
+      () => assert.fail(who),
+      (why) => why,
+    );
+    assert.ok(error instanceof LinkRefused, `${who}: ${error}`);
+    assert.equal(error.status, status, who);
+    assert.match(refusals(server).at(-1) ?? "", reason);
+  }
+  assert.match(await server.metrics.registry.metrics(), /^culvert_server_peers_refused_total 4$/m);
+  await rawPeer(server, await issuePeer());
+});
+
+test("a forged answer that leads to whoever has no server's certificate sends nothing there, and the caller reads why", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  let received = 0;
+  const impostor = createServer(
+    { ...pki.server, requestCert: true, rejectUnauthorized: false },
+    (socket: TLSSocket) => {
+      socket
+        .on("error", () => {})
+        .on("data", (chunk: Buffer) => {
+          received += chunk.length;
+        });
+    },
+  ).listen(0, "127.0.0.1");
+  await once(impostor, "listening");
+  const address = `127.0.0.1:${(impostor.address() as AddressInfo).port}`;
+  fleet.hub.forged = () => ({ serverId: "srv-2", address });
+  const { status } = await ask(near);
+  assert.match(status, /^HTTP\/1\.1 502 server "srv-2" at 127\.0\.0\.1:\d+ cannot be reached: .*CN=server/);
+  assert.match(status, /is not among --peer-identities/);
+  assert.equal(received, 0);
+  impostor.close();
+});
+
+test("a replayed answer, whose address is another server's by now, is of no use, and the true one is asked for again", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  const holder = await fleet.start("srv-2");
+  const other = await fleet.start("srv-3");
+  await agentOf(holder, { agentId: "blue" });
+  await fleet.holders("srv-2");
+  const replayed = { serverId: "srv-2", address: `127.0.0.1:${other.addresses.peers?.port}` };
+  let forgeries = 1;
+  fleet.hub.forged = () => (forgeries-- > 0 ? replayed : undefined);
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+  const reason = String(near.lines.find(({ msg }) => msg === "peer not reached")?.["reason"]);
+  assert.match(reason, /server "srv-3" is at this address now/);
+});
+
+test("a forged answer that leads to a server without the cluster is dropped at once, and no third server is asked", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1", { agentWaitMs: 300 });
+  const empty = await fleet.start("srv-2");
+  const location = { serverId: "srv-2", address: `127.0.0.1:${empty.addresses.peers?.port}` };
+  fleet.hub.forged = () => location;
+  const { status } = await ask(near);
+  assert.match(status, /^HTTP\/1\.1 503 no agent of cluster "default" is connected/);
+  const asked = empty.lines.filter(({ msg }) => msg === "CONNECT of a peer failed");
+  assert.deepEqual(
+    asked.map((line) => line["outcome"]),
+    ["no_agent", "no_agent"],
+    "one retry, no more",
+  );
+  fleet.hub.forged = undefined;
+  await agentOf(await fleet.start("srv-3"), { agentId: "blue" });
+  await fleet.holders("srv-3");
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+});
+
+test("a CONNECT that has passed one server is not taken, and the server that is asked asks no other", async () => {
+  await using fleet = new Fleet();
+  const middle = await fleet.start("srv-1");
+  await agentOf(await fleet.start("srv-2"), { agentId: "blue" });
+  await fleet.holders("srv-2");
+  const { session } = await rawPeer(middle, await issuePeer());
+  const { questions } = fleet.hub;
+  const second = await answerTo(session, { ...REQUEST, hops: 2 });
+  assert.deepEqual(second, { error: "forbidden", detail: "a CONNECT passes one other server at most, not 2" });
+  const first = await answerTo(session, REQUEST);
+  assert.equal(first["error"], "no_agent");
+  assert.equal(fleet.hub.questions, questions);
+  session.destroy();
+});
+
+test("two servers that are each said to have the cluster send a CONNECT in no loop", async () => {
+  await using fleet = new Fleet();
+  const servers = [
+    await fleet.start("srv-1", { agentWaitMs: 300 }),
+    await fleet.start("srv-2", { agentWaitMs: 300 }),
+  ] as const;
+  const [first, second] = servers;
+  let at = 0;
+  fleet.hub.forged = () => {
+    const [serverId, server] = at++ % 2 === 0 ? (["srv-2", second] as const) : (["srv-1", first] as const);
+    return { serverId, address: `127.0.0.1:${server.addresses.peers?.port}` };
+  };
+  const [one, two] = await Promise.all([ask(first), ask(second)]);
+  assert.match(one.status, /^HTTP\/1\.1 503 no agent/);
+  assert.match(two.status, /^HTTP\/1\.1 503 no agent/);
+  const carried = servers.flatMap(({ lines }) => lines).filter(({ msg }) => msg === "CONNECT of a peer failed");
+  assert.ok(carried.length <= 4, `${carried.length} CONNECTs between the servers for two of callers`);
+});
+
+test("a server that is led to itself says so, and no link to itself is opened", async () => {
+  await using fleet = new Fleet();
+  const server = await fleet.start("srv-1", { agentWaitMs: 300 });
+  fleet.hub.forged = () => ({ serverId: "srv-9", address: `127.0.0.1:${server.addresses.peers?.port}` });
+  const { status } = await ask(server);
+  assert.match(status, /^HTTP\/1\.1 502 .*this is server "srv-1" itself/);
+  assert.match(refusals(server)[0] ?? "", /this is server "srv-1" itself/);
+});
+
+test("a peer's stream without a whole head, of no kind or with nonsense is refused, and the link goes on", async () => {
+  await using fleet = new Fleet();
+  const server = await fleet.start("srv-1");
+  await agentOf(server);
+  await until(() => [...server.tunnels.tunnels()].length === 1);
+  const { session } = await rawPeer(server, await issuePeer());
+  const rows: [object, string][] = [
+    [{}, "internal"],
+    [{ ...REQUEST, kind: "probe" }, "forbidden"],
+    [{ ...REQUEST, cluster: "x".repeat(64) }, "internal"],
+    [{ ...REQUEST, cluster: "red" }, "unknown_cluster"],
+    [{ ...REQUEST, target: "nowhere" }, "bad_target"],
+    [{ ...REQUEST, timeoutMs: -1 }, "internal"],
+  ];
+  for (const [head, code] of rows) assert.equal((await answerTo(session, head))["error"], code, JSON.stringify(head));
+  const broken = session.open(Buffer.from([0xff, 0xff]));
+  broken.on("error", () => {});
+  await until(() => broken.destroyed);
+  assert.deepEqual(await answerTo(session, REQUEST), { ok: true, agent: "a" });
+  session.destroy();
+});

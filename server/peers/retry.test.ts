@@ -1,0 +1,113 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
+import { test } from "node:test";
+import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
+import { agentOf, until } from "../testing/server.ts";
+import { ask, Fleet } from "./testing/fleet.ts";
+
+/** An address where TCP is accepted and nothing is ever said, as behind a partition. */
+async function silentAddress() {
+  const server = createServer((socket) => socket.on("error", () => {})).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, [Symbol.dispose]: () => server.close() };
+}
+
+/** An address where nobody listens. */
+async function deadAddress(): Promise<string> {
+  using silent = await silentAddress();
+  return silent.address;
+}
+
+test("a server that is dead or silent is passed over for another one, once and before a byte was sent", async () => {
+  using silent = await silentAddress();
+  for (const address of [await deadAddress(), silent.address]) {
+    await using fleet = new Fleet();
+    const near = await fleet.start("srv-1", { agentAckTimeoutMs: 1_500 });
+    await agentOf(await fleet.start("srv-2"), { agentId: "blue" });
+    await fleet.holders("srv-2");
+    let forgeries = 1;
+    fleet.hub.forged = () => (forgeries-- > 0 ? { serverId: "srv-3", address } : undefined);
+    assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+    assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+    const notReached = near.lines.filter(({ msg }) => msg === "peer not reached");
+    assert.equal(notReached.length, 1);
+  }
+});
+
+test("where the second server is of no use either, the caller reads the truth and waits no longer", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  let asked = 0;
+  const addresses = [await deadAddress(), await deadAddress()] as const;
+  fleet.hub.forged = () => ({ serverId: `srv-${2 + (asked % 2)}`, address: addresses[asked++ % 2] ?? "" });
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 502 server "srv-3" at 127\.0\.0\.1:\d+ cannot be reached: /);
+  assert.equal(asked, 2);
+  const line = near.lines.find(({ msg }) => msg === "CONNECT failed");
+  assert.deepEqual([line?.["outcome"], line?.["peer"]], ["peer_lost", "srv-3"]);
+});
+
+test("code and sentence of the agent come back as they were, over two servers as over one", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  const far = await fleet.start("srv-2");
+  const agent = await agentOf(far, { agentId: "blue" });
+  agent.answer = async (stream) => {
+    await readOpen(stream, 1_000);
+    stream.end(encodeAnswer({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused the connection" }));
+  };
+  await fleet.holders("srv-2");
+  const [direct, hop] = [await ask(far), await ask(near)];
+  assert.equal(hop.text.replace(/^Date:.*$/m, ""), direct.text.replace(/^Date:.*$/m, ""));
+  assert.match(hop.text, /^HTTP\/1\.1 502 10\.0\.0\.1:10250 refused the connection\r\n/);
+  assert.match(hop.text, /error=connection_refused; refused-by=agent/);
+  assert.equal(near.lines.find(({ msg }) => msg === "CONNECT failed")?.["endedBy"], "agent");
+});
+
+test("the deadline travels along: the caller reads what the other server says of its agent, in time", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1", { connectTimeoutMs: 700 });
+  const far = await fleet.start("srv-2", { connectTimeoutMs: 60_000 });
+  const agent = await agentOf(far, { agentId: "blue" });
+  agent.answer = async () => {}; // it has taken the stream, and says nothing
+  await fleet.holders("srv-2");
+  const { status } = await ask(near);
+  assert.match(
+    status,
+    /^HTTP\/1\.1 504 agent "blue" took the request for 10\.0\.0\.1:10250 but did not answer in time/,
+  );
+  assert.ok(Number(near.lines.find(({ msg }) => msg === "CONNECT failed")?.["durationMs"]) < 750);
+});
+
+test("a caller that leaves takes its stream at the other server and at the agent with it", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  const far = await fleet.start("srv-2");
+  const agent = await agentOf(far, { agentId: "blue" });
+  agent.answer = async () => {};
+  await fleet.holders("srv-2");
+  const asked = ask(near);
+  await until(() => agent.streams.length === 1);
+  near.destroy(new Error("killed by the test"));
+  await asked;
+  await until(() => agent.streams[0]?.destroyed === true);
+  await until(() =>
+    far.lines.some(({ msg, outcome }) => msg === "CONNECT of a peer failed" && outcome === "caller_gone"),
+  );
+});
+
+test("a server that drains is named no more, keeps the streams of its peers to their end, and takes no new ones", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1", { agentWaitMs: 50 });
+  const far = await fleet.start("srv-2", { drainTimeoutMs: 10_000 });
+  await agentOf(far, { agentId: "blue" });
+  await fleet.holders("srv-2");
+  const open = await ask(near);
+  const closed = far.close();
+  await fleet.holders();
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 503 /);
+  open.socket.write("to the end");
+  await until(() => open.text.endsWith("to the end"));
+  open.socket.end();
+  await closed;
+});
