@@ -103,7 +103,7 @@ test("a bug of ours in the middle of a hello is an error with its stack; the age
 test("an agent that is refused, or leaves before its hello, is a line without a stack", async () => {
   await using server = await start();
   await agentOf(server);
-  await assert.rejects(agentOf(server), { closeCode: 4409 });
+  await assert.rejects(agentOf(server, { cluster: "another" }), { closeCode: 4403 });
   const leaving = dialTls({
     port: server.addresses.agents?.port ?? 0,
     host: "127.0.0.1",
