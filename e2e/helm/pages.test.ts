@@ -9,7 +9,12 @@ import { findHelm, helmMissing } from "./harness/helm-program.ts";
 const PLATFORMS = readdirSync(join(ROOT, "docs/platforms")).map((page) => join("docs/platforms", page));
 const PAGES = ["README.md", ...PLATFORMS];
 /** Variables that the pages let a reader set. */
-const ENVIRONMENT = { IMAGE: "registry.example.com/culvert", NS: "blue", ADDRESS: "203.0.113.10" };
+const ENVIRONMENT = {
+  IMAGE: "registry.example.com/culvert",
+  NS: "blue",
+  ADDRESS: "203.0.113.10",
+  CLAIMS: "ipv4=172.30.5.1&",
+};
 /** Helm says that it has the Kubernetes of its own libraries, which may be older than the charts need. */
 const KUBERNETES = "1.34.0";
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { type AgentIdentifiers, canonicalIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import {
   BadControlMessage,
   encodeInner,
@@ -23,6 +24,10 @@ export const handshake: Target = {
   maxLength: MAX_CONTROL_BYTES,
   seeds: [
     { ...HELLO, cluster: "blue", probe: true, resume: { link: "s.1", proof: SECRET, counter: 7, received: 9 } },
+    {
+      ...HELLO,
+      identifiers: { ipv4: ["::ffff:1.2.3.4"], host: ["A.b."], cidr: ["10.1.0.0/8", "::/0"], defaultRoute: true },
+    },
     { type: "hello", version: 1, inner: true, resume: { link: "s.1", proof: SECRET, counter: 1, received: 0 } },
     { ...HELLO, bearer: "x.y.z", renews: "s.1" },
     WELCOME,
@@ -45,6 +50,9 @@ export const handshake: Target = {
       received: 1,
       bearer: 1,
       renews: 1,
+      identifiers: 1,
+      ipv6: 1,
+      cidr: 1,
     }),
   ]
     .map((key) => `"${key}":`)
@@ -78,7 +86,16 @@ function control(text: string): string {
   // As text, because a resume without a proof is read as `undefined`, which JSON does not have.
   const written = JSON.stringify(value);
   assert.equal(JSON.stringify(parseControl(written)), written);
+  if (value.type === "hello" && "identifiers" in value && value.identifiers !== undefined) claims(value.identifiers);
   return value.type;
+}
+
+/** What a server makes of identifiers is bounded, and stays as it is. */
+function claims(given: AgentIdentifiers): void {
+  const { value } = attempt(() => canonicalIdentifiers(given), Error);
+  if (value === undefined) return;
+  assert.deepEqual(canonicalIdentifiers(value), value);
+  assert.ok(Buffer.byteLength(JSON.stringify(value)) <= 4_096);
 }
 
 function inner(text: string): string {

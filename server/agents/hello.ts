@@ -79,9 +79,9 @@ export function reserve(
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   const { agentId, instance, probe } = hello;
   const { identity } = credential;
-  const identifiers = claimedIdentifiers(hello, credential, cluster);
   const candidate = { agentId, instance, identity };
   cluster.pace.begin(candidate);
+  const identifiers = claimedIdentifiers(hello, credential, cluster);
   try {
     const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
     return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };

@@ -74,6 +74,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
     identity: tunnel.agent.identity,
     instance: tunnel.agent.instance,
     software: tunnel.agent.software,
+    identifiers: tunnel.agent.identifiers,
     remote: tunnel.remote,
     connectedAt: tunnel.connectedAt.toISOString(),
     probe: tunnel.agent.probe,

@@ -21,6 +21,7 @@ const OF_AGENT = /-agent\.yaml$/;
 const OF_PLATFORMS: Readonly<Record<string, Pick<Installation, "exceptions" | "namespace">>> = {
   // The control plane of a hosted cluster is a namespace of OpenShift.
   hypershift: { exceptions: ["no ids"] },
+  "hypershift-control-plane-agent": { exceptions: ["no ids"] },
   // HyperShift's agents come before the network of the pods. kube-system has no Pod Security level.
   "hypershift-agent": { exceptions: ["node network"], namespace: "kube-system" },
 };
