@@ -1,13 +1,17 @@
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
-import type { Hello } from "../shared/link/control.ts";
-import { dialCarrier } from "../shared/link/dial.ts";
+import { type Hello, parseInnerReply } from "../shared/link/control.ts";
+import { dialAgain, dialCarrier, dialOuter, OUTER_HELLO } from "../shared/link/dial.ts";
+import { UntrustedLink } from "../shared/link/inner-pipe.ts";
+import { dialInner } from "../shared/link/inner-tls.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
+import { Session } from "../shared/yamux/session.ts";
+import type { Stream } from "../shared/yamux/stream.ts";
 import type { ServerOptions } from "./options/options.ts";
-import { connection, dial, dialOptions, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
+import { connection, dial, dialOptions, echo, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
 import { agentOf, pki, start, until } from "./testing/server.ts";
 import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
 
@@ -210,3 +214,59 @@ test("a cluster has so many carried connections to one owner, and a refused or e
   await fifth?.agent.resume(fifth.hello, pki.agent, b);
   assert.equal(asked.length, 5);
 });
+
+test("under inner TLS the proof decides at the owner, and the connection that renews a credential is carried as well", async () => {
+  const innerTls = "auto";
+  await using two = await twoServers({ a: { innerTls }, b: { innerTls } });
+  const { a, b, asked } = two;
+  const inside = await insideOf(a);
+  const { link, key, pipe } = inside;
+  pipe.sendMessage(HELLO);
+  const welcome = parseInnerReply(await pipe.readMessage());
+  assert.ok(welcome.type === "welcome");
+  const { initialWindow, freshWindow = initialWindow } = welcome;
+  link.assignId(welcome.link, 60_000);
+  const handler = { onStream: (stream: Stream) => void echo(stream), onClosed: () => {} };
+  const session = new Session("client", pipe, handler, { initialWindow, freshWindow });
+  const say = await connection(a);
+  await say("before");
+
+  const again = async (by = key) => {
+    link.acks.hold();
+    const resume = by.prove({ link: link.id, received: link.received });
+    const hello = () => ({ ...OUTER_HELLO, resume });
+    const { carrier, resumed } = await dialAgain({ ...anonymous(b), hello, link: link.id });
+    link.resume(carrier, "server", { peerReceived: resumed.received, named: resume.received });
+    link.acks.now();
+  };
+  inside.carrier.destroy();
+  await until(() => link.suspended);
+  await assert.rejects(again(LinkKey.random()), /4453/);
+  await again();
+  await say("carried");
+
+  const renewal = await insideOf(b, link.id);
+  renewal.pipe.sendMessage({ ...HELLO, renews: link.id });
+  assert.equal(parseInnerReply(await renewal.pipe.readMessage()).type, "renewed");
+  const fresh = await insideOf(b, link.id);
+  fresh.pipe.sendMessage({ ...HELLO, agentId: "new" });
+  const answer = await fresh.pipe.readMessage();
+  assert.throws(() => parseInnerReply(answer), /4400.*no new one begins on it/);
+  assert.deepEqual(asked, ["srv-a", "srv-a", "srv-a", "srv-a"]);
+  session.destroy();
+});
+
+/** The dial of an agent that shows nothing outside. */
+function anonymous(server: Awaited<ReturnType<typeof start>>) {
+  return { ...dialOptions(server, HELLO), tls: { ca: pki.ca.cert } };
+}
+
+/** Inner TLS with the owner of the link, or for a new link with this server. */
+async function insideOf(server: Awaited<ReturnType<typeof start>>, link?: string) {
+  const { carrier, remote } = await dialOuter({ ...anonymous(server), link });
+  const outer = new UntrustedLink(remote, carrier, { replayBytes: 1 << 20 });
+  const { signal } = new AbortController();
+  const tls = { ca: pki.ca.cert, cert: pki.agent.cert, key: pki.agent.key };
+  const { pipe, key } = await dialInner(outer, { host: "localhost", tls, timeoutMs: 5_000, signal });
+  return { carrier, link: outer, pipe, key };
+}

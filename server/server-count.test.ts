@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeCollection } from "../shared/kubernetes/testing/fake-collection.ts";
 import type { ControlMessage } from "../shared/link/control.ts";
-import { agentOf, start, until } from "./testing/server.ts";
+import { LEASES } from "./replicas/leases.ts";
+import { agentOf, fetchText, start, until } from "./testing/server.ts";
 
 test("an agent is told the number of servers in its welcome, and each change of it", async () => {
   await using server = await start({ serverCount: 3 });
@@ -32,4 +34,21 @@ test("an agent that looks for another server and finds this one again is no refu
   await assert.rejects(agentOf(server), /already_connected/);
   await until(() => server.lines.some(({ msg }) => msg === "agent has a tunnel here"));
   assert.ok(server.lines.every(({ msg }) => msg !== "agent refused"));
+});
+
+test("a server that counts tells its agents, shows it to operators, and takes its lease away when it drains", async (t) => {
+  const api = await FakeCollection.start(t, LEASES);
+  const labels = { "k8s-app": "culvert-server" };
+  const spec = { leaseDurationSeconds: 3_600, renewTime: new Date().toISOString() };
+  api.put({ metadata: { name: "another", labels }, spec });
+  await using server = await start({ enableLeaseController: true, leaseNamespace: "ns", kubeconfig: api.path });
+  await until(() => server.servers.value === 2);
+  const { welcome } = await agentOf(server);
+  assert.equal(welcome.servers, 2);
+  const shown = async (path: string) => (await fetchText(server.addresses.admin?.port, path)).text;
+  assert.equal(JSON.parse(await shown("/status")).servers, 2);
+  assert.match(await shown("/readyz?verbose"), /servers.*2 \(leases with k8s-app=culvert-server in namespace ns\)/);
+  server.drain();
+  await until(() => !api.objects.has("culvert-server-srv-1"));
+  assert.ok(api.objects.has("another"));
 });

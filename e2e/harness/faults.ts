@@ -11,7 +11,7 @@ export type Directions = Direction | "both";
  */
 export class FaultRelay implements AsyncDisposable {
   readonly host = "127.0.0.1";
-  readonly #behind: { readonly host: string; readonly port: number };
+  #behind: { readonly host: string; readonly port: number };
   readonly #faults: Record<Direction, Faults> = { forward: noFaults(), backward: noFaults() };
   readonly #pairs = new Set<RelayedPair>();
   /** Connections to come that are to be cut, by their number among all accepted. */
@@ -36,6 +36,11 @@ export class FaultRelay implements AsyncDisposable {
   /** Connections open now. */
   get open(): number {
     return this.#pairs.size;
+  }
+
+  /** Connections to come go to another server, as a balancer decides. */
+  leadTo(behind: { readonly host: string; readonly port: number }): void {
+    this.#behind = behind;
   }
 
   /** Holds every byte (and FIN) for `ms` each way; order is kept and throughput is not limited. */

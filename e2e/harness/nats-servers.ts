@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, writeFileSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect } from "node:net";
 import { join } from "node:path";
+import { freePort } from "./targets/absent.ts";
 import { waitFor } from "./wait.ts";
 
 export interface NatsOptions {
@@ -28,7 +29,7 @@ export class NatsServers implements AsyncDisposable {
 
   static async start({ dir, count = 1, config = "" }: NatsOptions): Promise<NatsServers> {
     const all = new NatsServers();
-    const ports = await freePorts(2 * count);
+    const ports = await Promise.all(Array.from({ length: 2 * count }, () => freePort()));
     const folder = mkdtempSync(join(dir, "nats-"));
     const routes = ports.slice(count).map((port) => `nats-route://127.0.0.1:${port}`);
     for (let at = 0; at < count; at++) {
@@ -77,19 +78,6 @@ export class NatsServers implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.#servers.map((_, at) => this.kill(at)));
   }
-}
-
-/** Ports that are free now. They are known before a server starts, because each is named in the others' configuration. */
-async function freePorts(count: number): Promise<number[]> {
-  const holders = Array.from({ length: count }, () => createServer().listen(0, "127.0.0.1"));
-  const ports: number[] = [];
-  for (const holder of holders) {
-    if (!holder.listening) await once(holder, "listening");
-    const address = holder.address();
-    if (address !== null && typeof address === "object") ports.push(address.port);
-  }
-  await Promise.all(holders.map((holder) => new Promise((resolve) => holder.close(resolve))));
-  return ports;
 }
 
 function isOpen(port: number): Promise<boolean> {

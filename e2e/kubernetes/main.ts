@@ -13,6 +13,7 @@ import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts"
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
+import { SERVER_COUNT } from "./checks/server-count.ts";
 import { STREAMS } from "./checks/streams.ts";
 import { whatIsMissing } from "./prerequisites.ts";
 import { type Report, rowLine, section, withSection } from "./report.ts";
@@ -82,7 +83,7 @@ async function runLane(
   const wanted = (checks: readonly Check[]) => checks.filter(({ name }) => name.includes(only));
   await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
-  await runner.run(wanted(PKI_SECRETS));
+  await runner.run(wanted([...PKI_SECRETS, SERVER_COUNT]));
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(CUTS));
   await runner.run(wanted(FAILURES));

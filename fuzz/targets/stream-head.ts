@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";
-import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
+import { CulvertError, type OutcomeCode, outcome } from "../../shared/outcomes.ts";
+import {
+  encodePeerAnswer,
+  encodePeerOpen,
+  parsePeerAnswer,
+  parsePeerOpen,
+  streamKind,
+} from "../../shared/wire/peer-head.ts";
 import {
   encodeAnswer,
   encodeHead,
@@ -33,6 +40,9 @@ export const streamHead: Target = {
     }),
     encodeAnswer({ ok: true, address: "10.0.0.1:10250", times: { dnsMs: 1, dialMs: 2.5 } }),
     encodeAnswer({ ok: false, error: "dial_refused", detail: "refused" }),
+    encodePeerOpen({ cluster: "blue", target: { host: "10.0.0.1", port: 443 }, timeoutMs: 4_000, id: "srv-1/a" }),
+    encodePeerAnswer({ ok: true, agent: "a", address: "10.0.0.1:443" }),
+    encodePeerAnswer({ ok: false, error: new CulvertError("limited", "at its limit", { retryAfterMs: 1_000 }) }),
     encodeProbe("echo"),
     encodeProbeBegun(1_790_000_000_000),
     Buffer.concat([encodeHead({ kind: "peer", target: "[fd00::1]:1" }), Buffer.from("behind")]),
@@ -61,7 +71,7 @@ export const streamHead: Target = {
     }
     assert.ok(isWhole && json.equals(input.subarray(LENGTH_BYTES, LENGTH_BYTES + length)));
     assert.ok(behind.equals(input.subarray(LENGTH_BYTES + length)), "what follows stays in the stream");
-    return [request(json), answer(json), probe(json)].join(" ");
+    return [request(json), answer(json), probe(json), peerRequest(json), peerAnswer(json)].join(" ");
   },
 };
 
@@ -103,6 +113,24 @@ function answer(json: Buffer): string {
   assertPrintable(value.ok ? (value.address ?? "") : value.detail, 200);
   assert.deepEqual(parseAnswer(encodeAnswer(value).subarray(LENGTH_BYTES)), value);
   return value.ok ? `ok ${value.times !== undefined}` : value.error;
+}
+
+function peerRequest(json: Buffer): string {
+  const { value, error } = attempt(() => parsePeerOpen(json), CulvertError);
+  if (error !== undefined) return refused(error);
+  assert.ok(value.timeoutMs > 0 && value.timeoutMs <= 300_000);
+  assertPrintable(value.cluster, 63);
+  assertPrintable(value.id, 256);
+  return `${streamKind(json)} ${value.timed}`;
+}
+
+function peerAnswer(json: Buffer): string {
+  const { value, error } = attempt(() => parsePeerAnswer(json), CulvertError);
+  if (error !== undefined) return refused(error);
+  if (value.ok) return `ok ${value.times !== undefined}`;
+  assertPrintable(value.error.message, 1_000);
+  assert.notEqual(outcome(value.error.code).http, undefined, "a caller can be answered with it");
+  return value.error.code;
 }
 
 function probe(json: Buffer): string {

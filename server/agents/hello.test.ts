@@ -48,6 +48,14 @@ test("an agent that claims what is another's, or what is no identifier, is refus
       4400,
       'bad hello message: identifiers: host="a b" is no host name: letters, digits, - and _ between dots',
     ],
+    [
+      {
+        host: Array.from({ length: 40 }, (_, i) => `h${i}`),
+        cidr: Array.from({ length: 25 }, (_, i) => `10.${i}.0.0/16`),
+      },
+      4400,
+      "bad hello message: identifiers: these are 65 identifiers, and at most 64 are allowed",
+    ],
   ] as const) {
     assert.throws(() => claimedIdentifiers({ identifiers }, BY_CERTIFICATE, cluster), { closeCode, reason });
   }

@@ -126,3 +126,11 @@ test("each limit that turns a CONNECT away, or slows bytes down, is counted by i
   assert.equal(served.figures.carried, 1_001_000);
   served.close();
 });
+
+test("connections over other servers count against the limit of the cluster, where its callers are", () => {
+  const served = serve(clusterOf("blue", { limits: { streams: 2 } }));
+  served.tunnels.hopStreams = 1;
+  assert.equal(refusal(served), undefined);
+  served.tunnels.hopStreams = 2;
+  assert.match(refusal(served)?.message ?? "", /2 connections are open \(limits\.streams\)/);
+});

@@ -1,3 +1,4 @@
+import { type AgentIdentifiers, hostsOf } from "../../shared/address/agent-identifiers.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { Claims } from "./claims.ts";
 import type { AgentSide } from "./cluster.ts";
@@ -30,6 +31,20 @@ export function parseStrategy(text: string): Strategy {
 /** Whether identifiers of agents have an effect. */
 export function usesIdentifiers({ strategies }: Pick<RoutingRules, "strategies">): boolean {
   return strategies.some((strategy) => strategy !== "default");
+}
+
+/** Whether a strategy may choose an agent with these identifiers for some target. */
+export function mayChoose(strategy: Strategy, identifiers: AgentIdentifiers): boolean {
+  switch (strategy) {
+    case "destHost":
+      return hostsOf(identifiers).length > 0;
+    case "cidr":
+      return (identifiers.cidr?.length ?? 0) > 0;
+    case "defaultRoute":
+      return identifiers.defaultRoute === true;
+    case "default":
+      return true;
+  }
 }
 
 /** A document without `claims` lets nobody claim anything. */

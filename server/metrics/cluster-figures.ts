@@ -1,8 +1,10 @@
+import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { QueueNode } from "../../shared/basics/queue.ts";
 import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Limits } from "../clusters/document.ts";
+import { mayChoose, type RoutingRules, type Strategy } from "../clusters/routing-rules.ts";
 
 /** A CONNECT that has ended. */
 export interface FinishedConnect {
@@ -122,7 +124,7 @@ export interface ClusterConnects {
 
 /** The numbers of a tunnel at a scrape. */
 export interface LiveTunnel {
-  readonly agent: { readonly probe: boolean };
+  readonly agent: { readonly probe: boolean; readonly identifiers: AgentIdentifiers };
   /** It accepts no callers' streams: it only measures, or is leaving. */
   readonly draining: boolean;
   readonly suspended: boolean;
@@ -136,6 +138,7 @@ export interface LiveTunnel {
 /** The numbers of a configured cluster at a scrape. */
 export interface LiveCluster extends Readonly<ClusterConnects> {
   readonly pendingConnects: number;
+  readonly rules: Pick<RoutingRules, "strategies">;
   tunnels(): Iterable<LiveTunnel>;
 }
 
@@ -147,6 +150,20 @@ export interface LiveClusters {
   readonly faults: () => readonly unknown[];
   /** The states of the API servers that verify tokens. */
   readonly tokenReviews: () => readonly { readonly cluster: string; readonly reach: { readonly state: string } }[];
+}
+
+/** The connected agents that each strategy in use may choose, apart from `default`, which may choose all. */
+export function agentsByStrategy(clusters: Iterable<LiveCluster>): Map<Strategy, number> {
+  const agents = new Map<Strategy, number>();
+  for (const cluster of clusters) {
+    for (const strategy of new Set(cluster.rules.strategies)) {
+      if (strategy === "default") continue;
+      const isReady = ({ agent, draining, suspended }: LiveTunnel) =>
+        !draining && !suspended && mayChoose(strategy, agent.identifiers);
+      agents.set(strategy, (agents.get(strategy) ?? 0) + count(cluster, (tunnel) => Number(isReady(tunnel))));
+    }
+  }
+  return agents;
 }
 
 /** The sum of a number of all tunnels of a cluster. */

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
+import { STRATEGIES } from "../clusters/routing-rules.ts";
 import { ClusterFigures, type LiveCluster, type LiveTunnel } from "./cluster-figures.ts";
 import { ServerMetrics } from "./server-metrics.ts";
 
@@ -15,13 +17,16 @@ const K = "konnectivity_network_proxy_server";
 
 /** A cluster with these tunnels. */
 function clusterOf(name: string, ...tunnels: readonly LiveTunnel[]) {
-  return { name, openConnects: 0, establishedConnects: 0, pendingConnects: 0, tunnels: () => tunnels };
+  const counts = { openConnects: 0, establishedConnects: 0, pendingConnects: 0 };
+  return { name, ...counts, rules: { strategies: STRATEGIES.slice(0, 3) }, tunnels: () => tunnels };
 }
 
-function tunnelOf(special: Partial<LiveTunnel> & { readonly probe?: boolean } = {}): LiveTunnel {
-  const { probe = false, ...rest } = special;
+function tunnelOf(
+  special: Partial<LiveTunnel> & { readonly probe?: boolean; readonly identifiers?: AgentIdentifiers } = {},
+): LiveTunnel {
+  const { probe = false, identifiers = {}, ...rest } = special;
   const none = { draining: probe, suspended: false, streamCount: 0, bufferedBytes: 0, resetForMemory: 0 };
-  return { agent: { probe }, ...none, ...rest };
+  return { agent: { probe, identifiers }, ...none, ...rest };
 }
 
 test("a connection is counted from CONNECT to its end, under our name and Konnectivity's", async () => {
@@ -83,6 +88,22 @@ test("an agent whose link is suspended holds its tunnel, and is none of Konnecti
   );
   Object.assign(links, { carried: 2, suspended: 0 });
   has(await lines(metrics), `${K}_ready_backend_connections 2`, `${K}_ready_backends{proxy_strategy="default"} 2`);
+});
+
+test("Konnectivity's ready backends are told apart by the strategies that may choose them", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const tunnels = [
+    tunnelOf({ identifiers: { ipv4: ["10.0.0.1"], host: ["a"] } }),
+    tunnelOf({ identifiers: { host: ["b"], defaultRoute: true } }),
+    tunnelOf({ identifiers: { defaultRoute: true }, draining: true }),
+  ];
+  metrics.watch(() => [clusterOf("blue", ...tunnels)]);
+  has(
+    await lines(metrics),
+    `${K}_ready_backends{proxy_strategy="destHost"} 2`,
+    `${K}_ready_backends{proxy_strategy="cidr"} 0`,
+    `${K}_ready_backends{proxy_strategy="defaultRoute"} 1`,
+  );
 });
 
 test("a resume is counted by what came of it, and by how the connection before was lost", async () => {

@@ -11,6 +11,7 @@ import {
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
 import {
+  agentsByStrategy,
   type ClusterConnects,
   count,
   type FinishedConnect,
@@ -219,6 +220,7 @@ export class ServerMetrics {
     make.gauge([`${KONNECTIVITY}_ready_backend_connections`], "Agents connected now.", () => this.#readyTunnels);
     make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected now.", ["proxy_strategy"], () => [
       [["default"], this.#readyTunnels],
+      ...[...agentsByStrategy(this.#live())].map(([strategy, agents]) => [[strategy], agents] as const),
     ]);
     make.gauges(`${KONNECTIVITY}_grpc_connections`, "Agents connected now.", ["service_method"], () => [
       [["Connect"], this.#readyTunnels],

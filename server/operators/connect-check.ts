@@ -6,6 +6,7 @@ import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/out
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { Choice } from "../tunnels/candidates.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
@@ -47,6 +48,8 @@ interface Progress {
   readonly startedAt: number;
   pickedAt?: number | undefined;
   tunnel?: Tunnel | undefined;
+  /** Why it was chosen, where agents are chosen by what they serve. */
+  choice?: Choice | undefined;
   /** Why the first agent was not used, if `tunnel` is the second. */
   before?: CulvertError | undefined;
   acceptedAt?: number | undefined;
@@ -69,7 +72,8 @@ export async function checkConnect(body: unknown, deps: ConnectCheckDeps): Promi
   const steps = stepsOf(progress, target, refusal, performance.now());
   const outcome = refusal?.code ?? "ok";
   const agent = progress.tunnel?.agent.agentId;
-  deps.log.info({ cluster, target, agent, outcome, reason: refusal?.message }, "connection checked for the doctor");
+  const line = { cluster, target, agent, ...progress.choice, outcome, reason: refusal?.message };
+  deps.log.info(line, "connection checked for the doctor");
   const sentence = refusal?.message ?? `${target} of cluster "${cluster}" is reached, through agent "${agent}"`;
   return { cluster, target, outcome, sentence, steps };
 }
@@ -86,14 +90,15 @@ async function openAndEnd(name: string, target: Target, progress: Progress, deps
 }
 
 function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenContext {
-  return {
+  const context: OpenContext = {
     id: ID,
     deadline: progress.startedAt + options.connectTimeoutMs,
     cancellation: new Cancellation(), // the doctor's request is not cancelled
     ...{ tunnel: undefined, hop: undefined, choice: undefined },
     watch: {
       onPicked: (tunnel, before) => {
-        Object.assign(progress, { tunnel, before, pickedAt: performance.now(), acceptedAt: undefined });
+        const { choice } = context;
+        Object.assign(progress, { tunnel, before, choice, pickedAt: performance.now(), acceptedAt: undefined });
       },
       onAcknowledged: () => {
         progress.acceptedAt = performance.now();
@@ -106,11 +111,12 @@ function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenConte
       },
     },
   };
+  return context;
 }
 
 /** The progress of a connection as steps: those that passed, the one that failed, and those after it. */
 function stepsOf(progress: Progress, target: string, refusal: CulvertError | undefined, endedAt: number): CheckStep[] {
-  const { startedAt, pickedAt, tunnel, before, acceptedAt, answeredAt, times, address } = progress;
+  const { startedAt, pickedAt, tunnel, choice, before, acceptedAt, answeredAt, times, address } = progress;
   const failed = (step: CheckStepName, since: number): CheckStep => {
     return { step, state: "failed", ms: rounded(endedAt - since), detail: refusal?.message ?? "" };
   };
@@ -120,7 +126,8 @@ function stepsOf(progress: Progress, target: string, refusal: CulvertError | und
     return [failed("server", startedAt), ...notReached("link", "dns", "dial")];
   }
   const instead = before === undefined ? "" : `, as ${before.message}`;
-  const picked = `agent "${tunnel.agent.agentId}" (${tunnel.remote}) is picked${instead}`;
+  const by = choice === undefined ? "" : ` by ${choice.strategy}`;
+  const picked = `agent "${tunnel.agent.agentId}" (${tunnel.remote}) is picked${by}${instead}`;
   const server = passed("server", pickedAt - startedAt, picked);
   if (acceptedAt === undefined) return [server, failed("link", pickedAt), ...notReached("dns", "dial")];
   const linkMs = acceptedAt - pickedAt;

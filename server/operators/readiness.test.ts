@@ -109,6 +109,18 @@ const TABLE: ReadonlyArray<
     [],
   ],
   ["a server whose clusters ask no API server does not need one", { readyNeedsTokenReview: true }, []],
+  [
+    "the number of servers is shown with what counts it",
+    { replicas: { servers: 3, source: "leases with a=b", fault: undefined } },
+    [],
+    /^3 \(leases with a=b\)$/m,
+  ],
+  [
+    "a server that cannot count stays ready, and says why",
+    { replicas: { servers: undefined, source: "leases", fault: "it answers 403" } },
+    [],
+    /^the number is not known yet \(leases\); warning: it answers 403$/m,
+  ],
   ["a warning is told as one", { warnings: ["mind the gap"] }, [], /^warning: mind the gap$/m],
 ];
 
@@ -144,6 +156,7 @@ test("where only counts are shown, no path and no name of a cluster is among the
     ends: [problem],
     warnings: [problem],
     clusters: [problem, problem],
+    replicas: { servers: 2, source: problem, fault: problem },
   };
   const checks = readiness(condition, "counts", NOW);
   const shown = checks.map(({ name, detail }) => `${name} ${detail ?? ""}`).join("\n");
@@ -152,6 +165,7 @@ test("where only counts are shown, no path and no name of a cluster is among the
   assert.match(shown, /^certificates .*; 1 warning, named at /m);
   assert.match(shown, /^clusters 2 faults, named at /m);
   assert.match(shown, /^listeners unix socket not open \(named at /m);
+  assert.match(shown, /^servers 2; 1 warning, named at /m);
   const failed = (all: typeof checks): string[] => all.filter(({ ok }) => !ok).map(({ name }) => name);
   assert.deepEqual(failed(checks), failed(readiness(condition, "names", NOW)));
 });

@@ -1,4 +1,4 @@
-import { connect, type Msg, type NatsConnection, type Subscription } from "@nats-io/transport-node";
+import type { Msg, NatsConnection, Subscription } from "@nats-io/transport-node";
 import { z } from "zod";
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
@@ -9,6 +9,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
 import { connectionOptions } from "./nats-options.ts";
+import { connectNats } from "./nats-transport.ts";
 
 export interface NatsDirectoryDeps {
   readonly options: Pick<
@@ -110,7 +111,7 @@ export class NatsDirectory implements Directory {
     while (!this.#closed) {
       const startedAt = performance.now();
       try {
-        const connection = await connect(connectionOptions(this.#deps.options));
+        const connection = await connectNats(connectionOptions(this.#deps.options));
         this.#retry.connected();
         const why = await this.#use(connection);
         this.#retry.ended("lost", performance.now() - startedAt);

@@ -33,6 +33,12 @@ export class PeerLinks {
     return this.#links.size;
   }
 
+  /** The link to the server with this id, if there is one that takes streams. */
+  openTo(serverId: string): PeerLink | undefined {
+    const link = this.#links.get(serverId);
+    return link?.isUsable === true ? link : undefined;
+  }
+
   /** The link to the server, dialled if there is none. Rejects with `peer_lost`, `overloaded` or `draining`. */
   async get(location: Location): Promise<PeerLink> {
     const { serverId, address } = location;

@@ -159,6 +159,8 @@ export class Peers implements PeerFinder {
 
   /** The link to the server with this id, on which streams of any kind can be opened. Rejects with a `CulvertError`. */
   async linkTo(serverId: string): Promise<PeerLink> {
+    const open = this.#links.openTo(serverId);
+    if (open !== undefined) return open;
     const location = await this.#locations.ofServer(serverId);
     if (location === undefined) throw new CulvertError("peer_lost", `the directory has no server "${serverId}"`);
     return await this.#links.get(location);

@@ -106,3 +106,24 @@ test("a resume that proves nothing is ignored, so that its agent is given a new 
     assert.ok(hello?.type === "hello" && hello.resume === undefined, JSON.stringify(resume));
   }
 });
+
+test("identifiers in a hello are lists of short texts, at most 64 each; kinds that are not known are ignored", () => {
+  const hello = (identifiers: unknown) => parseControl(JSON.stringify({ ...HELLO, version: 1, identifiers }));
+  const most = { host: Array.from({ length: 64 }, () => "h".repeat(253)).slice(0, 20), defaultRoute: true };
+  assert.deepEqual(hello({ ...most, zone: ["a"] }), hello(most));
+  for (const identifiers of [
+    { ipv4: Array.from({ length: 65 }, () => "10.0.0.1") },
+    { host: ["h".repeat(254)] },
+    { host: [""] },
+    { cidr: "10.0.0.0/8" },
+    { ipv6: [1] },
+    { defaultRoute: "true" },
+    ["10.0.0.1"],
+  ]) {
+    assert.throws(
+      () => hello(identifiers),
+      /^BadControlMessage: bad hello message: identifiers/,
+      JSON.stringify(identifiers),
+    );
+  }
+});

@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import { type TcpTarget, tcpTarget } from "../../harness/targets/tcp.ts";
 
@@ -7,7 +8,7 @@ const LOG_EVERY_MS = 50;
  * What stands in a cluster: it says which cluster that is. To `review N` it answers like a webhook, and ends; to `logs`
  * it sends a numbered line again and again, until its reader has ended.
  */
-export function clusterTarget(cluster: string): Promise<TcpTarget> {
+function clusterTarget(cluster: string): Promise<TcpTarget> {
   return tcpTarget((socket) => {
     const lines = createInterface({ input: socket });
     lines.on("error", () => {}); // the socket's own
@@ -23,4 +24,23 @@ export function clusterTarget(cluster: string): Promise<TcpTarget> {
       socket.once("close", () => clearInterval(timer));
     }
   });
+}
+
+/** The targets of several clusters. */
+export class ClusterTargets implements AsyncDisposable {
+  readonly #targets = new Map<string, TcpTarget>();
+
+  static async start(clusters: readonly string[]): Promise<ClusterTargets> {
+    const targets = new ClusterTargets();
+    for (const cluster of clusters) targets.#targets.set(cluster, await clusterTarget(cluster));
+    return targets;
+  }
+
+  addressOf(cluster: string): string {
+    return this.#targets.get(cluster)?.address ?? assert.fail(`there is no cluster ${cluster}`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const target of this.#targets.values()) await target[Symbol.asyncDispose]();
+  }
 }

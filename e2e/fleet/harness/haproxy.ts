@@ -28,3 +28,24 @@ listen published
 ${servers.map(({ name, callerPort }) => `    server ${name} 127.0.0.1:${callerPort}`).join("\n")}
 `;
 }
+
+/** One address for the agents of a fleet: each connection goes to the server that has fewest. */
+export function agentsBalancer(port: number, servers: readonly ServerSlot[]): string {
+  return `global
+    maxconn 4000
+
+defaults
+    mode tcp
+    timeout connect 1s
+    timeout check 1s
+    timeout client 1m
+    timeout server 1m
+    retries 3
+    option redispatch 1
+
+listen agents
+    bind 127.0.0.1:${port}
+    balance leastconn
+${servers.map(({ name, agentPort }) => `    server ${name} 127.0.0.1:${agentPort} check inter 500ms fall 1 rise 1`).join("\n")}
+`;
+}

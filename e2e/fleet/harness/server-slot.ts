@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
+import type { ClusterFolder } from "../../harness/cluster-files.ts";
 import { flags } from "../../harness/pki-files.ts";
-import { type ManagedProcess, type ProcessOptions, startCulvert } from "../../harness/processes.ts";
+import { type ManagedProcess, startCulvert } from "../../harness/processes.ts";
 import { scrapePort } from "../../harness/scrape.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { within } from "../../harness/wait.ts";
+import { OwnDocuments } from "./own-documents.ts";
 
 export type Flags = Readonly<Record<string, string | number | boolean>>;
 
@@ -16,23 +18,24 @@ export class ServerSlot implements AsyncDisposable {
   readonly callerPort: number;
   readonly agentPort: number;
   readonly healthPort: number;
+  readonly documents: OwnDocuments;
   readonly #flags: Flags;
-  readonly #options: ProcessOptions;
   #process: ManagedProcess | undefined;
 
-  private constructor(name: string, ports: readonly number[], flags: Flags, options: ProcessOptions) {
+  private constructor(documents: OwnDocuments, name: string, ports: readonly number[], flags: Flags) {
     const [callerPort = 0, agentPort = 0, healthPort = 0] = ports;
+    this.documents = documents;
     this.name = name;
     this.callerPort = callerPort;
     this.agentPort = agentPort;
     this.healthPort = healthPort;
     this.#flags = flags;
-    this.#options = options;
   }
 
-  /** A place where no process runs yet; `more` are its flags beside its name and its ports. */
-  static async reserve(name: string, more: Flags, options: ProcessOptions = {}): Promise<ServerSlot> {
-    return new ServerSlot(name, await Promise.all([freePort(), freePort(), freePort()]), more, options);
+  /** A place where no process runs yet; `more` are its flags beside its name, its ports and its clusters. */
+  static async reserve(name: string, folder: ClusterFolder, more: Flags): Promise<ServerSlot> {
+    const ports = await Promise.all([freePort(), freePort(), freePort()]);
+    return new ServerSlot(new OwnDocuments(folder, name), name, ports, more);
   }
 
   get process(): ManagedProcess {
@@ -48,7 +51,8 @@ export class ServerSlot implements AsyncDisposable {
     const { callerPort: serverPort, agentPort, healthPort, name: serverId } = this;
     const bind = { serverBindAddress: "127.0.0.1", agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
     const ports = { serverPort, agentPort, healthPort, adminPort: 0 };
-    this.#process = startCulvert(["server", ...flags({ serverId, ...ports, ...bind, ...this.#flags })], this.#options);
+    const own = { serverId, clusters: this.documents.path, ...ports, ...bind };
+    this.#process = startCulvert(["server", ...flags({ ...own, ...this.#flags })]);
     await this.#process.waitForHealth(`http://127.0.0.1:${healthPort}/livez`, PATIENCE_MS);
   }
 

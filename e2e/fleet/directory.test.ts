@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { numbered } from "../harness/cluster-files.ts";
+import { runConcurrently } from "../harness/concurrently.ts";
+import { atFull, FULL } from "../harness/counts.ts";
+import { requireBuilt } from "../harness/processes.ts";
+import { missingProgram } from "../proxies/harness/missing.ts";
+import { DirectoryFleet } from "./harness/directory-fleet.ts";
+import type { ServerSlot } from "./harness/server-slot.ts";
+import { review } from "./harness/webhook.ts";
+
+const CLUSTERS = atFull(300, 30);
+/** Their agents are moved by the tests. */
+const MOVERS = numbered("mover", 5);
+const AT_ONCE = 16;
+const CALLS = 10;
+/** Of CI, which runs nothing else meanwhile. */
+const WHOLE_MS = 5_000;
+/** What a server may say while a cluster cannot be reached. */
+const TRUTHFUL = /^50[234] /;
+
+const skip = missingProgram("haproxy") || missingProgram("nats-server");
+
+describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent at one of them`, { skip }, () => {
+  let fleet: DirectoryFleet;
+  const clusters = [...numbered("blue", CLUSTERS), ...MOVERS];
+
+  before(async () => {
+    requireBuilt();
+    const serverNames = ["a", "b", "c", "d", "e"];
+    fleet = await DirectoryFleet.start({ serverNames, clusterNames: clusters, natsServers: 3 });
+  });
+  after(() => fleet?.[Symbol.asyncDispose]());
+
+  test("CONNECTs at any server reach their cluster", async () => {
+    await runConcurrently(3 * clusters.length, AT_ONCE, async (index) => {
+      const cluster = clusters[index % clusters.length] ?? "";
+      await reviewAt(anyOf(fleet.servers), cluster);
+    });
+  });
+
+  test("an agent that has moved to another server is found there at once, whatever was remembered", async () => {
+    const [a, b, c] = [fleet.server("a"), fleet.server("b"), fleet.server("c")];
+    await Promise.all(
+      MOVERS.map(async (cluster) => {
+        await fleet.startAgent(cluster, a);
+        await reviewAt(c, cluster);
+        await fleet.startAgent(cluster, b);
+        await reviewAt(c, cluster);
+        await fleet.startAgent(cluster); // wherever the balancer leads it
+      }),
+    );
+  });
+
+  test("a server is killed: what its clusters are told is true, and soon after their agents are back all is well", async (t) => {
+    const victim = fleet.server("b");
+    await victim.kill();
+    await reviewAll("while agents look for another server");
+    await fleet.whenAgentsAreBack();
+    t.diagnostic(`whole again in ${await wholeAgain()} ms`);
+    await victim.start();
+    await victim.whenReady();
+    await reviewAll("with a new process in its place", { mayFail: false });
+  });
+
+  test("a NATS server is killed", async (t) => {
+    await fleet.nats.kill(0);
+    t.diagnostic(`whole again in ${await wholeAgain()} ms`);
+    await fleet.nats.start(0);
+    await reviewAll("with a new process in its place", { mayFail: false });
+  });
+
+  test("peers do not reach one server: clusters with an agent elsewhere notice nothing, and the others are told", async (t) => {
+    const [a, c, d] = [fleet.server("a"), fleet.server("c"), fleet.server("d")];
+    const [cluster = ""] = MOVERS;
+    await fleet.startAgent(cluster, a);
+    await fleet.startAgent(cluster, c, "second");
+    await reviewAt(d, cluster);
+    await fleet.relay.unplug("rst");
+    for (let call = 0; call < CALLS; call++) await reviewAt(d, cluster);
+    const failed = await reviewAll("while peers cannot connect to one server");
+    assert.ok(failed.length > 0, "nobody had to connect to it");
+    await fleet.relay.plug();
+    t.diagnostic(`whole again in ${await wholeAgain()} ms`);
+
+    fleet.relay.drop();
+    await Promise.all(Array.from({ length: CALLS }, () => reviewAt(d, cluster)));
+    fleet.relay.restore();
+    t.diagnostic(`after a silence whole again in ${await wholeAgain()} ms`);
+    fleet.stopAgent(cluster, "second");
+    await fleet.startAgent(cluster);
+  });
+
+  /** One CONNECT for each cluster, at any server. */
+  async function reviewAll(when: string, { mayFail = true } = {}): Promise<string[]> {
+    const failed: string[] = [];
+    await runConcurrently(clusters.length, AT_ONCE, async (index) => {
+      const cluster = clusters[index] ?? "";
+      await reviewAt(anyOf(fleet.running), cluster).catch((error: Error) => {
+        assert.ok(mayFail, `${when}, ${cluster}: ${error.message}`);
+        failed.push(cluster);
+      });
+    });
+    return failed;
+  }
+
+  /** Resolves when a CONNECT for each cluster has succeeded, with the time until the last failure, ms. */
+  async function wholeAgain(): Promise<number> {
+    const begun = performance.now();
+    let lastFailureMs = 0;
+    let failed = await reviewAll("after the fault");
+    while (failed.length > 0) {
+      lastFailureMs = performance.now() - begun;
+      failed = await reviewAll("after the fault");
+    }
+    if (FULL) assert.ok(lastFailureMs < WHOLE_MS, `${lastFailureMs} ms`);
+    return Math.round(lastFailureMs);
+  }
+
+  async function reviewAt(server: ServerSlot, cluster: string): Promise<void> {
+    const connection = await fleet.connect(server, cluster);
+    if (connection.status !== 200) {
+      connection.socket.destroy();
+      const said = `${connection.status} ${connection.reason}`;
+      assert.match(said, TRUTHFUL);
+      throw new Error(`at ${server.name}: ${said}`);
+    }
+    await review(Promise.resolve(connection), cluster, `review at ${server.name}`);
+  }
+});
+
+function anyOf<T>(items: readonly T[]): T {
+  return items[Math.floor(Math.random() * items.length)] ?? assert.fail("there is none");
+}

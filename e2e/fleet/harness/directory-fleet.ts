@@ -1,0 +1,138 @@
+import assert from "node:assert/strict";
+import type { Agent } from "../../../agent/agent.ts";
+import { Balancer } from "../../harness/balancer.ts";
+import { type Connection, connectThrough } from "../../harness/caller.ts";
+import { ClusterFolder } from "../../harness/cluster-files.ts";
+import { runConcurrently } from "../../harness/concurrently.ts";
+import { type FaultRelay, startRelay } from "../../harness/faults.ts";
+import { NatsServers } from "../../harness/nats-servers.ts";
+import { PeerFiles } from "../../harness/peer-files.ts";
+import { freePort } from "../../harness/targets/absent.ts";
+import { waitFor } from "../../harness/wait.ts";
+import { startClusterAgent } from "./cluster-agent.ts";
+import { ClusterTargets } from "./cluster-target.ts";
+import { agentsBalancer } from "./haproxy.ts";
+import { type Flags, ServerSlot } from "./server-slot.ts";
+
+const PATIENCE_MS = 60_000;
+const AT_ONCE = 16;
+
+/** How a fleet is made. */
+export interface DirectoryFleetOptions {
+  readonly serverNames: readonly string[];
+  readonly clusterNames: readonly string[];
+  readonly natsServers: number;
+}
+
+/**
+ * Servers behind one address that find each other by NATS. The agent of each cluster reaches one of them, whichever the
+ * balancer chooses; callers may come to any.
+ */
+export class DirectoryFleet implements AsyncDisposable {
+  readonly servers: ServerSlot[] = [];
+  readonly nats: NatsServers;
+  readonly folder: ClusterFolder;
+  /** The way of all peers to the first server. */
+  readonly relay: FaultRelay;
+  readonly #agents = new Map<string, Agent>();
+  readonly #agentsPort: number;
+  readonly #targets: ClusterTargets;
+  #balancer: Balancer | undefined;
+
+  private constructor(
+    parts: Pick<DirectoryFleet, "nats" | "folder" | "relay">,
+    targets: ClusterTargets,
+    agentsPort: number,
+  ) {
+    this.nats = parts.nats;
+    this.folder = parts.folder;
+    this.relay = parts.relay;
+    this.#targets = targets;
+    this.#agentsPort = agentsPort;
+  }
+
+  static async start({ serverNames, clusterNames, natsServers }: DirectoryFleetOptions): Promise<DirectoryFleet> {
+    const [agentsPort, peerPort] = await Promise.all([freePort(), freePort()]);
+    const folder = await ClusterFolder.create(clusterNames);
+    const parts = {
+      folder,
+      nats: await NatsServers.start({ dir: folder.path, count: natsServers }),
+      relay: await startRelay({ host: "127.0.0.1", port: peerPort }),
+    };
+    const fleet = new DirectoryFleet(parts, await ClusterTargets.start(clusterNames), agentsPort);
+    try {
+      await fleet.#startServers(serverNames, peerPort);
+      await runConcurrently(clusterNames.length, AT_ONCE, (index) => fleet.startAgent(clusterNames[index] ?? ""));
+      return fleet;
+    } catch (error) {
+      await fleet[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  async #startServers(names: readonly string[], firstPeerPort: number): Promise<void> {
+    const peers = await PeerFiles.create(this.folder.dir);
+    for (const [index, name] of names.entries()) {
+      const isFirst = index === 0;
+      const place = {
+        peerPort: isFirst ? firstPeerPort : await freePort(),
+        ...(isFirst && { reachedAt: this.relay.port }),
+      };
+      const flags: Flags = {
+        // What is tested are servers that go and come, and not how long a busy machine takes for it.
+        ...{ connectTimeout: "30s", agentAckTimeout: "5s", agentWait: "5s", drainTimeout: "20s" },
+        ...(await peers.flagsOf(name, place, this.nats.urls())),
+      };
+      this.servers.push(await ServerSlot.reserve(name, this.folder, flags));
+    }
+    this.#balancer = await Balancer.start("haproxy", agentsBalancer(this.#agentsPort, this.servers), [
+      this.#agentsPort,
+    ]);
+    await Promise.all(this.servers.map((server) => server.start()));
+    await Promise.all(this.servers.map((server) => server.whenReady()));
+  }
+
+  /** An agent of a cluster, in place of the one of that id: behind the balancer, or at a server. */
+  async startAgent(cluster: string, at?: ServerSlot, id = "first"): Promise<void> {
+    this.stopAgent(cluster, id);
+    const port = at === undefined ? this.#agentsPort : at.agentPort;
+    const options = { agentId: id, uplinks: "1", allowTarget: [this.#targets.addressOf(cluster)] };
+    this.#agents.set(`${cluster} ${id}`, await startClusterAgent(this.folder.get(cluster), port, options));
+  }
+
+  stopAgent(cluster: string, id: string): void {
+    this.#agents.get(`${cluster} ${id}`)?.destroy(new Error("the test has ended this agent"));
+    this.#agents.delete(`${cluster} ${id}`);
+  }
+
+  /** Resolves when every agent has a server again. */
+  async whenAgentsAreBack(): Promise<void> {
+    const lost = () => [...this.#agents].filter(([, agent]) => !agent.connected).map(([name]) => name);
+    await waitFor(() => lost().length === 0, { deadlineMs: PATIENCE_MS, what: "agents to be back" });
+  }
+
+  get running(): readonly ServerSlot[] {
+    return this.servers.filter(({ running }) => running);
+  }
+
+  server(name: string): ServerSlot {
+    return this.servers.find((server) => server.name === name) ?? assert.fail(name);
+  }
+
+  /** A CONNECT of this cluster's caller to its target, at this server. */
+  connect(at: ServerSlot, cluster: string): Promise<Connection> {
+    return connectThrough(at.documents.socketOf(cluster), this.#targets.addressOf(cluster), {
+      deadlineMs: PATIENCE_MS,
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const agent of this.#agents.values()) agent.destroy(new Error("the test is over"));
+    await Promise.all(this.servers.map((server) => server[Symbol.asyncDispose]()));
+    await this.#balancer?.[Symbol.asyncDispose]();
+    await this.relay[Symbol.asyncDispose]();
+    await this.nats[Symbol.asyncDispose]();
+    await this.#targets[Symbol.asyncDispose]();
+    this.folder[Symbol.dispose]();
+  }
+}

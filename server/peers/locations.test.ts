@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
+import { CACHED_MS, Locations } from "./locations.ts";
+
+function at(serverId: string, address = `${serverId}:8096`): Location {
+  return { serverId, address };
+}
+
+function world() {
+  const state = { now: 0, answers: [] as Location[], isUp: true, release: undefined as (() => void) | undefined };
+  const questions: DirectoryQuestion[] = [];
+  const results: string[] = [];
+  let held: Promise<void> | undefined;
+  const directory: Directory = {
+    hold: () => {},
+    release: () => {},
+    ask: async (question, accepts) => {
+      questions.push(question);
+      await held;
+      return state.answers.find(accepts);
+    },
+    get state(): DirectoryState {
+      return state.isUp ? { isUp: true, through: "x" } : { isUp: false, reason: "x", sinceMs: 0 };
+    },
+    close: async () => {},
+  };
+  const metrics = { asked: (result: string) => void results.push(result) };
+  const locations = new Locations({ directory, metrics, serverId: "srv-1", now: () => state.now });
+  const hold = () => {
+    held = new Promise((resolve) => {
+      state.release = resolve;
+    });
+  };
+  return { ...{ state, questions, results, locations, hold } };
+}
+
+test("an answer is used again for some seconds, and concurrent CONNECTs of one cluster ask once", async () => {
+  const { state, questions, locations, hold } = world();
+  state.answers = [at("srv-2")];
+  hold();
+  const all = [1, 2, 3].map(() => locations.ofCluster("blue"));
+  state.release?.();
+  assert.deepEqual(await Promise.all(all), [at("srv-2"), at("srv-2"), at("srv-2")]);
+  assert.equal(questions.length, 1);
+  state.now = CACHED_MS - 1;
+  await locations.ofCluster("blue");
+  assert.equal(questions.length, 1);
+  state.now = CACHED_MS;
+  await locations.ofCluster("blue");
+  assert.equal(questions.length, 2);
+});
+
+test("an answer that was of no use is forgotten, and only that one", async () => {
+  const { state, questions, locations } = world();
+  state.answers = [at("srv-2"), at("srv-3")];
+  await locations.ofCluster("blue");
+  locations.drop("blue", at("srv-2", "another:1"));
+  await locations.ofCluster("blue");
+  assert.equal(questions.length, 1);
+  locations.drop("blue", at("srv-2"));
+  await locations.ofCluster("blue");
+  assert.equal(questions.length, 2);
+  assert.deepEqual(await locations.ofCluster("blue", at("srv-2")), at("srv-3"), "another one than that");
+});
+
+test("that nobody has the cluster is not remembered, nor an answer that leads back to this server", async () => {
+  const { state, questions, results, locations } = world();
+  state.answers = [at("srv-1")];
+  assert.equal(await locations.ofCluster("blue"), undefined);
+  assert.equal(await locations.ofCluster("blue"), undefined);
+  state.isUp = false;
+  assert.equal(await locations.ofCluster("blue"), undefined);
+  assert.equal(questions.length, 3);
+  assert.deepEqual(results, ["none", "none", "down"]);
+});
+
+test("a question for a server takes the answer of no other", async () => {
+  const { state, locations } = world();
+  state.answers = [at("srv-3"), at("srv-2")];
+  assert.deepEqual(await locations.ofServer("srv-2"), at("srv-2"));
+  assert.equal(await locations.ofServer("srv-4"), undefined);
+});
+
+test("a flood of questions that are not answered is bounded", async () => {
+  const { state, questions, locations, hold } = world();
+  hold();
+  const all = Array.from({ length: 5_000 }, (_, number) => locations.ofCluster(`c-${number}`));
+  assert.ok(questions.length <= 1_024);
+  state.release?.();
+  await Promise.all(all);
+});

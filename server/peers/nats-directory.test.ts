@@ -1,0 +1,132 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { test } from "node:test";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { until } from "../testing/server.ts";
+import { NatsDirectory } from "./nats-directory.ts";
+import { MAX_INFO_BYTES, READ_RATE } from "./nats-transport.ts";
+
+const LOCATION = { serverId: "srv.1", address: "10.0.0.1:8096" };
+const HELLO = `INFO ${JSON.stringify({ server_id: "x", version: "2.9.10", headers: true, max_payload: 1_048_576 })}\r\n`;
+
+/** A NATS server whose every byte the test writes. */
+async function rawNats(onSocket: (socket: Socket) => void) {
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    sockets.push(socket.on("error", () => {}));
+    onSocket(socket);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const log = createLogger({ level: "silent", format: "json", name: "test" });
+  const url = `nats://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const none = { directoryCredentials: "", directoryCaCert: "", directoryCert: "", directoryKey: "" };
+  const directory = new NatsDirectory(LOCATION, {
+    options: { serverId: LOCATION.serverId, directory: [url], ...none },
+    ...{ log, throttledLog: new ThrottledLog(log) },
+  });
+  return {
+    ...{ directory, sockets },
+    [Symbol.asyncDispose]: async () => {
+      await directory.close();
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+/** Speaks NATS as far as a directory needs it: each line of the client is given to `onLine`. */
+function speak(socket: Socket, onLine: (line: string) => void): void {
+  socket.write(HELLO);
+  let text = "";
+  socket.on("data", (chunk: Buffer) => {
+    text += chunk.toString();
+    const lines = text.split("\r\n");
+    text = lines.pop() ?? "";
+    for (const line of lines) {
+      if (line === "PING") socket.write("PONG\r\n");
+      else onLine(line);
+    }
+  });
+}
+
+function reason({ state }: NatsDirectory): string {
+  return state.isUp ? "" : state.reason;
+}
+
+test("answers that are too long, no JSON, or name no address are none; the first that is one counts", async () => {
+  const subscribed: string[] = [];
+  await using nats = await rawNats((socket) => {
+    let inbox = "";
+    speak(socket, (line) => {
+      const [word, subject = "", reply = ""] = line.split(" ");
+      if (word === "SUB") subscribed.push(subject);
+      if (word === "SUB" && subject.startsWith("_INBOX")) inbox = line.split(" ").at(-1) ?? "";
+      if (word !== "PUB") return;
+      const answers = [
+        "x".repeat(2_000),
+        "{",
+        '{"server":"srv-2","address":"nowhere"}',
+        '{"server":"srv-2","address":"a:b@c:1"}',
+        '{"server":"srv-3","address":"10.0.0.3:8096","more":1}',
+      ];
+      for (const answer of answers) socket.write(`MSG ${reply} ${inbox} ${answer.length}\r\n${answer}\r\n`);
+    });
+  });
+  const { directory } = nats;
+  directory.hold("blue");
+  await until(() => subscribed.includes("culvert.v1.cluster.blue"));
+  assert.ok(subscribed.includes("culvert.v1.server.srv=1"));
+  const found = await directory.ask({ cluster: "red" }, () => true);
+  assert.deepEqual(found, { serverId: "srv-3", address: "10.0.0.3:8096" });
+});
+
+test("a NATS server whose first line never ends, or is none, is given up, and nothing of it is kept", async () => {
+  let sent = 0;
+  await using endless = await rawNats((socket) => {
+    const more = (): void => {
+      if (socket.destroyed) return;
+      sent += 16_384;
+      socket.write(Buffer.alloc(16_384, "x"), more);
+    };
+    more();
+  });
+  await until(() => /first line is too long/.test(reason(endless.directory)));
+  assert.ok(sent >= MAX_INFO_BYTES);
+  await using other = await rawNats((socket) => void socket.write("SSH-2.0-x\r\n"));
+  await until(() => /no NATS server answers there/.test(reason(other.directory)));
+});
+
+test("a NATS server that floods is read no faster than the bound, and one that sends nonsense is left", async () => {
+  let sent = 0;
+  await using flood = await rawNats((socket) => {
+    speak(socket, (line) => {
+      if (!line.startsWith("SUB culvert.v1.server")) return;
+      socket.write("MSG culvert.v1.server.srv=1 1 999999999\r\n"); // and all of it comes
+      const more = (): void => {
+        if (socket.destroyed || sent > 64 * 1024 * 1024) return;
+        sent += 65_536;
+        socket.write(Buffer.alloc(65_536), more);
+      };
+      more();
+    });
+  });
+  await until(() => sent > READ_RATE.burst);
+  const before = flood.sockets[0]?.bytesWritten ?? 0;
+  const begunAt = performance.now();
+  await until(() => performance.now() - begunAt > 300);
+  const rate = ((flood.sockets[0]?.bytesWritten ?? 0) - before) / (performance.now() - begunAt);
+  assert.ok(rate < 20_000, `${rate} bytes a ms`); // with what the kernel's buffers take meanwhile
+  assert.ok(sent < 32 * 1024 * 1024, `${sent} bytes were taken`);
+
+  let connections = 0;
+  await using nonsense = await rawNats((socket) => {
+    connections++;
+    speak(socket, (line) => {
+      if (line.startsWith("SUB")) socket.write("NONSENSE\r\n");
+    });
+  });
+  await until(() => connections > 1);
+  assert.ok(nonsense.sockets[0]?.destroyed || nonsense.sockets[0]?.readableEnded);
+});

@@ -1,0 +1,188 @@
+import { connect, type Socket } from "node:net";
+import { connect as connectTls, type TLSSocket } from "node:tls";
+import {
+  type ConnectionOptions,
+  type NatsConnection,
+  NatsConnectionImpl,
+  type NodeConnectionOptions,
+  type Server,
+  setTransportFactory,
+  type Transport,
+} from "@nats-io/transport-node";
+import { sniOf } from "../../shared/address/server-name.ts";
+import { deferred } from "../../shared/basics/promises.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { buildInfo } from "../../shared/runtime/build-info.ts";
+
+/** Maximum length of the first line of a NATS server, its INFO, bytes. */
+export const MAX_INFO_BYTES = 32 * 1024;
+/** Bytes a second, and at once, that a NATS server may send: all questions and answers of a large fleet are fewer. */
+export const READ_RATE = { perSecond: 1024 * 1024, burst: 4 * 1024 * 1024 };
+/** Bytes that may wait for a NATS server that does not read. */
+export const MAX_UNSENT_BYTES = 1024 * 1024;
+
+const INFO = /^INFO\s+(\{.*\})\s*\r\n/i;
+
+/**
+ * A connection to NATS over a transport of our own. The client's would buffer any number of bytes: a first line without
+ * an end, what comes after a line that it cannot read, and what a server does not take. Here a server that sends too
+ * much is read more slowly, and the client's pings end a connection on which they are not answered.
+ */
+export function connectNats(options: NodeConnectionOptions): Promise<NatsConnection> {
+  setTransportFactory({ factory: () => new BoundedTransport() });
+  return NatsConnectionImpl.connect({ ...(options as ConnectionOptions), resolve: false });
+}
+
+/** TCP, the INFO of the server, TLS if one of the two wants it; then bytes in both directions. */
+export class BoundedTransport implements Transport {
+  readonly lang = "nats.js";
+  readonly version = buildInfo().version;
+  closeError?: Error;
+  readonly #closed = deferred<undefined | Error>();
+  readonly #rate = new TokenBucket(READ_RATE);
+  #socket: Socket | undefined;
+  #chunks: Uint8Array[] = [];
+  #arrived = deferred();
+  #isConnected = false;
+  #isOver = false;
+
+  get isClosed(): boolean {
+    return this.#isOver;
+  }
+
+  async connect({ hostname: host, port }: Server, { tls }: ConnectionOptions): Promise<void> {
+    const raw = connect({ host, port, noDelay: true, autoSelectFamily: true });
+    this.#socket = raw;
+    try {
+      await settled(raw, "connect");
+      const info = await this.#readInfo(raw);
+      const { tls_required: isRequired, tls_available: isAvailable } = parseInfo(info);
+      if (tls && isRequired !== true && isAvailable !== true) throw new Error("the NATS server offers no TLS");
+      const socket = isRequired === true || isAvailable === true ? await this.#secure(raw, host, tls) : raw;
+      if (this.#isOver) throw new Error("the connection was given up");
+      this.#socket = socket;
+      this.#isConnected = true;
+      this.#take(info);
+      this.#pump(socket);
+    } catch (error) {
+      this.#socket.destroy();
+      throw error;
+    }
+  }
+
+  async #readInfo(raw: Socket): Promise<Buffer> {
+    let received = Buffer.alloc(0);
+    const whole = deferred();
+    const onData = (chunk: Buffer): void => {
+      received = Buffer.concat([received, chunk]);
+      if (received.includes("\r\n")) whole.resolve();
+      else if (received.length > MAX_INFO_BYTES) whole.reject(new Error("the NATS server's first line is too long"));
+    };
+    raw.on("data", onData);
+    try {
+      await Promise.race([whole.promise, settled(raw, "never")]);
+    } finally {
+      raw.off("data", onData).pause();
+    }
+    return received;
+  }
+
+  async #secure(raw: Socket, host: string, tls: ConnectionOptions["tls"]): Promise<TLSSocket> {
+    // Explicit, because NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
+    const socket = connectTls({ ...tls, socket: raw, host, ...sniOf(host), rejectUnauthorized: true });
+    this.#socket = socket;
+    await settled(socket, "secureConnect");
+    return socket;
+  }
+
+  #pump(socket: Socket): void {
+    socket.on("data", (chunk: Buffer) => {
+      this.#take(chunk);
+      const waitMs = this.#rate.charge(chunk.length);
+      if (waitMs === 0) return;
+      socket.pause();
+      setTimeout(() => socket.resume(), waitMs).unref();
+    });
+    socket.on("error", (error) => {
+      this.closeError ??= error;
+    });
+    socket.on("end", () => socket.destroy());
+    socket.on("close", () => this.#end());
+    socket.resume();
+  }
+
+  #take(chunk: Uint8Array): void {
+    this.#chunks.push(chunk);
+    this.#arrived.resolve();
+  }
+
+  /** The client reads here, and leaves when it cannot read something: then the connection is over. */
+  async *[Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
+    try {
+      for (;;) {
+        await this.#arrived.promise;
+        const chunks = this.#chunks;
+        this.#chunks = [];
+        this.#arrived = deferred();
+        yield* chunks;
+        if (this.#isOver) return;
+      }
+    } finally {
+      this.#socket?.destroy();
+    }
+  }
+
+  send(frame: Uint8Array): void {
+    const socket = this.#socket;
+    if (this.#isOver || socket === undefined || socket.destroyed) return;
+    if (socket.writableLength > MAX_UNSENT_BYTES) socket.destroy(new Error("the NATS server does not read"));
+    else socket.write(frame);
+  }
+
+  isEncrypted(): boolean {
+    return this.#socket !== undefined && "encrypted" in this.#socket;
+  }
+
+  async close(error?: Error): Promise<void> {
+    if (!this.#isConnected) return;
+    if (error !== undefined) this.closeError ??= error;
+    this.#socket?.destroySoon();
+    this.#end();
+  }
+
+  disconnect(): void {
+    this.#socket?.destroy();
+  }
+
+  discard(): void {
+    this.#isOver = true;
+    this.#socket?.destroy();
+    this.#arrived.resolve();
+  }
+
+  closed(): Promise<undefined | Error> {
+    return this.#closed.promise;
+  }
+
+  #end(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#arrived.resolve();
+    this.#closed.resolve(this.closeError);
+  }
+}
+
+function parseInfo(bytes: Buffer): { readonly tls_required?: unknown; readonly tls_available?: unknown } {
+  const [, json] = INFO.exec(bytes.toString("utf8")) ?? [];
+  if (json === undefined) throw new Error("no NATS server answers there");
+  return JSON.parse(json);
+}
+
+/** Resolves with the event; rejects if the socket fails or closes before. */
+function settled(socket: Socket, event: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    socket.once(event, () => resolve());
+    socket.once("error", reject);
+    socket.once("close", () => reject(new Error("the NATS server closed the connection")));
+  });
+}
