@@ -13,6 +13,7 @@ import {
 } from "./contenders.ts";
 import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
+import { hop } from "./measures/hop.ts";
 import { innerTls } from "./measures/inner-tls.ts";
 import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
@@ -39,6 +40,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   "noisy-neighbour": noisyNeighbour,
   clusters,
   "inner-tls": innerTls,
+  hop,
 };
 
 /** `npm run bench`: culvert and its floors in one run on one machine. */

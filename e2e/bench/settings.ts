@@ -12,6 +12,7 @@ export const GROUPS = [
   "noisy-neighbour",
   "clusters",
   "inner-tls",
+  "hop",
 ] as const;
 export type Group = (typeof GROUPS)[number];
 

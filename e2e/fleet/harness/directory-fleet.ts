@@ -1,13 +1,12 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
 import type { Agent } from "../../../agent/agent.ts";
-import { Authority } from "../../../shared/pki/certificates.ts";
 import { Balancer } from "../../harness/balancer.ts";
 import { type Connection, connectThrough } from "../../harness/caller.ts";
 import { ClusterFolder } from "../../harness/cluster-files.ts";
 import { runConcurrently } from "../../harness/concurrently.ts";
 import { type FaultRelay, startRelay } from "../../harness/faults.ts";
 import { NatsServers } from "../../harness/nats-servers.ts";
+import { PeerFiles } from "../../harness/peer-files.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { startClusterAgent } from "./cluster-agent.ts";
@@ -72,22 +71,17 @@ export class DirectoryFleet implements AsyncDisposable {
   }
 
   async #startServers(names: readonly string[], firstPeerPort: number): Promise<void> {
-    const authority = await Authority.create("CA of servers");
-    const written = (file: string, text: string): string => {
-      writeFileSync(this.folder.dir.file(file), text);
-      return this.folder.dir.file(file);
-    };
-    const peerCaCert = written("servers.ca", authority.cert);
+    const peers = await PeerFiles.create(this.folder.dir);
     for (const [index, name] of names.entries()) {
-      const pair = await authority.issue({ cn: name, o: ["culvert-servers"], usage: "both" });
-      const peerPort = index === 0 ? firstPeerPort : await freePort();
+      const isFirst = index === 0;
+      const place = {
+        peerPort: isFirst ? firstPeerPort : await freePort(),
+        ...(isFirst && { reachedAt: this.relay.port }),
+      };
       const flags: Flags = {
         // What is tested are servers that go and come, and not how long a busy machine takes for it.
         ...{ connectTimeout: "30s", agentAckTimeout: "5s", agentWait: "5s", drainTimeout: "20s" },
-        ...{ directory: this.nats.urls().join(","), peerPort, peerBindAddress: "127.0.0.1" },
-        peerAddress: `127.0.0.1:${index === 0 ? this.relay.port : peerPort}`,
-        ...{ peerCert: written(`${name}.peer.crt`, pair.cert), peerKey: written(`${name}.peer.key`, pair.key) },
-        ...{ peerCaCert, peerIdentities: "O=culvert-servers" },
+        ...(await peers.flagsOf(name, place, this.nats.urls())),
       };
       this.servers.push(await ServerSlot.reserve(name, this.folder, flags));
     }
