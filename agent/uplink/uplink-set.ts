@@ -1,6 +1,7 @@
 import type { Target } from "../../shared/address/target.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { Endpoints } from "./endpoints.ts";
-import { AddressWatch, type NameResolver } from "./server-addresses.ts";
+import { AddressWatch, type NameResolver, noRecords } from "./server-addresses.ts";
 import type { ServerLocation } from "./servers.ts";
 import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
@@ -40,6 +41,8 @@ export class UplinkSet implements SlotOwner {
   readonly #groups: readonly { readonly endpoints: Endpoints; readonly addresses: AddressWatch }[];
   readonly #most: number;
   #slots: Slot[] = [];
+  readonly #taken = new Map<Endpoints, number>();
+  #begun = 0;
   #servers: number | undefined;
   #isScheduled = false;
   /** Set when the agent drains or closes: nothing is looked for any more. */
@@ -145,6 +148,15 @@ export class UplinkSet implements SlotOwner {
     return this.#held(this.#slots.filter((each) => each !== slot));
   }
 
+  async resolved(endpoints: Endpoints, signal: AbortSignal): Promise<void> {
+    const addresses = this.#groups.find((group) => group.endpoints === endpoints)?.addresses;
+    await untilAborted(addresses?.answered ?? Promise.resolve(), signal);
+    const { srv = "" } = endpoints.location;
+    if (addresses?.fault === undefined || !endpoints.needsRecords) return;
+    addresses.refresh();
+    throw noRecords(srv, addresses.fault);
+  }
+
   onState(slot: Slot): void {
     const { isUp, wasUp, endpoints } = slot;
     slot.wasUp = isUp;
@@ -156,9 +168,14 @@ export class UplinkSet implements SlotOwner {
   }
 
   onFailed(slot: Slot): void {
-    const other = this.#groups.find(({ endpoints }) => this.#slotsOf(endpoints) === 0);
-    if (other === undefined || slot.failures < FAILURES_TO_MOVE) return;
-    setImmediate(() => this.#move(slot, other.endpoints)); // behind the line about the failure
+    if (slot.failures < FAILURES_TO_MOVE) return;
+    const free = this.#groups.map(({ endpoints }) => endpoints).filter((endpoints) => this.#slotsOf(endpoints) === 0);
+    const [next] = free.toSorted((one, other) => this.#takenAt(one) - this.#takenAt(other));
+    if (next === undefined) return;
+    setImmediate(() => {
+      // Behind the line about the failure; and another slot may have taken it.
+      if (this.#slotsOf(next) === 0) this.#move(slot, next);
+    });
   }
 
   /** It was led to a server that the agent has a tunnel to. */
@@ -260,7 +277,13 @@ export class UplinkSet implements SlotOwner {
     return first;
   }
 
+  /** When a slot of this URL was last begun, as a number that rises. */
+  #takenAt(endpoints: Endpoints): number {
+    return this.#taken.get(endpoints) ?? 0;
+  }
+
   #add(endpoints: Endpoints): Slot {
+    this.#taken.set(endpoints, ++this.#begun);
     const slot = new Slot(endpoints, this, this.#deps);
     this.#slots.push(slot);
     return slot;
@@ -279,7 +302,7 @@ export class UplinkSet implements SlotOwner {
   }
 
   #move(slot: Slot, endpoints: Endpoints): void {
-    if (this.#hasEnded || slot.isUp || !this.#slots.includes(slot) || this.#slotsOf(endpoints) > this.#most) return;
+    if (this.#hasEnded || slot.isUp || !this.#slots.includes(slot)) return;
     if ([...slot.uplink.connections()].length > 0) return;
     this.#remove(slot);
     this.#add(endpoints).uplink.start();
