@@ -109,8 +109,8 @@ export async function openStream(
     }
   }
 
-  async function openOn(way: Tunnel | ServerHop, before?: CulvertError): Promise<Stream> {
-    return way instanceof Tunnel ? await openThrough(way, before) : await openAt(way);
+  function openOn(way: Tunnel | ServerHop, before?: CulvertError): Promise<Stream> {
+    return way instanceof Tunnel ? openThrough(way, before) : openAt(way);
   }
 
   async function openAt(hop: ServerHop): Promise<Stream> {
@@ -124,13 +124,13 @@ export async function openStream(
     return stream;
   }
 
-  async function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
+  function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
     context.tunnel = tunnel;
     context.hop = undefined;
     context.choice = candidates.choiceOf(tunnel);
     watch?.onPicked(tunnel, before);
-    return await tunnel.open(target, {
+    return tunnel.open(target, {
       id,
       cancellation,
       timeoutMs: leftMs(),
