@@ -32,7 +32,7 @@ const ANSWERS_PER_S = 5_000;
 const RECONNECT = { baseMs: 250, capMs: 2_000 };
 
 /** A cluster for which this server is asked. */
-interface Held {
+interface HeldCluster {
   readonly takesStreams: () => boolean;
   subscription: Subscription | undefined;
 }
@@ -55,7 +55,7 @@ export class NatsDirectory implements Directory {
   readonly #deps: NatsDirectoryDeps;
   readonly #subject: string;
   readonly #answer: string;
-  readonly #held = new Map<string, Held>();
+  readonly #held = new Map<string, HeldCluster>();
   readonly #answers = new TokenBucket({ perSecond: ANSWERS_PER_S, burst: ANSWERS_PER_S });
   readonly #retry = new Backoff(RECONNECT);
   #connection: NatsConnection | undefined;
