@@ -1,7 +1,8 @@
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
-import { formatServer, wantedServers } from "../uplink/servers.ts";
+import { findAddresses, SYSTEM_RESOLVER } from "../uplink/server-addresses.ts";
+import { formatServer, type ServerLocation, wantedServers } from "../uplink/servers.ts";
 import { type Examination, examine } from "./examine.ts";
 import type { Step } from "./steps.ts";
 import { type DoctorVerdict, verdictOf } from "./verdict.ts";
@@ -27,7 +28,7 @@ export interface DoctorWatcher extends Pick<Examination, "onStep"> {
 /** Examines each server of the options, one after the other, because measurements must not share the path. */
 export async function diagnose(options: DoctorOptions, env: Environment, watcher: DoctorWatcher): Promise<Report> {
   const servers: ServerReport[] = [];
-  for (const location of wantedServers(options)) {
+  for (const location of await bySrv(wantedServers(options))) {
     const server = formatServer(location);
     watcher.onServer(server);
     const measureMs = options.seconds * 1_000;
@@ -37,6 +38,17 @@ export async function diagnose(options: DoctorOptions, env: Environment, watcher
     servers.push({ server, verdict, steps });
   }
   return { healthy: servers.every(({ verdict }) => verdict.culprit === "none"), servers };
+}
+
+/** Each host of SRV records in their place. Where they do not resolve, the name behind their labels is examined. */
+async function bySrv(locations: readonly ServerLocation[]): Promise<readonly ServerLocation[]> {
+  const found = locations.map(async (location) => {
+    const { srv, ...named } = location;
+    if (srv === undefined) return [location];
+    const { addresses } = await findAddresses(location, SYSTEM_RESOLVER).catch(() => ({ addresses: [] }));
+    return addresses.length === 0 ? [named] : addresses.map((address) => ({ ...named, address }));
+  });
+  return (await Promise.all(found)).flat();
 }
 
 const own = section("The doctor", {

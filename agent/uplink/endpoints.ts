@@ -40,6 +40,11 @@ export class Endpoints {
     return added.length > 0;
   }
 
+  /** SRV records say what to dial, and none is known. Behind a proxy they are not asked for. */
+  get needsRecords(): boolean {
+    return this.location.srv !== undefined && this.#addresses.length === 0;
+  }
+
   /** How many servers there may be behind the addresses. `held`: those through which the agent has a tunnel. */
   distinct(held: ReadonlySet<string>): number {
     const may = this.#addresses.filter((address) => held.has(addressKey(address)) || !this.#isKnown(address));

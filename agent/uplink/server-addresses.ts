@@ -1,6 +1,8 @@
 import { promises as dns, type LookupAddress, type SrvRecord } from "node:dns";
 import { isIP } from "node:net";
 import type { Target } from "../../shared/address/target.ts";
+import { deferred } from "../../shared/basics/promises.ts";
+import { RouteFault } from "../../shared/dial/fault.ts";
 import type { ServerLocation } from "./servers.ts";
 
 /** What asks DNS; tests have one of their own. */
@@ -84,6 +86,13 @@ async function askAgainMs(name: string, family: number, resolver: NameResolver):
   return Math.min(Math.max(seconds, LEAST_TTL_S), MOST_TTL_S) * 1_000;
 }
 
+/** The fault of an attempt that has no SRV records to dial. */
+export function noRecords(srv: string, cause: unknown): RouteFault {
+  const why = cause instanceof Error ? cause.message : "there are none";
+  const sentence = `the SRV records "${srv}" do not resolve (${why}): check the name in --server, and this machine's DNS`;
+  return new RouteFault("dns", sentence, { at: srv, cause });
+}
+
 /** As `remote` of a link writes it. */
 export function addressKey({ host, port }: Target): string {
   return `${host}:${port}`;
@@ -107,6 +116,8 @@ const JITTER = 0.1;
 /** Asks DNS for the addresses of one server, again and again. */
 export class AddressWatch {
   readonly #deps: AddressWatchDeps;
+  readonly #answered = deferred();
+  #fault: unknown;
   #timer: NodeJS.Timeout | undefined;
   #asking: AbortController | undefined;
   #askedAt = Number.NEGATIVE_INFINITY;
@@ -122,6 +133,16 @@ export class AddressWatch {
     const leastMs = this.#askedAt + LEAST_TTL_S * 200 - performance.now();
     if (leastMs > 0) this.#askIn(leastMs);
     else void this.#ask();
+  }
+
+  /** Resolves when DNS was asked once, and answered or not. */
+  get answered(): Promise<void> {
+    return this.#answered.promise;
+  }
+
+  /** Why the last question was not answered; `undefined`: it was. */
+  get fault(): unknown {
+    return this.#fault;
   }
 
   close(): void {
@@ -149,11 +170,14 @@ export class AddressWatch {
         : { addresses: [], askAgainMs: MOST_TTL_S * 1_000 };
       if (this.#closed) return;
       againMs = found.askAgainMs;
+      this.#fault = undefined;
       onChange(found.addresses);
-    } catch {
-      // The dial has the same trouble, and the log has its sentence. Addresses that were known stay.
+    } catch (error) {
+      // Addresses that were known stay. The dial of a name has the same trouble, and the log has its sentence.
+      this.#fault = error;
     } finally {
       this.#asking = undefined;
+      this.#answered.resolve();
       if (!this.#closed) this.#askIn(isShort() ? Math.min(againMs, LEAST_TTL_S * 1_000) : againMs);
     }
   }

@@ -54,10 +54,22 @@ test("a URL without port and path means 443 and the usual path", () => {
   for (const [text, host, port, path] of table) assert.deepEqual(parseServerUrl(text), { host, port, path }, text);
 });
 
+test("a URL of SRV records is shown as it is, and stands for the name behind the labels", () => {
+  const [server] = wantedServers({ ...NONE, server: ["WSS+SRV://_Culvert._tcp.tunnel.Example.com/t"] });
+  const expected = { host: "tunnel.example.com", port: 443, path: "/t", srv: "_culvert._tcp.tunnel.example.com" };
+  assert.deepEqual(server, expected);
+  assert.equal(formatServer(expected), "wss+srv://_culvert._tcp.tunnel.example.com/t");
+  assert.equal(parseServerUrl("wss+srv://_culvert._tcp.example.com").path, PATH);
+});
+
 test("a URL of another kind is refused, and its password is not repeated", () => {
   const table: [string, RegExp][] = [
     ["a.example:443", /needs a URL such as wss:/],
     ["", /needs a URL/],
+    ["wss+srv://example.com", /needs a name of SRV records/],
+    ["wss+srv://_culvert.example.com", /needs a name of SRV records/],
+    ["wss+srv://_culvert._tcp.", /needs a name of SRV records/],
+    ["wss+srv://_culvert._tcp.example.com:443", /must not name a port/],
     ["ws://a", /must be wss/],
     ["http://a", /must be wss/],
     ["https://a", /must begin with wss/],

@@ -37,6 +37,8 @@ export interface SlotOwner {
   hasOther(slot: Slot): boolean;
   /** The addresses that other slots are connected through, or dial now. */
   heldByOthers(slot: Slot): ReadonlySet<string>;
+  /** Resolves when DNS has answered for these SRV records, or a proxy leads there. Rejects with a `RouteFault`. */
+  resolved(endpoints: Endpoints, signal: AbortSignal): Promise<void>;
   onState(slot: Slot): void;
   onFailed(slot: Slot): void;
   /** It was led to a server that the agent has a tunnel to. */
@@ -133,6 +135,7 @@ export class Slot {
   async #attempt(path: Path, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
     for (;;) {
       while (this.#set.isSurplus(this)) await this.#park(signal);
+      if (this.endpoints.needsRecords) await this.#set.resolved(this.endpoints, signal);
       const address = this.endpoints.choose(this.#set.heldByOthers(this), !this.#set.hasOther(this));
       this.place = address && addressKey(address);
       try {

@@ -1,6 +1,8 @@
 import type { Target } from "../../shared/address/target.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { Endpoints } from "./endpoints.ts";
-import { AddressWatch, type NameResolver } from "./server-addresses.ts";
+import { AddressWatch, type NameResolver, noRecords } from "./server-addresses.ts";
 import type { ServerLocation } from "./servers.ts";
 import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
@@ -17,6 +19,8 @@ export interface UplinkSetDeps extends SlotDeps {
 
 /** So many servers `--uplinks all` finds by itself. */
 const MOST_FOUND = 4;
+/** A new number of servers is acted on once in this time, ms: each may begin uplinks, or end them. */
+const COUNT_EVERY_MS = 1_000;
 /** A slot that has failed so often looks at another URL, where no other slot does. */
 const FAILURES_TO_MOVE = 3;
 /** The log says after so many answers that no other server was found. */
@@ -39,7 +43,12 @@ export class UplinkSet implements SlotOwner {
   readonly #deps: UplinkSetDeps;
   readonly #groups: readonly { readonly endpoints: Endpoints; readonly addresses: AddressWatch }[];
   readonly #most: number;
+  readonly #log: ThrottledLog;
+  #countedAt = Number.NEGATIVE_INFINITY;
+  #countLater: NodeJS.Timeout | undefined;
   #slots: Slot[] = [];
+  readonly #taken = new Map<Endpoints, number>();
+  #begun = 0;
   #servers: number | undefined;
   #isScheduled = false;
   /** Set when the agent drains or closes: nothing is looked for any more. */
@@ -48,6 +57,7 @@ export class UplinkSet implements SlotOwner {
 
   constructor(deps: UplinkSetDeps) {
     this.#deps = deps;
+    this.#log = new ThrottledLog(deps.log);
     this.#most = mostUplinks(deps.options.uplinks, deps.locations.length);
     this.#groups = deps.locations.map((location) => {
       const endpoints = new Endpoints(location);
@@ -119,6 +129,7 @@ export class UplinkSet implements SlotOwner {
 
   #end(): void {
     this.#hasEnded = true;
+    clearTimeout(this.#countLater);
     for (const { addresses } of this.#groups) addresses.close();
     const waiters = this.#waiters;
     this.#waiters = [];
@@ -145,6 +156,15 @@ export class UplinkSet implements SlotOwner {
     return this.#held(this.#slots.filter((each) => each !== slot));
   }
 
+  async resolved(endpoints: Endpoints, signal: AbortSignal): Promise<void> {
+    const addresses = this.#groups.find((group) => group.endpoints === endpoints)?.addresses;
+    await untilAborted(addresses?.answered ?? Promise.resolve(), signal);
+    const { srv = "" } = endpoints.location;
+    if (addresses?.fault === undefined || !endpoints.needsRecords) return;
+    addresses.refresh();
+    throw noRecords(srv, addresses.fault);
+  }
+
   onState(slot: Slot): void {
     const { isUp, wasUp, endpoints } = slot;
     slot.wasUp = isUp;
@@ -156,9 +176,14 @@ export class UplinkSet implements SlotOwner {
   }
 
   onFailed(slot: Slot): void {
-    const other = this.#groups.find(({ endpoints }) => this.#slotsOf(endpoints) === 0);
-    if (other === undefined || slot.failures < FAILURES_TO_MOVE) return;
-    setImmediate(() => this.#move(slot, other.endpoints)); // behind the line about the failure
+    if (slot.failures < FAILURES_TO_MOVE) return;
+    const free = this.#groups.map(({ endpoints }) => endpoints).filter((endpoints) => this.#slotsOf(endpoints) === 0);
+    const [next] = free.toSorted((one, other) => this.#takenAt(one) - this.#takenAt(other));
+    if (next === undefined) return;
+    setImmediate(() => {
+      // Behind the line about the failure; and another slot may have taken it.
+      if (this.#slotsOf(next) === 0) this.#move(slot, next);
+    });
   }
 
   /** It was led to a server that the agent has a tunnel to. */
@@ -166,8 +191,8 @@ export class UplinkSet implements SlotOwner {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.#servers };
     const { answers } = slot.search;
-    if (answers === 1) this.#deps.log.info(line, "looking for another server");
-    if (answers === FRUITLESS_ANSWERS) this.#deps.log.warn(line, "no other server was found yet");
+    if (answers === 1) this.#log.write("info", line, "looking for another server");
+    if (answers === FRUITLESS_ANSWERS) this.#log.write("warn", line, "no other server was found yet");
     if (answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1) this.#moveOn(slot);
     this.#schedule();
   }
@@ -179,9 +204,20 @@ export class UplinkSet implements SlotOwner {
     const told = this.#slots.flatMap(({ uplink: { state } }) =>
       state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],
     );
-    const before = this.#servers ?? 1;
-    if (told.length > 0) this.#servers = Math.max(...told);
-    if (this.#servers !== undefined && this.#servers > before) this.#lookAgain();
+    const count = told.length === 0 ? this.#servers : Math.max(...told);
+    if (count === undefined || count === this.#servers) return;
+    const waitMs = this.#countedAt + COUNT_EVERY_MS - performance.now();
+    if (waitMs > 0) {
+      this.#countLater ??= setTimeout(() => {
+        this.#countLater = undefined;
+        this.#schedule();
+      }, waitMs);
+      return;
+    }
+    const isMore = count > (this.#servers ?? 1);
+    this.#countedAt = performance.now();
+    this.#servers = count;
+    if (isMore) this.#lookAgain();
   }
 
   #found(): number {
@@ -260,7 +296,13 @@ export class UplinkSet implements SlotOwner {
     return first;
   }
 
+  /** When a slot of this URL was last begun, as a number that rises. */
+  #takenAt(endpoints: Endpoints): number {
+    return this.#taken.get(endpoints) ?? 0;
+  }
+
   #add(endpoints: Endpoints): Slot {
+    this.#taken.set(endpoints, ++this.#begun);
     const slot = new Slot(endpoints, this, this.#deps);
     this.#slots.push(slot);
     return slot;
@@ -279,7 +321,7 @@ export class UplinkSet implements SlotOwner {
   }
 
   #move(slot: Slot, endpoints: Endpoints): void {
-    if (this.#hasEnded || slot.isUp || !this.#slots.includes(slot) || this.#slotsOf(endpoints) > this.#most) return;
+    if (this.#hasEnded || slot.isUp || !this.#slots.includes(slot)) return;
     if ([...slot.uplink.connections()].length > 0) return;
     this.#remove(slot);
     this.#add(endpoints).uplink.start();

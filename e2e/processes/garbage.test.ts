@@ -7,6 +7,7 @@ import { connectThrough, dialListener } from "../harness/caller.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
 import { FULL, IN_CI } from "../harness/counts.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
+import { scrapePort } from "../harness/scrape.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -26,6 +27,14 @@ const GARBAGE: Readonly<Record<string, Buffer>> = {
   ),
   "control bytes in a CONNECT": Buffer.from("CONNECT a\0b:1 HTTP/1.1\r\nHost: \x7f\r\n\r\n"),
 };
+
+/** Connections that say nothing and make room for others: before their TLS handshake is over, and behind it. */
+const DROPPED = [
+  ["culvert_server_handshakes_failed_total", "callers"],
+  ["culvert_server_handshakes_failed_total", "agents"],
+  ["culvert_server_waiting_connections_dropped_total", "callers"],
+  ["culvert_server_waiting_connections_dropped_total", "unix"],
+] as const;
 
 const ROUNDS = FULL ? 20 : 2;
 /** What a process may keep of it all: a few MiB of heap that has grown, not the garbage itself (20 × 9 × 1 MB). */
@@ -96,6 +105,11 @@ test("a flood of connections that say nothing costs the server its bounds, not i
     await waitFor(() => held() <= doors.length * most);
     assertCalm(server);
     assert.ok(server.log.length < 100, `${server.log.length} lines`);
+    const scrape = await scrapePort(site.healthPort);
+    for (const [counter, listener] of DROPPED) {
+      // Each door had ten times as many as it keeps.
+      assert.ok(scrape.value(counter, { listener }) >= 8 * most, `${counter} of ${listener}`);
+    }
   } finally {
     for (const socket of silent) socket.destroy();
   }

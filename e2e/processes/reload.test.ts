@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { crlOf } from "../../shared/pki/testing/certificates.ts";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type CallerTls, type Connection, connectThrough } from "../harness/caller.ts";
 import { KubernetesVolume } from "../harness/kubernetes-volume.ts";
@@ -129,45 +128,6 @@ test("the agents' port reads its files again, and an agent shows its renewed cer
   });
   assert.equal(await status(site, echo.address), 200);
   await next.waitForLog(/"identity":"CN=caller of new"/);
-});
-
-test("a mounted CRL that changes ends the agent and the caller that it revokes, and nobody else", async () => {
-  await using echo = await TARGETS.echo();
-  using site = await createSite();
-  const { ca, server: shown, caller } = await generation("ca");
-  const badCaller = await ca.issue({ cn: "bad caller", usage: "client" });
-  const badAgent = await ca.issue({ cn: "bad agent", usage: "client" });
-  const files = async (...revoked: CertificateAndKey[]) => ({ ...secret(shown, ca), crl: await crlOf(ca, revoked) });
-  const volume = new KubernetesVolume(site.dir.file("secret"), await files());
-  const agentVolume = new KubernetesVolume(site.dir.file("agent"), secret(caller, ca));
-  const badVolume = new KubernetesVolume(site.dir.file("bad"), secret(badAgent, ca));
-  await using server = await site.startServer({
-    ...flagsOf(volume),
-    clusterCert: volume.file("tls.crt"),
-    clusterKey: volume.file("tls.key"),
-    clusterCaCert: volume.file("ca.crt"),
-    clientCrlFile: volume.file("crl"),
-  });
-  const startAgent = (agentId: string, from: KubernetesVolume, wait = true) => {
-    const [agentCert, agentKey, caCert] = ["tls.crt", "tls.key", "ca.crt"].map((name) => from.file(name));
-    return site.startAgent(
-      { agentId, agentCert: agentCert ?? "", agentKey: agentKey ?? "", caCert: caCert ?? "" },
-      { wait },
-    );
-  };
-  await using _good = await startAgent("good", agentVolume);
-  const dial = (by: CertificateAndKey) => asCaller(site, { ca: ca.cert, ...by }, echo.address);
-  await using staying = await dial(caller);
-  await using leaving = await dial(badCaller);
-  await using bad = await startAgent("bad", badVolume);
-  volume.update(await files(badCaller, badAgent));
-  await server.waitForLog(/the agent's certificate is revoked/);
-  await bad.waitForLog(/the client certificate is revoked/);
-  await eventually(() => leaving.socket.destroyed, "the end of the revoked caller's connection");
-  await server.waitForLog(/"outcome":"unauthenticated".*the client certificate CN=bad caller is revoked/);
-  assert.equal((await dial(badCaller)).status, 407);
-  await staying.send("untouched");
-  assert.equal((await staying.readBytes(9)).toString(), "untouched");
 });
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────

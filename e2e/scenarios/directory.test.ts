@@ -2,8 +2,12 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { Authority } from "../../shared/pki/certificates.ts";
+import { startRelay } from "../harness/faults.ts";
 import { FleetWorld } from "../harness/fleet-world.ts";
+import { natsOperator } from "../harness/nats-credentials.ts";
 import { NatsServers } from "../harness/nats-servers.ts";
+import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -37,10 +41,31 @@ test("with NATS as the directory any server reaches the agent; without NATS its 
   await waitFor(async () => (await fleet.connect("b")).status === 200, { deadlineMs: 10_000 });
 });
 
+/** Of a CA of NATS alone: its servers and their clients know each other by it. */
+async function natsCertificates(dir: TempDir) {
+  const authority = await Authority.create("nats");
+  const server = await authority.issue({ cn: "nats", names: ["127.0.0.1"], usage: "server" });
+  const client = await authority.issue({ cn: "culvert", usage: "client" });
+  const write = (name: string, content: string): string => {
+    writeFileSync(dir.file(name), content);
+    return dir.file(name);
+  };
+  return {
+    ...{ ca: write("nats-ca.crt", authority.cert), cert: write("nats.crt", server.cert) },
+    ...{ key: write("nats.key", server.key), clientCert: write("c.crt", client.cert) },
+    clientKey: write("c.key", client.key),
+  };
+}
+
 test("three NATS servers in a cluster: one that is killed is replaced by another, and a dead server's agents are found elsewhere", async () => {
   using dir = new TempDir();
-  await using nats = await NatsServers.start({ dir: dir.path, count: 3 });
-  await using fleet = await FleetWorld.start(NAMES, () => ({ directory: nats.urls() }));
+  const files = await natsCertificates(dir);
+  const tls = `tls { cert_file: "${files.cert}", key_file: "${files.key}", ca_file: "${files.ca}", verify: true }`;
+  await using nats = await NatsServers.start({ dir: dir.path, count: 3, config: tls });
+  await using fleet = await FleetWorld.start(NAMES, () => ({
+    ...{ directory: nats.urls("tls"), directoryCaCert: files.ca },
+    ...{ directoryCert: files.clientCert, directoryKey: files.clientKey },
+  }));
   await fleet.untilConnected(...NAMES);
   await fleet.startAgent("b");
   await waitFor(async () => (await fleet.connect("a")).status === 200);
@@ -56,4 +81,34 @@ test("three NATS servers in a cluster: one that is killed is replaced by another
   await fleet.startAgent("c");
   await waitFor(async () => (await fleet.connect("a")).status === 200);
   assert.ok(performance.now() - begunAt < 5_000);
+});
+
+test("with a .creds file: a path between two servers that is cut costs no stream, and one that stays cut costs an error in time", async () => {
+  using dir = new TempDir();
+  const { config, creds } = natsOperator();
+  writeFileSync(dir.file("creds"), creds);
+  await using nats = await NatsServers.start({ dir: dir.path, config });
+  await using fleet = await FleetWorld.start(["a"], () => ({
+    ...{ directory: nats.urls(), directoryCredentials: dir.file("creds") },
+  }));
+  const peerPort = await freePort();
+  await using relay = await startRelay({ host: "127.0.0.1", port: peerPort });
+  await fleet.startServer("b", { peerPort, peerAddress: `127.0.0.1:${relay.port}` });
+  await fleet.untilConnected("a", "b");
+  await fleet.startAgent("b");
+  const open = await fleet.echo("a");
+
+  relay.cut("rst");
+  await open.send("after the cut");
+  assert.equal((await open.readBytes(13, 10_000)).toString(), "after the cut");
+  assert.ok(fleet.lines.some(({ msg, peer }) => msg === "peer link resumed" && peer === "b"));
+
+  await relay.unplug("rst");
+  const refused = await fleet.connect("a");
+  assert.equal(refused.status, 502);
+  assert.match(refused.reason, /^(the connection to server "b" was lost|server "b" at .* cannot be reached)/);
+  await relay.plug();
+  await open.send("after the partition");
+  assert.equal((await open.readBytes(19, 10_000)).toString(), "after the partition");
+  await waitFor(async () => (await fleet.connect("a")).status === 200);
 });

@@ -67,6 +67,10 @@ export class AgentPorts {
       agentLog: new AgentLog(deps.log),
       carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
+    deps.metrics.hops.watch(() => ({
+      toOwners: this.#common.carrying?.size ?? 0,
+      fromPeers: this.#carried?.connections.size ?? 0,
+    }));
   }
 
   /** Opens the TLS port; rejects with a `ConfigError`. */

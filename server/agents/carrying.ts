@@ -66,17 +66,18 @@ export interface CarryOn {
 
 export interface CarryingDeps {
   readonly owners: LinkOwners;
-  readonly options: Pick<ServerOptions, "serverId" | "stallTimeoutMs" | "maxInnerHandshakes">;
+  readonly options: Pick<ServerOptions, "serverId" | "linkGraceMs" | "stallTimeoutMs" | "maxInnerHandshakes">;
   readonly metrics: Pick<ServerMetrics, "links">;
   readonly throttledLog: Pick<ThrottledLog, "write">;
   draining(): boolean;
 }
 
 /**
- * How long the owner may take to accept a connection, ms. Until then the agent gets no answer, and where there is no
- * owner any more it could have a new link meanwhile.
+ * How long the owner may take to accept a connection, ms: until then the agent gets no answer, and where there is no
+ * owner any more it could have a new link meanwhile. It is also a share of the grace, in which the agent dials several
+ * times.
  */
-const OWNER_MS = 2_000;
+const OWNER_MS = { least: 250, most: 2_000, shareOfGrace: 1 / 6 } as const;
 /** Bytes of the process that a carried connection takes while nothing passes: a TLS socket and a stream. */
 const CONNECTION_BYTES = 70 * 1024;
 
@@ -94,6 +95,11 @@ export class Carrying {
     let size = 0;
     for (const count of this.#counts.values()) size += count;
     return size;
+  }
+
+  get #ownerMs(): number {
+    const { least, most, shareOfGrace } = OWNER_MS;
+    return Math.max(least, Math.min(most, shareOfGrace * this.#deps.options.linkGraceMs));
   }
 
   /**
@@ -114,7 +120,7 @@ export class Carrying {
     this.#counts.set(place, count + 1);
     const ended = new AbortController();
     const onGone = (): void => ended.abort(new Error("the agent has closed the connection"));
-    const late = setTimeout(() => ended.abort(new Error("the server does not answer in time")), OWNER_MS);
+    const late = setTimeout(() => ended.abort(new Error("the server does not answer in time")), this.#ownerMs);
     connection.socket.once("close", onGone);
     try {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);

@@ -3,7 +3,7 @@ import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";
-import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import { CloseCode, HANDSHAKE_VERSION, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
@@ -82,8 +82,13 @@ export function reserve(
   const candidate = { agentId, instance, identity };
   cluster.pace.begin(candidate);
   const identifiers = claimedIdentifiers(hello, credential, cluster);
-  const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
-  return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
+  try {
+    const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
+    return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
+  } catch (error) {
+    if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);
+    throw error;
+  }
 }
 
 /** Frees the place of a tunnel that has ended or has never begun. */

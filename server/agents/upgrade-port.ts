@@ -70,7 +70,7 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   /** Present with a directory: carries resumes of other servers' links to these. */
-  readonly carrying?: Pick<Carrying, "ask"> | undefined;
+  readonly carrying?: Pick<Carrying, "ask" | "size"> | undefined;
   draining(): boolean;
   /** Too many connections had not sent a request, and the oldest was dropped. */
   onDropped(): void;

@@ -8,7 +8,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly } from "../listeners/handshake-failures.ts";
-import { PortConnections, WaitingConnections } from "../listeners/port-connections.ts";
+import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -22,7 +22,7 @@ export interface CallerListenersDeps {
     ServerOptions,
     "headerLimit" | "headerTimeoutMs" | "maxWaitingConnections" | "udsMode" | "deleteExistingUdsFile" | "listenBacklog"
   >;
-  /** The waiting connections of all TCP ports; a unix socket has its own. */
+  /** The waiting connections of all TCP ports; those of a unix socket are bounded by themselves. */
   readonly waiting: WaitingConnections;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
@@ -156,7 +156,7 @@ class CallerListener {
     this.connections = new PortConnections({
       deadlineMs: options.headerTimeoutMs,
       maxWaiting: options.maxWaitingConnections,
-      waiting: isUnix ? new WaitingConnections(options.maxWaitingConnections) : deps.waiting,
+      waiting: isUnix ? undefined : deps.waiting,
       onLate: (connection) => this.#refuse(connection, "headerTimeout"),
       onDropped: () => deps.onDropped(isUnix ? "unix" : "callers"),
     });

@@ -140,6 +140,7 @@ export class ConnectRecord implements OpenContext {
     metrics.connectionFinished({ outcome: code, cluster, established, bytesUp, bytesDown, durationMs, refusal });
     const level = code === "ok" ? "info" : outcome(code).level;
     if (!log.isLevelEnabled(level)) return;
+    // Fields without a value are not written. All lines have the same fields, because copying objects is slow.
     const line = {
       id: this.id,
       cluster: this.cluster.name,
@@ -150,7 +151,8 @@ export class ConnectRecord implements OpenContext {
       targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId ?? this.hop?.agent,
       peer: this.hop?.serverId,
-      ...this.choice,
+      strategy: this.choice?.strategy,
+      claimedBy: this.choice?.claimedBy,
       outcome: code,
       dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
       bytesUp,
@@ -158,7 +160,8 @@ export class ConnectRecord implements OpenContext {
       durationMs: rounded(durationMs),
       endedBy: end.endedBy,
       // A fault of the server is logged with its stack, everything else as a sentence.
-      ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
+      err: code === "internal" ? (error?.cause ?? error) : undefined,
+      reason: code === "internal" ? undefined : error && printable(error.message),
     };
     if (code === "unauthenticated" && !established) throttledLog.write(level, line, FAILED);
     else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");

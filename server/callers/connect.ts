@@ -66,13 +66,14 @@ export async function connect(
   const { options } = deps;
   const { socket } = connection;
   const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
-  const common = {
+  const facts = {
     cluster: host.tunnels,
     source: host.kind === "unix" ? undefined : connection.source,
     timeoutMs: options.connectTimeoutMs,
     idPrefix: deps.idPrefix,
+    cancellation: pending.cancellation,
   };
-  const record = new ConnectRecord({ ...common, cancellation: pending.cancellation }, deps);
+  const record = new ConnectRecord(facts, deps);
   try {
     const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxJudgedAgents };
     const caller = await authenticate(host, connection, request.headers, bounds);

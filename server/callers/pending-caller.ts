@@ -54,13 +54,13 @@ export class PendingCaller {
    * something. Without a gap they follow at once, in a TLS record of their own. That the answer is written is not
    * waited for: if the caller has gone, it may never be (`endedByReset`).
    */
-  async establish(gapMs: number): Promise<void> {
+  establish(gapMs: number): Promise<void> {
     this.#established = true;
     if (gapMs === 0) {
       reply.established(this.#socket);
-      return;
+      return Promise.resolve();
     }
-    await new Promise<void>((resolve) => {
+    return new Promise((resolve) => {
       reply.established(this.#socket, () => {
         if (this.#socket.destroyed) return resolve();
         // Bytes of a caller that did not wait for the 200 do not show that the caller has read it.

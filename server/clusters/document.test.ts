@@ -102,6 +102,17 @@ for (const [text, ...sentences] of [
   ["name: blue\nagents: {sourceCIDRs: []}", /^agents\.sourceCIDRs is empty, so nobody could come/],
   ["name: blue\nagents: {sourceCIDRs: [10.0.0.0/40]}", /^agents\.sourceCIDRs the network .* at most 32/],
   ["name: blue\nagents: {innerTls: yes}", /^agents\.innerTls needs never, auto or always/],
+  [
+    "name: blue\nagents: {strategies: [destHost, random]}",
+    /^agents\.strategies\[1\] has no strategy "random"; known are/,
+  ],
+  ["name: blue\nagents: {strategies: []}", /^agents\.strategies is empty, so no agent could be chosen/],
+  ["name: blue\nagents: {claims: [{hosts: [a.example]}]}", /^agents\.claims\[0\]\.identities needs a list/],
+  [
+    "name: blue\nagents: {claims: [{identities: [CN=a]}, {identities: [CN=b], cidrs: [10.0.0.0/40]}]}",
+    /^agents\.claims\[1\] the network "10\.0\.0\.0\/40": .* at most 32/,
+  ],
+  ["name: blue\ncallers: {fromClusters: [Hub]}", /^callers\.fromClusters\[0\] needs a name like a DNS label/],
   ["name: blue\nagents: {maxAgents: 0}", /^agents\.maxAgents needs a whole number from 1 .* suspended: true/],
   ["name: blue\nagents: {uds: a}", /^agents has no key "uds"/],
   ["name: blue\nallow: [10.0.0.0/8, 10.0.0/8]", /^allow\[1\] the rule "10\.0\.0\/8": .*write for example/],

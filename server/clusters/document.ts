@@ -98,7 +98,13 @@ const claim = section({
   hosts: list(text()).default([]),
   cidrs: list(text()).default([]),
   defaultRoute: parsed(parseBoolean).default(false),
-});
+}).transform(
+  // Each entry is parsed alone, so that the path of a fault leads to it.
+  orIssue((entry) => {
+    new Claims([entry]);
+    return entry;
+  }),
+);
 
 const agents = section({
   ...side,

@@ -75,6 +75,27 @@ test("comments and white space are no change", async () => {
   await folder.emits("+red");
 });
 
+test("strategies and claims are routing, and callers of other clusters no trust", async () => {
+  await using folder = await ClusterFolder.create({ "blue.yaml": "name: blue\nagents: {strategies: [destHost]}" });
+  await folder.open();
+  const claims = "claims: [{identities: [CN=a], hosts: [a.example]}]";
+  for (const [text, routing, fromClusters] of [
+    [`name: blue\nagents: {strategies: [destHost], ${claims}}`, true, false],
+    [`name: blue\nagents: {strategies: [destHost, cidr], ${claims}}`, true, false],
+    [`name: blue\nagents: {strategies: [destHost, cidr], strictIdentifiers: true, ${claims}}`, true, false],
+    [`name: blue\nagents: {strategies: [cidr], ${claims}}\ncallers: {fromClusters: [hub]}`, true, true],
+  ] as const) {
+    await folder.write("blue.yaml", text);
+    await folder.emits("~blue");
+    const what = folder.changes.get("blue");
+    assert.deepEqual(
+      [what?.routing, what?.fromClusters, what?.agents.trust, what?.callers.trust],
+      [routing, fromClusters, false, false],
+      text,
+    );
+  }
+});
+
 test("identities and sourceCIDRs are trust, of their side alone", async () => {
   await using folder = await ClusterFolder.create({ "blue.yaml": "name: blue\ncallers: {identities: [CN=a]}" });
   await folder.open();

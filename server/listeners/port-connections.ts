@@ -1,5 +1,5 @@
 import { BySource } from "../../shared/basics/by-source.ts";
-import { OrderedSet } from "../../shared/basics/queue.ts";
+import { Queue } from "../../shared/basics/queue.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 
@@ -29,10 +29,10 @@ export class WaitingConnections {
   }
 
   /** `drop` ends the connection, and calls `delete`. */
-  add(connection: IncomingConnection, drop: () => void): void {
+  add(connection: IncomingConnection, network: string, drop: () => void): void {
     const entry = { drop };
     this.#waiting.set(connection, entry);
-    this.#bySource.add(entry, connection.network);
+    this.#bySource.add(entry, network);
     if (this.#bySource.size > this.#most) this.#bySource.oldestOfFullest?.drop();
   }
 
@@ -52,8 +52,8 @@ export interface PortConnectionsOptions {
    * clients take milliseconds.
    */
   readonly maxWaiting: number;
-  /** The waiting connections of all ports together, which have a bound of their own. */
-  readonly waiting: WaitingConnections;
+  /** The waiting connections of all TCP ports together, which have a bound of their own. Absent for a unix socket. */
+  readonly waiting: WaitingConnections | undefined;
   /** The deadline has passed. */
   onLate(connection: IncomingConnection): void;
   /** One was dropped for a newer one; it is destroyed already. */
@@ -67,7 +67,7 @@ export interface PortConnectionsOptions {
  */
 export class PortConnections {
   readonly #options: PortConnectionsOptions;
-  readonly #all = new OrderedSet<IncomingConnection>();
+  readonly #all = new Queue<IncomingConnection>();
   /** Those whose request has not come, except those that are set aside; in the order of arrival. */
   readonly #waiting = new BySource<IncomingConnection>();
   #whenEmpty: (() => void) | undefined;
@@ -91,16 +91,18 @@ export class PortConnections {
    */
   add(connection: IncomingConnection, onClosedEarly?: () => void): void {
     const { deadlineMs, maxWaiting, waiting, onLate } = this.#options;
-    const { socket } = connection;
+    const { socket, network } = connection;
     socket.on("error", ignore);
     socket.on("close", () => {
       if (this.#remove(connection)) onClosedEarly?.();
     });
-    this.#all.add(connection);
-    this.#waiting.add(connection, connection.network);
+    this.#all.join(connection.place);
+    this.#waiting.add(connection, network);
     connection.setDeadline(deadlineMs, () => onLate(connection));
     if (this.#waiting.size > maxWaiting) this.#drop(this.#waiting.oldestOfFullest);
-    if (this.#waiting.has(connection)) waiting.add(connection, () => this.#drop(connection));
+    if (waiting !== undefined && this.#waiting.has(connection)) {
+      waiting.add(connection, network, () => this.#drop(connection));
+    }
   }
 
   /**
@@ -109,7 +111,7 @@ export class PortConnections {
    */
   setAside(connection: IncomingConnection): void {
     this.#waiting.delete(connection);
-    this.#options.waiting.delete(connection);
+    this.#options.waiting?.delete(connection);
   }
 
   /** The request has come. Returns true the first time: each connection makes one request. */
@@ -160,7 +162,7 @@ export class PortConnections {
 
   /** Returns true if the request had not come. */
   #remove(connection: IncomingConnection): boolean {
-    this.#all.delete(connection);
+    connection.place.leave();
     const hadNoRequest = this.requestReceived(connection);
     connection.state = "closed";
     if (this.#all.size === 0) this.#whenEmpty?.();

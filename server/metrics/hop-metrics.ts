@@ -1,12 +1,19 @@
 import type { OutcomeCode } from "../../shared/outcomes.ts";
 import type { Instruments, LabelledMetric, NumberMetric } from "../../shared/runtime/metrics.ts";
 
+/** Connections of agents that pass two servers. */
+export interface CarriedConnections {
+  readonly toOwners: number;
+  readonly fromPeers: number;
+}
+
 /** What is counted between servers. */
 export class HopMetrics {
   readonly #opened: LabelledMetric;
   readonly #served: LabelledMetric;
   readonly #refused: NumberMetric;
   readonly #questions: LabelledMetric;
+  #carried: () => CarriedConnections = () => ({ toOwners: 0, fromPeers: 0 });
 
   constructor(make: Instruments) {
     this.#opened = make.counters(
@@ -28,6 +35,22 @@ export class HopMetrics {
       "Questions to the directory, by their result.",
       ["result"],
     );
+    make.gauges(
+      "culvert_server_carried_connections",
+      "Open connections of agents that resume a link of another server: carried there, or carried here by that server.",
+      ["direction"],
+      () => {
+        const { toOwners, fromPeers } = this.#carried();
+        return [
+          [["to_owner"], toOwners],
+          [["from_peer"], fromPeers],
+        ];
+      },
+    );
+  }
+
+  watch(carried: () => CarriedConnections): void {
+    this.#carried = carried;
   }
 
   /** A peer has answered a CONNECT, or could not be asked. */

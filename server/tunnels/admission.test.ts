@@ -134,6 +134,17 @@ test("an agent may begin twenty tunnels at once and one a second, and others hav
   assert.deepEqual([begin("a"), begin("a")], [0, 1_000]);
 });
 
+test("an agent that looks for another server may come to this one as often as it does", () => {
+  const pace = new AgentPace();
+  const agent = { agentId: "a", identity: "CN=a" };
+  for (let times = 0; times < 100; times++) {
+    pace.begin(agent);
+    pace.didNotBegin(agent);
+  }
+  for (let times = 0; times < 20; times++) pace.begin(agent);
+  assert.throws(() => pace.begin(agent), /begins tunnels too often/);
+});
+
 test("after a violation an agent waits, longer each time, and the others of its identity do not", (t) => {
   const { clock, begin, offend } = pace(t);
   const waits: number[] = [];

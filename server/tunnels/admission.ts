@@ -140,6 +140,11 @@ export class AgentPace {
     if (waitMs > 0) throw tooEarly("this agent begins tunnels too often", waitMs);
   }
 
+  /** The agent has a tunnel here: it looks for another server, and has come to this one again by chance. */
+  didNotBegin(agent: PacedAgent): void {
+    this.#begun.giveBack(keyOf(agent));
+  }
+
   /** A tunnel of this agent was ended for what it sent. */
   offended(agent: PacedAgent): void {
     this.#agents.add(keyOf(agent));

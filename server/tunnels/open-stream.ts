@@ -28,8 +28,8 @@ export interface OpenContext {
 }
 
 export interface OpenWatcher extends OpeningWatcher {
-  /** This tunnel is asked now; `before` is why the first one could not be used. */
-  onPicked(tunnel: Tunnel, before: CulvertError | undefined): void;
+  /** This tunnel, or this other server, is asked now; `before` is why the first one could not be used. */
+  onPicked(way: Tunnel | ServerHop, before: CulvertError | undefined): void;
 }
 
 export interface OpenStreamDeps {
@@ -109,13 +109,14 @@ export async function openStream(
     }
   }
 
-  async function openOn(way: Tunnel | ServerHop, before?: CulvertError): Promise<Stream> {
-    return way instanceof Tunnel ? await openThrough(way, before) : await openAt(way);
+  function openOn(way: Tunnel | ServerHop, before?: CulvertError): Promise<Stream> {
+    return way instanceof Tunnel ? openThrough(way, before) : openAt(way, before);
   }
 
-  async function openAt(hop: ServerHop): Promise<Stream> {
+  async function openAt(hop: ServerHop, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
     Object.assign(context, { hop, tunnel: undefined, choice: undefined });
+    watch?.onPicked(hop, before);
     const stream = await hop.open(target, {
       ...{ id, cancellation, watch, timeoutMs: leftMs(), ackTimeoutMs: options.agentAckTimeoutMs },
     });
@@ -124,13 +125,13 @@ export async function openStream(
     return stream;
   }
 
-  async function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
+  function openThrough(tunnel: Tunnel, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
     context.tunnel = tunnel;
     context.hop = undefined;
     context.choice = candidates.choiceOf(tunnel);
     watch?.onPicked(tunnel, before);
-    return await tunnel.open(target, {
+    return tunnel.open(target, {
       id,
       cancellation,
       timeoutMs: leftMs(),

@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
+import { QueueNode } from "../../shared/basics/queue.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
@@ -56,6 +57,8 @@ const PROBE_MS = 5_000;
  * resume.
  */
 export class Opening {
+  /** Its place among the openings of its tunnel. */
+  readonly place = new QueueNode<Opening>(this);
   readonly #session: Session;
   readonly #target: Target;
   readonly #link: OpeningLink;

@@ -1,7 +1,7 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import { OrderedSet } from "../../shared/basics/queue.ts";
+import { Queue } from "../../shared/basics/queue.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-options.ts";
@@ -60,7 +60,7 @@ export class Tunnel implements Pickable {
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
   readonly #session: Session;
-  readonly #openings = new OrderedSet<Opening>();
+  readonly #openings = new Queue<Opening>();
   readonly #dials = new DialRecord();
   #peer: PeerIdentity | undefined;
   #drainRequested = false;
@@ -217,14 +217,14 @@ export class Tunnel implements Pickable {
   open(target: Target, options: OpenOptions): Promise<Stream> {
     this.#lastUsed = ++uses;
     const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
-    this.#openings.add(opening);
+    this.#openings.join(opening.place);
     opening.promise.then(
       () => {
-        this.#openings.delete(opening);
+        opening.place.leave();
         this.#dials.succeeded();
       },
       (error) => {
-        this.#openings.delete(opening);
+        opening.place.leave();
         if (isFailedDial(error)) this.#dials.failed();
       },
     );

@@ -73,6 +73,11 @@ export class TokenBuckets {
     this.#buckets.set(key, bucket);
     return bucket.take(1);
   }
+
+  /** What was taken last is not used after all. */
+  giveBack(key: string): void {
+    this.#buckets.get(key)?.charge(-1);
+  }
 }
 
 /** The first penalty, ms; each further one is twice as long. */

@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
+import { QueueNode } from "../basics/queue.ts";
 import { HeldBytes, type MemoryAccount } from "../limits/memory-account.ts";
 import { rawSocketOf } from "../node/sockets.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
@@ -84,6 +85,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   backInMs: number | undefined;
   /** The handshake began before any byte was read. */
   isUnread = true;
+  /** Its place among the connections of the port that it was handed to. */
+  readonly place = new QueueNode<IncomingConnection<Host>>(this);
   #socket: Socket;
   #deadline: NodeJS.Timeout | undefined;
   /** Present in the states `preface` and `queued`. */

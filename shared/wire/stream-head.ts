@@ -71,15 +71,14 @@ export function encodeOpen(request: OpenRequest): Buffer {
     target: formatTarget(request.target),
     timeoutMs: Math.max(1, Math.round(request.timeoutMs)),
     id: request.id,
-    ...(request.timed && { timed: true }),
+    timed: request.timed, // JSON leaves out what is undefined
   });
 }
 
 /** The head of the agent's answer. A code that an agent may not send becomes `internal`. */
 export function encodeAnswer(answer: OpenAnswer): Buffer {
   if (answer.ok) {
-    const { address, times } = answer;
-    return encodeHead({ ok: true, ...(address !== undefined && { address }), ...(times !== undefined && { times }) });
+    return encodeHead({ ok: true, address: answer.address, times: answer.times });
   }
   const error = outcome(answer.error).fromAgent === true ? answer.error : "internal";
   return encodeHead({ error, detail: printable(answer.detail, MAX_DETAIL_BYTES) });

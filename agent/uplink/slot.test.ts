@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { searchWaitMs } from "./slot.ts";
+import { mostUplinks } from "./uplink-set.ts";
+
+const LONGEST = { baseMs: 250, capMs: 30_000, random: () => 1 };
+
+test("an agent looks for another server soon at first, then for as long again as a quarter of the time, and within bounds", () => {
+  for (const [answers, lookingMs, servers, waitMs] of [
+    [1, 0, 2, 250],
+    [2, 100, 2, 250],
+    [3, 200, 2, 500],
+    [4, 300, 3, 250],
+    [5, 300, 3, 500],
+    [9, 4_000, 3, 1_000],
+    [20, 20_000, 3, 5_000],
+    [99, 3_600_000, 3, 10_000],
+    // A server that says there is no other: nothing is looked for, but what is under way waits, too.
+    [1, 0, 1, 500],
+  ] as const) {
+    assert.equal(searchWaitMs({ answers, lookingMs }, servers, LONGEST), waitMs, `${answers} ${lookingMs} ${servers}`);
+  }
+});
+
+test("looks for another server have full jitter, and --sync-interval-cap bounds them", () => {
+  const search = { answers: 50, lookingMs: 60_000 };
+  assert.equal(searchWaitMs(search, 3, { ...LONGEST, random: () => 0 }), 0);
+  assert.equal(searchWaitMs(search, 3, { ...LONGEST, random: () => 0.5 }), 5_000);
+  assert.equal(searchWaitMs(search, 3, { ...LONGEST, capMs: 400 }), 400);
+});
+
+test("an agent keeps as many uplinks as --uplinks says; all is every URL, and four of what it finds", () => {
+  assert.deepEqual(
+    [mostUplinks("all", 1), mostUplinks("all", 6), mostUplinks("2", 6), mostUplinks("9", 1)],
+    [4, 6, 2, 9],
+  );
+});
