@@ -289,6 +289,22 @@ test("with fewer uplinks than URLs an agent takes servers that work", async (t) 
   );
 });
 
+test("a server that names one number of servers after the other begins no flood of uplinks", async (t) => {
+  const { server, lines, start } = await prepared(t);
+  const agent = await start({ syncIntervalMs: 5, syncIntervalCapMs: 10 });
+  await agent.whenConnected();
+  const link = await server.link();
+  // This server takes every uplink for a new one.
+  for (let times = 0; times < 80; times++) link.sendControl({ type: "servers", count: 2 + (times % 2) });
+  link.sendControl({ type: "servers", count: 2 });
+  let text = "";
+  while (!/^\[\+\]servers ok: connected 2 of 2 wanted \(servers: 2\)$/m.test(text)) {
+    ({ text } = await get(agent, "health", "/readyz?verbose"));
+  }
+  const ended = lines.filter(({ msg }) => msg === "uplink closed").length;
+  assert.ok(server.upgraded.length <= 3 && ended <= 2, `${server.upgraded.length} tunnels, ${ended} ended`);
+});
+
 test("an agent with two servers: one that is lost and then refuses it changes nothing at the other", async (t) => {
   const [one, two] = [await LinkServer.start(), await LinkServer.start()];
   for (const server of [one, two]) t.after(() => server[Symbol.asyncDispose]());

@@ -47,6 +47,7 @@ test("a server that counts tells its agents, shows it to operators, and takes it
   assert.equal(welcome.servers, 2);
   const shown = async (path: string) => (await fetchText(server.addresses.admin?.port, path)).text;
   assert.equal(JSON.parse(await shown("/status")).servers, 2);
+  assert.match(await shown("/metrics"), /^culvert_server_known_servers 2$/m);
   assert.match(await shown("/readyz?verbose"), /servers.*2 \(leases with k8s-app=culvert-server in namespace ns\)/);
   server.drain();
   await until(() => !api.objects.has("culvert-server-srv-1"));

@@ -179,6 +179,8 @@ export class Server implements AsyncDisposable {
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
     metrics.watch(() => tunnels.clusters());
     metrics.expiry.watch(() => this.#operators.expiring());
+    const failing = () => this.#replicas?.fault !== undefined;
+    metrics.replicas.watch({ servers: () => this.servers.value, failing });
     metrics.watchClusters({
       figuresOf: (cluster) => this.#served.clusters?.get(cluster)?.figures,
       faults: () => this.#operators.clusterFaults(),

@@ -1,5 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { Endpoints } from "./endpoints.ts";
 import { AddressWatch, type NameResolver, noRecords } from "./server-addresses.ts";
 import type { ServerLocation } from "./servers.ts";
@@ -18,6 +19,8 @@ export interface UplinkSetDeps extends SlotDeps {
 
 /** So many servers `--uplinks all` finds by itself. */
 const MOST_FOUND = 4;
+/** A new number of servers is acted on once in this time, ms: each may begin uplinks, or end them. */
+const COUNT_EVERY_MS = 1_000;
 /** A slot that has failed so often looks at another URL, where no other slot does. */
 const FAILURES_TO_MOVE = 3;
 /** The log says after so many answers that no other server was found. */
@@ -40,6 +43,9 @@ export class UplinkSet implements SlotOwner {
   readonly #deps: UplinkSetDeps;
   readonly #groups: readonly { readonly endpoints: Endpoints; readonly addresses: AddressWatch }[];
   readonly #most: number;
+  readonly #log: ThrottledLog;
+  #countedAt = Number.NEGATIVE_INFINITY;
+  #countLater: NodeJS.Timeout | undefined;
   #slots: Slot[] = [];
   readonly #taken = new Map<Endpoints, number>();
   #begun = 0;
@@ -51,6 +57,7 @@ export class UplinkSet implements SlotOwner {
 
   constructor(deps: UplinkSetDeps) {
     this.#deps = deps;
+    this.#log = new ThrottledLog(deps.log);
     this.#most = mostUplinks(deps.options.uplinks, deps.locations.length);
     this.#groups = deps.locations.map((location) => {
       const endpoints = new Endpoints(location);
@@ -122,6 +129,7 @@ export class UplinkSet implements SlotOwner {
 
   #end(): void {
     this.#hasEnded = true;
+    clearTimeout(this.#countLater);
     for (const { addresses } of this.#groups) addresses.close();
     const waiters = this.#waiters;
     this.#waiters = [];
@@ -183,8 +191,8 @@ export class UplinkSet implements SlotOwner {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.#servers };
     const { answers } = slot.search;
-    if (answers === 1) this.#deps.log.info(line, "looking for another server");
-    if (answers === FRUITLESS_ANSWERS) this.#deps.log.warn(line, "no other server was found yet");
+    if (answers === 1) this.#log.write("info", line, "looking for another server");
+    if (answers === FRUITLESS_ANSWERS) this.#log.write("warn", line, "no other server was found yet");
     if (answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1) this.#moveOn(slot);
     this.#schedule();
   }
@@ -196,9 +204,20 @@ export class UplinkSet implements SlotOwner {
     const told = this.#slots.flatMap(({ uplink: { state } }) =>
       state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],
     );
-    const before = this.#servers ?? 1;
-    if (told.length > 0) this.#servers = Math.max(...told);
-    if (this.#servers !== undefined && this.#servers > before) this.#lookAgain();
+    const count = told.length === 0 ? this.#servers : Math.max(...told);
+    if (count === undefined || count === this.#servers) return;
+    const waitMs = this.#countedAt + COUNT_EVERY_MS - performance.now();
+    if (waitMs > 0) {
+      this.#countLater ??= setTimeout(() => {
+        this.#countLater = undefined;
+        this.#schedule();
+      }, waitMs);
+      return;
+    }
+    const isMore = count > (this.#servers ?? 1);
+    this.#countedAt = performance.now();
+    this.#servers = count;
+    if (isMore) this.#lookAgain();
   }
 
   #found(): number {

@@ -193,7 +193,12 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
       ...["--cluster-cert", at("cluster.crt"), "--cluster-key", at("cluster.key")],
       ...["--cluster-ca-cert", at("cluster-ca.crt")],
       ...["--server-cert", at("server.crt"), "--server-key", at("server.key"), "--server-ca-cert", at("server-ca.crt")],
-      ...["--mode=http-connect", "--proxy-strategies=default", "--server-count=1", "--server-id=control-plane-0"],
+      ...[
+        "--mode=http-connect",
+        "--proxy-strategies=destHost,defaultRoute",
+        "--server-count=1",
+        "--server-id=control-plane-0",
+      ],
       ...[
         "--server-port",
         `${site.callerPort}`,
@@ -218,6 +223,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
         ...["agent", "--logtostderr=true", "--v", "3", `--ca-cert=${at("cluster-ca.crt")}`],
         ...[`--agent-cert=${at("agent.crt")}`, `--agent-key=${at("agent.key")}`, "--agent-id=node-1"],
         ...["--proxy-server-host=127.0.0.1", `--proxy-server-port=${site.agentPort}`, "--sync-forever"],
+        "--agent-identifiers=default-route=true",
         ...[
           `--health-server-port=${agentHealth}`,
           `--admin-server-port=${agentAdmin}`,
@@ -241,7 +247,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     ]);
     assert.deepEqual(warnings(agent), [
       "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
-        "--sync-forever (an agent never stops trying); --probe-interval (a lost tunnel is noticed by --keepalive).",
+        "--sync-forever (an agent never stops looking for servers); --probe-interval (a lost tunnel is noticed by --keepalive).",
     ]);
   });
 

@@ -22,6 +22,7 @@ import {
   type RefusedPeer,
 } from "./cluster-figures.ts";
 import { HopMetrics } from "./hop-metrics.ts";
+import { ReplicaMetrics } from "./replica-metrics.ts";
 
 /** The facts about a CONNECT at its end. */
 export interface ConnectionEnd extends FinishedConnect {
@@ -57,6 +58,7 @@ export class ServerMetrics {
   readonly hops: HopMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
+  readonly replicas: ReplicaMetrics;
   /** Refused peers that came to no cluster. */
   readonly refusals = new RecentRefusals();
   readonly #open = new NumberMetric();
@@ -89,6 +91,7 @@ export class ServerMetrics {
     this.links = new LinkMetrics(make, "server");
     this.hops = new HopMetrics(make);
     this.expiry = new ExpiryMetrics(make);
+    this.replicas = new ReplicaMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [
       "cluster",
