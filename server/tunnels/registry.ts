@@ -104,6 +104,8 @@ export class ClusterTunnels implements Candidates {
       this.#table = new RoutingTable();
       for (const tunnel of this.#tunnels) if (!tunnel.agent.probe) this.#table.add(tunnel);
     }
+    const { claims } = rules;
+    this.#table?.rememberIf((text) => claims === undefined || claims.allows(text));
     this.#tryWaiters();
   }
 
