@@ -13,6 +13,7 @@ import {
 } from "./contenders.ts";
 import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
+import { fleet } from "./measures/fleet.ts";
 import { hop } from "./measures/hop.ts";
 import { innerTls } from "./measures/inner-tls.ts";
 import { latency } from "./measures/latency.ts";
@@ -41,6 +42,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   clusters,
   "inner-tls": innerTls,
   hop,
+  fleet,
 };
 
 /** `npm run bench`: culvert and its floors in one run on one machine. */

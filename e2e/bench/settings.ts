@@ -13,6 +13,7 @@ export const GROUPS = [
   "clusters",
   "inner-tls",
   "hop",
+  "fleet",
 ] as const;
 export type Group = (typeof GROUPS)[number];
 

@@ -61,6 +61,8 @@ export class FleetWorld implements AsyncDisposable {
     const server = await this.#world.startServer({
       ...{ serverId: name, udsName: dir.file(name), peerAddress: "127.0.0.1", peerBindAddress: "127.0.0.1" },
       ...{ peerPort: 0, peerCert: dir.file(`${name}.crt`), peerKey: dir.file(`${name}.key`) },
+      // A busy machine takes its time for the first handshake between two servers.
+      ...{ agentAckTimeoutMs: 5_000, connectTimeoutMs: 20_000 },
       ...{ peerCaCert: dir.file("peer-ca.crt"), peerIdentities: ["O=culvert-servers"] },
       ...this.#directory,
       ...more,

@@ -19,6 +19,7 @@ const READY_MS = 10_000;
 
 interface NatsServer {
   readonly port: number;
+  readonly monitorPort: number;
   readonly config: string;
   process: ChildProcess | undefined;
 }
@@ -29,15 +30,17 @@ export class NatsServers implements AsyncDisposable {
 
   static async start({ dir, count = 1, config = "" }: NatsOptions): Promise<NatsServers> {
     const all = new NatsServers();
-    const ports = await Promise.all(Array.from({ length: 2 * count }, () => freePort()));
+    const ports = await Promise.all(Array.from({ length: 3 * count }, () => freePort()));
     const folder = mkdtempSync(join(dir, "nats-"));
-    const routes = ports.slice(count).map((port) => `nats-route://127.0.0.1:${port}`);
+    const routes = ports.slice(count, 2 * count).map((port) => `nats-route://127.0.0.1:${port}`);
     for (let at = 0; at < count; at++) {
       const cluster = `cluster { name: fleet, listen: "127.0.0.1:${ports[count + at]}", routes: ${JSON.stringify(routes)} }`;
       const path = join(folder, `${at}.conf`);
-      const lines = [`listen: "127.0.0.1:${ports[at]}"`, `server_name: nats-${at}`, count > 1 ? cluster : "", config];
+      const monitorPort = ports[2 * count + at] ?? 0;
+      const own = [`listen: "127.0.0.1:${ports[at]}"`, `http: "127.0.0.1:${monitorPort}"`, `server_name: nats-${at}`];
+      const lines = [...own, count > 1 ? cluster : "", config];
       writeFileSync(path, `${lines.join("\n")}\n`);
-      all.#servers.push({ port: ports[at] ?? 0, config: path, process: undefined });
+      all.#servers.push({ port: ports[at] ?? 0, monitorPort, config: path, process: undefined });
     }
     for (let at = 0; at < count; at++) await all.start(at);
     return all;
@@ -67,6 +70,12 @@ export class NatsServers implements AsyncDisposable {
     const exit = once(process, "exit");
     process.kill("SIGKILL");
     await exit;
+  }
+
+  /** Messages that have come in since the start: of clients, and of other servers of the cluster. */
+  async messagesIn(at = 0): Promise<number> {
+    const response = await fetch(`http://127.0.0.1:${this.#server(at).monitorPort}/varz`);
+    return ((await response.json()) as { readonly in_msgs: number }).in_msgs;
   }
 
   #server(at: number): NatsServer {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type SpawnSyncReturns, spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { before, test } from "node:test";
 import { createPki } from "../../cli/pki/pki.ts";
@@ -17,22 +17,34 @@ const ETC = "/etc/culvert";
 const MAX_EXPOSURE = 20;
 const MIN_OPEN_FILES = 65_536;
 
-const COMMANDS = ["server", "agent"] as const;
-type Command = (typeof COMMANDS)[number];
-const unitOf = (command: Command) => readFileSync(join(EXAMPLES, `culvert-${command}.service`), "utf8");
+interface Example {
+  readonly unit: string;
+  readonly config: string;
+  /** Of a template: an instance. */
+  readonly instance?: string;
+}
+
+const UNITS: readonly Example[] = [
+  { unit: "culvert-server.service", config: "server.yaml" },
+  { unit: "culvert-server@.service", config: "servers.yaml", instance: "01" },
+  { unit: "culvert-agent.service", config: "agent.yaml" },
+];
+
+/** With lines that go on in the next one joined. */
+const unitOf = (unit: string) => readFileSync(join(EXAMPLES, unit), "utf8").replace(/\\\n\s*/g, "");
 const setting = (unit: string, key: string) => new RegExp(`^${key}=(.*)$`, "m").exec(unit)?.[1] ?? assert.fail(key);
 
 before(requireBuilt);
 
-for (const command of COMMANDS) {
+for (const { unit: name, config, instance = "" } of UNITS) {
   const skip = missingProgram("systemd-analyze");
 
-  test(`systemd has no objection to culvert-${command}.service, and finds it closed to all but its work`, {
+  test(`systemd has no objection to ${name}, and finds it closed to all but its work`, {
     skip,
   }, () => {
     using dir = new TempDir();
-    const path = dir.file(`culvert-${command}.service`);
-    writeFileSync(path, unitOf(command).replace(PROGRAM, process.execPath)); // it must exist
+    const path = dir.file(name.replace("@", `@${instance}`));
+    writeFileSync(path, unitOf(name).replace(PROGRAM, process.execPath)); // it must exist
     const verified = spawnSync("systemd-analyze", ["verify", "--man=no", "--recursive-errors=no", path]);
     // Of an unknown key it only warns.
     const objections = String(verified.stderr)
@@ -44,11 +56,12 @@ for (const command of COMMANDS) {
     assert.equal(judged.status, 0, String(judged.stdout));
   });
 
-  test(`culvert ${command} takes the command line and the file of its unit, and stops in the time it has`, async () => {
+  test(`culvert takes the command line and the file of ${name}, and stops in the time it has`, async () => {
     using dir = new TempDir();
-    await exampleFiles(dir, command);
-    const unit = unitOf(command);
-    const [program, ...args] = setting(unit, "ExecStart").replaceAll(ETC, dir.path).split(" ");
+    await exampleFiles(dir, config);
+    const unit = unitOf(name);
+    const line = setting(unit, "ExecStart").replaceAll("%i", instance).replaceAll("%H", "host");
+    const [program, ...args] = line.replaceAll(ETC, dir.path).split(" ");
     assert.equal(program, PROGRAM);
     const shown = culvert(...args, "--print-config");
     assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
@@ -61,18 +74,20 @@ for (const command of COMMANDS) {
 
 test("the server's unix socket is in the folder that its unit keeps for it", () => {
   const socket = /^udsName: (.*)$/m.exec(readFileSync(join(EXAMPLES, "server.yaml"), "utf8"))?.[1] ?? "";
-  assert.equal(dirname(socket), `/run/${setting(unitOf("server"), "RuntimeDirectory")}`);
+  assert.equal(dirname(socket), `/run/${setting(unitOf("culvert-server.service"), "RuntimeDirectory")}`);
 });
 
 /** The example's configuration in this folder, with real files where it names some. */
-async function exampleFiles(dir: TempDir, command: Command): Promise<void> {
+async function exampleFiles(dir: TempDir, file: string): Promise<void> {
   await createPki({ dir: dir.path });
-  const text = readFileSync(join(EXAMPLES, `${command}.yaml`), "utf8");
-  const files: Readonly<Record<string, string>> = { ...serverFiles(dir.path), ...agentFiles(dir.path) };
+  const text = readFileSync(join(EXAMPLES, file), "utf8");
+  const clusters = dir.file("clusters");
+  mkdirSync(clusters);
+  const files: Readonly<Record<string, string>> = { ...serverFiles(dir.path), ...agentFiles(dir.path), clusters };
   const config = text.replace(/^(\w+): \/etc\/culvert\/.*$/gm, (_line, key: string) => {
-    return `${key}: ${files[key] ?? assert.fail(`${command}.yaml names a file for ${key}`)}`;
+    return `${key}: ${files[key] ?? assert.fail(`${file} names a file for ${key}`)}`;
   });
-  writeFileSync(dir.file(`${command}.yaml`), config);
+  writeFileSync(dir.file(file), config);
 }
 
 function culvert(...args: string[]): SpawnSyncReturns<Buffer> {

@@ -89,7 +89,7 @@ test("with a .creds file: a path between two servers that is cut costs no stream
   writeFileSync(dir.file("creds"), creds);
   await using nats = await NatsServers.start({ dir: dir.path, config });
   await using fleet = await FleetWorld.start(["a"], () => ({
-    ...{ directory: nats.urls(), directoryCredentials: dir.file("creds"), agentAckTimeoutMs: 1_000 },
+    ...{ directory: nats.urls(), directoryCredentials: dir.file("creds") },
   }));
   const peerPort = await freePort();
   await using relay = await startRelay({ host: "127.0.0.1", port: peerPort });

@@ -7,6 +7,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { Choice } from "../tunnels/candidates.ts";
+import type { ServerHop } from "../tunnels/hop.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
@@ -47,7 +48,8 @@ const ID = "doctor";
 interface Progress {
   readonly startedAt: number;
   pickedAt?: number | undefined;
-  tunnel?: Tunnel | undefined;
+  /** The tunnel, or the other server, that was asked. */
+  way?: Tunnel | ServerHop | undefined;
   /** Why it was chosen, where agents are chosen by what they serve. */
   choice?: Choice | undefined;
   /** Why the first agent was not used, if `tunnel` is the second. */
@@ -71,10 +73,14 @@ export async function checkConnect(body: unknown, deps: ConnectCheckDeps): Promi
   }
   const steps = stepsOf(progress, target, refusal, performance.now());
   const outcome = refusal?.code ?? "ok";
-  const agent = progress.tunnel?.agent.agentId;
-  const line = { cluster, target, agent, ...progress.choice, outcome, reason: refusal?.message };
+  const { way } = progress;
+  const agent = agentOn(way);
+  const peer = way !== undefined && "serverId" in way ? way.serverId : undefined;
+  const line = { cluster, target, agent, peer, ...progress.choice, outcome, reason: refusal?.message };
   deps.log.info(line, "connection checked for the doctor");
-  const sentence = refusal?.message ?? `${target} of cluster "${cluster}" is reached, through agent "${agent}"`;
+  const sentence =
+    refusal?.message ??
+    `${target} of cluster "${cluster}" is reached, through agent "${agent}"${peer === undefined ? "" : ` of server "${peer}"`}`;
   return { cluster, target, outcome, sentence, steps };
 }
 
@@ -96,9 +102,9 @@ function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenConte
     cancellation: new Cancellation(), // the doctor's request is not cancelled
     ...{ tunnel: undefined, hop: undefined, choice: undefined },
     watch: {
-      onPicked: (tunnel, before) => {
+      onPicked: (way, before) => {
         const { choice } = context;
-        Object.assign(progress, { tunnel, before, choice, pickedAt: performance.now(), acceptedAt: undefined });
+        Object.assign(progress, { way, before, choice, pickedAt: performance.now(), acceptedAt: undefined });
       },
       onAcknowledged: () => {
         progress.acceptedAt = performance.now();
@@ -114,25 +120,32 @@ function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenConte
   return context;
 }
 
+function agentOn(way: Tunnel | ServerHop | undefined): string | undefined {
+  return way === undefined || "serverId" in way ? way?.agent : way.agent.agentId;
+}
+
 /** The progress of a connection as steps: those that passed, the one that failed, and those after it. */
 function stepsOf(progress: Progress, target: string, refusal: CulvertError | undefined, endedAt: number): CheckStep[] {
-  const { startedAt, pickedAt, tunnel, choice, before, acceptedAt, answeredAt, times, address } = progress;
+  const { startedAt, pickedAt, way, choice, before, acceptedAt, answeredAt, times, address } = progress;
   const failed = (step: CheckStepName, since: number): CheckStep => {
     return { step, state: "failed", ms: rounded(endedAt - since), detail: refusal?.message ?? "" };
   };
   const notReached = (...steps: CheckStepName[]): CheckStep[] =>
     steps.map((step) => ({ step, state: "not reached", detail: "" }));
-  if (pickedAt === undefined || tunnel === undefined) {
+  if (pickedAt === undefined || way === undefined) {
     return [failed("server", startedAt), ...notReached("link", "dns", "dial")];
   }
   const instead = before === undefined ? "" : `, as ${before.message}`;
   const by = choice === undefined ? "" : ` by ${choice.strategy}`;
-  const picked = `agent "${tunnel.agent.agentId}" (${tunnel.remote}) is picked${by}${instead}`;
+  const isHop = "serverId" in way;
+  const picked = isHop
+    ? `server "${way.serverId}" has agents of the cluster, says the directory${instead}`
+    : `agent "${way.agent.agentId}" (${way.remote}) is picked${by}${instead}`;
   const server = passed("server", pickedAt - startedAt, picked);
   if (acceptedAt === undefined) return [server, failed("link", pickedAt), ...notReached("dns", "dial")];
   const linkMs = acceptedAt - pickedAt;
-  const roundTrip = `least round trip ${leastRoundTrip(tunnel.rttMs, linkMs).toFixed(1)} ms`;
-  const link = passed("link", linkMs, `the agent has taken the stream; ${roundTrip}`);
+  const roundTrip = `least round trip ${leastRoundTrip(isHop ? 0 : way.rttMs, linkMs).toFixed(1)} ms`;
+  const link = passed("link", linkMs, `the ${isHop ? "other server" : "agent"} has taken the stream; ${roundTrip}`);
   if (refusal?.code === "dial_name") return [server, link, failed("dns", acceptedAt), ...notReached("dial")];
   if (refusal !== undefined) return [server, link, dnsStep(target, refusal.code), failed("dial", acceptedAt)];
   const reached = address ?? "the target";

@@ -262,3 +262,29 @@ test("a network is wide when nobody's own is as wide", () => {
   const own = ["10.0.0.0/8", "fc00::/7", "192.168.0.0/16", "203.0.113.7", "2001:db8::1", "::ffff:10.0.0.0/104"];
   assert.deepEqual(wideNetworks([...own, ...wide]), wide);
 });
+
+test("a directory needs what other servers know this one by, and without one the port for them is off", async () => {
+  const peers = [
+    ...["--directory=nats://nats-1:4222,tls://nats-2", "--peer-address=10.0.0.1", "--peer-identities=O=servers"],
+    ...[`--peer-cert=${pem}`, `--peer-key=${pem}`, `--peer-ca-cert=${pem}`],
+  ];
+  const { problems, values } = await read([uds, ...agents, ...peers]);
+  assert.deepEqual([problems, values.peerPort], [[], 8096]);
+  const bare = (await read([uds, ...agents, "--directory=nats://nats-1:4222"])).problems.join("\n");
+  for (const option of ["--peer-address", "--peer-cert", "--peer-identities"]) assert.ok(bare.includes(option), option);
+  const off = await read([uds, ...agents, "--peer-address=10.0.0.1"]);
+  assert.equal(off.values.peerPort, 0);
+  assert.match(off.warnings.join(), /no effect without --directory/);
+  const rows: [string, RegExp][] = [
+    ["--directory=http://nats-1", /needs URLs such as nats:/],
+    ["--directory=nats://user:secret@nats-1", /must not hold a password/],
+    ["--peer-address=fd00::1", /--peer-address must be HOST or HOST:PORT/],
+    ["--peer-port=0", /--directory needs --peer-port/],
+    ["--peer-identities=nobody", /identity pattern/],
+    ["--peer-port=8091", /--agent-port/],
+    [`--directory-cert=${pem}`, /--directory-key/],
+  ];
+  for (const [argument, problem] of rows) {
+    assert.match((await read([uds, ...agents, ...peers, argument])).problems.join("\n"), problem, argument);
+  }
+});

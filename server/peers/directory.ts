@@ -18,8 +18,8 @@ export type DirectoryState =
  * a peer that cannot prove its certificate, or that has no agent of the cluster (docs/fleet.md).
  */
 export interface Directory {
-  /** From now on this server answers questions about the cluster. */
-  hold(cluster: string): void;
+  /** From now on this server answers questions about the cluster, as long as it `takesStreams` for it. */
+  hold(cluster: string, takesStreams: () => boolean): void;
   release(cluster: string): void;
   /**
    * Resolves with the first answer that `accepts` takes; `undefined`: nobody gives one in time, or the directory cannot

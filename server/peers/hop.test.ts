@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
+import type { ConnectCheck } from "../operators/connect-check.ts";
 import { agentOf, pki, until } from "../testing/server.ts";
 import { ask, Fleet } from "./testing/fleet.ts";
 
@@ -27,5 +30,37 @@ test("a CONNECT at a server without an agent of its cluster goes to the one that
     ["ok", "blue", "srv-1", 16],
   );
   assert.equal(theirs?.["id"], mine?.["id"]);
-  void pki;
+});
+
+test("a new certificate of a server is shown to its peers while connections over them go on", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  const far = await fleet.start("srv-2");
+  await agentOf(far, { agentId: "blue" });
+  await fleet.holders("srv-2");
+  const caller = await ask(near);
+  const { cert, key } = await pki.ca.issue({ cn: "srv-1", o: ["culvert-servers"], usage: "both" });
+  await writeFile(join(pki.folder, "srv-1.key"), key);
+  await writeFile(join(pki.folder, "srv-1.crt"), cert);
+  await until(() => near.lines.some(({ msg }) => msg === "peer link resumed"), 20_000);
+  caller.socket.write("goes on");
+  await until(() => caller.text.endsWith("goes on"));
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+  assert.equal(far.lines.filter(({ msg }) => msg === "peer link accepted").length, 2, "verified anew");
+});
+
+test("the doctor is told over which server its connection went", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1");
+  await agentOf(await fleet.start("srv-2"), { agentId: "blue" });
+  await fleet.holders("srv-2");
+  const url = `http://127.0.0.1:${near.addresses.admin?.port}/trial`;
+  const body = JSON.stringify({ cluster: "default", target: "10.0.0.1:10250" });
+  const response = await fetch(url, { method: "POST", body, headers: { "content-type": "application/json" } });
+  const check = (await response.json()) as ConnectCheck;
+  assert.match(check.sentence, /is reached, through agent "blue" of server "srv-2"$/);
+  assert.deepEqual(
+    check.steps.map(({ step, state }) => `${step} ${state}`),
+    ["server passed", "link passed", "dns skipped", "dial passed"],
+  );
 });

@@ -75,7 +75,7 @@ test("answers that are too long, no JSON, or name no address are none; the first
     });
   });
   const { directory } = nats;
-  directory.hold("blue");
+  directory.hold("blue", () => true);
   await until(() => subscribed.includes("culvert.v1.cluster.blue"));
   assert.ok(subscribed.includes("culvert.v1.server.srv=1"));
   const found = await directory.ask({ cluster: "red" }, () => true);

@@ -1,4 +1,4 @@
-import type { Msg, NatsConnection, Subscription } from "@nats-io/transport-node";
+import type { NatsConnection, Subscription } from "@nats-io/transport-node";
 import { z } from "zod";
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
@@ -31,6 +31,12 @@ const ANSWERS_PER_S = 5_000;
 /** NATS servers die and come back together with everything else: all servers of a fleet must not dial at once. */
 const RECONNECT = { baseMs: 250, capMs: 2_000 };
 
+/** A cluster for which this server is asked. */
+interface HeldCluster {
+  readonly takesStreams: () => boolean;
+  subscription: Subscription | undefined;
+}
+
 const answerSchema = z.object({ server: z.string().min(1).max(128), address: z.string().max(300) });
 
 /**
@@ -49,7 +55,7 @@ export class NatsDirectory implements Directory {
   readonly #deps: NatsDirectoryDeps;
   readonly #subject: string;
   readonly #answer: string;
-  readonly #held = new Map<string, Subscription | undefined>();
+  readonly #held = new Map<string, HeldCluster>();
   readonly #answers = new TokenBucket({ perSecond: ANSWERS_PER_S, burst: ANSWERS_PER_S });
   readonly #retry = new Backoff(RECONNECT);
   #connection: NatsConnection | undefined;
@@ -72,12 +78,13 @@ export class NatsDirectory implements Directory {
     return { isUp: false, reason: this.#reason, sinceMs: this.#downSince };
   }
 
-  hold(cluster: string): void {
-    if (!this.#held.has(cluster)) this.#held.set(cluster, this.#listen(clusterSubject(cluster)));
+  hold(cluster: string, takesStreams: () => boolean): void {
+    if (this.#held.has(cluster)) return;
+    this.#held.set(cluster, { takesStreams, subscription: this.#listen(clusterSubject(cluster), takesStreams) });
   }
 
   release(cluster: string): void {
-    this.#held.get(cluster)?.unsubscribe();
+    this.#held.get(cluster)?.subscription?.unsubscribe();
     this.#held.delete(cluster);
   }
 
@@ -130,7 +137,9 @@ export class NatsDirectory implements Directory {
       this.#connection = connection;
       this.#deps.log.info({ server: this.#through }, "directory connected");
       this.#listen(this.#subject);
-      for (const cluster of this.#held.keys()) this.#held.set(cluster, this.#listen(clusterSubject(cluster)));
+      for (const [cluster, held] of this.#held) {
+        held.subscription = this.#listen(clusterSubject(cluster), held.takesStreams);
+      }
       void this.#watch(connection);
     }
     const why = await connection.closed();
@@ -167,13 +176,13 @@ export class NatsDirectory implements Directory {
     });
   }
 
-  #listen(subject: string): Subscription | undefined {
-    return this.#connection?.subscribe(subject, { callback: (error, message) => this.#onQuestion(error, message) });
-  }
-
-  #onQuestion(error: Error | null, message: Msg): void {
-    if (error !== null || this.#answers.take(1) > 0) return;
-    message.respond(this.#answer);
+  /** It is silent, and others answer, while its agents leave. */
+  #listen(subject: string, answers = () => true): Subscription | undefined {
+    return this.#connection?.subscribe(subject, {
+      callback: (error, message) => {
+        if (error === null && answers() && this.#answers.take(1) === 0) message.respond(this.#answer);
+      },
+    });
   }
 }
 

@@ -8,7 +8,7 @@ import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { buildInfo } from "../../shared/runtime/build-info.ts";
 import type { Check } from "../../shared/runtime/readiness.ts";
-import { WatchedTls } from "../../shared/tls/tls-material.ts";
+import { unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
 import { streamKind } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -150,8 +150,8 @@ export class Peers implements PeerFinder {
   }
 
   #onTunnels(cluster: ClusterTunnels): void {
-    const takesStreams = !this.#deps.draining() && cluster.pick() !== undefined;
-    if (takesStreams) this.#directory.hold(cluster.name);
+    const takesStreams = () => !this.#deps.draining() && cluster.pick() !== undefined;
+    if (takesStreams()) this.#directory.hold(cluster.name, takesStreams);
     else this.#directory.release(cluster.name);
   }
 
@@ -169,16 +169,28 @@ export class Peers implements PeerFinder {
   // ── for operators ──────────────────────────────────────────────────────────────────────────────────────────────
 
   checks(): Check[] {
+    return [this.#directoryCheck(), this.#certificateCheck()];
+  }
+
+  /** Agents of this server work without a certificate for peers. */
+  #certificateCheck(): Check {
+    const { notAfter } = this.#watched.content;
+    const fault = unfit(this.#watched.content, new Date());
+    const detail = fault ?? `good until ${notAfter.toISOString()}`;
+    return { name: "peer-certificate", ok: true, hasFaults: fault !== undefined, detail };
+  }
+
+  #directoryCheck(): Check {
     const { state } = this.#directory;
     const links = `${this.#links.size} links to peers, ${this.#port.size} from peers`;
-    if (state.isUp) return [{ name: "directory", ok: true, detail: `connected through ${state.through}; ${links}` }];
+    if (state.isUp) return { name: "directory", ok: true, detail: `connected through ${state.through}; ${links}` };
     const seconds = Math.round((performance.now() - state.sinceMs) / 1_000);
     const detail = `not connected for ${seconds} s: ${state.reason}; agents of this server work; ${links}`;
-    return [{ name: "directory", ok: true, hasFaults: true, detail }];
+    return { name: "directory", ok: true, hasFaults: true, detail };
   }
 
   #onRenewed(): void {
-    this.#links.changeCarriers();
+    this.#links.renew();
     this.#port.verifyAgain();
   }
 

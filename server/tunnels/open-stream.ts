@@ -28,8 +28,8 @@ export interface OpenContext {
 }
 
 export interface OpenWatcher extends OpeningWatcher {
-  /** This tunnel is asked now; `before` is why the first one could not be used. */
-  onPicked(tunnel: Tunnel, before: CulvertError | undefined): void;
+  /** This tunnel, or this other server, is asked now; `before` is why the first one could not be used. */
+  onPicked(way: Tunnel | ServerHop, before: CulvertError | undefined): void;
 }
 
 export interface OpenStreamDeps {
@@ -110,12 +110,13 @@ export async function openStream(
   }
 
   function openOn(way: Tunnel | ServerHop, before?: CulvertError): Promise<Stream> {
-    return way instanceof Tunnel ? openThrough(way, before) : openAt(way);
+    return way instanceof Tunnel ? openThrough(way, before) : openAt(way, before);
   }
 
-  async function openAt(hop: ServerHop): Promise<Stream> {
+  async function openAt(hop: ServerHop, before?: CulvertError): Promise<Stream> {
     const { id, cancellation, watch } = context;
     Object.assign(context, { hop, tunnel: undefined, choice: undefined });
+    watch?.onPicked(hop, before);
     const stream = await hop.open(target, {
       ...{ id, cancellation, watch, timeoutMs: leftMs(), ackTimeoutMs: options.agentAckTimeoutMs },
     });

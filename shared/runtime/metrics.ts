@@ -1,6 +1,7 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, type Metric, Registry } from "prom-client";
+import { Counter, collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
 import type { OutcomeCode } from "../outcomes.ts";
 import { buildInfo } from "./build-info.ts";
+import { HistogramMetric, type HistogramSeries } from "./histogram-metric.ts";
 
 /** Buckets of dial times, seconds. */
 export const DIAL_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -167,29 +168,18 @@ export class Instruments {
     }
   }
 
-  histogram(name: string, help: string, buckets: readonly number[]): Histogram {
-    return new Histogram({ name, help, buckets: [...buckets], registers: this.#registries() });
+  histogram(name: string, help: string, buckets: readonly number[]): HistogramSeries {
+    const histogram = new HistogramMetric(name, help, buckets);
+    histogram.registerIn(this.#registries());
+    return histogram.series();
   }
 
-  /** A histogram with the label `outcome`. Each series is looked up once; `ok` exists from the start. */
+  /** A histogram with the label `outcome`; the series `ok` is shown from the start. */
   histogramByOutcome(name: string, help: string, buckets: readonly number[]): OutcomeHistogram {
-    const labelNames = ["outcome"];
-    const all = new Histogram({
-      name,
-      help,
-      labelNames,
-      buckets: [...buckets],
-      registers: this.#registries(labelNames),
-    });
-    all.zero({ outcome: "ok" });
-    const series = new Map<string, { observe(value: number): void }>();
-    return {
-      observe: (value, outcome) => {
-        const one = series.get(outcome) ?? all.labels(outcome);
-        series.set(outcome, one);
-        one.observe(value);
-      },
-    };
+    const histogram = new HistogramMetric(name, help, buckets, "outcome");
+    histogram.registerIn(this.#registries(["outcome"]));
+    histogram.series("ok");
+    return { observe: (value, outcome) => histogram.series(outcome).observe(value) };
   }
 }
 

@@ -31,7 +31,8 @@ export class Fleet implements AsyncDisposable {
       {
         ...{ serverId, directory: ["nats://in-memory"], peerPort: 0, peerBindAddress: "127.0.0.1" },
         ...{ peerAddress: "127.0.0.1", peerCert: cert, peerKey: key, peerCaCert: join(pki.folder, "ca.pem") },
-        ...{ peerIdentities: [ROLE], ...more },
+        // A busy machine takes its time for the first handshake between two servers.
+        ...{ peerIdentities: [ROLE], agentAckTimeoutMs: 10_000, connectTimeoutMs: 20_000, ...more },
       },
       { openDirectory: (location) => this.hub.join(location) },
     );

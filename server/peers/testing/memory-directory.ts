@@ -37,7 +37,7 @@ export class MemoryHub {
 class MemoryDirectory implements Directory {
   readonly location: Location;
   readonly #hub: MemoryHub;
-  readonly #held = new Set<string>();
+  readonly #held = new Map<string, () => boolean>();
   readonly state: DirectoryState = { isUp: true, through: "memory" };
 
   constructor(location: Location, hub: MemoryHub) {
@@ -45,8 +45,8 @@ class MemoryDirectory implements Directory {
     this.#hub = hub;
   }
 
-  hold(cluster: string): void {
-    this.#held.add(cluster);
+  hold(cluster: string, takesStreams: () => boolean): void {
+    this.#held.set(cluster, takesStreams);
   }
 
   release(cluster: string): void {
@@ -54,7 +54,9 @@ class MemoryDirectory implements Directory {
   }
 
   answers(question: DirectoryQuestion): boolean {
-    return "cluster" in question ? this.#held.has(question.cluster) : question.server === this.location.serverId;
+    return "cluster" in question
+      ? this.#held.get(question.cluster)?.() === true
+      : question.server === this.location.serverId;
   }
 
   async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined> {
