@@ -41,12 +41,12 @@ export const peerRows = section("Other servers", {
 const MAX_SERVER_ID = 100;
 
 /** The row that another option has to agree with. */
-interface Others extends Rows {
+interface IdRow extends Rows {
   readonly serverId: Rows[string];
 }
 
 /** Checks the options of a fleet together. Without a directory the port is off. */
-export function resolvePeers(draft: Draft<typeof peerRows & Others>): void {
+export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
   const { values } = draft;
   const { directory, peerAddress, peerCert, peerKey, peerCaCert, peerIdentities } = values;
   if (directory.length === 0) {

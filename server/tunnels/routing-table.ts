@@ -36,6 +36,10 @@ export class RoutingTable {
   readonly #remembered = new Map<KnownClaim, Kept>();
   #mayReturn: (text: string) => boolean = () => true;
 
+  constructor(tunnels: Iterable<Tunnel> = []) {
+    for (const tunnel of tunnels) this.add(tunnel);
+  }
+
   /** Remembers claims without an agent as long as an agent may claim them again; forgets the others. */
   rememberIf(mayReturn: (text: string) => boolean): void {
     this.#mayReturn = mayReturn;
