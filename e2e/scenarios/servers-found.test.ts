@@ -1,4 +1,8 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type IncomingMessage } from "node:http";
+import { type AddressInfo, connect } from "node:net";
+import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
@@ -23,6 +27,8 @@ class Named implements AsyncDisposable {
   addresses: string[] = [];
   readonly #world: World<never>;
   readonly #servers = new Map<string, Server>();
+  /** How often the agent has asked its DNS. */
+  lookups = 0;
   #agent: Agent | undefined;
 
   private constructor(world: World<never>, port: number) {
@@ -60,7 +66,10 @@ class Named implements AsyncDisposable {
     };
     const { log, lines } = captureLog();
     this.lines = lines;
-    const lookup: NameResolver["lookup"] = async () => this.addresses.map((address) => ({ address, family: 4 }));
+    const lookup: NameResolver["lookup"] = async () => {
+      this.lookups++;
+      return this.addresses.map((address) => ({ address, family: 4 }));
+    };
     this.#agent = await startAgent(values, { log, resolver: { lookup, srv, ttl: async () => 60 } });
     return this.#agent;
   }
@@ -142,3 +151,59 @@ test("SRV records say host and port of each server; certificates are verified fo
   await named.reaches(2, 2, 2);
   assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
 });
+
+test("an agent of one uplink goes on to SRV records when the URL before them does not answer", async () => {
+  await using named = await Named.start("127.0.0.1");
+  const records = [{ name: "127.0.0.1", port: named.port, priority: 1, weight: 1 }];
+  const server = [`wss://localhost:${await freePort()}`, "wss+srv://_culvert._tcp.localhost"];
+  await named.startAgent({ server, uplinks: "1" }, async () => records);
+  await named.reaches(1, 1, 1);
+});
+
+test("through a proxy, which resolves the name, an agent finds all servers and asks no DNS", async () => {
+  await using named = await Named.start("127.0.0.1", "127.0.0.2");
+  for (const address of named.addresses) named.server(address).servers.set(2);
+  let turn = 0;
+  await using proxy = await ConnectProxy.start(named.port, () => named.addresses[turn++ % 2] ?? "");
+  await named.startAgent({ proxy: [`http://127.0.0.1:${proxy.port}`] });
+  await named.reaches(2, 2, 2);
+  assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
+  assert.deepEqual([named.lookups, [...proxy.asked]], [0, [`localhost:${named.port}`]]);
+});
+
+/** An HTTP proxy that leads each CONNECT to the address that the test names. */
+class ConnectProxy implements AsyncDisposable {
+  /** The targets that were asked for. */
+  readonly asked = new Set<string>();
+  readonly #server = createServer();
+  readonly #sockets = new Set<Duplex>();
+
+  private constructor(port: number, next: () => string) {
+    this.#server.on("connect", ({ url = "" }: IncomingMessage, near: Duplex) => {
+      this.asked.add(url);
+      const far = connect({ host: next(), port });
+      for (const socket of [near, far]) this.#sockets.add(socket.on("error", () => {}));
+      far.once("connect", () => {
+        near.write("HTTP/1.1 200 OK\r\n\r\n");
+        near.pipe(far).pipe(near);
+      });
+      near.on("close", () => far.destroy());
+      far.on("close", () => near.destroy());
+    });
+  }
+
+  static async start(port: number, next: () => string): Promise<ConnectProxy> {
+    const proxy = new ConnectProxy(port, next);
+    await once(proxy.#server.listen(0, "127.0.0.1"), "listening");
+    return proxy;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}

@@ -6,6 +6,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
@@ -15,10 +16,13 @@ export interface FromPeer {
   readonly remote: string;
 }
 
+/** The part of a link that it uses. */
+type AcceptedLink = Pick<Link, keyof Transport | "remote" | "sendControl">;
+
 export interface AcceptedPeerParts {
   readonly serverId: string;
   readonly software: string;
-  readonly link: Link;
+  readonly link: AcceptedLink;
   readonly identity: PeerIdentity;
 }
 
@@ -42,7 +46,7 @@ export class AcceptedPeer {
   readonly from: FromPeer;
   /** Resolves when the link has ended. */
   readonly closed: Promise<void>;
-  readonly #link: Link;
+  readonly #link: AcceptedLink;
   readonly #session: Session;
   readonly #trust: Pick<PeerTrust, "objection">;
   readonly #timer: NodeJS.Timeout;

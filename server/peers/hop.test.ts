@@ -45,6 +45,8 @@ test("a new certificate of a server is shown to its peers while connections over
   await until(() => near.lines.some(({ msg }) => msg === "peer link resumed"), 20_000);
   caller.socket.write("goes on");
   await until(() => caller.text.endsWith("goes on"));
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+  assert.equal(far.lines.filter(({ msg }) => msg === "peer link accepted").length, 2, "verified anew");
 });
 
 test("the doctor is told over which server its connection went", async () => {

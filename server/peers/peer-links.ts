@@ -14,6 +14,8 @@ const MAX_LINKS = 1_024;
 /** A server that could not be reached is not dialled again for so long, ms: CONNECTs should not wait for it in turn. */
 const REST_MS = 1_000;
 const MAX_RESTING = 1_024;
+/** The longest timer of Node, ms. */
+const NO_DEADLINE_MS = 2 ** 31 - 1;
 
 /** The links that this server has dialled to others: one for each, opened when it is needed. */
 export class PeerLinks {
@@ -96,9 +98,12 @@ export class PeerLinks {
   #replace(serverId: string, link: PeerLink): void {
     const before = this.#links.get(serverId);
     this.#links.set(serverId, link);
-    if (before === undefined) return;
-    this.#draining.add(before);
-    void before.close(2 ** 31 - 1);
+    if (before !== undefined) this.#letRunOut(before);
+  }
+
+  #letRunOut(link: PeerLink): void {
+    this.#draining.add(link);
+    void link.close(NO_DEADLINE_MS);
   }
 
   #onClosed(link: PeerLink, reason: Error | undefined): void {
@@ -110,9 +115,16 @@ export class PeerLinks {
     else this.#deps.log.warn({ ...line, reason: printable(reason.message) }, "peer link lost");
   }
 
-  /** The certificate of this server has changed: peers see it on new connections. */
-  changeCarriers(): void {
+  /**
+   * Certificate or CA have changed. Peers see the new certificate on new connections; new streams go over new links,
+   * whose peers are verified by the new CA.
+   */
+  renew(): void {
     for (const link of this.#all()) link.changeCarrier();
+    for (const [serverId, link] of this.#links) {
+      this.#links.delete(serverId);
+      this.#letRunOut(link);
+    }
   }
 
   /** Waits for the streams up to `deadlineMs`, then ends every link. */

@@ -190,7 +190,7 @@ export class Peers implements PeerFinder {
   }
 
   #onRenewed(): void {
-    this.#links.changeCarriers();
+    this.#links.renew();
     this.#port.verifyAgain();
   }
 
