@@ -220,6 +220,24 @@ test("a cluster has so many carried connections to one owner, and a refused or e
   assert.equal(asked.length, 5);
 });
 
+test("a cluster has so many connections that wait for an owner, however many owners they name", async () => {
+  const bounds = { maxAgents: 1, maxInnerHandshakes: 1 };
+  await using two = await twoServers({ b: bounds });
+  const { a, b, asked, change } = two;
+  const agent = await ResumingAgent.start(a);
+  change.open = (_owner, _facts, signal) =>
+    new Promise((_, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason));
+    });
+  const link = (owner: string) => ({ ...HELLO, resume: agent.words({ link: `${owner}/1` }) });
+  const waiting = ["srv-1", "srv-2"].map((owner) => refusalOf(b, link(owner)));
+  await until(() => asked.length === 2);
+  assert.equal(await refusalOf(b, link("srv-3")), CloseCode.foreignLink);
+  assert.deepEqual(asked.toSorted(), ["srv-1", "srv-2"]);
+  assert.deepEqual(await Promise.all(waiting), [CloseCode.foreignLink, CloseCode.foreignLink]);
+  await Promise.all([refusalOf(b, link("srv-4")), until(() => asked.length === 3)]);
+});
+
 test("under inner TLS the proof decides at the owner, and the connection that renews a credential is carried as well", async () => {
   const innerTls = "auto";
   await using two = await twoServers({ a: { innerTls }, b: { innerTls } });

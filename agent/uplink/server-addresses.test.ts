@@ -77,6 +77,14 @@ test("SRV records say hosts and ports; those of a higher number are for when the
   assert.deepEqual(hosts(seen), ["a.example.com 1", "c.example.com 3"]);
 });
 
+test("SRV records without a host are no servers, and an answer without servers is a failure", async () => {
+  const location = parseServerUrl("wss+srv://_culvert._tcp.example.com");
+  for (const names of [[], [""], ["."]]) {
+    const srv = async () => names.map((name) => ({ name, port: 0, priority: 0, weight: 0 }));
+    await assert.rejects(findAddresses(location, resolver({ srv })), /no record names a host/);
+  }
+});
+
 test("with --server-address its name is asked for in place of the server's", async () => {
   const asked: string[] = [];
   const lookup = (name: string) => {

@@ -64,15 +64,18 @@ function oneFamily(found: readonly LookupAddress[]): readonly LookupAddress[] {
   return v4.length > v6.length ? v4 : v6;
 }
 
-/** The hosts of the lowest priority; the others are for when those are gone from DNS (RFC 2782). */
+/**
+ * The hosts of the lowest priority number. Those of a higher one are dialled only when these have gone from DNS; RFC 2782
+ * would have them dialled when these do not answer, too. A record without a host says that there is no server.
+ */
 async function findBySrv(name: string, resolver: NameResolver): Promise<FoundAddresses> {
-  const records = await resolver.srv(name);
+  const records = (await resolver.srv(name)).filter((record) => !/^\.?$/.test(record.name));
+  if (records.length === 0) throw new Error("no record names a host");
   const first = Math.min(...records.map(({ priority }) => priority));
   const addresses = records
     .filter(({ priority }) => priority === first)
     .map((record) => ({ host: record.name, port: record.port }));
-  const [one] = addresses;
-  const ttlMs = one === undefined ? UNKNOWN_TTL_S * 1_000 : await askAgainMs(one.host, 4, resolver);
+  const ttlMs = await askAgainMs(addresses[0]?.host ?? name, 4, resolver);
   return { addresses: bounded(addresses), askAgainMs: ttlMs };
 }
 

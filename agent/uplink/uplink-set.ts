@@ -94,7 +94,8 @@ export class UplinkSet implements SlotOwner {
 
   start(): void {
     for (const { uplink } of this.#slots) uplink.start();
-    if (this.#most > 1 || this.#groups[0]?.endpoints.location.srv !== undefined) this.#askDns();
+    const hasRecords = this.#groups.some(({ endpoints }) => endpoints.location.srv !== undefined);
+    if (this.#most > 1 || hasRecords) this.#askDns();
   }
 
   /** Resolves when there is a tunnel to each server that is wanted. */

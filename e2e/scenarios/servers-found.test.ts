@@ -152,6 +152,14 @@ test("SRV records say host and port of each server; certificates are verified fo
   assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
 });
 
+test("an agent of one uplink goes on to SRV records when the URL before them does not answer", async () => {
+  await using named = await Named.start("127.0.0.1");
+  const records = [{ name: "127.0.0.1", port: named.port, priority: 1, weight: 1 }];
+  const server = [`wss://localhost:${await freePort()}`, "wss+srv://_culvert._tcp.localhost"];
+  await named.startAgent({ server, uplinks: "1" }, async () => records);
+  await named.reaches(1, 1, 1);
+});
+
 test("through a proxy, which resolves the name, an agent finds all servers and asks no DNS", async () => {
   await using named = await Named.start("127.0.0.1", "127.0.0.2");
   for (const address of named.addresses) named.server(address).servers.set(2);

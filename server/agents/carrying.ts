@@ -86,6 +86,8 @@ export class Carrying {
   readonly #deps: CarryingDeps;
   /** The number of carried connections, by owner and cluster. */
   readonly #counts = new Map<string, number>();
+  /** The number of connections whose owner has not answered yet, by cluster: an agent may name any number of owners. */
+  readonly #asking = new Map<string, number>();
 
   constructor(deps: CarryingDeps) {
     this.#deps = deps;
@@ -113,25 +115,33 @@ export class Carrying {
     const { owner, host, place } = resuming;
     const count = this.#counts.get(place) ?? 0;
     // Each agent has at most two carriers; the owner lets so many wait that have proved nothing, in two stages.
-    if (count >= 2 * (host.tunnels.maxAgents + this.#deps.options.maxInnerHandshakes)) {
+    const most = host.tunnels.maxAgents + this.#deps.options.maxInnerHandshakes;
+    if (count >= 2 * most) {
       this.#notCarried(resuming, "too many connections of its cluster are carried to that server");
       return undefined;
     }
-    this.#counts.set(place, count + 1);
+    const { name: cluster } = host.tunnels;
+    if ((this.#asking.get(cluster) ?? 0) >= most) {
+      this.#notCarried(resuming, "too many connections of its cluster wait for other servers");
+      return undefined;
+    }
+    add(this.#counts, place, 1);
+    add(this.#asking, cluster, 1);
     const ended = new AbortController();
     const onGone = (): void => ended.abort(new Error("the agent has closed the connection"));
     const late = setTimeout(() => ended.abort(new Error("the server does not answer in time")), this.#ownerMs);
     connection.socket.once("close", onGone);
     try {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
-      const facts = { cluster: host.tunnels.name, source: connection.source, chain };
+      const facts = { cluster, source: connection.source, chain };
       const stream = await this.#deps.owners.open(owner, facts, ended.signal);
       return { begin: () => this.#begin(stream, upgrade, resuming) };
     } catch (error) {
-      this.#leave(place);
+      add(this.#counts, place, -1);
       this.#notCarried(resuming, (error as Error).message);
       return undefined;
     } finally {
+      add(this.#asking, cluster, -1);
       clearTimeout(late);
       connection.socket.off("close", onGone);
     }
@@ -167,17 +177,11 @@ export class Carrying {
     });
     void totals.then(({ bytesUp, bytesDown, endedBy, error }) => {
       memory.onConnection(-CONNECTION_BYTES);
-      this.#leave(place);
+      add(this.#counts, place, -1);
       const reason = error && { reason: printable(error.message) };
       const more = { bytesUp, bytesDown, endedBy: SIDES[endedBy], ...reason };
       throttledLog.write("info", { ...line, ...more }, "carried connection ended");
     });
-  }
-
-  #leave(place: string): void {
-    const count = (this.#counts.get(place) ?? 1) - 1;
-    if (count === 0) this.#counts.delete(place);
-    else this.#counts.set(place, count);
   }
 
   #notCarried({ line }: Resuming, why: string): void {
@@ -189,3 +193,10 @@ export class Carrying {
 
 /** The sides of a splice, as they are called here. */
 const SIDES = { caller: "agent", target: "server", stall: "stall", memory: "memory" } as const;
+
+/** Adds to a count; one of 0 is forgotten. */
+function add(counts: Map<string, number>, key: string, delta: number): void {
+  const count = (counts.get(key) ?? 0) + delta;
+  if (count === 0) counts.delete(key);
+  else counts.set(key, count);
+}

@@ -55,6 +55,12 @@ export class Claims {
       : undefined;
   }
 
+  /** Whether anybody may claim this address, name or network, in its canonical form. */
+  allows(text: string): boolean {
+    const covers = text.includes("/") ? coversNetwork : coversHost;
+    return this.#entries.some((entry) => covers(entry, text));
+  }
+
   /** Whether this host, in its canonical form, is in what somebody may claim. */
   reserves(host: string): boolean {
     return this.#entries.some((entry) => coversHost(entry, host));

@@ -27,6 +27,15 @@ test("a unix socket and the agents' certificates are enough", async () => {
   assert.match(values.serverId, /-[0-9a-f]{8}$/);
 });
 
+test("with a directory an id of this server is refused that leaves no room in the ids of CONNECTs", async () => {
+  const refusals = async (...more: string[]) =>
+    (await read([uds, ...agents, ...more])).problems.filter((problem) => problem.includes("--server-id"));
+  const directory = "--directory=nats://nats-1:4222";
+  assert.deepEqual(await refusals(`--server-id=${"s".repeat(101)}`), []);
+  assert.deepEqual(await refusals(`--server-id=${"s".repeat(100)}`, directory), []);
+  assert.match(String(await refusals(`--server-id=${"s".repeat(101)}`, directory)), /at most 100 characters/);
+});
+
 test("the callers' TCP port is open when --server-port or --server-cert is given, and off with 0", async () => {
   assert.equal((await read([...callers, ...agents])).values.serverPort, 8090);
   assert.equal((await read(["--server-port=9000", ...callers, ...agents])).values.serverPort, 9000);

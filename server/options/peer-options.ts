@@ -1,6 +1,6 @@
 import { isIPv6 } from "node:net";
 import { checkPair } from "../../shared/config/common-options.ts";
-import { type Draft, option, section } from "../../shared/config/options.ts";
+import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 
 /** The options of a fleet of servers. Without `--directory` none of them has an effect. */
@@ -38,8 +38,16 @@ export const peerRows = section("Other servers", {
   ),
 });
 
+/** The id of a CONNECT begins with the server's, and agents take one of 128 characters at most. */
+const MAX_SERVER_ID = 100;
+
+/** The row that another option has to agree with. */
+interface IdRow extends Rows {
+  readonly serverId: Rows[string];
+}
+
 /** Checks the options of a fleet together. Without a directory the port is off. */
-export function resolvePeers(draft: Draft<typeof peerRows>): void {
+export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
   const { values } = draft;
   const { directory, peerAddress, peerCert, peerKey, peerCaCert, peerIdentities } = values;
   if (directory.length === 0) {
@@ -49,6 +57,9 @@ export function resolvePeers(draft: Draft<typeof peerRows>): void {
     return;
   }
   if (values.peerPort === 0) draft.problem("--directory needs --peer-port: other servers bring their CONNECTs there.");
+  if (String(values.serverId).length > MAX_SERVER_ID) {
+    draft.problem(`With --directory, --server-id has at most ${MAX_SERVER_ID} characters: give it a shorter one.`);
+  }
   if (peerAddress === "") {
     draft.problem(
       "--directory needs --peer-address: where other servers reach this one, such as the address of its pod.",

@@ -1,6 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import { type CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/hop-metrics.ts";
 import type { HopOptions, ServerHop } from "../tunnels/hop.ts";
@@ -37,7 +37,7 @@ export class PeerHop implements ServerHop {
     const { id, cancellation, timeoutMs, ackTimeoutMs, watch } = options;
     const deadline = performance.now() + timeoutMs;
     try {
-      const link = await untilCancelled(links.get(this.location), cancellation);
+      const link = await this.#inTime(links.get(this.location), cancellation, timeoutMs);
       const { stream, answer } = await openAtPeer(
         link,
         {
@@ -57,16 +57,19 @@ export class PeerHop implements ServerHop {
       throw failure;
     }
   }
-}
 
-/** The work itself goes on: others may wait for it, too. */
-function untilCancelled<T>(work: Promise<T>, cancellation: Cancellation<CulvertError>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onCancelled = () => reject(cancellation.reason);
-    if (cancellation.reason !== undefined) onCancelled();
-    cancellation.onCancelled = onCancelled;
-    work.then(resolve, reject).finally(() => {
-      if (cancellation.onCancelled === onCancelled) cancellation.onCancelled = undefined;
+  /** The dial itself goes on: others may wait for it, too. */
+  #inTime<T>(work: Promise<T>, cancellation: Cancellation<CulvertError>, timeoutMs: number): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const onCancelled = () => reject(cancellation.reason);
+      const sentence = `server "${this.serverId}" was not reached in time: check its process and the path to it`;
+      const timer = setTimeout(() => reject(new CulvertError("peer_lost", sentence)), timeoutMs);
+      if (cancellation.reason !== undefined) onCancelled();
+      cancellation.onCancelled = onCancelled;
+      work.then(resolve, reject).finally(() => {
+        clearTimeout(timer);
+        if (cancellation.onCancelled === onCancelled) cancellation.onCancelled = undefined;
+      });
     });
-  });
+  }
 }

@@ -79,6 +79,16 @@ test("the deadline travels along: the caller reads what the other server says of
   assert.ok(Number(near.lines.find(({ msg }) => msg === "CONNECT failed")?.["durationMs"]) < 750);
 });
 
+test("a server that is silent while it is dialled does not keep the caller beyond its deadline", async () => {
+  using silent = await silentAddress();
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1", { connectTimeoutMs: 300, agentAckTimeoutMs: 3_000 });
+  fleet.hub.forged = () => ({ serverId: "srv-2", address: silent.address });
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 502 server "srv-2" was not reached in time/);
+  const line = near.lines.find(({ msg }) => msg === "CONNECT failed");
+  assert.ok(Number(line?.["durationMs"]) < 2_000, String(line?.["durationMs"]));
+});
+
 test("a caller that leaves takes its stream at the other server and at the agent with it", async () => {
   await using fleet = new Fleet();
   const near = await fleet.start("srv-1");

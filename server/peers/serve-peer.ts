@@ -40,7 +40,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     const level = code === "ok" ? "info" : outcome(code).level;
     const line = {
       ...{ id: request?.id, peer: from.serverId, cluster: request?.cluster, agent: context?.tunnel?.agent.agentId },
-      ...{ target: request && formatTarget(request.target), outcome: code },
+      ...{ target: request && formatTarget(request.target), ...context?.choice, outcome: code },
       ...(totals && { bytesUp: totals.bytesUp, bytesDown: totals.bytesDown, endedBy: totals.endedBy }),
       durationMs: Math.round((performance.now() - startedAt) * 10) / 10,
       ...(code === "internal" ? { err: reason?.cause ?? reason } : reason && { reason: printable(reason.message) }),

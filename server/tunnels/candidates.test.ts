@@ -105,6 +105,25 @@ test("of several networks the longest chooses, and a shorter one when its agents
   assert.equal(world.chosen("10.1.2.4"), "wide cidr *narrow");
 });
 
+test("what nobody may claim any more is remembered no longer, whether its agent has left before or after", () => {
+  const may = (hosts: string[], cidrs: string[]) =>
+    new Claims([{ identities: ["CN=*"], hosts, cidrs, defaultRoute: true }]);
+  const rules: RoutingRules = {
+    ...{ strategies: ["destHost", "cidr", "defaultRoute"], strict: true },
+    claims: may(["api.example", "172.30.1.5"], ["10.0.0.0/8"]),
+  };
+  const agents = { a: "host=api.example&ipv4=172.30.1.5", b: "default-route=true", c: "cidr=10.1.0.0/16" };
+  const world = new RoutedWorld(rules, agents);
+  const hosts = ["api.example", "172.30.1.5", "10.1.2.3"];
+  world.leave("c");
+  world.cluster.rules = { ...rules, claims: may(["api.example"], []) };
+  world.leave("a");
+  assert.deepEqual(
+    hosts.map((host) => world.chosen(host)),
+    ["none", "b defaultRoute", "b defaultRoute"],
+  );
+});
+
 test("two agents of one host share its streams evenly, and the third gets none", () => {
   const world = new RoutedWorld({ strategies: ["destHost"] }, { a: "host=api.example", b: "host=api.example", c: "" });
   const counts: Record<string, number> = { a: 0, b: 0 };

@@ -100,10 +100,8 @@ export class ClusterTunnels implements Candidates {
   set rules(rules: RoutingRules) {
     this.#rules = rules;
     if (!usesIdentifiers(rules)) this.#table = undefined;
-    else if (this.#table === undefined) {
-      this.#table = new RoutingTable();
-      for (const tunnel of this.#tunnels) if (!tunnel.agent.probe) this.#table.add(tunnel);
-    }
+    else this.#table ??= new RoutingTable([...this.#tunnels].filter(({ agent }) => !agent.probe));
+    this.#table?.rememberIf((text) => rules.claims?.allows(text) ?? true);
     this.#tryWaiters();
   }
 

@@ -34,6 +34,17 @@ export class RoutingTable {
   readonly #defaultRoute = new Set<Tunnel>();
   /** Claims without an agent, the oldest first. */
   readonly #remembered = new Map<KnownClaim, Kept>();
+  #mayReturn: (text: string) => boolean = () => true;
+
+  constructor(tunnels: Iterable<Tunnel> = []) {
+    for (const tunnel of tunnels) this.add(tunnel);
+  }
+
+  /** Remembers claims without an agent as long as an agent may claim them again; forgets the others. */
+  rememberIf(mayReturn: (text: string) => boolean): void {
+    this.#mayReturn = mayReturn;
+    for (const [claim, kept] of this.#remembered) if (!mayReturn(claim.text)) this.#forget(claim, kept);
+  }
 
   add(tunnel: Tunnel): void {
     const { identifiers, agentId } = tunnel.agent;
@@ -57,12 +68,15 @@ export class RoutingTable {
 
   #remember(claim: KnownClaim, kept: Kept): void {
     this.#remembered.set(claim, kept);
+    if (!this.#mayReturn(claim.text)) this.#forget(claim, kept);
     if (this.#remembered.size <= MAX_REMEMBERED) return;
     const [oldest] = this.#remembered;
-    if (oldest === undefined) return;
-    const [forgotten, where] = oldest;
-    this.#remembered.delete(forgotten);
-    where.delete(forgotten.text);
+    if (oldest !== undefined) this.#forget(...oldest);
+  }
+
+  #forget(claim: KnownClaim, kept: Kept): void {
+    this.#remembered.delete(claim);
+    kept.delete(claim.text);
   }
 
   *#claimsOf({ agent: { identifiers } }: Tunnel): Generator<readonly [Kept, string]> {

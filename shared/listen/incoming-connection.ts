@@ -150,15 +150,19 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   wait(reader: PrefaceReader, { deadlineMs, mostBytes, memory }: WaitingBounds, events: WaitingEvents): void {
     this.isUnread = false;
     const held = new HeldBytes(memory, () => events.onMemoryNeeded(this));
-    this.#waiting = { reader, events, held, mostBytes, read: new GrowingBytes(), consumed: 0 };
+    const waiting: HeldPreface = {
+      ...{ reader, events, held, mostBytes, read: new GrowingBytes(), consumed: 0 },
+      onData: (chunk) => this.#onData(waiting, chunk),
+      onClose: () => this.#onClose(waiting),
+    };
+    this.#waiting = waiting;
     this.setDeadline(deadlineMs, () => events.onLate(this));
-    this.raw.on("data", this.#onData);
-    this.raw.on("close", this.#onClose);
+    this.raw.on("data", waiting.onData);
+    this.raw.on("close", waiting.onClose);
   }
 
-  readonly #onData = (chunk: Buffer): void => {
-    const waiting = this.#waiting;
-    if (waiting === undefined) return;
+  #onData(waiting: HeldPreface, chunk: Buffer): void {
+    if (this.#waiting !== waiting) return;
     const { read, held, events } = waiting;
     read.append(chunk);
     held.add(chunk.length);
@@ -170,13 +174,13 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
       events.onPreface(this, found.found);
     }
     if (this.#waiting === waiting && read.length > waiting.mostBytes) events.onTooMuch(this);
-  };
+  }
 
-  readonly #onClose = (): void => {
+  #onClose({ held, events }: HeldPreface): void {
     this.clearDeadline();
-    this.#waiting?.held.clear();
-    this.#waiting?.events.onGone(this);
-  };
+    held.clear();
+    events.onGone(this);
+  }
 
   /** Gives back what was read, except the PROXY header. The socket is paused. */
   handOver(): void {
@@ -196,10 +200,12 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
 
   #stopWaiting(): void {
     this.clearDeadline();
-    this.#waiting?.held.clear();
+    const waiting = this.#waiting;
+    if (waiting === undefined) return;
     this.#waiting = undefined;
-    this.raw.off("data", this.#onData);
-    this.raw.off("close", this.#onClose);
+    waiting.held.clear();
+    this.raw.off("data", waiting.onData);
+    this.raw.off("close", waiting.onClose);
   }
 }
 
@@ -212,6 +218,8 @@ interface HeldPreface {
   readonly mostBytes: number;
   readonly read: GrowingBytes;
   consumed: number;
+  readonly onData: (chunk: Buffer) => void;
+  readonly onClose: () => void;
 }
 
 /** The address and port that the kernel has for the other end. IPv4 is written as IPv4. */

@@ -67,8 +67,9 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
       held += waitingIn(direction);
       taken += direction.taken;
     }
-    if (this.#progress === undefined) this.#progress = new ProgressTracker(performance.now());
-    else if (this.#held === 0) this.#progress.restart(performance.now());
+    if (this.#progress === undefined) {
+      if (held > 0) this.#progress = new ProgressTracker(performance.now());
+    } else if (this.#held === 0) this.#progress.restart(performance.now());
     else if (taken !== this.#taken) this.#progress.progress(performance.now());
     this.#taken = taken;
     this.#set(held);
