@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import tls from "node:tls";
 import { ConfigError } from "../../shared/config/options.ts";
+import { matches, parsePattern, readNames } from "../../shared/tls/identity.ts";
 import { createPki, type PkiFile, runPki } from "./pki.ts";
 
 class Folder implements AsyncDisposable {
@@ -75,6 +76,7 @@ test("names, usages, lifetimes and issuers are as they should be", async () => {
     [peer.subject, peer.keyUsage],
     ["O=culvert-servers\nCN=culvert-peer", ["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"]],
   );
+  assert.equal(matches(parsePattern("O=culvert-servers"), readNames(peer.toLegacyObject())), true);
   for (const [ca, leaves] of [
     ["server-ca.crt", ["server.crt", "client.crt"]],
     ["cluster-ca.crt", ["cluster.crt", "agent.crt"]],
