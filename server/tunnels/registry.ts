@@ -305,7 +305,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
-  #onChanged: (cluster: ClusterTunnels) => void = () => {};
+  #onChanged: (name: string, cluster: ClusterTunnels | undefined) => void = () => {};
 
   /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
@@ -314,7 +314,7 @@ export class Registry {
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
-    cluster.onChanged = () => this.#onChanged(cluster);
+    cluster.onChanged = () => this.#onChanged(name, this.#clusters.get(name));
     this.#clusters.set(name, cluster);
     return cluster;
   }
@@ -323,6 +323,7 @@ export class Registry {
   remove(cluster: ClusterTunnels): void {
     if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
     cluster.memory.close();
+    cluster.onChanged();
   }
 
   cluster(name: string): ClusterTunnels {
@@ -331,10 +332,10 @@ export class Registry {
     return cluster;
   }
 
-  /** Sets what is called when tunnels of a cluster have changed, and calls it for each cluster. */
-  watch(onChanged: (cluster: ClusterTunnels) => void): void {
+  /** Sets what is called when tunnels of a cluster have changed or it was removed, and calls it for each cluster. */
+  watch(onChanged: (name: string, cluster: ClusterTunnels | undefined) => void): void {
     this.#onChanged = onChanged;
-    for (const cluster of this.#clusters.values()) onChanged(cluster);
+    for (const [name, cluster] of this.#clusters) onChanged(name, cluster);
   }
 
   clusters(): Iterable<ClusterTunnels> {
