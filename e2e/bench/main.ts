@@ -20,6 +20,7 @@ import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
 import { noisyNeighbour } from "./measures/noisy-neighbour.ts";
 import { plannedChange } from "./measures/planned-change.ts";
+import { processes } from "./measures/processes.ts";
 import { slowLine } from "./measures/slow-line.ts";
 import { start } from "./measures/start.ts";
 import { storm } from "./measures/storm.ts";
@@ -41,6 +42,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   "noisy-neighbour": noisyNeighbour,
   clusters,
   "inner-tls": innerTls,
+  processes,
   hop,
   fleet,
 };

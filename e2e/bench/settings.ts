@@ -12,6 +12,7 @@ export const GROUPS = [
   "noisy-neighbour",
   "clusters",
   "inner-tls",
+  "processes",
   "hop",
   "fleet",
 ] as const;

@@ -32,7 +32,9 @@ export async function fleet(bench: Bench): Promise<Row[]> {
   await whole(world);
   await sleep(REST_MS);
   const connected = rssBytes(world);
+  const cpuBefore = cpuSecondsOf(world);
   const rest = await messagesDuring(world, () => sleep(REST_MS));
+  const cpuAtRest = cpuSecondsOf(world) - cpuBefore;
 
   bench.say("fleet: a server is killed");
   const victim = first[0];
@@ -60,6 +62,7 @@ export async function fleet(bench: Bench): Promise<Row[]> {
     row(`server with ${CLUSTERS} clusters, no agents: RSS`, "MiB", loaded / FIRST.length / MIB),
     row(`server with ${CLUSTERS} clusters and ${AGENTS} / 3 agents: RSS`, "MiB", connected / FIRST.length / MIB),
     row("an agent and the TLS of its cluster, at its server", "KiB", (connected - loaded) / AGENTS / KIB),
+    row("at rest: CPU for 1,000 agents", "ms/s", (cpuAtRest * 1e6) / AGENTS / rest.seconds),
     row("NATS, at rest: messages in", "/s", rest.messages / rest.seconds),
     row("a server killed → its agents are back, its clusters found", "s", storm.seconds),
     row("until then: NATS messages in", "/s", storm.messages / storm.seconds),
@@ -85,6 +88,10 @@ async function messagesDuring(world: ServerFleet, action: () => Promise<unknown>
   // Each question of the bench was answered by a server: two messages.
   const messages = (await world.nats.messagesIn()) - before - 2 * (world.watch.messages - asked);
   return { messages, seconds };
+}
+
+function cpuSecondsOf({ running }: ServerFleet): number {
+  return running.reduce((sum, { process }) => sum + process.cpuSeconds(), 0);
 }
 
 function rssBytes({ running }: ServerFleet): number {
