@@ -33,7 +33,10 @@ test("tunnels of a removed cluster that still drain say nothing of the one that 
   const place = old.reserve(A);
   place.hold(fakeAgent({ agentId: "old" }).tunnel);
   registry.remove(old);
-  registry.add("blue", LIMITS).reserve(A).hold(fakeAgent({ agentId: "new" }).tunnel);
+  registry
+    .add("blue", LIMITS)
+    .reserve(A)
+    .hold(fakeAgent({ agentId: "new" }).tunnel);
   place.release();
   assert.deepEqual(seen, ["blue old", "blue is gone", "blue new", "blue new"]);
 });

@@ -105,9 +105,10 @@ export class ClusterTunnels implements Candidates {
     this.#tryWaiters();
   }
 
-  /** The tunnels that this target may be asked of. */
-  candidates(target: Target): Candidates {
-    return this.#table === undefined ? this : new RoutedCandidates(this, this.#table, target);
+  /** The tunnels that this target may be asked of. `onlyClaimed`: those that claim it, as another server says. */
+  candidates(target: Target, onlyClaimed = false): Candidates {
+    if (this.#table === undefined && !onlyClaimed) return this;
+    return new RoutedCandidates(this, this.#table ?? new RoutingTable(), target, onlyClaimed);
   }
 
   pick(except?: Tunnel): Tunnel | undefined {
@@ -117,6 +118,8 @@ export class ClusterTunnels implements Candidates {
   get expected(): Tunnel | undefined {
     return expectedOf(this.#tunnels);
   }
+
+  readonly onlyClaimed = false;
 
   choiceOf(): Choice | undefined {
     return undefined;
@@ -140,13 +143,8 @@ export class ClusterTunnels implements Candidates {
     if (current !== undefined) earlier.note(current.instance, runsBeside);
     earlier.forget(instance);
     const holder: Holder = {
-      agentId,
-      instance,
-      identity,
-      tunnel: undefined,
-      released: false,
-      previous: current,
-      earlier,
+      ...{ agentId, instance, identity, earlier },
+      ...{ tunnel: undefined, released: false, previous: current },
     };
     this.#holders.set(agentId, holder);
     const isAbandoned = () => this.#isAbandoned(holder);
