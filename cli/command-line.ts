@@ -126,6 +126,7 @@ pki
     list,
   )
   .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days, 365)
+  .option("--peers", "Keep <name>-peer, too, by which the servers of a fleet know each other.")
   .option("--kubeconfig <file>", "How to reach the API server. Without it, the ServiceAccount of this pod is used.")
   .addHelpText(
     "after",
@@ -148,6 +149,7 @@ interface PkiKubernetesFlags {
   readonly serverNames: readonly string[];
   readonly agentNames?: readonly string[];
   readonly days: number;
+  readonly peers?: boolean;
   readonly kubeconfig?: string;
 }
 

@@ -77,6 +77,18 @@ test("a second run writes nothing, in whatever order and form the names are give
   );
 });
 
+test("the servers of a fleet get a Secret of their own, with the role that they ask each other for", async (t) => {
+  const { api, run, certificate } = await installation(t);
+  await run();
+  api.writes.length = 0;
+  await run({ peers: true });
+  assert.deepEqual(api.writes, ["POST x-peer"]);
+  const { subject, keyUsage } = certificate("x-peer");
+  assert.equal(subject, "O=culvert-servers\nCN=culvert-peer");
+  assert.deepEqual(keyUsage, ["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"]);
+  assert.equal(certificate("x-peer").verify(certificate("x-ca").publicKey), true);
+});
+
 test("a certificate with less than a third of its life left is renewed by the same CA, and no sooner", async (t) => {
   const { api, run, certificate } = await installation(t);
   await run();

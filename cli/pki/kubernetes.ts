@@ -5,7 +5,7 @@ import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/
 import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { parseAltNames } from "../../shared/tls/identity.ts";
-import { checkName } from "./pki.ts";
+import { checkName, PEER } from "./pki.ts";
 import { KubeSecrets, type Secret } from "./secrets.ts";
 
 export interface PkiKubernetesOptions {
@@ -16,6 +16,8 @@ export interface PkiKubernetesOptions {
   readonly serverNames: readonly string[];
   /** Days that certificates are valid; the CA is valid for ten years. */
   readonly days: number;
+  /** Whether there is `<name>-peer`, too, by which the servers of a fleet know each other. */
+  readonly peers?: boolean;
   /** Without it, the ServiceAccount of this pod is used. */
   readonly kubeconfig?: string | undefined;
 }
@@ -57,7 +59,7 @@ export async function runPkiKubernetes(
  * what the first one has written. Throws a `KubeFailure`.
  */
 export async function ensureSecrets(
-  { namespace, name, serverNames, days }: PkiKubernetesOptions,
+  { namespace, name, serverNames, days, peers = false }: PkiKubernetesOptions,
   access: ReadAccess,
   print: (line: string) => void,
   now = new Date(),
@@ -78,6 +80,7 @@ export async function ensureSecrets(
       server: { cn: "culvert-server", names: [...new Set(serverNames)], usage: "server", notAfter },
       caller: { cn: "culvert-client", usage: "client", notAfter },
       agent: { cn: "culvert-agent", usage: "client", notAfter },
+      ...(peers ? { peer: { ...PEER, notAfter } } : {}),
     };
     for (const [role, leaf] of Object.entries(leaves)) {
       await ensure(`${name}-${role}`, authority.cert, (present) => decideLeaf(present, authority, leaf, now));

@@ -36,6 +36,9 @@ const ALL = [
   "cluster-ca.crt",
   "cluster.crt",
   "cluster.key",
+  "peer-ca.crt",
+  "peer.crt",
+  "peer.key",
   "server-ca.crt",
   "server.crt",
   "server.key",
@@ -67,9 +70,15 @@ test("names, usages, lifetimes and issuers are as they should be", async () => {
   const client = await read("client.crt");
   assert.deepEqual([client.subject, client.keyUsage], ["CN=culvert-client", ["1.3.6.1.5.5.7.3.2"]]);
   assert.equal((await read("agent.crt")).subject, "CN=culvert-agent");
+  const peer = await read("peer.crt");
+  assert.deepEqual(
+    [peer.subject, peer.keyUsage],
+    ["O=culvert-servers\nCN=culvert-peer", ["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"]],
+  );
   for (const [ca, leaves] of [
     ["server-ca.crt", ["server.crt", "client.crt"]],
     ["cluster-ca.crt", ["cluster.crt", "agent.crt"]],
+    ["peer-ca.crt", ["peer.crt"]],
   ] as const) {
     const authority = await read(ca);
     assert.equal(authority.ca, true);
@@ -92,6 +101,9 @@ test("OpenSSL verifies each certificate strictly, for its purpose, and only by i
   assert.equal(verify("server-ca.crt", "sslclient", "client.crt"), true);
   assert.equal(verify("cluster-ca.crt", "sslserver", "cluster.crt"), true);
   assert.equal(verify("cluster-ca.crt", "sslclient", "agent.crt"), true);
+  assert.equal(verify("peer-ca.crt", "sslserver", "peer.crt"), true);
+  assert.equal(verify("peer-ca.crt", "sslclient", "peer.crt"), true);
+  assert.equal(verify("cluster-ca.crt", "sslclient", "peer.crt"), false);
   assert.equal(verify("server-ca.crt", "sslclient", "server.crt"), false);
   assert.equal(verify("server-ca.crt", "sslserver", "client.crt"), false);
   assert.equal(verify("server-ca.crt", "sslclient", "agent.crt"), false);

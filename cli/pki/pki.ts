@@ -4,7 +4,7 @@ import { isIP } from "node:net";
 import { join, resolve } from "node:path";
 import { bracketed } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { Authority } from "../../shared/pki/certificates.ts";
+import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { cannotWrite, makeFolder } from "../common/output-folder.ts";
 import { ownCommand, shellQuoted } from "../common/terminal.ts";
 
@@ -25,11 +25,13 @@ export interface Pki {
   readonly clusterAuthority: Authority;
 }
 
+/** A server as other servers know it: by a role. It is the client of one and the server of another. */
+export const PEER = { cn: "culvert-peer", o: ["culvert-servers"], usage: "both" } as const satisfies LeafOptions;
 const LOCAL_NAMES = ["localhost", "127.0.0.1", "::1"] as const;
 
 /**
- * The files with their explanations, in printed order. There are two CAs, because callers and agents must not trust
- * each other.
+ * The files with their explanations, in printed order. There are three CAs, because callers, agents and servers must
+ * not take each other's place.
  */
 const FILES = {
   "server-ca.crt": "CA of the callers' side, for callers to verify the server and for the server to verify callers",
@@ -42,6 +44,9 @@ const FILES = {
   "cluster.key": "its private key",
   "agent.crt": "an agent's certificate (CN=culvert-agent)",
   "agent.key": "its private key",
+  "peer-ca.crt": "CA of a fleet's servers, by which they know each other",
+  "peer.crt": "a server's certificate for other servers (O=culvert-servers), of which each may have this one",
+  "peer.key": "its private key",
 } as const;
 
 export type PkiFile = keyof typeof FILES;
@@ -54,15 +59,17 @@ export async function createPki(options: PkiOptions): Promise<Pki> {
   const dir = await makeFolder(options.dir);
   await refuseToOverwrite(dir, pkiFiles());
 
-  const [serverAuthority, clusterAuthority] = await Promise.all([
+  const [serverAuthority, clusterAuthority, peerAuthority] = await Promise.all([
     Authority.create("culvert server CA", days),
     Authority.create("culvert cluster CA", days),
+    Authority.create("culvert peer CA", days),
   ]);
-  const [server, client, cluster, agent] = await Promise.all([
+  const [server, client, cluster, agent, peer] = await Promise.all([
     serverAuthority.issue({ cn: "culvert-server", names: serverNames, usage: "server" }),
     serverAuthority.issue({ cn: "culvert-client", usage: "client" }),
     clusterAuthority.issue({ cn: "culvert-cluster", names: clusterNames, usage: "server" }),
     clusterAuthority.issue({ cn: "culvert-agent", usage: "client" }),
+    peerAuthority.issue(PEER),
   ]);
   const files = await writeAll(dir, {
     "server-ca.crt": serverAuthority.cert,
@@ -75,6 +82,9 @@ export async function createPki(options: PkiOptions): Promise<Pki> {
     "cluster.key": cluster.key,
     "agent.crt": agent.cert,
     "agent.key": agent.key,
+    "peer-ca.crt": peerAuthority.cert,
+    "peer.crt": peer.cert,
+    "peer.key": peer.key,
   });
   return { files, serverAuthority, clusterAuthority };
 }
@@ -108,7 +118,7 @@ export async function runPki(
   print("");
   for (const name of pkiFiles()) print(`  ${name.padEnd(15)} ${FILES[name]}`);
   print("");
-  print("The keys of both CAs are not stored. For other certificates, write a new set.");
+  print("The keys of the CAs are not stored. For other certificates, write a new set.");
   print("To try this set, run each command in a terminal of its own:");
   print("");
   print(`  ${culvert} server --server-port 8090 --agent-port 8091 \\`);

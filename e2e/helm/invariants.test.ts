@@ -26,6 +26,7 @@ const EXISTING = "culvert-server: existing Secrets with keys of their own, and t
 const STATEFUL = "culvert-server: a StatefulSet on ports of the nodes, and monitors";
 const SIDECAR = "culvert-server: a sidecar";
 const ROUTED = "culvert-server: a router in front, for this server";
+const FLEET = "culvert-server: a fleet with certificates of the Job";
 const CLUSTERS = "culvert-server: clusters from values, and options";
 const AGENT = "culvert-agent: a certificate";
 /** The two examples with exceptions. */
@@ -112,6 +113,7 @@ const OF_OBJECTS: readonly (readonly [string, RegExp, string, OfRender, RegExp])
     countedServicesExist,
     /account culvert-server may not watch endpointslices/,
   ],
+  [FLEET, /- --peers/, "- --others", referencesExist, /needs Secret culvert-server-peer/],
   [AGENT, /key: culvert.yaml/, "key: agent.yaml", referencesExist, /reads agent.yaml of ConfigMap/],
   [STATEFUL, /culvert_server_agents/, "culvert_server_agent", metricsExist, /asks for culvert_server_agent, which/],
   [ROUTED, /( {4})to:/, "$1too:", documentsAreTaken, /ConfigMap culvert-server-routes, routes.yaml: .*"too"/],
@@ -157,6 +159,8 @@ const OF_SERVICES: readonly (readonly [string, RegExp, string, OfService, RegExp
   [PLAIN, /(args:\n\s+- server\n)/, "$1            - --agent-prot=1\n", optionsAreKnown, /agent-port/],
   [PLAIN, /(culvert.yaml: \|\n)/, "$1    agent-prot: 1\n", optionsAreKnown, /agent-port/],
   [PLAIN, /mountPath: \/etc\/culvert\/callers/, "mountPath: /etc/culvert/caller", optionsAreKnown, /does not exist/],
+  [FLEET, /CULVERT_SERVER_PEER_ADDRESS/, "POD_IP", optionsAreKnown, /needs --peer-address/],
+  [FLEET, /(- name: peers\n\s+containerPort:) \d+/, "$1 8099", portsAreListenedOn, /nobody listens on port 8099/],
   [AGENT, /(- name: health\n\s+containerPort:) \d+/, "$1 8099", portsAreListenedOn, /nobody listens on port 8099/],
   [PLAIN, /terminationGracePeriodSeconds: \d+/, "terminationGracePeriodSeconds: 41", graceIsEnough, /is 41, not 42/],
   [AGENT, /terminationGracePeriodSeconds: \d+/, "terminationGracePeriodSeconds: 39", graceIsEnough, /is 39, not 40/],

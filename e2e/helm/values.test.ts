@@ -34,6 +34,30 @@ const OF_SERVER: readonly (readonly [Values, string])[] = [
     { options: { "server-count-service": "culvert/x" } },
     "at '/options/server-count-service': value must be 'absent here: set agents.countServers instead'",
   ],
+  [
+    { directory: { urls: ["nats://user:secret@nats:4222"] } },
+    "at '/directory/urls/0': value must be 'a URL such as nats://nats:4222, without a password'",
+  ],
+  [
+    { options: { directory: ["nats://nats"] } },
+    "at '/options/directory': value must be 'absent here: set directory.urls",
+  ],
+  [
+    { replicas: 6, directory: { urls: ["nats://nats"] }, options: { "ready-needs-agent": true } },
+    "options.ready-needs-agent: with directory.urls, agents are not at each pod",
+  ],
+  [
+    {
+      clusters: { from: [{ configMap: "fleet" }] },
+      tls: { source: "existing" },
+      directory: { urls: ["nats://nats"] },
+    },
+    "tls.existing.peers.secret: directory.urls needs the Secret",
+  ],
+  [
+    { directory: { urls: ["nats://nats"] }, ports: { peers: 8092 } },
+    "are both 8092: give each port a number of its own",
+  ],
   [{ tls: { source: "vault" } }, "at '/tls/source': value must be one of 'generated', 'certManager', 'existing'"],
   [{ tls: { source: "existing" } }, "tls.existing.agents.secret: name the Secret with the certificate"],
   [

@@ -270,6 +270,8 @@ test("a directory needs what other servers know this one by, and without one the
   ];
   const { problems, values } = await read([uds, ...agents, ...peers]);
   assert.deepEqual([problems, values.peerPort], [[], 8096]);
+  const ofPod = await read([uds, ...agents, ...peers, "--peer-address=fd00::1"]);
+  assert.deepEqual(ofPod.problems, [], "Kubernetes writes the address of a pod without brackets");
   const bare = (await read([uds, ...agents, "--directory=nats://nats-1:4222"])).problems.join("\n");
   for (const option of ["--peer-address", "--peer-cert", "--peer-identities"]) assert.ok(bare.includes(option), option);
   const off = await read([uds, ...agents, "--peer-address=10.0.0.1"]);
@@ -278,7 +280,7 @@ test("a directory needs what other servers know this one by, and without one the
   const rows: [string, RegExp][] = [
     ["--directory=http://nats-1", /needs URLs such as nats:/],
     ["--directory=nats://user:secret@nats-1", /must not hold a password/],
-    ["--peer-address=fd00::1", /--peer-address must be HOST or HOST:PORT/],
+    ["--peer-address=fd00::1]:8096", /--peer-address must be HOST or HOST:PORT/],
     ["--peer-port=0", /--directory needs --peer-port/],
     ["--peer-identities=nobody", /identity pattern/],
     ["--peer-port=8091", /--agent-port/],

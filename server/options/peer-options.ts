@@ -1,3 +1,4 @@
+import { isIPv6 } from "node:net";
 import { checkPair } from "../../shared/config/common-options.ts";
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
@@ -63,8 +64,8 @@ export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
     draft.problem(
       "--directory needs --peer-address: where other servers reach this one, such as the address of its pod.",
     );
-  } else if (!/^(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?$/.test(peerAddress)) {
-    draft.problem("--peer-address must be HOST or HOST:PORT, with an IPv6 address in brackets.");
+  } else if (!isIPv6(peerAddress) && !/^(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?$/.test(peerAddress)) {
+    draft.problem("--peer-address must be HOST or HOST:PORT, an IPv6 address with a port in brackets.");
   }
   if (peerCert === "" || peerKey === "" || peerCaCert === "") {
     draft.problem("Servers know each other by certificates: give --peer-cert, --peer-key and --peer-ca-cert.");

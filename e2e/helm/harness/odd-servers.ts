@@ -70,6 +70,25 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
   },
   "a sidecar whose pods are counted": { ...sidecar, agents: { countServers: "endpoints" } },
   "two replicas that nobody counts": { replicas: 2, agents: { countServers: "off" }, options: { "server-count": 2 } },
+  "a fleet in a StatefulSet, with existing Secrets, a certificate for NATS and a CA in a ConfigMap": {
+    ...replicated,
+    tls: {
+      source: "existing",
+      existing: { ...existing.existing, peers: { ...keys("peers"), ca: { secret: "peers", key: "issuer.pem" } } },
+    },
+    ports: { peers: 9096 },
+    directory: {
+      urls: ["nats://nats-1:4222", "tls://nats-2:4222"],
+      credentials: { secret: "nats", key: "user.creds" },
+      client: keys("nats-client"),
+      ca: { configMap: "nats-ca", key: "bundle.pem" },
+    },
+    peers: { identities: ["O=servers,CN=blue", "O=servers,CN=red"] },
+    networkPolicy: { enabled: true, peersFrom: [{ namespaceSelector: {} }] },
+    extraEnv: [{ name: "A", value: "b" }],
+  },
+  "a fleet with certificates of the Job": { replicas: 6, directory: { urls: ["nats://nats:4222"] } },
+  "a sidecar of a fleet": { ...sidecar, directory: { urls: ["nats://nats:4222"] } },
   "a router in front, for this server": { ...hosts, router: { enabled: true }, networkPolicy: { enabled: true } },
   "a router with options of its own, and existing Secrets": {
     ...hosts,

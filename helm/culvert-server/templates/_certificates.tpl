@@ -1,6 +1,6 @@
 {{/*
-A Certificate of cert-manager. Argument: (dict "root" $ "suffix" name "commonName" name "usage" usage "dnsNames" list
-"ipAddresses" list).
+A Certificate of cert-manager. Argument: (dict "root" $ "suffix" name "commonName" name "usage" usages "dnsNames" list
+"ipAddresses" list "organization" name).
 */}}
 {{- define "culvert-server.certificate" -}}
 {{- $full := include "culvert-server.fullname" .root -}}
@@ -15,6 +15,10 @@ metadata:
 spec:
   secretName: {{ $full }}-{{ .suffix }}
   commonName: {{ .commonName }}
+  {{- with .organization }}
+  subject:
+    organizations: [{{ . }}]
+  {{- end }}
   duration: {{ $manager.duration }}
   renewBefore: {{ $manager.renewBefore }}
   privateKey:

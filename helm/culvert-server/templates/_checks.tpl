@@ -4,6 +4,7 @@
 {{- include "culvert-server.checkAgentPorts" . -}}
 {{- include "culvert-server.checkClusters" . -}}
 {{- include "culvert-server.checkAvailability" . -}}
+{{- include "culvert-server.checkFleet" . -}}
 {{- end -}}
 
 {{/* Objects of one name, and names that the server's certificate would lack. */}}

@@ -51,6 +51,9 @@
 {{- if include "culvert-server.eachReached" . -}}
 {{- $_ := set $config "ready-needs-agent" true -}}
 {{- end -}}
+{{- if include "culvert-server.fleet" . -}}
+{{- $config = merge $config (include "culvert-server.fleetConfig" . | fromYaml) -}}
+{{- end -}}
 {{- /* One CA signs for both sides: who is let in where is told by name. */ -}}
 {{- if and (ne .Values.tls.source "existing") (not (include "culvert-server.hasClusters" .)) -}}
 {{- $_ := set $config "agent-identities" (list "CN=culvert-agent") -}}

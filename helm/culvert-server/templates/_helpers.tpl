@@ -67,6 +67,7 @@ helm.sh/resource-policy: keep
 {{- if ne .Values.tls.source "existing" -}}
 {{- $secrets := list -}}
 {{- range list "ca" "server" "caller" "agent" -}}{{- $secrets = append $secrets (printf "%s-%s" $full .) -}}{{- end -}}
+{{- if include "culvert-server.fleet" . -}}{{- $secrets = append $secrets (printf "%s-peer" $full) -}}{{- end -}}
 {{- $_ := set $left "secret" $secrets -}}
 {{- end -}}
 {{- toYaml $left -}}

@@ -15,13 +15,23 @@ chart's, so that the container brings all of it.
     {{- range .Values.extraArgs }}
     - {{ . | quote }}
     {{- end }}
-  {{- with .Values.extraEnv }}
+  {{- $fleet := include "culvert-server.fleet" . }}
+  {{- if or $fleet .Values.extraEnv }}
   env:
+    {{- if $fleet }}
+    # Where other servers reach this one.
+    - name: CULVERT_SERVER_PEER_ADDRESS
+      valueFrom:
+        fieldRef:
+          fieldPath: status.podIP
+    {{- end }}
+    {{- with .Values.extraEnv }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
   ports:
     {{- range $name, $number := dict "agents" $ports.agents "agents-clear" $ports.agentsInsecure "callers" $ports.callers
-      "health" $ports.health }}
+      "health" $ports.health "peers" $ports.peers }}
     {{- if int $number }}
     - name: {{ $name }}
       containerPort: {{ $number }}
@@ -90,6 +100,9 @@ chart's, so that the container brings all of it.
     - name: culvert-socket
       mountPath: {{ dir . }}
     {{- end }}
+    {{- with include "culvert-server.fleetMounts" . | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with .Values.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -142,6 +155,9 @@ chart's, so that the container brings all of it.
 {{- if include "culvert-server.socket" . }}
 - name: culvert-socket
   emptyDir: {}
+{{- end }}
+{{- with include "culvert-server.fleetVolumes" . | trim }}
+{{ . }}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

@@ -30,7 +30,7 @@ tcp
 {{- end -}}
 {{- end -}}
 
-{{/* The ports in use, as a YAML map: callers, agents, health, admin, agentsInsecure. 0: off. */}}
+{{/* The ports in use, as a YAML map: callers, agents, health, admin, agentsInsecure, peers. 0: off. */}}
 {{- define "culvert-server.ports" -}}
 {{- $presets := include "culvert-server.presets" . | fromYaml -}}
 {{- $preset := index $presets .Values.ports.preset -}}
@@ -43,6 +43,7 @@ tcp
 {{ $name }}: {{ $number }}
 {{- end }}
 agentsInsecure: {{ ternary (int .Values.ports.agentsInsecure) 0 (include "culvert-server.terminates" . | eq "true") }}
+peers: {{ ternary (int .Values.ports.peers) 0 (include "culvert-server.fleet" . | eq "true") }}
 {{- end -}}
 
 {{/* true where an ingress ends the agents' TLS. */}}
@@ -91,11 +92,12 @@ The Services for agents, as a YAML list of {name, hosts, pod, nodePort}: one, or
 {{- end -}}
 
 {{/*
-Not empty where agents have a tunnel to each pod, so that a pod can wait for its agents before callers come to it.
+Not empty where agents have a tunnel to each pod, so that a pod can wait for its agents before callers come to it. Those of
+a fleet behind one address have a tunnel to some of the pods.
 */}}
 {{- define "culvert-server.eachReached" -}}
 {{- if eq .Values.mode "standalone" -}}
-{{- if or (include "culvert-server.statefulSet" .) (include "culvert-server.countedService" .) -}}true{{- end -}}
+{{- if or (include "culvert-server.statefulSet" .) (and (include "culvert-server.countedService" .) (not (include "culvert-server.fleet" .))) -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,5 +1,5 @@
 {{/*
-Where the certificates are, as a YAML map: agents (shown to agents), callers (shown to callers), client (of kube-apiserver), each
+Where the certificates are, as a YAML map: agents (shown to agents), callers (shown to callers), client (of kube-apiserver), peers (other servers), each
 {secret, certKey, keyKey, ca: {secret, configMap, key}}. Sources that the chart fills write the same Secrets.
 */}}
 {{- define "culvert-server.tls" -}}
@@ -7,7 +7,7 @@ Where the certificates are, as a YAML map: agents (shown to agents), callers (sh
 {{- toYaml .Values.tls.existing -}}
 {{- else -}}
 {{- $full := include "culvert-server.fullname" . -}}
-{{- range $side, $suffix := dict "agents" "server" "callers" "server" "client" "caller" }}
+{{- range $side, $suffix := dict "agents" "server" "callers" "server" "client" "caller" "peers" "peer" }}
 {{ $side }}:
   secret: {{ $full }}-{{ $suffix }}
   certKey: tls.crt

@@ -11,6 +11,9 @@
 {{- fail "ports.callers: callers of a standalone server come by this port: set it to another number than 0." -}}
 {{- end -}}
 {{- if and (eq (toString (get .Values.options "ready-needs-agent")) "true") (not (include "culvert-server.eachReached" .)) -}}
+{{- if include "culvert-server.fleet" . -}}
+{{- fail "options.ready-needs-agent: with directory.urls, agents are not at each pod: leave it out, or set workload to StatefulSet." -}}
+{{- end -}}
 {{- fail "options.ready-needs-agent: updates would never end, since agents stay with the old pod: set agents.countServers to endpoints, or workload to StatefulSet." -}}
 {{- end -}}
 {{- else -}}
@@ -58,7 +61,7 @@
 {{- fail "tls.existing.agents.ca: name the Secret or ConfigMap with the CA of agents' certificates, or set agents.token.enabled to true." -}}
 {{- end -}}
 {{- end -}}
-{{- range $side := list "agents" "callers" "client" -}}
+{{- range $side := list "agents" "callers" "client" "peers" -}}
 {{- $ca := get (get $tls $side) "ca" -}}
 {{- if and $ca.secret $ca.configMap -}}
 {{- fail (printf "tls.existing.%s.ca: it is one Secret or one ConfigMap: leave one of both empty." $side) -}}

@@ -62,7 +62,8 @@ function secretsOfPki(job: KubeObject): string[] {
       const words = [...command, ...args].flatMap((word) => word.split("="));
       const name = words[words.indexOf("--name") + 1];
       if (!words.includes("pki") || name === undefined) return [];
-      return ["ca", "server", "caller", "agent"].map((role) => `${name}-${role}`);
+      const roles = ["ca", "server", "caller", "agent", ...(words.includes("--peers") ? ["peer"] : [])];
+      return roles.map((role) => `${name}-${role}`);
     });
 }
 
