@@ -34,7 +34,7 @@ export class PeerHop implements ServerHop {
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
     const { links, metrics, onUseless } = this.#deps;
-    const { id, cancellation, timeoutMs, ackTimeoutMs, watch } = options;
+    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch } = options;
     const deadline = performance.now() + timeoutMs;
     try {
       const link = await this.#inTime(links.get(this.location), cancellation, timeoutMs);
@@ -42,6 +42,7 @@ export class PeerHop implements ServerHop {
         link,
         {
           ...{ cluster: this.#cluster, target, id, timeoutMs: Math.max(1, deadline - performance.now()) },
+          ...(onlyClaimed && { onlyClaimed }),
           ...(watch && { timed: true }),
         },
         { cancellation, ackTimeoutMs, onAcknowledged: watch && (() => watch.onAcknowledged()) },

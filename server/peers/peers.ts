@@ -92,7 +92,7 @@ export class Peers implements PeerFinder {
     this.#serving = parts.serving;
     this.owners = new PeerOwners((serverId) => this.linkTo(serverId), deps.options.agentAckTimeoutMs);
     this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
-    deps.tunnels.watch((cluster) => this.#onTunnels(cluster));
+    deps.tunnels.watch((name, cluster) => this.#onTunnels(name, cluster));
   }
 
   /** Opens the port for peers and the directory. Rejects with a `ConfigError`. */
@@ -149,10 +149,10 @@ export class Peers implements PeerFinder {
     return this.#directory.state.isUp ? undefined : "and other servers cannot be found: the directory is not reachable";
   }
 
-  #onTunnels(cluster: ClusterTunnels): void {
-    const takesStreams = () => !this.#deps.draining() && cluster.pick() !== undefined;
-    if (takesStreams()) this.#directory.hold(cluster.name, takesStreams);
-    else this.#directory.release(cluster.name);
+  #onTunnels(name: string, cluster: ClusterTunnels | undefined): void {
+    const takesStreams = () => !this.#deps.draining() && cluster?.pick() !== undefined;
+    if (takesStreams()) this.#directory.hold(name, takesStreams);
+    else this.#directory.release(name);
   }
 
   // ── streams of other kinds ─────────────────────────────────────────────────────────────────────────────────────

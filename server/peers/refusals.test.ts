@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { createServer, type TLSSocket } from "node:tls";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
-import { agentOf, pki, until } from "../testing/server.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { agentOf, CONNECT, pki, until } from "../testing/server.ts";
 import { answerTo, ask, Fleet, type FleetServer, rawPeer } from "./testing/fleet.ts";
 
 const REQUEST = { kind: "peer", hops: 1, cluster: "default", target: "10.0.0.1:10250", timeoutMs: 1_000, id: "x/1" };
@@ -112,6 +113,26 @@ test("a CONNECT that has passed one server is not taken, and the server that is 
   assert.equal(first["error"], "no_agent");
   assert.equal(fleet.hub.questions, questions);
   session.destroy();
+});
+
+test("with strict identifiers a target that agents claim is asked of nobody else at another server either", async () => {
+  await using fleet = new Fleet();
+  const strict: Partial<ServerOptions> = { proxyStrategies: ["destHost", "defaultRoute"], strictIdentifiers: true };
+  const near = await fleet.start("srv-1", strict);
+  const far = await fleet.start("srv-2", strict);
+  const claims = { agentId: "a", identifiers: { ipv4: ["10.0.0.1"] } };
+  const first = await agentOf(near, claims);
+  await agentOf(far, { agentId: "b", identifiers: { defaultRoute: true } });
+  await fleet.holders("srv-1", "srv-2");
+  first.session.destroy();
+  await fleet.holders("srv-2");
+  const sentence = /^HTTP\/1\.1 503 10\.0\.0\.1 is for its own agents alone \(strict identifiers\)/;
+  assert.match((await ask(near)).status, sentence);
+  assert.ok(far.lines.some(({ msg, outcome }) => msg === "CONNECT of a peer failed" && outcome === "no_agent"));
+  assert.match((await ask(near, CONNECT.replace("10.0.0.1", "10.0.0.2"))).status, /^HTTP\/1\.1 200 /);
+  await agentOf(far, claims);
+  await until(() => far.tunnels.cluster("default").tunnels().size === 2);
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
 });
 
 test("two servers that are each said to have the cluster send a CONNECT in no loop", async () => {

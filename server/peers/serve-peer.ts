@@ -88,7 +88,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
 
 function contextOf(
   stream: Stream,
-  { id, timeoutMs, timed }: PeerOpenRequest,
+  { id, timeoutMs, onlyClaimed, timed }: PeerOpenRequest,
   startedAt: number,
   onAnswer: (answer: OpenAnswer) => void,
 ): OpenContext {
@@ -97,6 +97,7 @@ function contextOf(
   if (stream.destroyed) cancellation.cancel(callerGone());
   return {
     ...{ id, deadline: startedAt + timeoutMs, cancellation, tunnel: undefined, choice: undefined, hop: undefined },
+    ...(onlyClaimed && { onlyClaimed }),
     ...(timed === true && { watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer } }),
   };
 }

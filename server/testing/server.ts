@@ -9,7 +9,7 @@ import type { Readable } from "node:stream";
 import { after, before } from "node:test";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { defaultsOf } from "../../shared/config/options.ts";
-import type { Welcome } from "../../shared/link/control.ts";
+import type { Hello, Welcome } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
@@ -94,12 +94,13 @@ export async function agentOf(
     agentId?: string;
     instance?: string;
     cluster?: string;
+    identifiers?: Hello["identifiers"];
     by?: CertificateAndKey;
     path?: string;
     port?: number | undefined;
   } = {},
 ): Promise<TestAgent> {
-  const { agentId = "a", instance = "1", cluster, by = pki.agent, path = "/culvert/v1/tunnel" } = more;
+  const { agentId = "a", instance = "1", cluster, identifiers, by = pki.agent, path = "/culvert/v1/tunnel" } = more;
   const port = more.port ?? server.addresses.agents?.port ?? 0;
   const { carrier, welcome, remote } = await dialCarrier({
     host: "localhost",
@@ -114,6 +115,7 @@ export async function agentOf(
       instance,
       software: "test",
       ...(cluster !== undefined && { cluster }),
+      ...(identifiers !== undefined && { identifiers }),
     }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,

@@ -19,6 +19,8 @@ export interface Candidates {
   pick(except?: Tunnel): Tunnel | undefined;
   /** One that accepts streams as soon as its link has a new carrier. */
   readonly expected: Tunnel | undefined;
+  /** Only agents that claim the target may be asked, here and at other servers: identifiers are strict. */
+  readonly onlyClaimed: boolean;
   /** Why one of them was picked; `undefined` where all agents are alike. */
   choiceOf(tunnel: Tunnel): Choice | undefined;
   /** Why none of them can be picked now. */
@@ -50,16 +52,20 @@ export class RoutedCandidates implements Candidates {
   readonly #cluster: RoutedCluster;
   readonly #table: RoutingTable;
   readonly #host: string;
+  /** Another server knows that the target is claimed. */
+  readonly #isClaimedElsewhere: boolean;
 
-  constructor(cluster: RoutedCluster, table: RoutingTable, target: Target) {
+  constructor(cluster: RoutedCluster, table: RoutingTable, target: Target, isClaimedElsewhere = false) {
     this.#cluster = cluster;
     this.#table = table;
     this.#host = canonicalHost(target.host);
+    this.#isClaimedElsewhere = isClaimedElsewhere;
   }
 
   /** In the order in which they are asked. A claim of an agent ends it where identifiers are strict. */
   *#groups(): Generator<Group> {
-    const { strategies, strict } = this.#cluster.rules;
+    const { strategies } = this.#cluster.rules;
+    const strict = this.#isStrict;
     for (const strategy of strategies) {
       for (const claim of this.#table.claims(strategy, this.#host)) {
         yield { strategy, tunnels: claim.tunnels, claim };
@@ -71,8 +77,12 @@ export class RoutedCandidates implements Candidates {
     }
   }
 
+  get #isStrict(): boolean {
+    return this.#cluster.rules.strict || this.#isClaimedElsewhere;
+  }
+
   get #isReserved(): boolean {
-    return this.#cluster.rules.claims?.reserves(this.#host) === true;
+    return this.#isClaimedElsewhere || this.#cluster.rules.claims?.reserves(this.#host) === true;
   }
 
   pick(except?: Tunnel): Tunnel | undefined {
@@ -89,6 +99,12 @@ export class RoutedCandidates implements Candidates {
       if (tunnel !== undefined) return tunnel;
     }
     return undefined;
+  }
+
+  get onlyClaimed(): boolean {
+    if (!this.#isStrict) return false;
+    const groups = [...this.#groups()];
+    return groups.length === 0 ? this.#isReserved : groups.every(({ claim }) => claim !== undefined);
   }
 
   choiceOf(tunnel: Tunnel): Choice | undefined {
@@ -110,7 +126,7 @@ export class RoutedCandidates implements Candidates {
     if (tunnels.length > 0 || this.#cluster.tunnels().size === 0) return noAgentAmong(tunnels, name);
     const host = printable(this.#host, 80);
     const claim = groups.find((group) => group.claim !== undefined)?.claim;
-    if (rules.strict && (claim !== undefined || this.#isReserved)) {
+    if (this.#isStrict && (claim !== undefined || this.#isReserved)) {
       const who = claim === undefined ? "no agent that claims it" : `agent "${claim.lastAgent}", which claims it,`;
       const state = claim === undefined ? "is connected" : "is not connected";
       return new CulvertError(

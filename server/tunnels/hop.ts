@@ -12,6 +12,8 @@ export interface HopOptions {
   readonly timeoutMs: number;
   /** A server that has not taken the stream after so many milliseconds does not respond. */
   readonly ackTimeoutMs: number;
+  /** Only agents that claim the target may be asked. */
+  readonly onlyClaimed: boolean;
   /** Present: the agent is asked for the times of its steps. */
   readonly watch?: { onAcknowledged(): void; onAnswer(answer: OpenAnswer): void } | undefined;
 }

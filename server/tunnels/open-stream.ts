@@ -16,6 +16,8 @@ export interface OpenContext {
   readonly id: string;
   /** When the answer must be there, by `performance.now()`. */
   readonly deadline: number;
+  /** Present: another server knows that only agents which claim the target may be asked (`Candidates`). */
+  readonly onlyClaimed?: true;
   /** Cancelled when the answer is not needed any more. */
   readonly cancellation: Cancellation<CulvertError>;
   /** Set by `openStream`: the tunnel that is asked, and why it was chosen. */
@@ -64,7 +66,7 @@ export async function openStream(
     const sentence = `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`;
     throw new CulvertError("overloaded", sentence);
   }
-  const candidates = cluster.candidates(target);
+  const candidates = cluster.candidates(target, context.onlyClaimed);
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
@@ -119,6 +121,7 @@ export async function openStream(
     watch?.onPicked(hop, before);
     const stream = await hop.open(target, {
       ...{ id, cancellation, watch, timeoutMs: leftMs(), ackTimeoutMs: options.agentAckTimeoutMs },
+      onlyClaimed: candidates.onlyClaimed,
     });
     cluster.hopStreams++;
     stream.once("close", () => cluster.hopStreams--);

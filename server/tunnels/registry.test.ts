@@ -23,6 +23,24 @@ test("a cluster that is not known is told as such", () => {
   assert.throws(() => registry.cluster("blue"), code("unknown_cluster", /"blue"/));
 });
 
+test("tunnels of a removed cluster that still drain say nothing of the one that has its name now", () => {
+  const registry = new Registry();
+  const seen: string[] = [];
+  registry.watch((name, cluster) =>
+    seen.push(`${name} ${cluster === undefined ? "is gone" : cluster.pick()?.agent.agentId}`),
+  );
+  const old = registry.add("blue", LIMITS);
+  const place = old.reserve(A);
+  place.hold(fakeAgent({ agentId: "old" }).tunnel);
+  registry.remove(old);
+  registry
+    .add("blue", LIMITS)
+    .reserve(A)
+    .hold(fakeAgent({ agentId: "new" }).tunnel);
+  place.release();
+  assert.deepEqual(seen, ["blue old", "blue is gone", "blue new", "blue new"]);
+});
+
 test("a CONNECT that waits is given the first agent the moment it comes", async () => {
   const cluster = new ClusterTunnels("default", LIMITS);
   const waiting = cluster.whenAvailable(5_000, nobody());

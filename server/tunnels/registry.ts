@@ -105,9 +105,10 @@ export class ClusterTunnels implements Candidates {
     this.#tryWaiters();
   }
 
-  /** The tunnels that this target may be asked of. */
-  candidates(target: Target): Candidates {
-    return this.#table === undefined ? this : new RoutedCandidates(this, this.#table, target);
+  /** The tunnels that this target may be asked of. `onlyClaimed`: those that claim it, as another server says. */
+  candidates(target: Target, onlyClaimed = false): Candidates {
+    if (this.#table === undefined && !onlyClaimed) return this;
+    return new RoutedCandidates(this, this.#table ?? new RoutingTable(), target, onlyClaimed);
   }
 
   pick(except?: Tunnel): Tunnel | undefined {
@@ -117,6 +118,8 @@ export class ClusterTunnels implements Candidates {
   get expected(): Tunnel | undefined {
     return expectedOf(this.#tunnels);
   }
+
+  readonly onlyClaimed = false;
 
   choiceOf(): Choice | undefined {
     return undefined;
@@ -140,13 +143,8 @@ export class ClusterTunnels implements Candidates {
     if (current !== undefined) earlier.note(current.instance, runsBeside);
     earlier.forget(instance);
     const holder: Holder = {
-      agentId,
-      instance,
-      identity,
-      tunnel: undefined,
-      released: false,
-      previous: current,
-      earlier,
+      ...{ agentId, instance, identity, earlier },
+      ...{ tunnel: undefined, released: false, previous: current },
     };
     this.#holders.set(agentId, holder);
     const isAbandoned = () => this.#isAbandoned(holder);
@@ -305,7 +303,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 export class Registry {
   readonly #clusters = new Map<string, ClusterTunnels>();
   readonly #pool: MemoryPool | undefined;
-  #onChanged: (cluster: ClusterTunnels) => void = () => {};
+  #onChanged: (name: string, cluster: ClusterTunnels | undefined) => void = () => {};
 
   /** `pool`: the memory that all clusters share. */
   constructor(pool?: MemoryPool) {
@@ -314,7 +312,7 @@ export class Registry {
 
   add(name: string, limits: ClusterLimits): ClusterTunnels {
     const cluster = new ClusterTunnels(name, limits, this.#pool);
-    cluster.onChanged = () => this.#onChanged(cluster);
+    cluster.onChanged = () => this.#onChanged(name, this.#clusters.get(name));
     this.#clusters.set(name, cluster);
     return cluster;
   }
@@ -323,6 +321,7 @@ export class Registry {
   remove(cluster: ClusterTunnels): void {
     if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
     cluster.memory.close();
+    cluster.onChanged();
   }
 
   cluster(name: string): ClusterTunnels {
@@ -331,10 +330,10 @@ export class Registry {
     return cluster;
   }
 
-  /** Sets what is called when tunnels of a cluster have changed, and calls it for each cluster. */
-  watch(onChanged: (cluster: ClusterTunnels) => void): void {
+  /** Sets what is called when tunnels of a cluster have changed or it was removed, and calls it for each cluster. */
+  watch(onChanged: (name: string, cluster: ClusterTunnels | undefined) => void): void {
     this.#onChanged = onChanged;
-    for (const cluster of this.#clusters.values()) onChanged(cluster);
+    for (const [name, cluster] of this.#clusters) onChanged(name, cluster);
   }
 
   clusters(): Iterable<ClusterTunnels> {

@@ -20,6 +20,8 @@ export interface PeerOpenRequest {
   readonly timeoutMs: number;
   /** The name of the CONNECT, for the logs of both servers and of the agent. */
   readonly id: string;
+  /** Only agents that claim the target may be asked: identifiers are strict where the caller came in. */
+  readonly onlyClaimed?: true;
   /** The answer is to say how long the agent's steps took. */
   readonly timed?: true;
 }
@@ -46,6 +48,7 @@ const requestSchema = z.object({
   target: z.string().max(300),
   timeoutMs: z.number().positive(),
   id: z.string().min(1).max(256),
+  onlyClaimed: z.boolean().optional(),
   timed: z.boolean().optional(),
 });
 
@@ -73,10 +76,15 @@ export function streamKind(json: Buffer): string | undefined {
 }
 
 /** The head of a CONNECT that goes to another server. */
-export function encodePeerOpen({ cluster, target, timeoutMs, id, timed }: PeerOpenRequest): Buffer {
+export function encodePeerOpen({ cluster, target, timeoutMs, id, onlyClaimed, timed }: PeerOpenRequest): Buffer {
   return encodeHead({
     ...{ kind: PEER_KIND, hops: MAX_HOPS, cluster, target: formatTarget(target) },
-    ...{ timeoutMs: Math.max(1, Math.round(timeoutMs)), id, ...(timed && { timed }) },
+    ...{
+      timeoutMs: Math.max(1, Math.round(timeoutMs)),
+      id,
+      ...(onlyClaimed && { onlyClaimed }),
+      ...(timed && { timed }),
+    },
   });
 }
 
@@ -88,11 +96,11 @@ export function parsePeerOpen(json: Buffer): PeerOpenRequest {
   }
   const request = requestSchema.safeParse(parseJson(json));
   if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
-  const { hops, cluster, target, timeoutMs, id, timed } = request.data;
+  const { hops, cluster, target, timeoutMs, id, onlyClaimed, timed } = request.data;
   if (hops > MAX_HOPS) throw new CulvertError("forbidden", `a CONNECT passes one other server at most, not ${hops}`);
   return {
     ...{ cluster: printable(cluster), target: parseTarget(target), timeoutMs: Math.min(timeoutMs, MAX_TIMEOUT_MS) },
-    ...{ id: printable(id, 256), ...(timed === true && { timed }) },
+    ...{ id: printable(id, 256), ...(onlyClaimed === true && { onlyClaimed }), ...(timed === true && { timed }) },
   };
 }
 
