@@ -9,6 +9,7 @@ import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { hopEndOf, hopEndSentence } from "../tunnels/hop-end.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
 import { type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
@@ -165,7 +166,7 @@ function recordEnd(
 ): void {
   if (record.open?.refusal !== undefined) record.onWithdrawn(totals, record.open.refusal);
   else if (totals.endedBy === "memory") record.onSpliced(totals, "stalled");
-  else if (!isSessionLost(stream)) record.onSpliced(totals, undefined);
+  else if (!isSessionLost(stream)) recordReset(totals, stream, record);
   else if (draining()) record.onSpliced(totals, "draining");
   else if (record.hop !== undefined) record.onSpliced(totals, "peer_lost");
   else {
@@ -173,6 +174,13 @@ function recordEnd(
     const isAgents = cluster.closedBecause === undefined && isClosedInOrder(stream) && record.tunnel?.leaving === true;
     record.onSpliced(isAgents ? { ...totals, error: AGENT_DRAINED } : totals, "agent_lost");
   }
+}
+
+/** An end in order, or a reset, which another server may have made for a reason of its own. */
+function recordReset(totals: SpliceTotals, stream: Stream, record: ConnectRecord): void {
+  const end = record.hop && hopEndOf(stream);
+  if (record.hop === undefined || end === undefined) record.onSpliced(totals, undefined);
+  else record.onSpliced({ ...totals, error: new Error(hopEndSentence(end, record.hop.serverId)) }, end);
 }
 
 /** An agent that ends in order first drains, and closes when nothing is open or its drain time is over. */

@@ -55,6 +55,8 @@ export class PeerLink {
   readonly #session: Session;
   readonly #deps: PeerLinkDeps;
   readonly #resumes = new Backoff({ baseMs: 50, capMs: RESUME_CAP_MS }, SHORT_LIFE_MS);
+  /** Streams that are of no use while the peer cannot be reached: who has the other end finds another way. */
+  readonly #impatient = new Set<Stream>();
   #dialling: AbortController | undefined;
   #timer: NodeJS.Timeout | undefined;
   #idle: NodeJS.Timeout | undefined;
@@ -139,6 +141,16 @@ export class PeerLink {
     return this.#session.open(head);
   }
 
+  /**
+   * The stream is destroyed when the connection was lost and the first dial for another one has failed. A connection
+   * that was only cut costs it nothing.
+   */
+  endWhenUnreachable(stream: Stream): void {
+    if (stream.destroyed) return;
+    this.#impatient.add(stream);
+    stream.once("close", () => this.#impatient.delete(stream));
+  }
+
   /** Asks for a sign of life: without a byte within `withinMs` the connection is lost. */
   probe(withinMs: number): void {
     this.#link.probe(withinMs);
@@ -171,6 +183,12 @@ export class PeerLink {
     clearInterval(this.#idle);
     clearTimeout(this.#timer);
     this.#dialling?.abort();
+  }
+
+  #endImpatient({ message }: Error): void {
+    for (const stream of this.#impatient) {
+      stream.destroy(new Error(`server "${this.location.serverId}" cannot be reached: ${message}`));
+    }
   }
 
   #resumeIn(ms: number): void {
@@ -212,10 +230,23 @@ export class PeerLink {
         link.destroy(error);
         return;
       }
+      if (isRefused(error) && link.suspended) {
+        link.destroy(new Error(`its process has ended: ${(error as Error).message}`, { cause: error }));
+        return;
+      }
+      if (link.suspended) this.#endImpatient(error as Error);
       this.#resumes.attemptFailed();
       if (link.suspended) this.#resumeIn(this.#resumes.waitMs());
     }
   }
+}
+
+/**
+ * Nobody listens at the peer's address. A server listens there as long as it has links of peers, so its process is gone,
+ * and the link with it.
+ */
+function isRefused(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === "ECONNREFUSED";
 }
 
 function hello({ options, instance, software }: PeerLinkDeps): Hello {

@@ -77,10 +77,11 @@ export class PeerLinks {
       });
     } catch (error) {
       const reason = printable((error as Error).message);
-      const sentence = `server "${serverId}" at ${address} cannot be reached: ${reason}`;
       const isDraining = error instanceof LinkRefused && error.closeCode === CloseCode.draining;
+      // The callers of a cluster read it: addresses and certificates of servers are nothing for them.
+      const sentence = isDraining ? "is shutting down: try again" : "cannot be reached: this server's log says why";
       const code = isDraining ? "draining" : "peer_lost";
-      const failure = new CulvertError(code, printable(sentence, 300), { cause: error });
+      const failure = new CulvertError(code, `server "${serverId}" ${sentence}`, { cause: error });
       this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });
       log.warn({ ...line, reason }, "peer not reached");
       throw failure;

@@ -29,6 +29,7 @@ export class PeerOwners implements LinkOwners {
     try {
       const options = { cancellation, ackTimeoutMs: this.#ackTimeoutMs };
       const { stream } = await openByHead(link, [head, ...chain], MAX_MS, options);
+      link.endWhenUnreachable(stream);
       return stream;
     } finally {
       signal.removeEventListener("abort", onAbort);

@@ -41,8 +41,17 @@ test("where the second server is of no use either, the caller reads the truth an
   let asked = 0;
   const addresses = [await deadAddress(), await deadAddress()] as const;
   fleet.hub.forged = () => ({ serverId: `srv-${2 + (asked % 2)}`, address: addresses[asked++ % 2] ?? "" });
-  assert.match((await ask(near)).status, /^HTTP\/1\.1 502 server "srv-3" at 127\.0\.0\.1:\d+ cannot be reached: /);
+  assert.match(
+    (await ask(near)).status,
+    /^HTTP\/1\.1 502 server "srv-3" cannot be reached: this server's log says why$/,
+  );
   assert.equal(asked, 2);
+  const notReached = near.lines.filter(({ msg }) => msg === "peer not reached");
+  assert.deepEqual(
+    notReached.map(({ remote }) => remote),
+    addresses,
+    "the log has the address and the reason, which tenants do not read",
+  );
   const line = near.lines.find(({ msg }) => msg === "CONNECT failed");
   assert.deepEqual([line?.["outcome"], line?.["peer"]], ["peer_lost", "srv-3"]);
 });

@@ -9,8 +9,9 @@ import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/hop-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { type HopEnd, hopResetCode } from "../tunnels/hop-end.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
-import { isSessionLost } from "../tunnels/opening.ts";
+import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 
@@ -84,13 +85,25 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
       }),
     );
     const { stallTimeoutMs } = deps.options;
-    const totals = await splice(stream, opened, { stallTimeoutMs, memory: cluster.memory });
-    finish(totals.endedBy === "memory" ? "stalled" : isSessionLost(opened) ? "agent_lost" : "ok", totals.error, totals);
+    const why = (by: SpliceTotals["endedBy"]) => endOf(opened, by, deps);
+    const totals = await splice(stream, opened, {
+      ...{ stallTimeoutMs, memory: cluster.memory },
+      resetCaller: (by) => stream.reset(undefined, hopResetCode(why(by))),
+    });
+    finish(why(totals.endedBy) ?? "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
     refuseStream(stream, refusal);
     finish(refusal.code, refusal);
   }
+}
+
+/** Why the stream to the agent has ended, if it was neither the target nor the caller. */
+function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServePeerDeps): HopEnd | undefined {
+  if (by === "memory") return "stalled";
+  if (!isSessionLost(opened)) return undefined;
+  // At the end of the drain time this server closes its tunnels in order.
+  return draining() && isClosedInOrder(opened) ? "draining" : "agent_lost";
 }
 
 function budgetOf({ serverId: peer }: FromPeer): LineBudget {

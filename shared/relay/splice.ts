@@ -27,9 +27,9 @@ export interface SpliceOptions {
    * has left looks like one that still listens.
    */
   readonly stallTimeoutMs?: number;
-  /** Makes a reset visible to that side; by default the Duplex is only destroyed. */
-  readonly resetCaller?: () => void;
-  readonly resetTarget?: () => void;
+  /** Makes a reset visible to that side; by default the Duplex is only destroyed. `by`: as in `SpliceTotals`. */
+  readonly resetCaller?: (by: SpliceTotals["endedBy"]) => void;
+  readonly resetTarget?: (by: SpliceTotals["endedBy"]) => void;
   /** Gathers small chunks for this side into few writes: for sockets. A yamux stream gathers by itself. */
   readonly corkCaller?: boolean;
   readonly corkTarget?: boolean;
@@ -138,9 +138,9 @@ class Splice {
     else this.#reset(this.#caller, this.#options.resetCaller);
   }
 
-  #reset(side: Duplex, reset: (() => void) | undefined): void {
+  #reset(side: Duplex, reset: SpliceOptions["resetCaller"]): void {
     if (side.destroyed) return;
-    reset?.();
+    if (this.#endedBy !== undefined) reset?.(this.#endedBy);
     side.destroy();
   }
 

@@ -226,7 +226,7 @@ export class Session {
       },
       sendCredit: (stream, delta) => session.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta),
       sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
-      sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, 0),
+      sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, stream.resetCode),
       release: (stream) => session.#release(stream),
     };
   }
@@ -286,17 +286,17 @@ export class Session {
     onDataEnd: (flags) => {
       const stream = this.#receiving;
       this.#receiving = undefined;
-      if (stream !== undefined) this.#applyEnd(flags, stream);
+      if (stream !== undefined) this.#applyEnd(flags, stream, 0);
     },
     onWindowUpdate: (flags, id, delta) => {
       const stream = this.#streamOf(flags, id);
       const isLate = stream === undefined && (flags & Flag.syn) === 0;
       if (isLate || (delta < LEAST_USEFUL && flags === Flag.none)) this.#idleLimit.count();
       if (stream === undefined) return;
-      if (delta > 0 && !stream.onCredit(delta)) {
+      if (delta > 0 && (flags & Flag.rst) === 0 && !stream.onCredit(delta)) {
         throw new YamuxError("protocol", `the window of stream ${id} would pass 2^32`);
       }
-      this.#applyEnd(flags, stream);
+      this.#applyEnd(flags, stream, delta);
     },
     onPing: (flags, value) => {
       this.#idleLimit.count();
@@ -340,9 +340,10 @@ export class Session {
     throw new YamuxError("protocol", "more data came for streams that have ended than was under way");
   }
 
-  #applyEnd(flags: number, stream: Stream): void {
+  #applyEnd(flags: number, stream: Stream, code: number): void {
     if ((flags & Flag.rst) !== 0) {
       this.#idleLimit.count();
+      stream.resetCode = code;
       stream.onReset();
     } else if ((flags & Flag.fin) !== 0) stream.onFin();
   }

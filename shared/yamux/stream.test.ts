@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { Flag, FrameType, header, MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 import { frame, handHeld, openStream, pair, readAll, turn, until } from "./testing/sessions.ts";
 
@@ -88,6 +89,20 @@ test("a reset by the peer calls a held write back, and is ECONNRESET", async () 
   assert.equal(((await settled) as NodeJS.ErrnoException).code, "ECONNRESET");
   await turn();
   assert.deepEqual(transport.frames(), [], "a reset is not answered");
+});
+
+test("a reset tells the peer its code, which is no credit, and one without a code says nothing", async () => {
+  for (const code of [3, 0]) {
+    const [near, far] = await openStream(pair());
+    for (const stream of [near, far]) stream.on("error", () => {});
+    near.reset(undefined, code);
+    await until(() => far.destroyed);
+    assert.equal(far.resetCode, code);
+  }
+  const { session, transport } = await handHeld("client");
+  const stream = session.open().on("error", () => {});
+  transport.receive(header(FrameType.windowUpdate, Flag.rst, 1, MAX_UINT32));
+  assert.equal(stream.resetCode, MAX_UINT32, "no violation of the window");
 });
 
 test("a reset drops what was not read, and the memory of it", async () => {

@@ -53,6 +53,7 @@ export class Stream extends Duplex {
   readonly turn = new QueueNode<Stream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
+  resetCode = 0; // what RST says, of either end, in a code of whoever uses the session; 0: nothing
   readonly #wire: StreamWire;
   readonly #receiveWindow: ReceiveWindow;
   #acknowledged = false;
@@ -125,8 +126,9 @@ export class Stream extends Duplex {
     this.#wire.sendAck(this);
   }
 
-  /** Ends the stream with RST on the wire. */
-  reset(reason?: Error): void {
+  /** Ends the stream with RST on the wire, which tells the peer the code. */
+  reset(reason?: Error, code = this.resetCode): void {
+    this.resetCode = code;
     this.destroy(reason);
   }
 
