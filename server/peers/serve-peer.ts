@@ -3,6 +3,7 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-head.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -19,19 +20,23 @@ export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics">
   /** The clusters that are served now. */
   readonly clusters: { get(name: string): { readonly tunnels: ClusterTunnels } | undefined };
   readonly log: Logger;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
   readonly files: { requireRoom(code: "overloaded"): void };
 }
 
 /** How long a refused stream may linger until the peer has ended its side, too, ms. */
 const LINGER_MS = 5_000;
+const FAILED = "CONNECT of a peer failed";
+/** Lines in a minute about what one peer asks for in vain before an agent is looked for: nonsense, or no cluster. */
+const REFUSED_LINES = 10;
 
 /**
  * A CONNECT that has come to another server, for a cluster whose agents are here. It goes to an agent of this server and
  * never to a third one. Admission and limits are those of the server that the caller came to. Never rejects.
  */
 export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, deps: ServePeerDeps): Promise<void> {
-  const { metrics, log } = deps;
+  const { metrics, log, throttledLog } = deps;
   const startedAt = performance.now();
   let request: PeerOpenRequest | undefined;
   let context: OpenContext | undefined;
@@ -45,7 +50,9 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
       durationMs: Math.round((performance.now() - startedAt) * 10) / 10,
       ...(code === "internal" ? { err: reason?.cause ?? reason } : reason && { reason: printable(reason.message) }),
     };
-    log[level](line, totals === undefined ? "CONNECT of a peer failed" : "connection of a peer closed");
+    if (totals !== undefined) log[level](line, "connection of a peer closed");
+    else if (context !== undefined) log[level](line, FAILED);
+    else throttledLog.write(level, line, FAILED, { budgets: [budgetOf(from)] });
   };
   try {
     request = parsePeerOpen(json);
@@ -84,6 +91,10 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     refuseStream(stream, refusal);
     finish(refusal.code, refusal);
   }
+}
+
+function budgetOf({ serverId: peer }: FromPeer): LineBudget {
+  return { key: `${FAILED}\n${peer}`, lines: REFUSED_LINES, subject: FAILED, fields: { peer } };
 }
 
 function contextOf(
