@@ -142,7 +142,7 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   child.stdout.destroy();
   const [code] = await once(child, "close");
   assert.deepEqual([code, stderr], [0, ""]);
-  assert.equal((await readdir(join(dir, "set"))).length, 10);
+  assert.equal((await readdir(join(dir, "set"))).length, 13);
 
   const full = spawn(
     "bash",
