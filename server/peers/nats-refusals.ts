@@ -14,14 +14,14 @@ const ALLOW = {
   "subscription answer": "allow _INBOX.>",
 } as const;
 
-type Refused = keyof typeof ALLOW;
+type RefusedKind = keyof typeof ALLOW;
 
 /** Without these no other server can be asked. */
-const FOR_ASKING: readonly Refused[] = ["publish question", "subscription answer"];
+const FOR_ASKING: readonly RefusedKind[] = ["publish question", "subscription answer"];
 
 /** What NATS refuses on the present connection: the last subject of each kind. */
 export class NatsRefusals {
-  readonly #subjects = new Map<Refused, string>();
+  readonly #subjects = new Map<RefusedKind, string>();
 
   add({ operation, subject }: Violation): void {
     this.#subjects.set(
