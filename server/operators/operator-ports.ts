@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
 import { oncePerSecond } from "../../shared/basics/timers.ts";
@@ -61,6 +62,8 @@ export class OperatorPorts {
   readonly #recentFaults = oncePerSecond(() => this.clusterFaults());
   readonly #recentWarnings = oncePerSecond(() => this.#deps.served.clusters?.warnings() ?? []);
   readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.expiring()), new Date()));
+  /** Tells this server from another one that was given the same `--server-id`. */
+  readonly #instance = randomUUID();
   readonly #recentReviews = oncePerSecond(() => this.#deps.served.clusters?.tokenReviews() ?? []);
 
   constructor(deps: OperatorPortsDeps) {
@@ -132,6 +135,7 @@ export class OperatorPorts {
     const roundTrips = await roundTripsOf(tunnels.tunnels());
     return status({
       serverId: options.serverId,
+      instance: this.#instance,
       servers: this.#deps.servers(),
       listeners: this.#deps.shownAddresses(),
       clusters: served.clusters?.all() ?? [],
