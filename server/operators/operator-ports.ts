@@ -39,8 +39,12 @@ export interface OperatorPortsDeps {
   tcpListeners(): ListenerState[];
   shownAddresses(): Record<string, string>;
   draining(): boolean;
-  /** What is said of the other servers. */
-  peerChecks(): Check[];
+  /** The other servers of a fleet. */
+  readonly others: {
+    checks(): Check[];
+    expiring(): Iterable<Expiring>;
+    readonly canAsk: boolean;
+  };
   /** How many servers there are; `undefined`: not known. */
   servers(): number | undefined;
   /** What counts them, if anything does. */
@@ -115,9 +119,10 @@ export class OperatorPorts {
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: [...files.checks(), ...this.#deps.peerChecks()],
+      files: [...files.checks(), ...this.#deps.others.checks()],
       draining: this.#deps.draining(),
       agents,
+      canAskOthers: this.#deps.others.canAsk,
       readyNeedsAgent: options.readyNeedsAgent,
       tokenReviews: this.#recentReviews(),
       readyNeedsTokenReview: options.readyNeedsTokenReview,
@@ -153,9 +158,10 @@ export class OperatorPorts {
     ];
   }
 
-  /** The certificates and CAs of the flags and of all clusters. */
+  /** The certificates and CAs of the flags, of all clusters, and for other servers. */
   *expiring(): Generator<Expiring> {
     yield* this.#deps.served.flags?.expiring() ?? [];
     yield* this.#deps.served.clusters?.expiring() ?? [];
+    yield* this.#deps.others.expiring();
   }
 }
