@@ -289,6 +289,27 @@ test("with fewer uplinks than URLs an agent takes servers that work", async (t) 
   );
 });
 
+test("a number in --uplinks is wanted where no server says how many there are, and no more than there are where one does", async (t) => {
+  const { server, start } = await prepared(t, { uplinks: "3" });
+  server.refuse = (socket) => {
+    if (server.upgraded.length === 0) return false;
+    socket.end("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    return true;
+  };
+  const agent = await start({ syncIntervalMs: 5, syncIntervalCapMs: 10 });
+  const link = await server.link();
+  const first = await get(agent, "health", "/readyz?verbose");
+  assert.deepEqual(
+    [first.status, /^\[\+\]servers.*/m.exec(first.text)?.[0]],
+    [200, "[+]servers ok: connected 1 of 3 wanted"],
+  );
+  link.sendControl({ type: "servers", count: 2 });
+  let text = "";
+  while (!/connected 1 of 2 wanted \(servers: 2\)$/m.test(text)) {
+    ({ text } = await get(agent, "health", "/readyz?verbose"));
+  }
+});
+
 test("a server that names one number of servers after the other begins no flood of uplinks", async (t) => {
   const { server, lines, start } = await prepared(t);
   const agent = await start({ syncIntervalMs: 5, syncIntervalCapMs: 10 });

@@ -23,7 +23,7 @@ const server = section("The server", {
   ),
   uplinks: option.string(
     "all",
-    "How many servers to have a tunnel to at most: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and, where servers say how many there are (--server-count of the server), behind one address by dialling it again. all: one for each URL, and up to 4 of those that are found.",
+    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one for each URL, and up to 4 of those that DNS has, or that there are as servers say (--server-count of the server). A number: so many, or as many as there are where servers say it.",
     { defaultText: "all" },
   ),
   serverAddress: option.string(

@@ -112,7 +112,7 @@ test("--help and help show a command's options, an example, and every column of 
   assert.match(asked?.stdout ?? "", /--server <list>[\s\S]*For example:\n {2}culvert agent --server wss:/);
   assert.match(all?.stdout ?? "", /^Commands:\n {2}server /m);
   assert.equal(unknown?.code, 2);
-  for (const column of CLUSTER_HEADING.slice(2))
+  for (const column of [...CLUSTER_HEADING.slice(2), "LINK", "REFUSED-AT"])
     assert.match(status?.stdout ?? "", new RegExp(`\\s${column}\\s`), column);
 });
 
@@ -142,7 +142,7 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   child.stdout.destroy();
   const [code] = await once(child, "close");
   assert.deepEqual([code, stderr], [0, ""]);
-  assert.equal((await readdir(join(dir, "set"))).length, 10);
+  assert.equal((await readdir(join(dir, "set"))).length, 13);
 
   const full = spawn(
     "bash",

@@ -84,8 +84,13 @@ export class UplinkSet implements SlotOwner {
 
   /** How many servers the agent wants tunnels to. */
   get wanted(): number {
-    const urls = this.#groups.length;
-    return Math.min(this.#most, Math.max(urls, this.#servers ?? this.#found()));
+    // A number that the operator gives is meant: where no server says how many there are, an alert needs it.
+    const isGiven = this.#deps.options.uplinks !== "all";
+    return this.#servers === undefined && isGiven ? this.#most : this.#wantedOfFound;
+  }
+
+  get #wantedOfFound(): number {
+    return Math.min(this.#most, Math.max(this.#groups.length, this.#servers ?? this.#found()));
   }
 
   get connected(): boolean {
@@ -270,7 +275,9 @@ export class UplinkSet implements SlotOwner {
     if (this.#hasEnded) return;
     this.#readCount();
     const { wanted } = this;
-    while (this.#slots.length < wanted) this.#add(this.#nextGroup()).uplink.start();
+    // Before the first tunnel no server has said how many there are: there is nothing to look for yet.
+    const enough = this.#upCount() === 0 ? this.#wantedOfFound : wanted;
+    while (this.#slots.length < enough) this.#add(this.#nextGroup()).uplink.start();
     for (const slot of this.#slots.toReversed()) {
       // A tunnel is never closed because of a number, nor one that still has streams to end.
       const isIdle = !slot.isUp && [...slot.uplink.connections()].length === 0;

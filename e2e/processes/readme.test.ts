@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { before, test } from "node:test";
@@ -49,7 +49,7 @@ test("the example of many clusters prints what the page says, and ends what it h
     blocks.find((block) => block.startsWith("\n")) ?? assert.fail("the page does not say what is printed");
   assert.ok(printed.includes(free(expected)), printed);
   assert.match(printed, /^blue +open +1 .*\nred +open +1 /m);
-  assert.match(printed, /^blue +blue-node +carried /m);
+  assert.match(printed, /^blue +blue-node +up /m);
   assert.match(printed, /^left: \.$/m);
 });
 
@@ -77,6 +77,8 @@ test("the example of the README makes a CONNECT and ends what it has started", a
     );
   const printed = await run(`${own}\necho "left: $(jobs -p)."`, dir.path);
   assert.equal(printed, "ok\nok\nleft: .\n");
+  // git ignores it.
+  assert.deepEqual(readdirSync(dir.path), ["pki"]);
 });
 
 test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress files", async () => {

@@ -135,6 +135,24 @@ test("addresses that lead to one server are one server, and no failure", async (
   assert.deepEqual(complaints(named), []);
 });
 
+test("with a number in --uplinks an agent wants so many servers, and looks for them, until servers say that they are fewer", async () => {
+  await using named = await Named.start("127.0.0.1", "127.0.0.2");
+  let turn = 0;
+  let onlyFirst = true;
+  // A balancer, of which the agent sees one address.
+  await using proxy = await ConnectProxy.start(named.port, () =>
+    onlyFirst ? "127.0.0.1" : (named.addresses[turn++ % 2] ?? ""),
+  );
+  await named.startAgent({ proxy: [`http://127.0.0.1:${proxy.port}`], uplinks: "3" });
+  await named.reaches(1, 3, 3);
+
+  onlyFirst = false;
+  await named.reaches(2, 3, 3);
+  for (const address of named.addresses) named.server(address).servers.set(2);
+  await named.reaches(2, 2, 2);
+  assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
+});
+
 test("a smaller number of servers closes no tunnel", async () => {
   await using named = await Named.start("127.0.0.1", "127.0.0.2");
   await named.startAgent();

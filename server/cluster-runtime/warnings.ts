@@ -1,6 +1,7 @@
 import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { authoritiesOf } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
+import { behindDefault } from "../clusters/routing-rules.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 
 type Warning = (runtime: ClusterRuntime) => string | undefined;
@@ -49,6 +50,13 @@ export function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | un
   return `${cluster.file}: cluster "${cluster.name}": deny names addresses and there is no allow, so a name that resolves to one of them passes: the agents resolve it. Add allow, or give the agents --deny-target`;
 }
 
+/** Warns of a document with strategies that are never reached. */
+export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string | undefined {
+  const unreached = behindDefault(cluster.agents.strategies ?? []).join(", ");
+  if (unreached === "") return undefined;
+  return `${cluster.file}: cluster "${cluster.name}": agents.strategies: default takes any agent, so ${unreached} behind it has no effect: name default last`;
+}
+
 /** Flags that supply the certificate, its key and the CA of a side whose document leaves them out. */
 const FLAGS = {
   agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
@@ -87,6 +95,7 @@ export const WARNINGS: readonly Warning[] = [
   sharedCaWarning,
   tokenOnlyWarning,
   namesBypassDenyWarning,
+  unreachedStrategiesWarning,
   missingWarning("agents"),
   missingWarning("callers"),
 ];

@@ -13,6 +13,7 @@ export class HopMetrics {
   readonly #served: LabelledMetric;
   readonly #refused: NumberMetric;
   readonly #questions: LabelledMetric;
+  #directoryIsUp: (() => boolean) | undefined;
   #carried: () => CarriedConnections = () => ({ toOwners: 0, fromPeers: 0 });
 
   constructor(make: Instruments) {
@@ -32,8 +33,14 @@ export class HopMetrics {
     );
     this.#questions = make.counters(
       "culvert_server_directory_questions_total",
-      "Questions to the directory, by their result.",
+      "Questions to the directory, by their result: found, none (no server has answered), down (the directory is not reachable).",
       ["result"],
+    );
+    make.gauges(
+      "culvert_server_directory_up",
+      "1 while other servers can be asked for by the directory. Absent without --directory.",
+      [],
+      () => (this.#directoryIsUp === undefined ? [] : [[[], Number(this.#directoryIsUp())]]),
     );
     make.gauges(
       "culvert_server_carried_connections",
@@ -51,6 +58,10 @@ export class HopMetrics {
 
   watch(carried: () => CarriedConnections): void {
     this.#carried = carried;
+  }
+
+  watchDirectory(isUp: () => boolean): void {
+    this.#directoryIsUp = isUp;
   }
 
   /** A peer has answered a CONNECT, or could not be asked. */

@@ -4,6 +4,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { FakeCollection } from "../../shared/kubernetes/testing/fake-collection.ts";
 import { until } from "../../shared/link/testing/ends.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import { ENDPOINT_SLICES } from "./endpoint-slices.ts";
 import { LEASES } from "./leases.ts";
 import { startReplicaCount } from "./replica-count.ts";
 import { ServerCount } from "./server-count.ts";
@@ -48,6 +49,21 @@ test("the lease of a server that was killed counts until it ends, and is deleted
   const { servers } = serverWith(t, api, "one");
   await until(() => servers.value === 2);
   await until(() => servers.value === 1 && !api.objects.has("culvert-server-killed"));
+});
+
+test("where the Service does not exist, the number that was given stays, and a fault says what to check", async (t) => {
+  const api = await FakeCollection.start(t, ENDPOINT_SLICES);
+  const log = createLogger({ level: "silent", format: "json", name: "server" });
+  const servers = new ServerCount(3);
+  const options = { ...OPTIONS, serverId: "one", enableLeaseController: false, serverCountService: "ns/absent" };
+  const replicas = startReplicaCount(options, { servers, log, access: api.access });
+  t.after(() => replicas?.close());
+  await until(() => replicas?.fault !== undefined && api.watching === 1);
+  assert.match(replicas?.fault ?? "", /no EndpointSlices of Service ns\/absent: check --server-count-service/);
+  assert.equal(servers.value, 3);
+  const endpoints = ["10.0.0.1", "10.0.0.2"].map((address) => ({ addresses: [address] }));
+  api.put({ metadata: { name: "s", labels: { "kubernetes.io/service-name": "absent" } }, endpoints });
+  await until(() => servers.value === 2 && replicas?.fault === undefined);
 });
 
 test("while the API server refuses the number stays, and the sentence is logged once", async (t) => {

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import { inCluster, kubeconfig } from "../../shared/kubernetes/access.ts";
+import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/access.ts";
 import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { ObjectWatch } from "../../shared/kubernetes/object-watch.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -22,6 +22,8 @@ const MAX_EXPIRY_MS = 60_000;
 export interface ReplicaCountDeps {
   readonly servers: Pick<ServerCount, "set" | "value">;
   readonly log: Logger;
+  /** For tests: the API of this pod's own cluster. */
+  readonly access?: ReadAccess;
 }
 
 /** What counts the servers: it tells `ServerCount`. */
@@ -78,13 +80,13 @@ class CountLog {
     this.#faults.set(part, sentence);
     this.#deps.log.warn(
       { source: this.#source, reason: sentence },
-      "servers cannot be counted now: the last number stays",
+      "the number of servers may be wrong, here or at others",
     );
   }
 
   succeeded(part: string): void {
     if (this.#faults.delete(part) && this.#faults.size === 0) {
-      this.#deps.log.info({ source: this.#source }, "servers are counted again");
+      this.#deps.log.info({ source: this.#source }, "the number of servers is right again");
     }
   }
 }
@@ -101,16 +103,20 @@ class EndpointCount implements ReplicaCount {
     this.source = `EndpointSlices of Service ${service}`;
     const log = new CountLog(this.source, deps);
     this.#log = log;
-    this.#slices = new KubeCollection(inCluster(), ENDPOINT_SLICES, namespace);
+    this.#slices = new KubeCollection(deps.access ?? inCluster(), ENDPOINT_SLICES, namespace);
     this.#watch = new ObjectWatch({
       collection: this.#slices,
       labelSelector: `${SERVICE_LABEL}=${name}`,
       schema: EndpointSlice,
       onObjects: (slices) => {
-        log.counted(serversIn(slices));
-        // A Service with a selector has a slice before it has an endpoint.
-        if (slices.length === 0) log.failed("slices", `there are no ${this.source}: check --server-count-service`);
-        else log.succeeded("slices");
+        // A Service with a selector has a slice before it has an endpoint: this one does not exist, and 1 would be a guess.
+        if (slices.length === 0) {
+          log.failed("slices", `there are no ${this.source}: check --server-count-service`);
+          log.succeeded("count");
+        } else {
+          log.counted(serversIn(slices));
+          log.succeeded("slices");
+        }
       },
       onFailure: ({ message }) => log.failed("count", message),
     });
