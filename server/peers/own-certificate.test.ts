@@ -56,15 +56,19 @@ test("certificate and CA for peers are in the metrics of what expires, and a goo
   assert.match(text, /^culvert_server_directory_up 1$/m);
 });
 
-test("a peer whose certificate has expired is named with its option", async () => {
+test("a peer whose certificate has expired is named with its option in the log, and not to callers", async () => {
   await using fleet = new Fleet();
   const near = await fleet.start("srv-1", { agentWaitMs: 0 });
   const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
   const far = await fleet.start("srv-2", {}, await pki.ca.issue(leaf(past)));
   await agentOf(far, { agentId: "blue" });
   await fleet.holders("srv-2");
-  const { status } = await ask(near);
-  assert.match(status, /its certificate, or its CA's, expired on \S+: renew its --peer-cert/);
+  assert.match(
+    (await ask(near)).status,
+    /^HTTP\/1\.1 502 server "srv-2" cannot be reached: this server's log says why$/,
+  );
+  const line = near.lines.find(({ msg }) => msg === "peer not reached");
+  assert.match(String(line?.["reason"]), /its certificate, or its CA's, expired on \S+: renew its --peer-cert/);
 });
 
 test("what hinders a directory is said to callers and in readyz, and such a server is not ready without an agent", async () => {
