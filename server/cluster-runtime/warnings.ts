@@ -49,6 +49,18 @@ export function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | un
   return `${cluster.file}: cluster "${cluster.name}": deny names addresses and there is no allow, so a name that resolves to one of them passes: the agents resolve it. Add allow, or give the agents --deny-target`;
 }
 
+/**
+ * Warns of a cluster of a fleet whose agents claim targets, but not strictly: a server that has any agent for a target
+ * asks no other server, even if an agent there claims it.
+ */
+export function localClaimsWarning({ cluster, tunnels, isOfFlags, hasDirectory }: ClusterRuntime): string | undefined {
+  const { strategies, strict } = tunnels.rules;
+  if (!hasDirectory || strict || !strategies.some((one) => one === "destHost" || one === "cidr")) return undefined;
+  const whose = isOfFlags ? "agents claim" : `agents of cluster "${cluster.name}" (${cluster.file}) claim`;
+  const option = isOfFlags ? "--strict-identifiers" : "agents.strictIdentifiers";
+  return `with --directory what ${whose} counts only among agents of the server that a caller comes to: set ${option} if no others may be asked`;
+}
+
 /** Flags that supply the certificate, its key and the CA of a side whose document leaves them out. */
 const FLAGS = {
   agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
@@ -87,6 +99,7 @@ export const WARNINGS: readonly Warning[] = [
   sharedCaWarning,
   tokenOnlyWarning,
   namesBypassDenyWarning,
+  localClaimsWarning,
   missingWarning("agents"),
   missingWarning("callers"),
 ];

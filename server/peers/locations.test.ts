@@ -61,7 +61,8 @@ test("an answer that was of no use is forgotten, and only that one", async () =>
   locations.drop("blue", at("srv-2"));
   await locations.ofCluster("blue");
   assert.equal(questions.length, 2);
-  assert.deepEqual(await locations.ofCluster("blue", at("srv-2")), at("srv-3"), "another one than that");
+  assert.deepEqual(await locations.ofCluster("blue", [at("srv-2")]), at("srv-3"), "another one than that");
+  assert.equal(await locations.ofCluster("blue", [at("srv-2"), at("srv-3")]), undefined, "none but those");
 });
 
 test("that nobody has the cluster is not remembered, nor an answer that leads back to this server", async () => {
