@@ -21,10 +21,16 @@ Columns of a cluster:
   HELD-BY      Of several servers: those that hold an agent which takes connections.
   LIMITS-HIT   Limits of the cluster's document that refused, ended or slowed something since then, and how often.
 
+Columns of an agent:
+  LINK         up: it has a connection and takes connections; suspended: it has lost its connection and may resume the
+               link; draining: it takes no more; probe: of culvert doctor, which only measures.
+  RTT          Round trip of a ping that was sent for this answer.
+
 Columns of a server, of several:
   SERVERS      How many servers there are, as far as this one knows.
   CLUSTERS     Clusters of which it holds an agent that takes connections, of those that it serves.
   HELD         Memory that its tunnels hold, and may hold.
+  REFUSED-AT   Servers that have refused agents or callers lately, how often, and the newest refusal.
 
 Exit code: 0 everything has answered, 1 something has not, 2 the command line is wrong.`;
 

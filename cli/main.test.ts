@@ -112,7 +112,7 @@ test("--help and help show a command's options, an example, and every column of 
   assert.match(asked?.stdout ?? "", /--server <list>[\s\S]*For example:\n {2}culvert agent --server wss:/);
   assert.match(all?.stdout ?? "", /^Commands:\n {2}server /m);
   assert.equal(unknown?.code, 2);
-  for (const column of CLUSTER_HEADING.slice(2))
+  for (const column of [...CLUSTER_HEADING.slice(2), "LINK", "REFUSED-AT"])
     assert.match(status?.stdout ?? "", new RegExp(`\\s${column}\\s`), column);
 });
 

@@ -112,7 +112,7 @@ export const FOLDERS = {
   ],
   "server/peers": [
     ...["server/listeners", "server/tunnels", "server/metrics", "server/options", ...OF_SERVER],
-    ...["shared/documents", "@nats-io/transport-node", "ws", "zod"],
+    ...["server/cluster-runtime", "shared/documents", "shared/faults", "@nats-io/transport-node", "ws", "zod"],
   ],
   "server/operators": [
     ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],

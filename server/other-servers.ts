@@ -1,6 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { Check } from "../shared/runtime/readiness.ts";
+import type { Expiring } from "../shared/tls/expiry.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";
 import type { StartPeersDeps } from "./peers/start-peers.ts";
 import type { PeerFinder } from "./tunnels/hop.ts";
@@ -54,6 +55,16 @@ export class OtherServers {
 
   checks(): Check[] {
     return this.#peers?.checks() ?? [];
+  }
+
+  /** Certificate and CA for peers, as they expire. */
+  expiring(): Iterable<Expiring> {
+    return this.#peers?.expiring() ?? [];
+  }
+
+  /** CONNECTs without an agent here can go to other servers. */
+  get canAsk(): boolean {
+    return this.#peers?.canAsk ?? false;
   }
 
   /** Is not found any more, and refuses CONNECTs of peers. */

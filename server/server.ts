@@ -165,7 +165,7 @@ export class Server implements AsyncDisposable {
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
-      peerChecks: () => this.#others.checks(),
+      others: this.#others,
       servers: () => this.servers.value,
       replicas: () => this.#replicas,
       connectCheck: () => this.#connectDeps,

@@ -47,6 +47,10 @@ const cluster = z.object({
 /** The fields of a server's `/status` that the table shows. */
 const status = z.object({
   serverId: z.string(),
+  /** Drawn at the start of the server: two answers with one are of one server. Older servers do not send it. */
+  instance: z.string().optional(),
+  /** Addresses by the names of listeners: `peers` where there is a directory. */
+  listeners: z.record(z.string(), z.string()).default({}),
   /** How many servers there are, as far as this one knows. Older servers do not send it. */
   servers: z.number().nullable().default(null),
   draining: z.boolean(),

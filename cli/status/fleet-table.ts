@@ -1,7 +1,7 @@
 import { printable } from "../../shared/outcomes.ts";
 import type { ClusterStatus, TunnelStatus } from "./answer.ts";
 import type { Fleet, FleetCluster, FleetServer, ServerAnswer } from "./fleet.ts";
-import { AGENT_HEADING, agentRow, CLUSTER_HEADING, clusterRow, columns, count, size } from "./table.ts";
+import { AGENT_HEADING, agentRow, ago, CLUSTER_HEADING, clusterRow, columns, count, size } from "./table.ts";
 
 const SERVER_HEADING = ["SERVER", "ADDRESS", "STATE", "SERVERS", "CLUSTERS", "AGENTS", "HELD"];
 /** Names of servers in one cell; agents with a tunnel to each server hold no more. */
@@ -20,6 +20,7 @@ export function fleetTable(answers: readonly ServerAnswer[], fleet: Fleet, agent
     ],
     clusters.length === 0 ? ["no clusters"] : columns([fleetHeading(), ...clusters.map(fleetRow)]),
     ...(agents ? [agentsBlock(clusters, now)] : []),
+    ...refusalsBlock(fleet, !agents, now),
   ];
   return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
 }
@@ -28,7 +29,7 @@ function serverRows(answers: readonly ServerAnswer[], servers: readonly FleetSer
   return answers.flatMap((answer) => {
     if ("problem" in answer) return [["-", answer.address, "no status", "-", "-", "-", "-"]];
     const { address, status } = answer;
-    if (!servers.some((server) => server.address === address)) return []; // the same server again
+    if (!servers.some((server) => server.status === status)) return []; // the same server again
     const { serverId, draining, servers: known, clusters, memory } = status;
     const held = clusters.filter(({ tunnels }) => tunnels.some(isServing));
     const agents = clusters.flatMap(({ tunnels }) => tunnels.filter(isServing));
@@ -42,12 +43,36 @@ function serverRows(answers: readonly ServerAnswer[], servers: readonly FleetSer
   });
 }
 
-/** What servers say of themselves, and a server that was not asked. */
+/** What servers say of themselves, and a number of servers that is not the number of those that are shown. */
 function problemsOf(servers: readonly FleetServer[]): string[] {
-  const most = Math.max(0, ...servers.map(({ status }) => status.servers ?? 0));
   const own = servers.flatMap(({ status }) => status.problems.map((problem) => `${status.serverId}: ${problem}`));
-  if (most <= servers.length) return own;
-  return [...own, `there are ${most} servers, as one of them says, and ${servers.length} are shown`];
+  return [...own, ...unknownNumber(servers), ...smallNumbers(servers), ...missingServers(servers)];
+}
+
+function missingServers(servers: readonly FleetServer[]): string[] {
+  const most = Math.max(0, ...servers.map(({ status }) => status.servers ?? 0));
+  const shown = servers.length;
+  if (most <= shown) return [];
+  return [`there are ${most} servers, as one of them says, and ${shown} ${shown === 1 ? "is" : "are"} shown`];
+}
+
+/** With a directory a caller reaches agents of the other servers, and nobody has to know the number. */
+function unknownNumber(servers: readonly FleetServer[]): string[] {
+  const isKnown = servers.some(({ status }) => status.servers !== null || status.listeners["peers"] !== undefined);
+  if (isKnown || servers.length < 2) return [];
+  return [
+    `none of ${servers.length} servers knows how many there are: behind one address agents that dial one address for all need --server-count, or --uplinks of their own`,
+  ];
+}
+
+/** A server that drains need not be counted. */
+function smallNumbers(servers: readonly FleetServer[]): string[] {
+  const serving = servers.filter(({ status }) => !status.draining).length;
+  const told = servers.filter(({ status }) => status.servers !== null && status.servers < serving);
+  return told.map(({ status: { serverId, servers: known } }) => {
+    const are = known === 1 ? "there is 1 server" : `there are ${known} servers`;
+    return `${serverId} says that ${are}, and ${serving} are shown: agents may look for too few (--server-count)`;
+  });
 }
 
 /** As for one server, with the servers that hold the cluster, and without limits, which are of each server. */
@@ -59,7 +84,10 @@ function fleetHeading(): string[] {
 function fleetRow({ name, at }: FleetCluster): string[] {
   const [, , , ...figures] = clusterRow(sumOf(name, at)).slice(0, -1);
   const states = new Set(at.map(({ status }) => (status.suspended ? "suspended" : "open")));
-  const serving = at.map(({ serverId, status }) => ({ serverId, tunnels: status.tunnels.filter(isServing) }));
+  const serving = at.map(({ server, status }) => ({
+    serverId: server.status.serverId,
+    tunnels: status.tunnels.filter(isServing),
+  }));
   // An agent with a tunnel to each of three servers is one agent.
   const agents = new Set(
     serving.flatMap(({ tunnels }) => tunnels.map(({ identity, agent }) => `${identity}\n${agent}`)),
@@ -110,8 +138,27 @@ function sumOf(cluster: string, at: FleetCluster["at"]): ClusterStatus {
 
 function agentsBlock(clusters: readonly FleetCluster[], now: Date): string[] {
   const rows = clusters.flatMap(({ name, at }) =>
-    at.flatMap(({ serverId, status }) => status.tunnels.map((tunnel) => [name, serverId, ...agentRow(tunnel, now)])),
+    at.flatMap(({ server, status }) =>
+      status.tunnels.map((tunnel) => [name, server.status.serverId, ...agentRow(tunnel, now)]),
+    ),
   );
   const [cluster = "", ...others] = AGENT_HEADING;
   return rows.length === 0 ? ["no agent is connected"] : columns([[cluster, "SERVER", ...others], ...rows]);
+}
+
+/** The newest refusal at each server, of all its clusters or of the one that is shown. */
+function refusalsBlock({ servers, clusters }: Fleet, withOwn: boolean, now: Date): string[][] {
+  const rows = servers.flatMap((server) => {
+    const here = clusters.flatMap(({ at }) => at.filter((one) => one.server === server));
+    const all = [...(withOwn ? server.status.refusals : []), ...here.flatMap(({ status }) => status.refusals)];
+    const [newest] = all.sort((a, b) => b.at.localeCompare(a.at));
+    if (newest === undefined) return [];
+    const times = all.reduce((sum, refusal) => sum + refusal.times, 0);
+    return [[server.status.serverId, count(times), ago(newest.at, now), newest.side, newest.code, newest.reason]];
+  });
+  if (rows.length === 0) return [];
+  const heading = ["REFUSED-AT", "TIMES", "NEWEST", "SIDE", "CODE", "REASON"];
+  const hint =
+    "culvert status --admin-address ADDRESS, with the address of one server, lists all that it has refused lately";
+  return [[...columns([heading, ...rows]), hint]];
 }

@@ -73,9 +73,9 @@ test("of one cluster the agents are shown, too, each with its server", () => {
   const cells = agents.split("\n").map((line) => line.split(/ {2,}/).slice(0, 4).join(" "));
   assert.deepEqual(cells, [
     "CLUSTER SERVER AGENT LINK",
-    "blue srv-1 a carried",
-    "blue srv-1 b carried",
-    "blue srv-2 a carried",
+    "blue srv-1 a up",
+    "blue srv-1 b up",
+    "blue srv-2 a up",
     "blue srv-2 c draining",
   ]);
 });
@@ -91,10 +91,68 @@ test("a cluster that nobody holds, one that is suspended at some servers, and on
 });
 
 test("one server by two addresses counts once, and the addresses are named", () => {
-  const twice = [...THREE.slice(0, 1), answer("127.0.0.1:8095", server("srv-1", [cluster("red", tunnel("r"))]))];
-  const { servers, clusters, problems } = fleetOf(twice);
-  assert.deepEqual([servers.length, clusters.length], [1, 2]);
-  assert.match(problems.join(), /127\.0\.0\.1:8095 and 10\.0\.0\.1:8095 are both server srv-1/);
+  const [one, other] = ["10.0.0.1:8095", "127.0.0.1:8095"].map((address) =>
+    answer(address, server("srv-1", [cluster("red", tunnel("r"))], { instance: "i" })),
+  ) as [ServerAnswer, ServerAnswer];
+  const fleet = fleetOf([one, other]);
+  assert.deepEqual([fleet.servers.length, fleet.clusters[0]?.at.length], [1, 1]);
+  assert.deepEqual(fleet.problems, ["127.0.0.1:8095 and 10.0.0.1:8095 are both server srv-1: it counts once here"]);
+  assert.equal(fleetTable([one, other], fleet, false, NOW).match(/^srv-1 /gm)?.length, 1);
+});
+
+test("two servers that share an id have a row each, and what to do is said", () => {
+  const said = ["10.0.0.1:8095", "10.0.0.2:8095"].map((address, i) =>
+    answer(address, server("same", [cluster("red", tunnel(`a${i}`))], { instance: `i${i}`, servers: 2 })),
+  );
+  const text = fleetTable(said, fleetOf(said), false, NOW);
+  assert.deepEqual(text.match(/^same +\S+/gm), ["same    10.0.0.1:8095", "same    10.0.0.2:8095"]);
+  assert.match(text, /^! two servers share --server-id same: give each its own$/m);
+  assert.match(text, /^red +open +same, same +2 /m);
+});
+
+/** The lines about problems of servers that say these numbers of servers. */
+function problemsWhere(numbers: readonly (number | null)[], change: object = {}): string[] {
+  const said = numbers.map((servers, i) => answer(`10.0.0.${i}:8095`, server(`s${i}`, [], { servers, ...change })));
+  return fleetTable(said, fleetOf(said), false, NOW).match(/^! .*$/gm) ?? [];
+}
+
+test("a number of servers that nobody knows, or that is not that of the servers shown, is a line", () => {
+  const unknown = /^! none of 3 servers knows how many there are: .* need --server-count, or --uplinks/;
+  assert.match(problemsWhere([null, null, null]).join("\n"), unknown);
+  assert.deepEqual(problemsWhere([null, null, null], { listeners: { peers: "127.0.0.1:8096" } }), []);
+  assert.deepEqual(problemsWhere([null, 2]), []);
+  assert.deepEqual(problemsWhere([3, 2, 1]), [
+    "! s1 says that there are 2 servers, and 3 are shown: agents may look for too few (--server-count)",
+    "! s2 says that there is 1 server, and 3 are shown: agents may look for too few (--server-count)",
+  ]);
+  assert.deepEqual(problemsWhere([6]), ["! there are 6 servers, as one of them says, and 1 is shown"]);
+  // In an update the servers that go away are not counted.
+  assert.deepEqual(problemsWhere([1, 1], { draining: true }), []);
+});
+
+test("of refusals the newest of each server is shown, of one cluster only its own, and where the others are", () => {
+  const refusal = (code: string, at: string, times: number) => ({
+    ...{ side: "caller", code, from: "CN=x", target: "10.0.0.1:22", reason: `it is ${code}`, at, times },
+  });
+  const red = { ...cluster("red"), refusals: [refusal("forbidden", "2026-06-01T11:59:00Z", 5)] };
+  const own = [{ ...refusal("401", "2026-06-01T11:59:48Z", 2), side: "agent" }];
+  const said = [
+    answer("a:1", server("srv-1", [red], { refusals: own })),
+    answer("b:1", server("srv-2", [cluster("red")])),
+  ];
+  const blockOf = (cluster?: string) =>
+    fleetTable(said, fleetOf(said, cluster), cluster !== undefined, NOW)
+      .trimEnd()
+      .split("\n\n")
+      .at(-1)
+      ?.split("\n");
+  const [heading, ...rows] = blockOf() ?? [];
+  assert.match(heading ?? "", /^REFUSED-AT +TIMES +NEWEST +SIDE +CODE +REASON$/);
+  assert.deepEqual(rows[0]?.split(/ {2,}/), ["srv-1", "7", "12s", "agent", "401", "it is 401"]);
+  assert.match(rows[1] ?? "", /^culvert status --admin-address ADDRESS, .* lists all/);
+  assert.deepEqual(blockOf("red")?.[1]?.split(/ {2,}/).slice(0, 3), ["srv-1", "5", "1m0s"]);
+  const none = fleetTable(THREE, fleetOf(THREE), false, NOW);
+  assert.doesNotMatch(none, /REFUSED/);
 });
 
 test("names that others chose send nothing to the terminal but print", () => {

@@ -34,7 +34,7 @@ export interface FleetServer {
 /** One cluster at all servers that serve it. */
 export interface FleetCluster {
   readonly name: string;
-  readonly at: readonly { readonly serverId: string; readonly status: ClusterStatus }[];
+  readonly at: readonly { readonly server: FleetServer; readonly status: ClusterStatus }[];
 }
 
 export interface Fleet {
@@ -47,23 +47,26 @@ export interface Fleet {
 /** Puts the answers together. `wanted`: only this cluster. */
 export function fleetOf(answers: readonly ServerAnswer[], wanted?: string): Fleet {
   const problems: string[] = [];
-  const servers = new Map<string, FleetServer>();
+  const servers: FleetServer[] = [];
   for (const answer of answers) {
     if ("problem" in answer) {
       problems.push(answer.problem);
       continue;
     }
     const { address, status } = answer;
-    const same = servers.get(status.serverId);
-    if (same === undefined) servers.set(status.serverId, { address, status });
-    else problems.push(`${address} and ${same.address} are both server ${status.serverId}: it counts once here`);
+    const { serverId } = status;
+    const same = servers.find((server) => isSame(server.status, status));
+    if (same !== undefined)
+      problems.push(`${address} and ${same.address} are both server ${serverId}: it counts once here`);
+    else servers.push({ address, status });
   }
+  problems.push(...sharedIds(servers));
   const clusters = new Map<string, FleetCluster["at"][number][]>();
-  for (const { status } of servers.values()) {
-    for (const cluster of status.clusters) {
+  for (const server of servers) {
+    for (const cluster of server.status.clusters) {
       if (wanted !== undefined && cluster.cluster !== wanted) continue;
       const at = clusters.get(cluster.cluster) ?? [];
-      at.push({ serverId: status.serverId, status: cluster });
+      at.push({ server, status: cluster });
       clusters.set(cluster.cluster, at);
     }
   }
@@ -71,5 +74,19 @@ export function fleetOf(answers: readonly ServerAnswer[], wanted?: string): Flee
     problems.push(`no server that answers has a cluster "${wanted}": culvert status without --cluster shows all`);
   }
   const sorted = [...clusters].sort(([a], [b]) => (a < b ? -1 : 1));
-  return { servers: [...servers.values()], clusters: sorted.map(([name, at]) => ({ name, at })), problems };
+  return { servers, clusters: sorted.map(([name, at]) => ({ name, at })), problems };
+}
+
+/** Two addresses of one process. */
+function isSame(one: Status, other: Status): boolean {
+  return one.serverId === other.serverId && one.instance !== undefined && one.instance === other.instance;
+}
+
+/** Agents take servers with one id for one server, and the directory leads to only one of them. */
+function sharedIds(servers: readonly FleetServer[]): string[] {
+  const counts = new Map<string, number>();
+  for (const { status } of servers) counts.set(status.serverId, (counts.get(status.serverId) ?? 0) + 1);
+  return [...counts]
+    .filter(([, count]) => count > 1)
+    .map(([id, count]) => `${count === 2 ? "two" : count} servers share --server-id ${id}: give each its own`);
 }

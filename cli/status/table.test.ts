@@ -6,6 +6,7 @@ import { statusTable } from "./table.ts";
 const NOW = new Date("2026-06-01T12:00:00Z");
 const EMPTY: Status = {
   serverId: "srv-1",
+  listeners: {},
   servers: null,
   draining: false,
   memory: { heldBytes: 1_536, limitBytes: 1_073_741_824 },
@@ -67,8 +68,8 @@ CLUSTER  STATE      AGENTS  WAITING  OPEN  ENDED-OK  ENDED-BADLY  ENDED/S  BYTES
 blue     open       1       2        3     1,200     4            3.2      5.0 MiB  2.0 KiB  connectsPerSecond=10 refused 12 times, streams=100 refused once
 red      suspended  0       0        0     0         0            0        0 B      0 B      -
 
-CLUSTER  AGENT   LINK     IDENTITY                ADDRESS         SINCE  RTT     STREAMS
-blue     node-1  carried  CN=agent,O=agents:blue  10.0.0.9:40001  3h2m   1.2 ms  3
+CLUSTER  AGENT   LINK  IDENTITY                ADDRESS         SINCE  RTT     STREAMS
+blue     node-1  up    CN=agent,O=agents:blue  10.0.0.9:40001  3h2m   1.2 ms  3
 
 REFUSED  AGO  TIMES  WHO                         CODE       REASON
 -        1s   1      agent 10.9.9.9              401        none
@@ -77,7 +78,7 @@ blue     12s  2      caller CN=x to 10.0.0.1:22  forbidden  the target is denied
   );
 });
 
-test("a link is carried, suspended or draining, and one that is both waits", () => {
+test("a link is up, suspended or draining, and one that is both waits", () => {
   const links = [
     { suspended: false, draining: false },
     { suspended: false, draining: true },
@@ -87,7 +88,7 @@ test("a link is carried, suspended or draining, and one that is both waits", () 
   const rows = block(statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels: links }] }, NOW), 2).slice(1);
   assert.deepEqual(
     rows.map((row) => row.split(/ {2,}/)[2]),
-    ["carried", "draining", "suspended", "suspended"],
+    ["up", "draining", "suspended", "suspended"],
   );
 });
 
@@ -115,7 +116,7 @@ test("a doctor's tunnel is shown as a probe, and is no agent", () => {
     block(text, 2).map((row) => row.split(/ {2,}/).slice(1, 3)),
     [
       ["AGENT", "LINK"],
-      ["node-1", "carried"],
+      ["node-1", "up"],
       ["node-1-doctor", "probe"],
     ],
   );

@@ -57,7 +57,7 @@ function agentsCell(tunnels: readonly TunnelStatus[]): string {
   const states = tunnels.map(linkState);
   const among = (wanted: LinkState) => states.filter((state) => state === wanted).length;
   const others = (["suspended", "draining"] as const).filter((state) => among(state) > 0);
-  return [count(among("carried")), ...others.map((state) => `${count(among(state))} ${state}`)].join(", ");
+  return [count(among("up")), ...others.map((state) => `${count(among(state))} ${state}`)].join(", ");
 }
 
 /** The effect of limits that do not refuse CONNECTs. */
@@ -90,12 +90,12 @@ export function agentRow(
   return [agent, linkState(link), identity, address, ago(connectedAt, now), roundTrip, count(streams)];
 }
 
-type LinkState = "probe" | "suspended" | "draining" | "carried";
+type LinkState = "probe" | "suspended" | "draining" | "up";
 
 /** A suspended link waits for its agent's next connection, even if it drains. */
 function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): LinkState {
   if (probe) return "probe";
-  return suspended ? "suspended" : draining ? "draining" : "carried";
+  return suspended ? "suspended" : draining ? "draining" : "up";
 }
 
 /** `/status` does not include connections that ended before their request. */

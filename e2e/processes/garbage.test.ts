@@ -28,12 +28,14 @@ const GARBAGE: Readonly<Record<string, Buffer>> = {
   "control bytes in a CONNECT": Buffer.from("CONNECT a\0b:1 HTTP/1.1\r\nHost: \x7f\r\n\r\n"),
 };
 
-/** Connections that say nothing and make room for others: before their TLS handshake is over, and behind it. */
+/**
+ * The counters of connections that say nothing and make room for others, and through how many doors they come. Which of
+ * the callers' have their TLS handshake behind them depends on the speed of the machine.
+ */
 const DROPPED = [
-  ["culvert_server_handshakes_failed_total", "callers"],
-  ["culvert_server_handshakes_failed_total", "agents"],
-  ["culvert_server_waiting_connections_dropped_total", "callers"],
-  ["culvert_server_waiting_connections_dropped_total", "unix"],
+  ["callers", 2, ["culvert_server_handshakes_failed_total", "culvert_server_waiting_connections_dropped_total"]],
+  ["agents", 1, ["culvert_server_handshakes_failed_total"]],
+  ["unix", 1, ["culvert_server_waiting_connections_dropped_total"]],
 ] as const;
 
 const ROUNDS = FULL ? 20 : 2;
@@ -106,9 +108,11 @@ test("a flood of connections that say nothing costs the server its bounds, not i
     assertCalm(server);
     assert.ok(server.log.length < 100, `${server.log.length} lines`);
     const scrape = await scrapePort(site.healthPort);
-    for (const [counter, listener] of DROPPED) {
+    for (const [listener, ways, counters] of DROPPED) {
+      let dropped = 0;
+      for (const counter of counters) dropped += scrape.value(counter, { listener });
       // Each door had ten times as many as it keeps.
-      assert.ok(scrape.value(counter, { listener }) >= 8 * most, `${counter} of ${listener}`);
+      assert.ok(dropped >= 8 * most * ways, `${dropped} of ${listener}`);
     }
   } finally {
     for (const socket of silent) socket.destroy();

@@ -49,7 +49,7 @@ test("the example of many clusters prints what the page says, and ends what it h
     blocks.find((block) => block.startsWith("\n")) ?? assert.fail("the page does not say what is printed");
   assert.ok(printed.includes(free(expected)), printed);
   assert.match(printed, /^blue +open +1 .*\nred +open +1 /m);
-  assert.match(printed, /^blue +blue-node +carried /m);
+  assert.match(printed, /^blue +blue-node +up /m);
   assert.match(printed, /^left: \.$/m);
 });
 

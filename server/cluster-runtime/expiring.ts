@@ -15,11 +15,11 @@ export interface SideInUse {
 
 /** The certificate and CAs of one side that expire. The CA bundle is parsed once for each content. */
 export class SideExpiry {
-  readonly #clients: SideName;
+  readonly #clients: SideName | "peers";
   readonly #inUse: () => SideInUse;
   #authorities = new AuthorityEnds("");
 
-  constructor(clients: SideName, inUse: () => SideInUse) {
+  constructor(clients: SideName | "peers", inUse: () => SideInUse) {
     this.#clients = clients;
     this.#inUse = inUse;
   }

@@ -13,6 +13,7 @@ export class HopMetrics {
   readonly #served: LabelledMetric;
   readonly #refused: NumberMetric;
   readonly #questions: LabelledMetric;
+  #directoryIsUp: (() => boolean) | undefined;
   #carried: () => CarriedConnections = () => ({ toOwners: 0, fromPeers: 0 });
 
   constructor(make: Instruments) {
@@ -36,6 +37,12 @@ export class HopMetrics {
       ["result"],
     );
     make.gauges(
+      "culvert_server_directory_up",
+      "1 while other servers can be asked for by the directory. Absent without --directory.",
+      [],
+      () => (this.#directoryIsUp === undefined ? [] : [[[], Number(this.#directoryIsUp())]]),
+    );
+    make.gauges(
       "culvert_server_carried_connections",
       "Open connections of agents that resume a link of another server: carried there, or carried here by that server.",
       ["direction"],
@@ -51,6 +58,10 @@ export class HopMetrics {
 
   watch(carried: () => CarriedConnections): void {
     this.#carried = carried;
+  }
+
+  watchDirectory(isUp: () => boolean): void {
+    this.#directoryIsUp = isUp;
   }
 
   /** A peer has answered a CONNECT, or could not be asked. */

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
 import { oncePerSecond } from "../../shared/basics/timers.ts";
@@ -38,8 +39,12 @@ export interface OperatorPortsDeps {
   tcpListeners(): ListenerState[];
   shownAddresses(): Record<string, string>;
   draining(): boolean;
-  /** What is said of the other servers. */
-  peerChecks(): Check[];
+  /** The other servers of a fleet. */
+  readonly others: {
+    checks(): Check[];
+    expiring(): Iterable<Expiring>;
+    readonly canAsk: boolean;
+  };
   /** How many servers there are; `undefined`: not known. */
   servers(): number | undefined;
   /** What counts them, if anything does. */
@@ -57,6 +62,8 @@ export class OperatorPorts {
   readonly #recentFaults = oncePerSecond(() => this.clusterFaults());
   readonly #recentWarnings = oncePerSecond(() => this.#deps.served.clusters?.warnings() ?? []);
   readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.expiring()), new Date()));
+  /** Tells this server from another one that was given the same `--server-id`. */
+  readonly #instance = randomUUID();
   readonly #recentReviews = oncePerSecond(() => this.#deps.served.clusters?.tokenReviews() ?? []);
 
   constructor(deps: OperatorPortsDeps) {
@@ -112,9 +119,10 @@ export class OperatorPorts {
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: [...files.checks(), ...this.#deps.peerChecks()],
+      files: [...files.checks(), ...this.#deps.others.checks()],
       draining: this.#deps.draining(),
       agents,
+      canAskOthers: this.#deps.others.canAsk,
       readyNeedsAgent: options.readyNeedsAgent,
       tokenReviews: this.#recentReviews(),
       readyNeedsTokenReview: options.readyNeedsTokenReview,
@@ -127,6 +135,7 @@ export class OperatorPorts {
     const roundTrips = await roundTripsOf(tunnels.tunnels());
     return status({
       serverId: options.serverId,
+      instance: this.#instance,
       servers: this.#deps.servers(),
       listeners: this.#deps.shownAddresses(),
       clusters: served.clusters?.all() ?? [],
@@ -149,9 +158,10 @@ export class OperatorPorts {
     ];
   }
 
-  /** The certificates and CAs of the flags and of all clusters. */
+  /** The certificates and CAs of the flags, of all clusters, and for other servers. */
   *expiring(): Generator<Expiring> {
     yield* this.#deps.served.flags?.expiring() ?? [];
     yield* this.#deps.served.clusters?.expiring() ?? [];
+    yield* this.#deps.others.expiring();
   }
 }

@@ -17,6 +17,7 @@ const WELL: ServerCondition = {
   files: [],
   draining: false,
   agents: 0,
+  canAskOthers: false,
   readyNeedsAgent: false,
   tokenReviews: [],
   readyNeedsTokenReview: false,
@@ -31,6 +32,12 @@ const TABLE: ReadonlyArray<
   ["a server without agents is ready", {}, []],
   ["unless it was told to need one", { readyNeedsAgent: true }, ["agents"], /0 connected/],
   ["with an agent it is ready then", { readyNeedsAgent: true, agents: 1 }, []],
+  [
+    "a server without agents that can ask others serves callers, too",
+    { readyNeedsAgent: true, canAskOthers: true },
+    [],
+    /^0 connected; CONNECTs go to other servers$/m,
+  ],
   ["a draining server is not ready", { draining: true }, ["not-draining"]],
   [
     "a listener that is not open is named",

@@ -23,6 +23,8 @@ export interface ServerCondition {
   readonly draining: boolean;
   /** Agents that take streams. */
   readonly agents: number;
+  /** CONNECTs without an agent here can go to other servers. */
+  readonly canAskOthers: boolean;
   readonly readyNeedsAgent: boolean;
   /** Clusters whose tokens an API server verifies. */
   readonly tokenReviews: readonly TokenReviewState[];
@@ -44,7 +46,7 @@ export interface ReplicaState {
  * The checks of /readyz. `shows`: counts for every peer that reaches the health port, names and paths for operators.
  */
 export function readiness(condition: ServerCondition, shows: "names" | "counts", now = new Date()): Check[] {
-  const { listeners, certificates, ends, clusters, warnings, files, draining, agents, readyNeedsAgent } = condition;
+  const { listeners, certificates, ends, clusters, warnings, files, draining } = condition;
   const down = listeners.filter(({ up }) => !up);
   const all = shows === "names";
   const faults = clusters ?? [];
@@ -72,8 +74,14 @@ export function readiness(condition: ServerCondition, shows: "names" | "counts",
     ...replicasCheck(condition.replicas, all),
     ...files,
     { name: "not-draining", ok: !draining },
-    { name: "agents", ok: agents > 0 || !readyNeedsAgent, detail: `${agents} connected` },
+    agentsCheck(condition),
   ];
+}
+
+/** Without an agent callers are served, too, where other servers can be asked. */
+function agentsCheck({ agents, canAskOthers, readyNeedsAgent }: ServerCondition): Check {
+  const hops = agents === 0 && canAskOthers ? "; CONNECTs go to other servers" : "";
+  return { name: "agents", ok: agents > 0 || canAskOthers || !readyNeedsAgent, detail: `${agents} connected${hops}` };
 }
 
 /** Leaves out certificates that are invalid now: readiness, or the faults of the clusters, report them. */

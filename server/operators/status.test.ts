@@ -67,3 +67,13 @@ test("the status tells the round trip of now: none of before, where nothing come
   assert.equal(await shown(), null);
   session.destroy();
 });
+
+test("two servers with one id are told apart by their instance, which stays the same", async () => {
+  await using one = await start({ serverId: "same" });
+  await using other = await start({ serverId: "same" });
+  const said = [one, one, other].map(({ addresses }) => fetchText(addresses.admin?.port, "/status"));
+  const [first, again, second] = (await Promise.all(said)).map(({ text }) => JSON.parse(text));
+  assert.equal(first.serverId, second.serverId);
+  assert.equal(first.instance, again.instance);
+  assert.notEqual(first.instance, second.instance);
+});

@@ -7,6 +7,8 @@ import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
 /** The facts that `/status` is made of. */
 export interface StatusFacts {
   readonly serverId: string;
+  /** Drawn at the start of the server. */
+  readonly instance: string;
   /** How many servers there are, as far as this one knows. */
   readonly servers: number | undefined;
   /** Addresses by the names that log and metrics have for listeners. */
@@ -24,6 +26,7 @@ export interface StatusFacts {
 /** The document of `/status`: clusters, their agents, and what each tunnel holds. */
 export function status({
   serverId,
+  instance,
   servers,
   listeners,
   clusters,
@@ -36,6 +39,7 @@ export function status({
   return {
     kind: "server" as const,
     serverId,
+    instance,
     // null: not known
     servers: servers ?? null,
     listeners,

@@ -127,13 +127,15 @@ test("flags of Konnectivity that ask for what culvert does are accepted in silen
   }
 });
 
-test("strategies have an order, none is the default, and strictness without a strategy that claims is warned of", async () => {
+test("strategies have an order, none is the default, and what has no effect is warned of: strictness alone, and what is behind default", async () => {
   for (const [flags, strategies, warned] of [
     [[], ["default"], false],
     [["--proxy-strategies="], ["default"], false],
     [["--proxy-strategies=destHost, cidr,defaultRoute"], ["destHost", "cidr", "defaultRoute"], false],
     [["--proxy-strategies=cidr,default", "--strict-identifiers"], ["cidr", "default"], false],
     [["--strict-identifiers"], ["default"], true],
+    [["--proxy-strategies=destHost,default"], ["destHost", "default"], false],
+    [["--proxy-strategies=default,destHost"], ["default", "destHost"], true],
   ] as const) {
     const { values, problems, warnings } = await read([uds, ...agents, ...flags]);
     assert.deepEqual([values.proxyStrategies, problems, warnings.length > 0], [strategies, [], warned], String(flags));
@@ -277,10 +279,18 @@ test("a directory needs what other servers know this one by, and without one the
   const off = await read([uds, ...agents, "--peer-address=10.0.0.1"]);
   assert.equal(off.values.peerPort, 0);
   assert.match(off.warnings.join(), /no effect without --directory/);
+  for (const flag of ["--peer-port=9000", "--peer-bind-address=127.0.0.1"]) {
+    assert.match((await read([uds, ...agents, flag])).warnings.join(), /no effect without --directory/, flag);
+  }
   const rows: [string, RegExp][] = [
     ["--directory=http://nats-1", /needs URLs such as nats:/],
     ["--directory=nats://user:secret@nats-1", /must not hold a password/],
     ["--peer-address=fd00::1]:8096", /--peer-address must be HOST or HOST:PORT/],
+    ["--peer-address=10.0.0.1:99999", /--peer-address 10\.0\.0\.1:99999 can be dialled by nobody: .*port/],
+    ["--peer-address=10.0.0.1:0", /can be dialled by nobody: .*port/],
+    ...["0.0.0.0", "0.0.0.0:8096", "::", "[::]:8096", "0:0:0:0:0:0:0:0"].map((address): [string, RegExp] => {
+      return [`--peer-address=${address}`, /stands for all addresses of a host/];
+    }),
     ["--peer-port=0", /--directory needs --peer-port/],
     ["--peer-identities=nobody", /identity pattern/],
     ["--peer-port=8091", /--agent-port/],

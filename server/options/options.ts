@@ -265,7 +265,7 @@ const operations = section("Health and administration", {
   adminAllowedHosts,
   readyNeedsAgent: option.boolean(
     false,
-    "Ready only while an agent is connected: Konnectivity's rule, which can deadlock a rolling update.",
+    "Ready only while an agent is connected, or other servers can be asked (--directory): Konnectivity's rule, which can deadlock a rolling update.",
   ),
   readyNeedsTokenReview: option.boolean(
     false,

@@ -1,4 +1,5 @@
 import { isIPv6 } from "node:net";
+import { parseTarget } from "../../shared/address/target.ts";
 import { checkPair } from "../../shared/config/common-options.ts";
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
@@ -53,20 +54,16 @@ export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
   if (directory.length === 0) {
     values.peerPort = 0;
     const given = [peerAddress, peerCert, peerKey, peerCaCert, ...peerIdentities].some((value) => value !== "");
-    if (given) draft.warn("The options of other servers (--peer-...) have no effect without --directory.");
+    if (given || draft.given("peerPort") || draft.given("peerBindAddress"))
+      draft.warn("The options of other servers (--peer-...) have no effect without --directory.");
     return;
   }
   if (values.peerPort === 0) draft.problem("--directory needs --peer-port: other servers bring their CONNECTs there.");
   if (String(values.serverId).length > MAX_SERVER_ID) {
     draft.problem(`With --directory, --server-id has at most ${MAX_SERVER_ID} characters: give it a shorter one.`);
   }
-  if (peerAddress === "") {
-    draft.problem(
-      "--directory needs --peer-address: where other servers reach this one, such as the address of its pod.",
-    );
-  } else if (!isIPv6(peerAddress) && !/^(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?$/.test(peerAddress)) {
-    draft.problem("--peer-address must be HOST or HOST:PORT, an IPv6 address with a port in brackets.");
-  }
+  const objection = objectionTo(peerAddress);
+  if (objection !== undefined) draft.problem(objection);
   if (peerCert === "" || peerKey === "" || peerCaCert === "") {
     draft.problem("Servers know each other by certificates: give --peer-cert, --peer-key and --peer-ca-cert.");
   }
@@ -76,6 +73,30 @@ export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
     );
   }
   checkPair(draft, ["--directory-cert", values.directoryCert], ["--directory-key", values.directoryKey]);
+}
+
+/** What is wrong with `--peer-address`, which every other server dials. */
+function objectionTo(peerAddress: string): string | undefined {
+  if (peerAddress === "") {
+    return "--directory needs --peer-address: where other servers reach this one, such as the address of its pod.";
+  }
+  const isBare = isIPv6(peerAddress);
+  if (!isBare && !/^(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::\d{1,5})?$/.test(peerAddress)) {
+    return "--peer-address must be HOST or HOST:PORT, an IPv6 address with a port in brackets.";
+  }
+  const hasPort = !isBare && /:\d+$/.test(peerAddress);
+  const bracketed = isBare ? `[${peerAddress}]` : peerAddress;
+  let host: string;
+  try {
+    ({ host } = parseTarget(hasPort ? peerAddress : `${bracketed}:1`));
+  } catch (error) {
+    return `--peer-address ${peerAddress} can be dialled by nobody: ${(error as Error).message}.`;
+  }
+  // What is bound is not what is dialled: there each of the others would reach itself.
+  if (/^(?:0\.0\.0\.0|[:0]+)$/.test(host)) {
+    return `--peer-address ${peerAddress} stands for all addresses of a host: name the one where other servers reach this one.`;
+  }
+  return undefined;
 }
 
 function natsUrl(text: string): string {

@@ -41,6 +41,12 @@ export function resolveOptions(draft: ServerDraft): void {
 function checkStrategies(draft: ServerDraft): void {
   const { values } = draft;
   if (values.proxyStrategies.length === 0) values.proxyStrategies = ["default"];
+  const rest = values.proxyStrategies.slice(values.proxyStrategies.indexOf("default") + 1);
+  if (values.proxyStrategies.includes("default") && rest.length > 0) {
+    draft.warn(
+      `--proxy-strategies: default takes any agent, so ${rest.join(", ")} behind it has no effect: name default last.`,
+    );
+  }
   // With documents, each may have strategies of its own.
   if (!values.strictIdentifiers || values.clusters !== "") return;
   if (values.proxyStrategies.some((strategy) => strategy === "destHost" || strategy === "cidr")) return;

@@ -10,8 +10,20 @@ export type DirectoryQuestion = { readonly cluster: string } | { readonly server
 
 /** Whether the directory can be asked, and why not. */
 export type DirectoryState =
-  | { readonly isUp: true; readonly through: string }
+  | {
+      readonly isUp: true;
+      readonly through: string;
+      /** What hinders it although it is connected, in sentences for operators. */
+      readonly faults?: readonly string[];
+      /** Why others cannot be asked, or found, although it is connected: the end of a sentence for callers. */
+      readonly trouble?: string | undefined;
+    }
   | { readonly isUp: false; readonly reason: string; readonly sinceMs: number };
+
+/** Whether other servers can be asked now. */
+export function canAsk(state: DirectoryState): boolean {
+  return state.isUp && state.trouble === undefined;
+}
 
 /**
  * Says which server holds which cluster. It is trusted with nothing else: whoever forges an answer leads a server to

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
-import { CACHED_MS, Locations } from "./locations.ts";
+import { CACHED_MS, Locations, NOBODY_MS } from "./locations.ts";
 
 function at(serverId: string, address = `${serverId}:8096`): Location {
   return { serverId, address };
@@ -65,15 +65,38 @@ test("an answer that was of no use is forgotten, and only that one", async () =>
   assert.equal(await locations.ofCluster("blue", [at("srv-2"), at("srv-3")]), undefined, "none but those");
 });
 
-test("that nobody has the cluster is not remembered, nor an answer that leads back to this server", async () => {
+test("that nobody has the cluster counts for one step of those who wait, and an answer that leads back here is none", async () => {
   const { state, questions, results, locations } = world();
   state.answers = [at("srv-1")];
   assert.equal(await locations.ofCluster("blue"), undefined);
+  state.answers = [at("srv-2")];
+  state.now = NOBODY_MS - 1;
   assert.equal(await locations.ofCluster("blue"), undefined);
+  assert.equal(questions.length, 1);
+  assert.deepEqual(await locations.ofCluster("red"), at("srv-2"), "another cluster");
+  assert.deepEqual(await locations.ofCluster("blue", at("srv-3")), [at("srv-2")], "after a server that was of no use");
+  locations.drop("blue", at("srv-2"));
+  state.answers = [];
   state.isUp = false;
+  state.now = 2 * NOBODY_MS;
   assert.equal(await locations.ofCluster("blue"), undefined);
-  assert.equal(questions.length, 3);
-  assert.deepEqual(results, ["none", "none", "down"]);
+  assert.deepEqual(results, ["none", "found", "found", "down"]);
+});
+
+test("ten CONNECTs that ask every 200 ms for a cluster that nobody has are one question in each step", async () => {
+  const { state, questions, locations } = world();
+  for (state.now = 0; state.now < 5_000; state.now += 20) await locations.ofCluster("blue");
+  assert.ok(questions.length <= 25, `${questions.length} questions`);
+  assert.ok(questions.length >= 20, `${questions.length} questions`);
+});
+
+test("of clusters that nobody has a bounded number is remembered", async () => {
+  const { questions, locations } = world();
+  for (let number = 0; number <= 20_000; number++) await locations.ofCluster(`c-${number}`);
+  await locations.ofCluster("c-20000");
+  assert.equal(questions.length, 20_001);
+  await locations.ofCluster("c-0");
+  assert.equal(questions.length, 20_002);
 });
 
 test("a question for a server takes the answer of no other", async () => {

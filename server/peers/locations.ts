@@ -1,5 +1,5 @@
 import type { HopMetrics } from "../metrics/hop-metrics.ts";
-import type { Directory, DirectoryQuestion, Location } from "./directory.ts";
+import { canAsk, type Directory, type DirectoryQuestion, type Location } from "./directory.ts";
 
 export interface LocationsOptions {
   readonly directory: Directory;
@@ -11,6 +11,11 @@ export interface LocationsOptions {
 
 /** How long an answer is used again, ms. */
 export const CACHED_MS = 5_000;
+/**
+ * How long it is remembered that nobody has a cluster, ms: a little less than the 200 ms after which a CONNECT that
+ * waits asks again, so that one that is alone does ask.
+ */
+export const NOBODY_MS = 195;
 /** Questions that are on their way at once; more are not asked. */
 const MAX_QUESTIONS = 1_024;
 /** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
@@ -26,6 +31,8 @@ export class Locations {
   readonly #options: LocationsOptions;
   readonly #now: () => number;
   readonly #cached = new Map<string, Cached>();
+  /** Until when nobody has the cluster. All are remembered equally long, so those that end first are the first. */
+  readonly #nobody = new Map<string, number>();
   readonly #asked = new Map<string, Promise<Location | undefined>>();
 
   constructor(options: LocationsOptions) {
@@ -39,9 +46,12 @@ export class Locations {
     if (cached !== undefined && cached.untilMs > this.#now() && !isAmong(cached.location, except)) {
       return cached.location;
     }
+    const asksAll = except.length === 0;
+    if (asksAll && (this.#nobody.get(cluster) ?? 0) > this.#now()) return undefined;
     const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
     const location = await this.#once(key, { cluster }, except);
     if (location !== undefined) this.#keep(cluster, location);
+    else if (asksAll) this.#keepNobody(cluster);
     return location;
   }
 
@@ -72,16 +82,29 @@ export class Locations {
       question,
       (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isAmong(each, except),
     );
-    metrics.asked(location !== undefined ? "found" : directory.state.isUp ? "none" : "down");
+    metrics.asked(location !== undefined ? "found" : canAsk(directory.state) ? "none" : "down");
     return location;
   }
 
   #keep(cluster: string, location: Location): void {
+    this.#nobody.delete(cluster);
     this.#cached.delete(cluster);
     this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
     if (this.#cached.size <= MAX_CACHED) return;
     const [oldest] = this.#cached.keys();
     if (oldest !== undefined) this.#cached.delete(oldest);
+  }
+
+  /** CONNECTs that wait for one cluster, or that come meanwhile, have one question in each step. */
+  #keepNobody(cluster: string): void {
+    const now = this.#now();
+    if ((this.#nobody.get(cluster) ?? 0) > now) return; // of the same question
+    this.#nobody.delete(cluster);
+    this.#nobody.set(cluster, now + NOBODY_MS);
+    for (const [oldest, untilMs] of this.#nobody) {
+      if (untilMs > now && this.#nobody.size <= MAX_CACHED) break;
+      this.#nobody.delete(oldest);
+    }
   }
 }
 

@@ -24,7 +24,7 @@ async function rawNats(onSocket: (socket: Socket) => void) {
   const none = { directoryCredentials: "", directoryCaCert: "", directoryCert: "", directoryKey: "" };
   const directory = new NatsDirectory(LOCATION, {
     options: { serverId: LOCATION.serverId, directory: [url], ...none },
-    ...{ log, throttledLog: new ThrottledLog(log) },
+    ...{ log, throttledLog: new ThrottledLog(log), namesakeMs: 20 },
   });
   return {
     ...{ directory, sockets },
@@ -80,6 +80,83 @@ test("answers that are too long, no JSON, or name no address are none; the first
   assert.ok(subscribed.includes("culvert.v1.server.srv=1"));
   const found = await directory.ask({ cluster: "red" }, () => true);
   assert.deepEqual(found, { serverId: "srv-3", address: "10.0.0.3:8096" });
+});
+
+/** A NATS server that answers each question with `answer` of its subject; `undefined`: nobody listens there. */
+function answering(socket: Socket, answer: (subject: string) => string | undefined): void {
+  let inbox = "";
+  speak(socket, (line) => {
+    const [word, subject = "", reply = ""] = line.split(" ");
+    if (word === "SUB" && subject.startsWith("_INBOX")) inbox = line.split(" ").at(-1) ?? "";
+    if (word !== "PUB") return;
+    const text = answer(subject);
+    if (text?.startsWith("-ERR")) socket.write(`${text}\r\n`);
+    else if (text !== undefined) socket.write(`MSG ${reply} ${inbox} ${text.length}\r\n${text}\r\n`);
+    else socket.write(`HMSG ${reply} ${inbox} 16 16\r\nNATS/1.0 503\r\n\r\n\r\n`);
+  });
+}
+
+function faults({ state }: NatsDirectory): string {
+  return state.isUp ? (state.faults ?? []).join("; ") : "not connected";
+}
+
+test("another server with the id of this one is told of while it answers, and one at this address is none", async () => {
+  let address = LOCATION.address;
+  let questions = 0;
+  await using nats = await rawNats((socket) =>
+    answering(socket, (subject) => {
+      if (subject !== "culvert.v1.server.srv=1") return undefined;
+      questions++;
+      return JSON.stringify({ server: LOCATION.serverId, address });
+    }),
+  );
+  const { directory } = nats;
+  await until(() => questions > 1);
+  assert.equal(faults(directory), "");
+  address = "10.0.0.9:8096";
+  await until(() => faults(directory) !== "");
+  assert.equal(faults(directory), "another server with this --server-id answers at 10.0.0.9:8096: give each its own");
+  assert.match(
+    String(directory.state.isUp && directory.state.trouble),
+    /another server has the --server-id of this one/,
+  );
+  address = LOCATION.address;
+  await until(() => faults(directory) === "");
+});
+
+test("what NATS does not permit is told of until a question comes through", async () => {
+  let isPermitted = false;
+  await using nats = await rawNats((socket) =>
+    answering(socket, (subject) =>
+      isPermitted ? undefined : `-ERR 'Permissions Violation for Publish to "${subject}"'`,
+    ),
+  );
+  const { directory } = nats;
+  await until(() =>
+    /NATS refuses to let this server publish culvert\.v1\.\S+: allow culvert\.v1\.>/.test(faults(directory)),
+  );
+  assert.match(String(directory.state.isUp && directory.state.trouble), /other servers could not be asked/);
+  isPermitted = true;
+  assert.equal(await directory.ask({ cluster: "blue" }, () => true), undefined);
+  assert.equal(faults(directory), "");
+});
+
+test("a subject that may not be listened to is told of, and the next connection begins without a fault", async () => {
+  let isPermitted = false;
+  await using nats = await rawNats((socket) =>
+    speak(socket, (line) => {
+      const [word, subject = ""] = line.split(" ");
+      if (word !== "SUB" || isPermitted || !subject.startsWith("culvert.v1.server")) return;
+      socket.write(`-ERR 'Permissions Violation for Subscription to "${subject}"'\r\n`);
+    }),
+  );
+  const { directory, sockets } = nats;
+  const sentence = "NATS refuses to let this server subscribe culvert.v1.server.srv=1: allow culvert.v1.>";
+  await until(() => faults(directory) === sentence);
+  assert.equal(directory.state.isUp && directory.state.trouble, undefined, "others can be asked");
+  isPermitted = true;
+  sockets[0]?.destroy();
+  await until(() => sockets.length > 1 && faults(directory) === "");
 });
 
 test("a NATS server whose first line never ends, or is none, is given up, and nothing of it is kept", async () => {

@@ -1,4 +1,9 @@
-import type { NatsConnection, Subscription } from "@nats-io/transport-node";
+import {
+  type NatsConnection,
+  NoRespondersError,
+  PermissionViolationError,
+  type Subscription,
+} from "@nats-io/transport-node";
 import { z } from "zod";
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
@@ -9,6 +14,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
 import { connectionOptions } from "./nats-options.ts";
+import { NatsRefusals } from "./nats-refusals.ts";
 import { connectNats } from "./nats-transport.ts";
 
 export interface NatsDirectoryDeps {
@@ -18,6 +24,8 @@ export interface NatsDirectoryDeps {
   >;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
+  /** How often a server with the id of this one is looked for, ms. */
+  readonly namesakeMs?: number;
 }
 
 const PREFIX = "culvert.v1";
@@ -28,6 +36,8 @@ const NEXT_ANSWER_MS = 100;
 const MAX_ANSWER_BYTES = 1_024;
 /** Questions that are answered in a second; whoever may ask NATS can ask any number. */
 const ANSWERS_PER_S = 5_000;
+/** How often a server with the id of this one is looked for, ms. */
+const NAMESAKE_MS = 60_000;
 /** NATS servers die and come back together with everything else: all servers of a fleet must not dial at once. */
 const RECONNECT = { baseMs: 250, capMs: 2_000 };
 
@@ -53,11 +63,14 @@ const answerSchema = z.object({ server: z.string().min(1).max(128), address: z.s
  */
 export class NatsDirectory implements Directory {
   readonly #deps: NatsDirectoryDeps;
-  readonly #subject: string;
+  readonly #location: Location;
   readonly #answer: string;
   readonly #held = new Map<string, HeldCluster>();
   readonly #answers = new TokenBucket({ perSecond: ANSWERS_PER_S, burst: ANSWERS_PER_S });
   readonly #retry = new Backoff(RECONNECT);
+  readonly #refusals = new NatsRefusals();
+  /** Where another server with the id of this one is. */
+  #namesake: string | undefined;
   #connection: NatsConnection | undefined;
   #reason = "it is being connected";
   #downSince = performance.now();
@@ -65,17 +78,31 @@ export class NatsDirectory implements Directory {
   #wake: (() => void) | undefined;
 
   /** Begins to connect, and does not wait: agents of this server work without a directory. */
-  constructor({ serverId, address }: Location, deps: NatsDirectoryDeps) {
+  constructor(location: Location, deps: NatsDirectoryDeps) {
+    const { serverId, address } = location;
     this.#deps = deps;
-    this.#subject = serverSubject(serverId);
+    this.#location = location;
     this.#answer = JSON.stringify({ server: serverId, address });
     void this.#run();
   }
 
   get state(): DirectoryState {
-    const connection = this.#connection;
-    if (connection !== undefined) return { isUp: true, through: printable(connection.getServer(), 100) };
+    if (this.#connection !== undefined) {
+      return { isUp: true, through: this.#through, faults: this.#faults(), trouble: this.#trouble };
+    }
     return { isUp: false, reason: this.#reason, sinceMs: this.#downSince };
+  }
+
+  #faults(): string[] {
+    const namesake = this.#namesake;
+    const sentence = `another server with this --server-id answers at ${namesake}: give each its own`;
+    return [...(namesake === undefined ? [] : [sentence]), ...this.#refusals.sentences()];
+  }
+
+  get #trouble(): string | undefined {
+    if (this.#refusals.hindersAsking) return "and other servers could not be asked: NATS does not permit it";
+    if (this.#namesake !== undefined) return "and another server has the --server-id of this one: it cannot be found";
+    return undefined;
   }
 
   hold(cluster: string, takesStreams: () => boolean): void {
@@ -97,11 +124,14 @@ export class NatsDirectory implements Directory {
         ...{ strategy: "stall", maxWait: ANSWER_MS, stall: NEXT_ANSWER_MS },
       });
       for await (const { data } of answers) {
+        this.#refusals.asked();
         const location = parseAnswer(data);
         if (location !== undefined && accepts(location)) return location;
       }
-    } catch {
-      // Nobody listens to the subject, or the connection was lost: both mean that nobody can be named.
+    } catch (error) {
+      // Nobody listens to the subject, or the connection was lost, or NATS does not permit it: nobody can be named.
+      if (error instanceof NoRespondersError) this.#refusals.asked();
+      else if (error instanceof PermissionViolationError) this.#refusals.add(error);
     }
     return undefined;
   }
@@ -136,14 +166,17 @@ export class NatsDirectory implements Directory {
     else {
       this.#connection = connection;
       this.#deps.log.info({ server: this.#through }, "directory connected");
-      this.#listen(this.#subject);
+      this.#listen(serverSubject(this.#location.serverId));
       for (const [cluster, held] of this.#held) {
         held.subscription = this.#listen(clusterSubject(cluster), held.takesStreams);
       }
       void this.#watch(connection);
+      void this.#lookForNamesake(connection);
     }
     const why = await connection.closed();
     this.#connection = undefined;
+    this.#refusals.clear();
+    this.#namesake = undefined;
     this.#downSince = performance.now();
     return why instanceof Error ? why : undefined;
   }
@@ -156,9 +189,31 @@ export class NatsDirectory implements Directory {
   async #watch(connection: NatsConnection): Promise<void> {
     for await (const status of connection.status()) {
       if (status.type !== "error") continue;
+      if (status.error instanceof PermissionViolationError) this.#refusals.add(status.error);
       const reason = printable(status.error.message);
       this.#deps.throttledLog.write("warn", { reason }, "the directory refuses something");
     }
+  }
+
+  /**
+   * NATS gives this server no answers of its own, so one in its name is another server's. Links and CONNECTs of both
+   * would be looked for at either. A process that has ended answers no more, and one that takes its place is there, too.
+   */
+  async #lookForNamesake(connection: NatsConnection): Promise<void> {
+    const { serverId, address } = this.#location;
+    const isNamesake = (other: Location) => other.serverId === serverId && other.address !== address;
+    const found = await this.ask({ server: serverId }, isNamesake);
+    if (this.#connection !== connection) return;
+    this.#namesake = found === undefined ? undefined : printable(found.address, 100);
+    if (found !== undefined) {
+      const message = "another server has this --server-id: give each its own";
+      this.#deps.throttledLog.write("error", { serverId, address: this.#namesake }, message);
+    }
+    const timer = setTimeout(
+      () => void this.#lookForNamesake(connection),
+      this.#deps.namesakeMs ?? NAMESAKE_MS,
+    ).unref();
+    void connection.closed().then(() => clearTimeout(timer));
   }
 
   #down(reason: string): void {

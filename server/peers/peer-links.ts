@@ -4,6 +4,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Location } from "./directory.ts";
 import { PeerLink, type PeerLinkDeps } from "./peer-link.ts";
+import { whyUnreached } from "./unreached.ts";
 
 export interface PeerLinksDeps extends PeerLinkDeps {
   readonly log: Logger;
@@ -76,7 +77,7 @@ export class PeerLinks {
         onClosed: (closed, reason) => this.#onClosed(closed, reason),
       });
     } catch (error) {
-      const reason = printable((error as Error).message);
+      const reason = printable(whyUnreached(error as Error));
       const sentence = `server "${serverId}" at ${address} cannot be reached: ${reason}`;
       const isDraining = error instanceof LinkRefused && error.closeCode === CloseCode.draining;
       const code = isDraining ? "draining" : "peer_lost";

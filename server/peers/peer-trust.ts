@@ -1,6 +1,8 @@
+import type { X509Certificate } from "node:crypto";
 import type { PeerCertificate } from "node:tls";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { usageOf } from "../../shared/tls/certificate-fields.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import {
   type IdentityPattern,
@@ -11,7 +13,7 @@ import {
   subjectOf,
   verifyPeer,
 } from "../../shared/tls/identity.ts";
-import type { ServerTls } from "../../shared/tls/tls-material.ts";
+import { certificates, type ServerTls } from "../../shared/tls/tls-material.ts";
 
 /**
  * How two servers know each other. Both show a certificate of `--peer-ca-cert`, and both ask for the role that
@@ -43,6 +45,29 @@ export class PeerTrust {
     if (identity.notAfter <= now) return "its certificate has expired";
     const { ca } = this.#material();
     return new ClientTrust(ca).status(identity.chain) === "valid" ? undefined : "its certificate is of no CA any more";
+  }
+
+  /** What this server would object to in a certificate of another one: CA, role, usage. Dates are told apart. */
+  objectionsTo({ cert, ca }: Pick<ServerTls, "cert" | "ca">): string[] {
+    const chain = certificates(cert);
+    const [leaf] = chain;
+    if (leaf === undefined) return [];
+    const isTrusted = new ClientTrust(ca).status(chain.map(({ raw }) => raw)) === "valid";
+    const { clients, any } = usageOf(leaf);
+    return [
+      ...(isTrusted ? [] : ["comes from no CA in --peer-ca-cert"]),
+      ...this.#objectionsToNames(leaf),
+      ...(clients || any ? [] : ["has no clientAuth in its extended key usage"]),
+    ];
+  }
+
+  #objectionsToNames(leaf: X509Certificate): string[] {
+    try {
+      const identity = readNames(leaf.toLegacyObject());
+      return this.#permits(identity) ? [] : [`is ${printable(subjectOf(identity), 120)}, not among --peer-identities`];
+    } catch (error) {
+      return [(error as Error).message];
+    }
   }
 
   /** TLS options of a dial. The chain is verified by TLS, the role by `checkServerIdentity`, before a byte is sent. */

@@ -2,13 +2,12 @@ import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import { ConfigError } from "../../shared/config/options.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { buildInfo } from "../../shared/runtime/build-info.ts";
 import type { Check } from "../../shared/runtime/readiness.ts";
-import { unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
 import { streamKind } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -20,14 +19,14 @@ import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
 import type { LinkOwners } from "../tunnels/link-owners.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
-import type { Directory, Location } from "./directory.ts";
+import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
+import { OwnCertificate } from "./own-certificate.ts";
 import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { PeerOwners } from "./peer-owners.ts";
 import { PeerPort } from "./peer-port.ts";
-import { PeerTrust } from "./peer-trust.ts";
 import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
 
 /** Serves one stream of a peer, whose head says of which kind it is. Never throws. */
@@ -64,7 +63,7 @@ export class Peers implements PeerFinder {
   readonly #links: PeerLinks;
   readonly #directory: Directory;
   readonly #locations: Locations;
-  readonly #watched: WatchedTls;
+  readonly #own: OwnCertificate;
   readonly #memory: MemoryShare;
   /** CONNECTs of peers that are open here. */
   readonly #serving: ReadonlySet<Promise<void>>;
@@ -77,7 +76,7 @@ export class Peers implements PeerFinder {
     readonly port: PeerPort;
     readonly links: PeerLinks;
     readonly directory: Directory;
-    readonly watched: WatchedTls;
+    readonly own: OwnCertificate;
     readonly memory: MemoryShare;
     readonly serving: ReadonlySet<Promise<void>>;
   }) {
@@ -87,25 +86,28 @@ export class Peers implements PeerFinder {
     this.#port = parts.port;
     this.#links = parts.links;
     this.#directory = directory;
-    this.#watched = parts.watched;
+    this.#own = parts.own;
     this.#memory = parts.memory;
     this.#serving = parts.serving;
     this.owners = new PeerOwners((serverId) => this.linkTo(serverId), deps.options.agentAckTimeoutMs);
     this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
+    deps.metrics.hops.watchDirectory(() => this.canAsk);
     deps.tunnels.watch((name, cluster) => this.#onTunnels(name, cluster));
   }
 
   /** Opens the port for peers and the directory. Rejects with a `ConfigError`. */
   static async start(deps: PeersDeps): Promise<Peers> {
     const { options, log, pool } = deps;
-    const { peerCert: certFile, peerKey: keyFile, peerCaCert: caFile, peerIdentities, serverId } = options;
+    const { serverId } = options;
     let started: Peers | undefined;
     const memory = pool.share(MEMORY_OF_PEERS);
-    const watched = watchTls({ certFile, keyFile, caFile }, log, () => {
-      if (started !== undefined) started.#onRenewed();
+    const own = new OwnCertificate({
+      ...{ options, log },
+      onRenewed: () => {
+        if (started !== undefined) started.#onRenewed();
+      },
     });
-    const material = () => watched.content;
-    const trust = new PeerTrust(peerIdentities, material);
+    const { trust } = own;
     const instance = randomUUID();
     const links = new PeerLinks({
       ...{ options, trust, instance, memory, log, dialTimeoutMs: options.agentAckTimeoutMs },
@@ -113,7 +115,7 @@ export class Peers implements PeerFinder {
     });
     const serving = new Set<Promise<void>>();
     const port = new PeerPort({
-      ...{ ...deps, memory: deps.memory, trust, material, instance, peerMemory: memory },
+      ...{ ...deps, memory: deps.memory, trust, material: () => own.material, instance, peerMemory: memory },
       draining: () => deps.draining() && !deps.hasLinks(),
       onStream: (stream, from) => serveByKind(stream, from, serving, deps),
       onDropped: () => deps.onDropped(),
@@ -121,10 +123,10 @@ export class Peers implements PeerFinder {
     try {
       const address = await port.open();
       const directory = await deps.openDirectory({ serverId, address: addressOf(options, address) });
-      started = new Peers({ address, deps, port, links, directory, watched, memory, serving });
+      started = new Peers({ address, deps, port, links, directory, own, memory, serving });
       return started;
     } catch (error) {
-      watched.close();
+      own.close();
       port.destroy(error as Error);
       throw error;
     }
@@ -147,7 +149,13 @@ export class Peers implements PeerFinder {
   }
 
   get trouble(): string | undefined {
-    return this.#directory.state.isUp ? undefined : "and other servers cannot be found: the directory is not reachable";
+    const { state } = this.#directory;
+    return state.isUp ? state.trouble : "and other servers cannot be found: the directory is not reachable";
+  }
+
+  /** CONNECTs without an agent here can go to other servers. */
+  get canAsk(): boolean {
+    return canAsk(this.#directory.state);
   }
 
   #onTunnels(name: string, cluster: ClusterTunnels | undefined): void {
@@ -170,21 +178,23 @@ export class Peers implements PeerFinder {
   // ── for operators ──────────────────────────────────────────────────────────────────────────────────────────────
 
   checks(): Check[] {
-    return [this.#directoryCheck(), this.#certificateCheck()];
+    return [this.#directoryCheck(), this.#own.check()];
   }
 
-  /** Agents of this server work without a certificate for peers. */
-  #certificateCheck(): Check {
-    const { notAfter } = this.#watched.content;
-    const fault = unfit(this.#watched.content, new Date());
-    const detail = fault ?? `good until ${notAfter.toISOString()}`;
-    return { name: "peer-certificate", ok: true, hasFaults: fault !== undefined, detail };
+  /** Certificate and CA for peers, as they expire. */
+  expiring(): Iterable<Expiring> {
+    return this.#own.expiring();
   }
 
   #directoryCheck(): Check {
     const { state } = this.#directory;
     const links = `${this.#links.size} links to peers, ${this.#port.size} from peers`;
-    if (state.isUp) return { name: "directory", ok: true, detail: `connected through ${state.through}; ${links}` };
+    if (state.isUp) {
+      const { through, faults = [] } = state;
+      const warnings = faults.map((fault) => `warning: ${fault}`);
+      const detail = [...warnings, `connected through ${through}`, links].join("; ");
+      return { name: "directory", ok: true, hasFaults: faults.length > 0, detail };
+    }
     const seconds = Math.round((performance.now() - state.sinceMs) / 1_000);
     const detail = `not connected for ${seconds} s: ${state.reason}; agents of this server work; ${links}`;
     return { name: "directory", ok: true, hasFaults: true, detail };
@@ -220,19 +230,11 @@ export class Peers implements PeerFinder {
 
   /** Ends everything now. */
   async destroy(reason: Error): Promise<void> {
-    this.#watched.close();
+    this.#own.close();
     this.#links.destroy(reason);
     this.#port.destroy(reason);
     this.#memory.close();
     await this.#directory.close();
-  }
-}
-
-function watchTls(files: ConstructorParameters<typeof WatchedTls>[0], log: PeersDeps["log"], onRenewed: () => void) {
-  try {
-    return new WatchedTls(files, { log, onRenewed });
-  } catch (error) {
-    throw new ConfigError([`The listener for peers: ${(error as Error).message}.`], { cause: error });
   }
 }
 

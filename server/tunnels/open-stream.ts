@@ -55,8 +55,7 @@ const ASK_AGAIN_MS = 200;
  * Opens a stream to the target: over the best tunnel, or over a second one if the agent of the first did not take the
  * stream. If the only tunnel has ended, the next one is waited for, as a CONNECT that comes a moment later would do.
  * Of other servers two are asked, or more where identifiers are strict: the directory knows who has agents of a
- * cluster, but not what they claim.
- * Rejects with a `CulvertError`.
+ * cluster, but not what they claim. Rejects with a `CulvertError`.
  */
 export async function openStream(
   target: Target,

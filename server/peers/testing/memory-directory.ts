@@ -8,6 +8,9 @@ export class MemoryHub {
   /** Set: what is answered, whatever is true. */
   forged: ((question: DirectoryQuestion) => Location | undefined) | undefined;
 
+  /** Set: what hinders the directory of each, although it is connected. */
+  hindered: { readonly faults: readonly string[]; readonly trouble: string } | undefined;
+
   join(location: Location): MemoryDirectory {
     const member = new MemoryDirectory(location, this);
     this.#members.set(location.serverId, member);
@@ -38,11 +41,14 @@ class MemoryDirectory implements Directory {
   readonly location: Location;
   readonly #hub: MemoryHub;
   readonly #held = new Map<string, () => boolean>();
-  readonly state: DirectoryState = { isUp: true, through: "memory" };
 
   constructor(location: Location, hub: MemoryHub) {
     this.location = location;
     this.#hub = hub;
+  }
+
+  get state(): DirectoryState {
+    return { isUp: true, through: "memory", ...this.#hub.hindered };
   }
 
   hold(cluster: string, takesStreams: () => boolean): void {

@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
+import { agentOf, pki, until } from "../testing/server.ts";
+import { ask, Fleet } from "./testing/fleet.ts";
+
+const DAY = 86_400_000;
+
+function leaf(more: object = {}) {
+  return { cn: "srv-1", o: ["culvert-servers"], usage: "both" as const, ...more };
+}
+
+test("a certificate that other servers refuse is told of at the start and in readyz", async () => {
+  const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
+  const rows: [string, CertificateAndKey, RegExp][] = [
+    [
+      "a role that is not of servers",
+      await pki.ca.issue(leaf({ o: ["other"] })),
+      /O=other, not among --peer-identities/,
+    ],
+    ["another CA", await pki.other.issue(leaf()), /comes from no CA in --peer-ca-cert/],
+    ["no client's usage", await pki.ca.issue(leaf({ usage: "server" })), /has no clientAuth/],
+    ["no server's usage", await pki.ca.issue(leaf({ usage: "client" })), /has no serverAuth/],
+    ["expired", await pki.ca.issue(leaf(past)), /expired/],
+  ];
+  for (const [what, by, sentence] of rows) {
+    await using fleet = new Fleet();
+    const server = await fleet.start("srv-1", {}, by);
+    const lines = server.lines.filter(({ msg }) => msg.includes("--peer-cert"));
+    assert.deepEqual(
+      lines.map(({ level }) => level),
+      ["error"],
+      what,
+    );
+    assert.match(lines[0]?.msg ?? "", sentence);
+    assert.match(lines[0]?.msg ?? "", /peers refuse this server/);
+    const ready = await (await fetch(`http://127.0.0.1:${server.addresses.admin?.port}/readyz?verbose`)).text();
+    assert.match(ready, new RegExp(`peer-certificate.*${sentence.source}`), what);
+  }
+});
+
+test("certificate and CA for peers are in the metrics of what expires, and a good certificate is no line", async () => {
+  await using fleet = new Fleet();
+  const server = await fleet.start("srv-1");
+  assert.deepEqual(
+    server.lines.filter(({ msg }) => msg.includes("--peer-")),
+    [],
+  );
+  const text = await server.metrics.registry.metrics();
+  for (const role of ["peers_cert", "peers_ca"]) {
+    assert.match(
+      text,
+      new RegExp(`^culvert_certificate_expiry_timestamp_seconds{role="${role}",cluster=""} [1-9]`, "m"),
+    );
+  }
+  assert.match(text, /^culvert_server_directory_up 1$/m);
+});
+
+test("a peer whose certificate has expired is named with its option", async () => {
+  await using fleet = new Fleet();
+  const near = await fleet.start("srv-1", { agentWaitMs: 0 });
+  const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
+  const far = await fleet.start("srv-2", {}, await pki.ca.issue(leaf(past)));
+  await agentOf(far, { agentId: "blue" });
+  await fleet.holders("srv-2");
+  const { status } = await ask(near);
+  assert.match(status, /its certificate, or its CA's, expired on \S+: renew its --peer-cert/);
+});
+
+test("what hinders a directory is said to callers and in readyz, and such a server is not ready without an agent", async () => {
+  await using fleet = new Fleet();
+  const server = await fleet.start("srv-1", { agentWaitMs: 0, readyNeedsAgent: true });
+  const url = `http://127.0.0.1:${server.addresses.admin?.port}/readyz?verbose`;
+  const ready = await fetch(url);
+  assert.equal(ready.status, 200, "others can be asked");
+  await ready.text();
+  fleet.hub.hindered = { faults: ["NATS refuses"], trouble: "and other servers could not be asked" };
+  await until(async () => (await fetch(url)).status === 503);
+  assert.match(await (await fetch(url)).text(), /directory.*warning: NATS refuses/);
+  assert.match((await ask(server)).status, /^HTTP\/1\.1 503 no agent .*, and other servers could not be asked$/);
+  assert.match(await server.metrics.registry.metrics(), /^culvert_server_directory_up 0$/m);
+});
