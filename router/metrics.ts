@@ -58,7 +58,11 @@ export class RouterMetrics {
     this.#dialFailures = make.counters("culvert_router_dial_failures_total", "Backends that were not reached.", [
       "route",
     ]);
-    this.#reads = make.counters("culvert_router_route_reads_total", "Times that changed routes were read.", ["result"]);
+    this.#reads = make.counters(
+      "culvert_router_route_reads_total",
+      "Times that changed routes were read. result: ok, or faults (what was read before stays).",
+      ["result"],
+    );
     this.#acceptErrors = make.counter(["culvert_router_listener_errors_total"], "Errors of the listener.");
     this.#filesUsedUp = make.counter(
       ["culvert_router_files_used_up_total"],

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { before, test } from "node:test";
@@ -77,6 +77,8 @@ test("the example of the README makes a CONNECT and ends what it has started", a
     );
   const printed = await run(`${own}\necho "left: $(jobs -p)."`, dir.path);
   assert.equal(printed, "ok\nok\nleft: .\n");
+  // git ignores it.
+  assert.deepEqual(readdirSync(dir.path), ["pki"]);
 });
 
 test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress files", async () => {

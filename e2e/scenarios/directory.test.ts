@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Authority } from "../../shared/pki/certificates.ts";
+import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { startRelay } from "../harness/faults.ts";
 import { FleetWorld } from "../harness/fleet-world.ts";
 import { natsOperator } from "../harness/nats-credentials.ts";
@@ -13,15 +15,40 @@ import { waitFor } from "../harness/wait.ts";
 
 const NAMES = ["a", "b", "c"];
 
+/** The configuration of NATS on the page for operators, without its port. */
+function permissionsOfPage(): string {
+  const page = readFileSync(join(ROOT, "docs/fleet.md"), "utf8");
+  const [, config = assert.fail("the page has no configuration of NATS")] =
+    /^```nats\n([\s\S]*?)^```$/m.exec(page) ?? [];
+  return config.replace(/^listen: .*\n/m, "");
+}
+
+/** What NATS forbids its user to do, of these lines of its protocol. */
+async function forbiddenBy(nats: NatsServers, lines: readonly string[]): Promise<string[]> {
+  const socket = connect(Number(new URL(nats.urls()[0] ?? "").port), "127.0.0.1");
+  const user = JSON.stringify({ user: "culvert", pass: "PASSWORD", verbose: false, pedantic: false });
+  socket.write(`${[`CONNECT ${user}`, ...lines, "PING"].join("\r\n")}\r\n`);
+  let said = "";
+  for await (const chunk of socket) {
+    said += String(chunk);
+    if (/^PONG\r$/m.test(said)) break; // it answers in order, and the loop closes the socket
+  }
+  return [...said.matchAll(/^-ERR 'Permissions Violation for (.*)'/gm)].map(([, what = ""]) => what);
+}
+
 test("with NATS as the directory any server reaches the agent; without NATS its own server does, and all comes back by itself", async () => {
   using dir = new TempDir();
-  const config = 'authorization { user: "culvert", password: "secret" }';
+  const config = permissionsOfPage();
   await using nats = await NatsServers.start({ dir: dir.path, config });
   await using fleet = await FleetWorld.start(NAMES, (folder) => {
-    writeFileSync(join(folder, "nats"), "culvert:secret\n");
+    writeFileSync(join(folder, "nats"), "culvert:PASSWORD\n");
     return { directory: nats.urls(), directoryCredentials: join(folder, "nats") };
   });
   await fleet.untilConnected(...NAMES);
+  assert.deepEqual(
+    await forbiddenBy(nats, ["SUB > 1", "SUB culvert.v1.cluster.x 2", "SUB _INBOX.x 3", "PUB other 0\r\n"]),
+    ['Subscription to ">"', 'Publish to "other"'],
+  );
   await fleet.startAgent("c");
   const open = await fleet.echo("a");
   await fleet.echo("c");

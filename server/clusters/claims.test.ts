@@ -16,7 +16,7 @@ const claims = new Claims([
     ...NOTHING,
     identities: ["CN=control-plane"],
     hosts: ["172.30.1.5", "API.Example.", "*.svc.example", "FD00:0::5"],
-    cidrs: ["172.31.0.0/16", "192.168.1.0/24"],
+    cidrs: ["172.31.0.0/16", "192.168.1.9/24"], // bits behind the prefix do not matter
   },
   {
     ...NOTHING,
@@ -32,6 +32,7 @@ test("an agent may claim what the entries with its identity name, and nothing of
   const cases: [claimant: Claimant, query: string, objection: string | undefined][] = [
     [control, "ipv4=172.30.1.5&ipv6=fd00::5&host=api.example&host=a.svc.example", undefined],
     [control, "ipv4=172.31.7.7&cidr=172.31.4.0/22&cidr=172.31.0.0/16", undefined],
+    [control, "ipv4=192.168.1.77&cidr=192.168.1.0/25", undefined],
     [control, "ipv4=172.30.1.6", "172.30.1.6"],
     [control, "host=svc.example", "svc.example"],
     [control, "host=b.a.svc.example", "b.a.svc.example"],

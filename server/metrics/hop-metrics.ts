@@ -33,7 +33,7 @@ export class HopMetrics {
     );
     this.#questions = make.counters(
       "culvert_server_directory_questions_total",
-      "Questions to the directory, by their result.",
+      "Questions to the directory, by their result: found, none (no server has answered), down (the directory is not reachable).",
       ["result"],
     );
     make.gauges(

@@ -35,6 +35,7 @@ export function parseIdentifiers(queries: readonly string[]): AgentIdentifiers {
   let defaultRoute = false;
   for (const query of queries) {
     const pairs = new URLSearchParams(query);
+    for (const [key, value] of pairs) if (value.includes(",")) throw withComma(key, value);
     // Of several in one value Konnectivity reads the first.
     const route = pairs.get(DEFAULT_ROUTE);
     if (route !== null) defaultRoute ||= parseRoute(route);
@@ -107,6 +108,12 @@ function parseRoute(text: string): boolean {
   if (GO_TRUE.includes(text)) return true;
   if (GO_FALSE.includes(text)) return false;
   throw new Error(`${DEFAULT_ROUTE}="${printable(text, 60)}" is neither true nor false`);
+}
+
+/** No identifier has a comma: it is meant to begin the next one. */
+function withComma(key: string, value: string): Error {
+  const shown = printable(`${key}=${value}`, 60);
+  return new Error(`"${shown}" has a comma, and & separates identifiers (ipv4=10.0.0.1&host=a.example)`);
 }
 
 function unknown(key: string): Error {

@@ -49,7 +49,7 @@ export class LinkMetrics {
     this.#suspensions = make.counters(name("suspensions_total"), "Links that lost their connection.", ["cause"]);
     this.#resumes = make.counters(
       name("resumes_total"),
-      "New connections for existing links, and why the connection before did not serve any longer.",
+      "New connections for existing links, and why the connection before did not serve any longer. result: resumed, moved (the one before still worked), or why it is not resumed (link-protocol.md).",
       ["result", "cause"],
     );
     this.#expiries = make.counter([name("grace_expiries_total")], "Links that found no new connection in time.");
