@@ -10,7 +10,7 @@ import { pki } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import { clusterOf } from "./testing/clusters.ts";
-import { localClaimsWarning, sharedCaWarning, warningsOf } from "./warnings.ts";
+import { localClaimsWarning, sharedCaWarning, unreachedStrategiesWarning, warningsOf } from "./warnings.ts";
 
 const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({
@@ -49,6 +49,14 @@ test("a document with one CA for both roles causes a warning with its file and t
   );
   const half = served("blue", side({ identities: named }), side({ ca: `\n${pki.ca.cert.replaceAll("\n", "\r\n")}` }));
   assert.match(sharedCaWarning(half) ?? "", /: give callers\.identities, or/);
+});
+
+test("strategies of a document that default keeps from being reached are named with its file", () => {
+  const of = (agents: object) => unreachedStrategiesWarning(served("blue", { ...side(), ...agents }, side()));
+  const rule = /^blue\.yaml: cluster "blue": agents\.strategies: .* destHost, cidr behind it has no effect/;
+  assert.match(of({ strategies: ["default", "destHost", "cidr"] }) ?? "", rule);
+  assert.equal(of({ strategies: ["destHost", "default"] }), undefined);
+  assert.equal(of({}), undefined);
 });
 
 test("one CA is known by its key in another certificate, and a CA in the middle by the one that has signed it", async () => {

@@ -1,6 +1,7 @@
 import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { authoritiesOf } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
+import { behindDefault } from "../clusters/routing-rules.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 
 type Warning = (runtime: ClusterRuntime) => string | undefined;
@@ -61,6 +62,13 @@ export function localClaimsWarning({ cluster, tunnels, isOfFlags, hasDirectory }
   return `with --directory what ${whose} counts only among agents of the server that a caller comes to: set ${option} if no others may be asked`;
 }
 
+/** Warns of a document with strategies that are never reached. */
+export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string | undefined {
+  const unreached = behindDefault(cluster.agents.strategies ?? []).join(", ");
+  if (unreached === "") return undefined;
+  return `${cluster.file}: cluster "${cluster.name}": agents.strategies: default takes any agent, so ${unreached} behind it has no effect: name default last`;
+}
+
 /** Flags that supply the certificate, its key and the CA of a side whose document leaves them out. */
 const FLAGS = {
   agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
@@ -100,6 +108,7 @@ export const WARNINGS: readonly Warning[] = [
   tokenOnlyWarning,
   namesBypassDenyWarning,
   localClaimsWarning,
+  unreachedStrategiesWarning,
   missingWarning("agents"),
   missingWarning("callers"),
 ];

@@ -33,6 +33,12 @@ export function usesIdentifiers({ strategies }: Pick<RoutingRules, "strategies">
   return strategies.some((strategy) => strategy !== "default");
 }
 
+/** The strategies that are never reached, because `default` before them takes any agent. */
+export function behindDefault(strategies: readonly Strategy[]): readonly Strategy[] {
+  const index = strategies.indexOf("default");
+  return index < 0 ? [] : strategies.slice(index + 1);
+}
+
 /** Whether a strategy may choose an agent with these identifiers for some target. */
 export function mayChoose(strategy: Strategy, identifiers: AgentIdentifiers): boolean {
   switch (strategy) {

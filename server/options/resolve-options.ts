@@ -2,6 +2,7 @@ import { LOOPBACK, parseNetwork } from "../../shared/address/network.ts";
 import { checkPair, checkPorts, generatedId } from "../../shared/config/common-options.ts";
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
+import { behindDefault } from "../clusters/routing-rules.ts";
 import type { rows } from "./options.ts";
 import { resolvePeers } from "./peer-options.ts";
 import { checkReplicas } from "./replica-options.ts";
@@ -41,10 +42,10 @@ export function resolveOptions(draft: ServerDraft): void {
 function checkStrategies(draft: ServerDraft): void {
   const { values } = draft;
   if (values.proxyStrategies.length === 0) values.proxyStrategies = ["default"];
-  const rest = values.proxyStrategies.slice(values.proxyStrategies.indexOf("default") + 1);
-  if (values.proxyStrategies.includes("default") && rest.length > 0) {
+  const unreached = behindDefault(values.proxyStrategies).join(", ");
+  if (unreached !== "") {
     draft.warn(
-      `--proxy-strategies: default takes any agent, so ${rest.join(", ")} behind it has no effect: name default last.`,
+      `--proxy-strategies: default takes any agent, so ${unreached} behind it has no effect: name default last.`,
     );
   }
   // With documents, each may have strategies of its own.

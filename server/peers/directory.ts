@@ -15,14 +15,16 @@ export type DirectoryState =
       readonly through: string;
       /** What hinders it although it is connected, in sentences for operators. */
       readonly faults?: readonly string[];
-      /** Why others cannot be asked, or found, although it is connected: the end of a sentence for callers. */
+      /** No question comes through. */
+      readonly isRefused?: boolean;
+      /** Why an agent may be at another server that was not found: the end of a sentence for callers. */
       readonly trouble?: string | undefined;
     }
   | { readonly isUp: false; readonly reason: string; readonly sinceMs: number };
 
 /** Whether other servers can be asked now. */
 export function canAsk(state: DirectoryState): boolean {
-  return state.isUp && state.trouble === undefined;
+  return state.isUp && state.isRefused !== true;
 }
 
 /**

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { until } from "../testing/server.ts";
+import { canAsk } from "./directory.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 import { MAX_INFO_BYTES, READ_RATE } from "./nats-transport.ts";
 
@@ -120,6 +121,7 @@ test("another server with the id of this one is told of while it answers, and on
     String(directory.state.isUp && directory.state.trouble),
     /another server has the --server-id of this one/,
   );
+  assert.ok(canAsk(directory.state), "whoever writes to NATS could forge it: it makes no server unready");
   address = LOCATION.address;
   await until(() => faults(directory) === "");
 });

@@ -88,7 +88,8 @@ export class NatsDirectory implements Directory {
 
   get state(): DirectoryState {
     if (this.#connection !== undefined) {
-      return { isUp: true, through: this.#through, faults: this.#faults(), trouble: this.#trouble };
+      const isRefused = this.#refusals.hindersAsking;
+      return { isUp: true, through: this.#through, faults: this.#faults(), isRefused, trouble: this.#trouble };
     }
     return { isUp: false, reason: this.#reason, sinceMs: this.#downSince };
   }

@@ -74,7 +74,7 @@ test("what hinders a directory is said to callers and in readyz, and such a serv
   const ready = await fetch(url);
   assert.equal(ready.status, 200, "others can be asked");
   await ready.text();
-  fleet.hub.hindered = { faults: ["NATS refuses"], trouble: "and other servers could not be asked" };
+  fleet.hub.hindered = { faults: ["NATS refuses"], trouble: "and other servers could not be asked", isRefused: true };
   await until(async () => (await fetch(url)).status === 503);
   assert.match(await (await fetch(url)).text(), /directory.*warning: NATS refuses/);
   assert.match((await ask(server)).status, /^HTTP\/1\.1 503 no agent .*, and other servers could not be asked$/);

@@ -9,7 +9,7 @@ export class MemoryHub {
   forged: ((question: DirectoryQuestion) => Location | undefined) | undefined;
 
   /** Set: what hinders the directory of each, although it is connected. */
-  hindered: { readonly faults: readonly string[]; readonly trouble: string } | undefined;
+  hindered: { readonly faults: readonly string[]; readonly trouble: string; readonly isRefused: boolean } | undefined;
 
   join(location: Location): MemoryDirectory {
     const member = new MemoryDirectory(location, this);
