@@ -165,3 +165,18 @@ test("the scripts that the pages name are in package.json", () => {
     for (const [, script = ""] of page(name).matchAll(/npm run ([a-z0-9:]+)/g)) assert.ok(scripts[script], script);
   }
 });
+
+test("every package that is installed takes the oldest Node.js that package.json promises", () => {
+  const { packages } = JSON.parse(page("package-lock.json")) as {
+    packages: Readonly<Record<string, { readonly engines?: { readonly node?: string } }>>;
+  };
+  // An alternative at the end without an upper bound, as all have it: what it begins with counts.
+  const beginOf = (range = "*"): number => {
+    const [, major = "0", minor = "0"] = /(?:>=\s*)?(\d+)?(?:\.(\d+))?[\w.]*$/.exec(range) ?? [];
+    return Number(major) * 1_000 + Number(minor);
+  };
+  const promised = beginOf(packages[""]?.engines?.node);
+  const later = Object.entries(packages).filter(([, { engines }]) => beginOf(engines?.node) > promised);
+  assert.equal(promised, 20_019);
+  assert.deepEqual(later, []);
+});

@@ -7,7 +7,7 @@ import { CallerReverification } from "./callers/reverify-callers.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
-import { endRevokedAgents, endUnclaimable, reverifyAgents, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
+import { endRevokedAgents, reverifyAgents, reverifyClaims, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
@@ -77,7 +77,7 @@ export class ClusterUpdates {
     const source: ClusterSource = this.#store ?? flagCluster(options);
     const clusters = new Clusters({
       ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls, routing },
-      isOfFlags: this.#store === undefined,
+      ...{ isOfFlags: this.#store === undefined, hasDirectory: options.directory.length > 0 },
       onAdded: (cluster) => this.#onAdded(cluster),
       onChanged: (cluster, what) => this.#onChanged(cluster, what),
       onRemoved: (cluster) => this.#onRemoved(cluster),
@@ -130,7 +130,7 @@ export class ClusterUpdates {
     }
     if (what.fromClusters) this.#endForeignCallers(cluster.cluster);
     if (what.callers.trust || what.callers.crl) void this.#callerReverification.verify(cluster.callers);
-    if (what.routing) endUnclaimable(cluster);
+    if (what.routing) reverifyClaims(cluster);
     if (what.suspended && cluster.cluster.suspended) this.#closeTunnels(cluster);
     else if (what.agents.trust) reverifyAgents(cluster);
     else {

@@ -125,10 +125,10 @@ export class Server implements AsyncDisposable {
     this.#links = new Links(options.serverId);
     this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
     const { tunnels, servers } = this;
-    const clusters: ConnectDeps["clusters"] = {
+    const clusters = {
       get: (name) => this.#served.clusters?.get(name),
       reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
-    };
+    } satisfies ConnectDeps["clusters"];
     this.#others = new OtherServers({
       ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
       ...{ files: this.#files, waiting, draining, openDirectory, clusters, onDropped: () => onDropped("peers") },

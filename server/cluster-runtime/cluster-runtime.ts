@@ -30,6 +30,8 @@ export interface ClusterRuntimeDeps {
   readonly innerTls: InnerTlsRule;
   /** `--proxy-strategies` and `--strict-identifiers`, for clusters that leave them out. */
   readonly routing: Omit<RoutingRules, "claims">;
+  /** `--directory`: callers may come to a server that has no agent of the cluster. */
+  readonly hasDirectory?: boolean;
   readonly log: Logger;
 }
 
@@ -55,6 +57,7 @@ export class ClusterRuntime {
   readonly figures: ClusterFigures;
   /** It comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
+  readonly hasDirectory: boolean;
   readonly #routing: ClusterRuntimeDeps["routing"];
   readonly #expiry: readonly SideExpiry[];
   readonly #expiryLog: ConditionLog;
@@ -75,6 +78,7 @@ export class ClusterRuntime {
     this.tunnels = tunnels;
     tunnels.probes.paceOfConnections = this.pace;
     this.isOfFlags = deps.isOfFlags;
+    this.hasDirectory = deps.hasDirectory === true;
     this.#routing = deps.routing;
     const rule = (side: SideName) =>
       deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
@@ -172,12 +176,18 @@ export class ClusterRuntime {
     this.#bytes = bucketOf(bytesPerSecond, BYTES_BURST_S);
   }
 
-  /** Counts one CONNECT for this target; throws `forbidden` or `limited` if it may not be opened now. */
-  requireAdmission(target: Target): void {
-    const { name, suspended, targets, limits } = this.#cluster;
+  /** Throws `forbidden` for a target that the document does not allow. */
+  requireTarget(target: Target): void {
+    const { name, suspended, targets } = this.#cluster;
     if (suspended) throw new CulvertError("forbidden", `cluster "${name}" is suspended`);
     const objection = targets.objection(target);
     if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
+  }
+
+  /** Counts one CONNECT for this target; throws `forbidden` or `limited` if it may not be opened now. */
+  requireAdmission(target: Target): void {
+    this.requireTarget(target);
+    const { limits } = this.#cluster;
     if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
       throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
     }

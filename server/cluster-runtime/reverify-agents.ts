@@ -1,6 +1,7 @@
 import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits, subjectOf } from "../../shared/tls/identity.ts";
+import { endUnclaimable } from "../tunnels/admission.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
@@ -23,13 +24,8 @@ export function endRevokedAgents({ agents, tunnels }: ClusterRuntime, turns: Tur
 }
 
 /** Ends the tunnels of agents that may not claim any more what they do. */
-export function endUnclaimable({ cluster, tunnels }: ClusterRuntime): void {
-  for (const tunnel of tunnels.tunnels()) {
-    const { identifiers, identity } = tunnel.agent;
-    const foreign = tunnels.rules.claims?.objection(identifiers, { identity, peer: tunnel.peer });
-    if (foreign === undefined) continue;
-    tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${cluster.name}" (agents.claims)`));
-  }
+export function reverifyClaims({ tunnels }: ClusterRuntime): void {
+  for (const tunnel of tunnels.tunnels()) endUnclaimable(tunnel, tunnels);
 }
 
 /**

@@ -4,13 +4,13 @@ import { Authority } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
-import type { ClusterSide } from "../clusters/cluster.ts";
+import type { AgentSide, ClusterSide } from "../clusters/cluster.ts";
 import { ALL_ALIKE } from "../clusters/routing-rules.ts";
 import { pki } from "../testing/server.ts";
 import { ClusterTunnels } from "../tunnels/registry.ts";
-import { ClusterRuntime } from "./cluster-runtime.ts";
+import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import { clusterOf } from "./testing/clusters.ts";
-import { sharedCaWarning, unreachedStrategiesWarning, warningsOf } from "./warnings.ts";
+import { localClaimsWarning, sharedCaWarning, unreachedStrategiesWarning, warningsOf } from "./warnings.ts";
 
 const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
 const side = (more: Partial<ClusterSide> = {}) => ({
@@ -21,7 +21,12 @@ const side = (more: Partial<ClusterSide> = {}) => ({
 });
 const named = [parsePattern("CN=a")];
 
-function served(name: string, agents: Partial<ClusterSide>, callers: Partial<ClusterSide>): ClusterRuntime {
+function served(
+  name: string,
+  agents: Partial<AgentSide>,
+  callers: Partial<ClusterSide>,
+  more: Partial<ClusterRuntimeDeps> = {},
+): ClusterRuntime {
   const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const flags = { agents: undefined, callers: undefined };
@@ -31,6 +36,7 @@ function served(name: string, agents: Partial<ClusterSide>, callers: Partial<Clu
     innerTls: "never",
     routing: ALL_ALIKE,
     log,
+    ...more,
   });
   made.close();
   return made;
@@ -75,4 +81,20 @@ test("a warning about many clusters names three and counts the others", () => {
   const warnings = warningsOf(ten, sharedCaWarning);
   assert.equal(warnings.length, 4);
   assert.equal(warnings[3], "the same is true of 7 more clusters");
+});
+
+test("in a fleet, claims that are not strict cause a warning, because they count at each server alone", () => {
+  const claiming = { strategies: ["cidr", "default"] } as const;
+  const warning = (agents: Partial<AgentSide>, more: Partial<ClusterRuntimeDeps>) =>
+    localClaimsWarning(served("blue", side(agents), side(), more));
+  assert.match(
+    warning(claiming, { hasDirectory: true }) ?? "",
+    /^with --directory what agents of cluster "blue" \(blue\.yaml\) claim counts only .*: set agents\.strictIdentifiers/,
+  );
+  const routing = { strategies: ["destHost"], strict: false } as const;
+  const ofFlags = { hasDirectory: true, isOfFlags: true, routing };
+  assert.match(warning({}, ofFlags) ?? "", /^with --directory what agents claim counts .*: set --strict-identifiers/);
+  assert.equal(warning({ ...claiming, strictIdentifiers: true }, { hasDirectory: true }), undefined);
+  assert.equal(warning({ strategies: ["defaultRoute"] }, { hasDirectory: true }), undefined);
+  assert.equal(warning(claiming, {}), undefined, "without a directory there is one server to ask");
 });

@@ -50,6 +50,18 @@ export function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | un
   return `${cluster.file}: cluster "${cluster.name}": deny names addresses and there is no allow, so a name that resolves to one of them passes: the agents resolve it. Add allow, or give the agents --deny-target`;
 }
 
+/**
+ * Warns of a cluster of a fleet whose agents claim targets, but not strictly: a server that has any agent for a target
+ * asks no other server, even if an agent there claims it.
+ */
+export function localClaimsWarning({ cluster, tunnels, isOfFlags, hasDirectory }: ClusterRuntime): string | undefined {
+  const { strategies, strict } = tunnels.rules;
+  if (!hasDirectory || strict || !strategies.some((one) => one === "destHost" || one === "cidr")) return undefined;
+  const whose = isOfFlags ? "agents claim" : `agents of cluster "${cluster.name}" (${cluster.file}) claim`;
+  const option = isOfFlags ? "--strict-identifiers" : "agents.strictIdentifiers";
+  return `with --directory what ${whose} counts only among agents of the server that a caller comes to: set ${option} if no others may be asked`;
+}
+
 /** Warns of a document with strategies that are never reached. */
 export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string | undefined {
   const unreached = behindDefault(cluster.agents.strategies ?? []).join(", ");
@@ -95,6 +107,7 @@ export const WARNINGS: readonly Warning[] = [
   sharedCaWarning,
   tokenOnlyWarning,
   namesBypassDenyWarning,
+  localClaimsWarning,
   unreachedStrategiesWarning,
   missingWarning("agents"),
   missingWarning("callers"),

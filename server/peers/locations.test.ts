@@ -61,7 +61,8 @@ test("an answer that was of no use is forgotten, and only that one", async () =>
   locations.drop("blue", at("srv-2"));
   await locations.ofCluster("blue");
   assert.equal(questions.length, 2);
-  assert.deepEqual(await locations.ofCluster("blue", at("srv-2")), at("srv-3"), "another one than that");
+  assert.deepEqual(await locations.ofCluster("blue", [at("srv-2")]), at("srv-3"), "another one than that");
+  assert.equal(await locations.ofCluster("blue", [at("srv-2"), at("srv-3")]), undefined, "none but those");
 });
 
 test("that nobody has the cluster counts for one step of those who wait, and an answer that leads back here is none", async () => {
@@ -73,7 +74,7 @@ test("that nobody has the cluster counts for one step of those who wait, and an 
   assert.equal(await locations.ofCluster("blue"), undefined);
   assert.equal(questions.length, 1);
   assert.deepEqual(await locations.ofCluster("red"), at("srv-2"), "another cluster");
-  assert.deepEqual(await locations.ofCluster("blue", at("srv-3")), at("srv-2"), "after a server that was of no use");
+  assert.deepEqual(await locations.ofCluster("blue", [at("srv-3")]), at("srv-2"), "after a server that was of no use");
   locations.drop("blue", at("srv-2"));
   state.answers = [];
   state.isUp = false;

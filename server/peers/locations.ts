@@ -40,23 +40,24 @@ export class Locations {
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /** A server that has agents of the cluster; another one than `except`. Never rejects. */
-  async ofCluster(cluster: string, except?: Location): Promise<Location | undefined> {
+  /** A server that has agents of the cluster; another one than these. Never rejects. */
+  async ofCluster(cluster: string, except: readonly Location[] = []): Promise<Location | undefined> {
     const cached = this.#cached.get(cluster);
-    if (cached !== undefined && cached.untilMs > this.#now() && !isSame(cached.location, except)) {
+    if (cached !== undefined && cached.untilMs > this.#now() && !isAmong(cached.location, except)) {
       return cached.location;
     }
-    if (except === undefined && (this.#nobody.get(cluster) ?? 0) > this.#now()) return undefined;
-    const key = except === undefined ? cluster : `${cluster} ${except.serverId} ${except.address}`;
+    const asksAll = except.length === 0;
+    if (asksAll && (this.#nobody.get(cluster) ?? 0) > this.#now()) return undefined;
+    const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
     const location = await this.#once(key, { cluster }, except);
     if (location !== undefined) this.#keep(cluster, location);
-    else if (except === undefined) this.#keepNobody(cluster);
+    else if (asksAll) this.#keepNobody(cluster);
     return location;
   }
 
   /** Where the server with this id is. Never rejects. */
   ofServer(server: string): Promise<Location | undefined> {
-    return this.#once(`server ${server}`, { server }, undefined);
+    return this.#once(`server ${server}`, { server });
   }
 
   /** It was of no use: the next CONNECT asks again. */
@@ -65,7 +66,7 @@ export class Locations {
   }
 
   /** Concurrent questions for the same are one. */
-  #once(key: string, question: DirectoryQuestion, except: Location | undefined): Promise<Location | undefined> {
+  #once(key: string, question: DirectoryQuestion, except: readonly Location[] = []): Promise<Location | undefined> {
     const underWay = this.#asked.get(key);
     if (underWay !== undefined) return underWay;
     if (this.#asked.size >= MAX_QUESTIONS) return Promise.resolve(undefined);
@@ -74,12 +75,12 @@ export class Locations {
     return asked;
   }
 
-  async #ask(question: DirectoryQuestion, except: Location | undefined): Promise<Location | undefined> {
+  async #ask(question: DirectoryQuestion, except: readonly Location[]): Promise<Location | undefined> {
     const { directory, metrics, serverId } = this.#options;
     const wanted = "server" in question ? question.server : undefined;
     const location = await directory.ask(
       question,
-      (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isSame(each, except),
+      (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isAmong(each, except),
     );
     metrics.asked(location !== undefined ? "found" : canAsk(directory.state) ? "none" : "down");
     return location;
@@ -105,6 +106,10 @@ export class Locations {
       this.#nobody.delete(oldest);
     }
   }
+}
+
+function isAmong(location: Location, others: readonly Location[]): boolean {
+  return others.some((other) => isSame(location, other));
 }
 
 function isSame(one: Location | undefined, other: Location | undefined): boolean {

@@ -54,7 +54,8 @@ export class PeerHop implements ServerHop {
     } catch (error) {
       const failure = toCulvertError(error);
       metrics.opened(failure.code);
-      if (failure.code !== "caller_gone" && failure.refusedBy !== "agent") onUseless(this.#cluster, this.location);
+      const isUseful = failure.code === "limited" || failure.code === "forbidden" || failure.refusedBy === "agent";
+      if (failure.code !== "caller_gone" && !isUseful) onUseless(this.#cluster, this.location);
       throw failure;
     }
   }

@@ -9,6 +9,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Location } from "./directory.ts";
+import { LinkShares } from "./link-shares.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 /** The path of the upgrade between servers. */
@@ -50,6 +51,8 @@ export interface PeerLinkOwner {
  */
 export class PeerLink {
   readonly location: Location;
+  /** The streams of each cluster on this link. */
+  readonly shares: LinkShares;
   readonly #link: Link;
   readonly #key: LinkKey;
   readonly #session: Session;
@@ -72,6 +75,7 @@ export class PeerLink {
     owner: PeerLinkOwner,
   ) {
     this.location = location;
+    this.shares = new LinkShares(location.serverId, deps.options.maxStreams);
     this.#link = link;
     this.#key = key;
     this.#deps = deps;

@@ -27,12 +27,26 @@ export interface OpenedAtPeer {
 
 /**
  * One stream to a peer, from SYN to answer. Rejects with a `CulvertError`: the peer's own code and sentence, or
- * `peer_lost`, after which another server may be asked, since no byte of the caller was sent.
+ * `peer_lost`, after which another server may be asked, since no byte of the caller was sent; or `limited`, because its
+ * cluster has its share of the link.
  */
-export function openAtPeer(link: PeerLink, request: PeerOpenRequest, options: PeerOpenOptions): Promise<OpenedAtPeer> {
-  const { timeoutMs } = request;
+export async function openAtPeer(
+  link: PeerLink,
+  request: PeerOpenRequest,
+  options: PeerOpenOptions,
+): Promise<OpenedAtPeer> {
+  const { cluster, timeoutMs } = request;
   const head = encodePeerOpen({ ...request, timeoutMs: timeoutMs - ANSWER_MARGIN_MS });
-  return openByHead(link, [head], timeoutMs, options);
+  const leave = link.shares.enter(cluster);
+  try {
+    const opened = await openByHead(link, [head], timeoutMs, options);
+    if (opened.stream.closed) leave();
+    else opened.stream.once("close", leave);
+    return opened;
+  } catch (error) {
+    leave();
+    throw error;
+  }
 }
 
 /** One stream of any kind, as `openAtPeer`: its head goes with the SYN, and what belongs to the head follows it. */

@@ -138,8 +138,9 @@ export class Peers implements PeerFinder {
 
   // ── CONNECTs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async find(cluster: string, except?: ServerHop): Promise<ServerHop | undefined> {
-    const location = await this.#locations.ofCluster(cluster, except instanceof PeerHop ? except.location : undefined);
+  async find(cluster: string, except: readonly ServerHop[] = []): Promise<ServerHop | undefined> {
+    const others = except.flatMap((hop) => (hop instanceof PeerHop ? hop.location : []));
+    const location = await this.#locations.ofCluster(cluster, others);
     if (location === undefined) return undefined;
     return new PeerHop(cluster, location, {
       ...{ links: this.#links, metrics: this.#deps.metrics.hops },

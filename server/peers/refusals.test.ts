@@ -141,6 +141,22 @@ test("with strict identifiers a target that agents claim is asked of nobody else
   assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
 });
 
+test("with strict identifiers servers that have agents of the cluster, but not of the claim, are passed over", async () => {
+  await using fleet = new Fleet();
+  const strict: Partial<ServerOptions> = { proxyStrategies: ["destHost", "defaultRoute"], strictIdentifiers: true };
+  const claims = { identifiers: { ipv4: ["10.0.0.1"] } };
+  const near = await fleet.start("srv-1", strict);
+  const first = await agentOf(near, { agentId: "a", ...claims });
+  for (const id of ["srv-2", "srv-3"]) {
+    await agentOf(await fleet.start(id, strict), { agentId: id, identifiers: { defaultRoute: true } });
+  }
+  await agentOf(await fleet.start("srv-4", strict), { agentId: "blue", ...claims });
+  await fleet.holders("srv-1", "srv-2", "srv-3", "srv-4");
+  first.session.destroy();
+  await fleet.holders("srv-2", "srv-3", "srv-4");
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
+});
+
 test("two servers that are each said to have the cluster send a CONNECT in no loop", async () => {
   await using fleet = new Fleet();
   const servers = [

@@ -1,4 +1,4 @@
-import { formatTarget } from "../../shared/address/target.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
@@ -15,11 +15,17 @@ import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 
+interface ServedForPeers {
+  readonly tunnels: ClusterTunnels;
+  /** Throws `forbidden` for a target that the document does not allow. */
+  requireTarget(target: Target): void;
+}
+
 export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics"> {
   readonly options: OpenStreamDeps["options"] & Pick<ServerOptions, "stallTimeoutMs">;
   readonly metrics: OpenStreamDeps["metrics"] & { readonly hops: HopMetrics };
   /** The clusters that are served now. */
-  readonly clusters: { get(name: string): { readonly tunnels: ClusterTunnels } | undefined };
+  readonly clusters: { get(name: string): ServedForPeers | undefined };
   readonly log: Logger;
   readonly throttledLog: Pick<ThrottledLog, "write">;
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
@@ -34,7 +40,8 @@ const REFUSED_LINES = 10;
 
 /**
  * A CONNECT that has come to another server, for a cluster whose agents are here. It goes to an agent of this server and
- * never to a third one. Admission and limits are those of the server that the caller came to. Never rejects.
+ * never to a third one. Admission and limits are those of the server that the caller came to; the rules for targets are
+ * applied here, too, because its document may be an older one. Never rejects.
  */
 export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, deps: ServePeerDeps): Promise<void> {
   const { metrics, log, throttledLog } = deps;
@@ -58,9 +65,11 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
   try {
     request = parsePeerOpen(json);
     const { cluster: name, target } = request;
-    const cluster = deps.clusters.get(name)?.tunnels;
-    if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
+    const served = deps.clusters.get(name);
+    if (served === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+    served.requireTarget(target);
+    const cluster = served.tunnels;
     deps.files.requireRoom("overloaded");
     let answer: (OpenAnswer & { readonly ok: true }) | undefined;
     context = contextOf(stream, request, startedAt, (given) => {

@@ -1,6 +1,8 @@
 import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import { ALREADY_CONNECTED, CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { RoutingRules } from "../clusters/routing-rules.ts";
+import type { Tunnel } from "./tunnel.ts";
 
 /** An agent that asks for a tunnel: fields of its hello, and the identity that its credential proves. */
 export interface AgentCandidate {
@@ -27,6 +29,18 @@ export interface AgentRoom {
   /** Agents that have a place now. */
   readonly agents: number;
   readonly maxAgents: number;
+}
+
+/** Ends the tunnel of an agent that may not claim what it does, by the rules of now. Returns whether it did. */
+export function endUnclaimable(
+  tunnel: Tunnel,
+  { name, rules }: { readonly name: string; readonly rules: RoutingRules },
+): boolean {
+  const { identifiers, identity } = tunnel.agent;
+  const foreign = rules.claims?.objection(identifiers, { identity, peer: tunnel.peer });
+  if (foreign === undefined) return false;
+  tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${name}" (agents.claims)`));
+  return true;
 }
 
 /**

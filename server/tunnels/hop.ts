@@ -29,8 +29,8 @@ export interface ServerHop {
 
 /** Finds other servers (server/peers). */
 export interface PeerFinder {
-  /** A server with agents of the cluster; if possible another one than `except`. Never rejects. */
-  find(cluster: string, except?: ServerHop): Promise<ServerHop | undefined>;
+  /** A server with agents of the cluster, other than these. Never rejects. */
+  find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
   /** Why nobody can be found now, as the end of a sentence. */
   readonly trouble: string | undefined;
 }

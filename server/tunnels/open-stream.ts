@@ -46,13 +46,16 @@ export interface OpenStreamDeps {
   peers?(): PeerFinder | undefined;
 }
 
+/** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
+const MAX_SERVERS = 4;
 /** How long a CONNECT without an agent waits before it asks the directory again, ms. */
 const ASK_AGAIN_MS = 200;
 
 /**
  * Opens a stream to the target: over the best tunnel, or over a second one if the agent of the first did not take the
  * stream. If the only tunnel has ended, the next one is waited for, as a CONNECT that comes a moment later would do.
- * Rejects with a `CulvertError`.
+ * Of other servers two are asked, or more where identifiers are strict: the directory knows who has agents of a
+ * cluster, but not what they claim. Rejects with a `CulvertError`.
  */
 export async function openStream(
   target: Target,
@@ -89,8 +92,26 @@ export async function openStream(
         candidates.pick(hop === undefined ? (first as Tunnel) : undefined) ??
         (mayCome ? await nextWay(hop).catch(unlessCallerGone(error)) : await peers?.find(cluster.name));
       if (second === undefined) throw error;
-      return await openOn(second, error);
+      return await openOn(second, error).catch((again) => openFurther(hop, second, again));
     }
+  }
+
+  /** Asks servers that have not been asked yet, as long as those before them have no agent that claims the target. */
+  async function openFurther(first: ServerHop | undefined, second: Tunnel | ServerHop, why: unknown): Promise<Stream> {
+    if (second instanceof Tunnel || !candidates.onlyClaimed) throw why;
+    const asked = first === undefined ? [second] : [first, second];
+    let error = why;
+    while (asked.length < MAX_SERVERS && error instanceof CulvertError && error.code === "no_agent") {
+      const hop = await peers?.find(cluster.name, asked);
+      if (hop === undefined || leftMs() <= 0) break;
+      asked.push(hop);
+      try {
+        return await openAt(hop, error);
+      } catch (again) {
+        error = again;
+      }
+    }
+    throw error;
   }
 
   /** The next tunnel here, or a server that has one; another than `except`, if there is another. */
@@ -98,7 +119,7 @@ export async function openStream(
     const { cancellation } = context;
     const until = performance.now() + Math.min(agentWaitMs(candidates, options), leftMs());
     for (let avoid = except; ; avoid = undefined) {
-      const hop = await peers?.find(cluster.name, avoid);
+      const hop = await peers?.find(cluster.name, avoid && [avoid]);
       if (hop !== undefined) return hop;
       const waitMs = until - performance.now();
       const isLast = peers === undefined || waitMs <= ASK_AGAIN_MS;

@@ -3,6 +3,7 @@ import { after, test } from "node:test";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { Claims } from "../clusters/claims.ts";
 import { ClusterTunnels, Registry } from "./registry.ts";
 import { fakeAgent } from "./testing/fake-agent.ts";
 import type { Tunnel } from "./tunnel.ts";
@@ -105,6 +106,24 @@ test("a restarted agent replaces its old tunnel, which drains and closes", async
   oldPlace.release();
   assert.deepEqual([...cluster.tunnels()], [young.tunnel]);
   assert.throws(() => cluster.reserve({ ...A, instance: "2" }), /already_connected/, "the id is still the newcomer's");
+});
+
+test("an agent that may not claim any more what it claimed in its hello gets no streams, and replaces nobody", async () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  const { tunnel: old } = fakeAgent();
+  cluster.reserve(A).hold(old);
+  const { tunnel } = fakeAgent({ instance: "2", identifiers: { ipv4: ["10.0.0.1"] } });
+  const place = cluster.reserve({ ...A, instance: "2" });
+  cluster.rules = { strategies: ["destHost", "default"], strict: false, claims: new Claims([]) };
+  place.hold(tunnel);
+  assert.equal(tunnel.closed, true);
+  assert.match(
+    String((await tunnel.closedWith)?.message),
+    /^the agent may no longer claim 10\.0\.0\.1 in cluster "blue" \(agents\.claims\)$/,
+  );
+  place.release();
+  assert.equal(cluster.pick(), old);
+  assert.equal(old.draining, false);
 });
 
 test("a newcomer that never stands gives the id back to the tunnel it would have replaced", () => {

@@ -6,7 +6,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
 import { VerificationSlots } from "../tokens/verification-slots.ts";
-import { type AgentCandidate, AgentPace, admit, EarlierProcesses, type IdHolder } from "./admission.ts";
+import { type AgentCandidate, AgentPace, admit, EarlierProcesses, endUnclaimable, type IdHolder } from "./admission.ts";
 import { type Candidates, type Choice, expectedOf, noAgentAmong, RoutedCandidates } from "./candidates.ts";
 import { MeasuringPlaces } from "./measuring-places.ts";
 import { pick } from "./pick.ts";
@@ -186,6 +186,7 @@ export class ClusterTunnels implements Candidates {
   }
 
   #hold(holder: Holder, tunnel: Tunnel): void {
+    if (endUnclaimable(tunnel, this)) return; // the document may have changed since its hello
     holder.tunnel = tunnel;
     this.#tunnels.add(tunnel);
     this.#table?.add(tunnel);
