@@ -107,13 +107,16 @@ test("of several networks the longest chooses, and a shorter one when its agents
 
 test("what nobody may claim any more is remembered no longer, whether its agent has left before or after", () => {
   const may = (hosts: string[], cidrs: string[]) =>
-    new Claims([{ identities: ["CN=*"], hosts, cidrs, defaultRoute: true }]);
+    new Claims([{ identities: ["SUB=*"], hosts, cidrs, defaultRoute: true }]);
   const rules: RoutingRules = {
     ...{ strategies: ["destHost", "cidr", "defaultRoute"], strict: true },
     claims: may(["api.example", "172.30.1.5"], ["10.0.0.0/8"]),
   };
   const agents = { a: "host=api.example&ipv4=172.30.1.5", b: "default-route=true", c: "cidr=10.1.0.0/16" };
-  const world = new RoutedWorld(rules, agents);
+  const world = new RoutedWorld(rules);
+  for (const [agentId, query] of Object.entries(agents)) {
+    world.join(agentId, parseIdentifiers([query]), { identity: "SUB=agent" });
+  }
   const hosts = ["api.example", "172.30.1.5", "10.1.2.3"];
   world.leave("c");
   world.cluster.rules = { ...rules, claims: may(["api.example"], []) };
