@@ -8,6 +8,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { sessionOptions } from "../tunnels/session-options.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 /** The server that has opened a stream here. */
@@ -38,8 +39,6 @@ export interface AcceptedPeerDeps {
 const CHECK_MS = 30_000;
 /** How long a peer may take to connect again with a new certificate, ms. */
 const PATIENCE_MS = 10_000;
-/** The first window of a stream when memory is short, bytes. */
-const SMALL_WINDOW = 16 * 1024;
 
 /** A link that a peer has dialled, and its session: the peer opens streams on it. */
 export class AcceptedPeer {
@@ -54,8 +53,7 @@ export class AcceptedPeer {
   #identity: PeerIdentity;
 
   constructor({ serverId, software, link, identity }: AcceptedPeerParts, deps: AcceptedPeerDeps) {
-    const { options, trust, peerMemory: pool, log, onStream } = deps;
-    const { initialWindow, maxWindow, sessionBudget: budget, maxStreams } = options;
+    const { options, trust, peerMemory, log, onStream } = deps;
     const from = { serverId, remote: link.remote };
     const line = { peer: serverId, remote: link.remote };
     this.from = from;
@@ -75,10 +73,7 @@ export class AcceptedPeer {
       "server",
       link,
       { onStream: (stream) => onStream(stream, from), onClosed },
-      {
-        ...{ initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow },
-        ...{ maxWindow, budget, maxStreams, pool },
-      },
+      sessionOptions(options, peerMemory),
     );
     this.#timer = setInterval(() => this.verifyAgain(), CHECK_MS).unref();
     log.info({ ...line, software }, "peer link accepted");

@@ -1,4 +1,5 @@
 import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -15,8 +16,6 @@ const MAX_LINKS = 1_024;
 /** A server that could not be reached is not dialled again for so long, ms: CONNECTs should not wait for it in turn. */
 const REST_MS = 1_000;
 const MAX_RESTING = 1_024;
-/** The longest timer of Node, ms. */
-const NO_DEADLINE_MS = 2 ** 31 - 1;
 
 /** The links that this server has dialled to others: one for each, opened when it is needed. */
 export class PeerLinks {
@@ -105,7 +104,7 @@ export class PeerLinks {
 
   #letRunOut(link: PeerLink): void {
     this.#draining.add(link);
-    void link.close(NO_DEADLINE_MS);
+    void link.close(MAX_TIMER_MS);
   }
 
   #onClosed(link: PeerLink, reason: Error | undefined): void {

@@ -3,8 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
-import { acceptCarrier } from "../../shared/link/accept.ts";
-import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
+import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -12,13 +11,14 @@ import type { TlsListener, VirtualHost } from "../../shared/listen/listeners.ts"
 import { CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
-import { CloseCode, HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { type AcceptedResume, Links } from "../tunnels/links.ts";
+import { firstWindows } from "../tunnels/session-options.ts";
 import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import { refusePeer } from "./peer-refusal.ts";
@@ -44,8 +44,6 @@ const MAX_PEERS = 1_024;
 /** Links of peers belong to no cluster. */
 const NO_CLUSTER = "";
 const NO_HEAD = Buffer.alloc(0);
-/** The first window of a stream when memory is short, bytes. */
-const SMALL_WINDOW = 16 * 1024;
 
 type PeerHelloResult =
   | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
@@ -95,8 +93,7 @@ export class PeerPort {
       onClientError: (_error, { socket }) => socket.destroy(),
     });
     this.#upgrades = new WebSocketServer({
-      ...{ noServer: true, clientTracking: false, perMessageDeflate: false, ...WEBSOCKET_BOUNDS },
-      handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+      ...{ noServer: true, ...UPGRADES },
     });
   }
 
@@ -199,7 +196,7 @@ export class PeerPort {
     if ("inner" in hello) {
       throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "servers use no inner TLS between them" });
     }
-    const { serverId, linkGraceMs: graceMs, keepaliveMs, initialWindow } = this.#deps.options;
+    const { serverId, linkGraceMs: graceMs, keepaliveMs } = this.#deps.options;
     const { agentId, instance, resume, software } = hello;
     const owner = { agentId, instance, identity: subjectOf(identity) };
     if (resume !== undefined) {
@@ -216,10 +213,9 @@ export class PeerPort {
       throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${MAX_PEERS} peers are connected, the limit` });
     }
     const entry = this.#links.issue(NO_CLUSTER, owner);
-    const windows = { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
     const welcome: Welcome = {
       ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
-      ...{ keepaliveMs, graceMs, ...windows },
+      ...{ keepaliveMs, graceMs, ...firstWindows(this.#deps.options) },
     };
     return { kind: "new", accepted: { serverId: agentId, software: printable(software), entry }, welcome };
   }
