@@ -260,7 +260,7 @@ export class UpgradePort {
       credential = await authenticateAgent(connection, request.headers, host, {
         address,
         deadlineMs: options.handshakeTimeoutMs,
-        most: options.maxJudgedAgents,
+        most: options.maxTokenVerifications,
         onVerifying: () => this.connections.setAside(connection),
       });
     } catch (error) {

@@ -202,7 +202,7 @@ const bounds = section("Deadlines and bounds", {
     "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port; four times as many on all TCP ports together. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
-  maxJudgedAgents: option.integer(
+  maxTokenVerifications: option.integer(
     256,
     "Agents of one cluster whose token is being verified at once, which may take seconds; and as many callers. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most, which is told when to come back.",
     { min: 1, max: 1_000_000 },
