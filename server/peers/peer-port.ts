@@ -17,9 +17,10 @@ import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { type AcceptedResume, Links } from "../tunnels/links.ts";
+import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/session-options.ts";
 import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
+import { OpenPeers } from "./open-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import { refusePeer } from "./peer-refusal.ts";
 import type { PeerTrust } from "./peer-trust.ts";
@@ -39,8 +40,6 @@ export interface PeerPortDeps extends PortDeps {
   onDropped(): void;
 }
 
-/** Peers whose links are open at once: there are fewer servers than this. */
-const MAX_PEERS = 1_024;
 /** Links of peers belong to no cluster. */
 const NO_CLUSTER = "";
 const NO_HEAD = Buffer.alloc(0);
@@ -52,7 +51,7 @@ type PeerHelloResult =
 interface NewPeer {
   readonly serverId: string;
   readonly software: string;
-  readonly entry: ReturnType<Links["issue"]>;
+  readonly entry: ResumableLink;
   readonly welcome: Welcome;
 }
 
@@ -71,7 +70,7 @@ export class PeerPort {
   readonly #requests: RequestReader;
   readonly #upgrades: WebSocketServer;
   readonly #links: Links;
-  readonly #peers = new Set<AcceptedPeer>();
+  readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
   #listener: TlsListener<VirtualHost> | undefined;
 
@@ -162,7 +161,7 @@ export class PeerPort {
       const { carrier } = await acceptCarrier(ws, socket, {
         ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
         welcome: (hello) => {
-          result = this.#onHello(hello, identity);
+          result = this.#onHello(hello, identity, connection);
           return result.kind === "new" ? result.welcome : result.resume.answer;
         },
       });
@@ -175,7 +174,8 @@ export class PeerPort {
         const pool = this.#deps.peerMemory.links;
         const link = new Link(accepted.entry.id, remote, carrier, { graceMs: welcome.graceMs, replayBytes, pool });
         accepted.entry.link = link;
-        await this.#run(new AcceptedPeer({ ...accepted, link, identity }, this.#deps), accepted.entry);
+        const peer = new AcceptedPeer({ ...accepted, link, identity }, this.#deps);
+        await this.#run(peer, connection, accepted.entry);
       }
     } catch (error) {
       if (!(error instanceof LinkRefused)) ws.terminate();
@@ -185,14 +185,14 @@ export class PeerPort {
     }
   }
 
-  async #run(peer: AcceptedPeer, entry: ReturnType<Links["issue"]>): Promise<void> {
-    this.#peers.add(peer);
+  async #run(peer: AcceptedPeer, { network }: IncomingConnection, entry: ResumableLink): Promise<void> {
+    this.#peers.add(peer, network);
     entry.onCredential = ({ peer: identity }) => peer.renewed(identity);
     await peer.closed;
     this.#peers.delete(peer);
   }
 
-  #onHello(hello: Hello | OuterHello, identity: PeerIdentity): PeerHelloResult {
+  #onHello(hello: Hello | OuterHello, identity: PeerIdentity, { network }: IncomingConnection): PeerHelloResult {
     if ("inner" in hello) {
       throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "servers use no inner TLS between them" });
     }
@@ -209,9 +209,7 @@ export class PeerPort {
     if (this.#deps.draining()) {
       throw new LinkRefused({ closeCode: CloseCode.draining, reason: `server "${serverId}" is shutting down` });
     }
-    if (this.#peers.size >= MAX_PEERS) {
-      throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${MAX_PEERS} peers are connected, the limit` });
-    }
+    this.#peers.makeRoom(network);
     const entry = this.#links.issue(NO_CLUSTER, owner);
     const welcome: Welcome = {
       ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
