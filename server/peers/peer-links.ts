@@ -1,14 +1,14 @@
 import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Location } from "./directory.ts";
 import { PeerLink, type PeerLinkDeps } from "./peer-link.ts";
+import type { PeerLog } from "./peer-log.ts";
 import { whyUnreached } from "./unreached.ts";
 
 export interface PeerLinksDeps extends PeerLinkDeps {
-  readonly log: Logger;
+  readonly peerLog: PeerLog;
 }
 
 /** Links and dials at once. The directory is not trusted, and may name any number of servers. */
@@ -64,15 +64,14 @@ export class PeerLinks {
   }
 
   async #dial(location: Location): Promise<PeerLink> {
-    const { log } = this.#deps;
     const { serverId, address } = location;
-    const line = { peer: serverId, remote: address };
+    const log = this.#logOf(location);
     let link: PeerLink;
     try {
       link = await PeerLink.dial(location, this.#deps, {
         onSuspended: ({ streamCount: streams }, reason) =>
-          log.warn({ ...line, streams, reason: printable(reason) }, "peer link suspended"),
-        onResumed: () => log.info(line, "peer link resumed"),
+          log("warn", { streams, reason: printable(reason) }, "peer link suspended"),
+        onResumed: () => log("info", {}, "peer link resumed"),
         onClosed: (closed, reason) => this.#onClosed(closed, reason),
       });
     } catch (error) {
@@ -83,7 +82,7 @@ export class PeerLinks {
       const code = isDraining ? "draining" : "peer_lost";
       const failure = new CulvertError(code, `server "${serverId}" ${sentence}`, { cause: error });
       this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });
-      log.warn({ ...line, reason }, "peer not reached");
+      log("warn", { reason }, "peer not reached");
       throw failure;
     }
     if (this.#closed) {
@@ -91,7 +90,7 @@ export class PeerLinks {
       throw new CulvertError("draining", "this server is shutting down");
     }
     this.#replace(serverId, link);
-    log.info(line, "peer link opened");
+    log("info", {}, "peer link opened");
     return link;
   }
 
@@ -108,12 +107,17 @@ export class PeerLinks {
   }
 
   #onClosed(link: PeerLink, reason: Error | undefined): void {
-    const { serverId, address } = link.location;
+    const { serverId } = link.location;
     this.#draining.delete(link);
     if (this.#links.get(serverId) === link) this.#links.delete(serverId);
-    const line = { peer: serverId, remote: address };
-    if (reason === undefined) this.#deps.log.info(line, "peer link closed");
-    else this.#deps.log.warn({ ...line, reason: printable(reason.message) }, "peer link lost");
+    const log = this.#logOf(link.location);
+    if (reason === undefined) log("info", {}, "peer link closed");
+    else log("warn", { reason: printable(reason.message) }, "peer link lost");
+  }
+
+  #logOf({ serverId, address }: Location) {
+    return (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string): void =>
+      this.#deps.peerLog.write(level, serverId, { remote: address, ...fields }, message);
   }
 
   /**

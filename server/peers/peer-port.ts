@@ -22,6 +22,7 @@ import { firstWindows } from "../tunnels/session-options.ts";
 import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
 import { OpenPeers } from "./open-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
+import type { PeerLog } from "./peer-log.ts";
 import { refusePeer } from "./peer-refusal.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
@@ -32,6 +33,7 @@ export interface PeerPortDeps extends PortDeps {
   readonly material: () => ServerTls;
   /** The account of what waits in links of peers. */
   readonly peerMemory: MemoryShare;
+  readonly peerLog: PeerLog;
   /** Random for each start of this process. */
   readonly instance: string;
   draining(): boolean;
