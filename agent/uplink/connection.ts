@@ -1,3 +1,4 @@
+import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import type { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { InnerWelcome } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -44,8 +45,6 @@ export type UplinkLink = Pick<
 
 /** A server that asks all its agents for new carriers gets them spread over this time, ms. */
 const ROTATE_WITHIN_MS = 2_000;
-/** The longest time that a timer of Node takes. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Longest time for the last bytes to a server that drained the agent, ms; nothing waits for them. */
 const LAST_BYTES_MS = 10_000;

@@ -1,6 +1,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { exitCodeOf } from "../../shared/runtime/run.ts";
@@ -29,8 +30,6 @@ export const DEMO_PORTS = {
 type DemoPorts = Record<keyof typeof DEMO_PORTS, number>;
 
 const READY_MS = 30_000;
-/** On Linux, sun_path has 108 bytes with the terminating zero. */
-const MAX_SOCKET_PATH = 107;
 
 /**
  * `culvert demo`: runs server, agent and a sample target on this machine, shows one CONNECT, then curl commands to

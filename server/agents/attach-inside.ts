@@ -24,7 +24,7 @@ import type { HandshakeDeadline } from "./unauthenticated-carriers.ts";
 
 export interface InnerDeps extends RunTunnelDeps, ReserveDeps {
   readonly options: RunTunnelDeps["options"] &
-    Pick<ServerOptions, "serverId" | "linkGraceMs" | "handshakeTimeoutMs" | "maxJudgedAgents">;
+    Pick<ServerOptions, "serverId" | "linkGraceMs" | "handshakeTimeoutMs" | "maxTokenVerifications">;
   readonly host: Omit<AgentHost, "objection">;
   readonly innerServers: InnerServers;
 }
@@ -80,7 +80,11 @@ export async function attachInside(
     else peer.resumes = hello.renews;
     const headers = hello.bearer === undefined ? {} : { authorization: `Bearer ${hello.bearer}` };
     peer.shown = shownCredential(inner.socket, headers, host);
-    const bounds = { address: peer.address, deadlineMs: options.handshakeTimeoutMs, most: options.maxJudgedAgents };
+    const bounds = {
+      address: peer.address,
+      deadlineMs: options.handshakeTimeoutMs,
+      most: options.maxTokenVerifications,
+    };
     const credential = await deadline.pausedDuring(() =>
       authenticateAgent(inner, headers, host, { ...bounds, onVerifying: () => {} }),
     );

@@ -8,6 +8,7 @@ import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import type { ClusterTunnels } from "../tunnels/registry.ts";
+import { firstWindows } from "../tunnels/session-options.ts";
 import type { AdmittedAgent } from "./run-tunnel.ts";
 
 // The checks of a hello message, outside or inside an inner TLS, and the answer to it.
@@ -95,17 +96,6 @@ export function reserve(
 export function release({ place, entry }: AdmittedAgent, links: Links): void {
   place.release();
   if (entry.link === undefined) links.forget(entry.id);
-}
-
-/** The first window of a stream when memory is short, bytes: so much an unread stream costs at each end. */
-const SMALL_WINDOW = 16 * 1024;
-
-/** The first windows of both ends of a tunnel: `--initial-window`, and less where memory is short. */
-export function firstWindows({ initialWindow }: Pick<ServerOptions, "initialWindow">): {
-  readonly initialWindow: number;
-  readonly freshWindow: number;
-} {
-  return { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
 }
 
 /** The fields of every welcome. */

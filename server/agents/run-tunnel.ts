@@ -14,9 +14,9 @@ import type { ServerCount } from "../replicas/server-count.ts";
 import { TokenWatch } from "../tokens/token-watch.ts";
 import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
 import type { AgentPlace, ClusterTunnels } from "../tunnels/registry.ts";
+import { sessionOptions } from "../tunnels/session-options.ts";
 import { Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentLog } from "./agent-log.ts";
-import { firstWindows } from "./hello.ts";
 
 export interface RunTunnelDeps {
   readonly options: Pick<
@@ -76,13 +76,7 @@ export async function runTunnel(
       onResumed: (resumption) => onResumed(resumption),
       onClosed: () => links.forget(entry.id),
     },
-    {
-      ...firstWindows(options),
-      maxWindow: options.maxWindow,
-      budget: options.sessionBudget,
-      pool: cluster.memory,
-      maxStreams: options.maxStreams,
-    },
+    sessionOptions(options, cluster.memory),
     { pipe, probes: cluster.probes },
   );
   place.hold(tunnel);

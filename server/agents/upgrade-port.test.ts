@@ -206,7 +206,7 @@ test("agents whose tokens are judged for long push nobody of another cluster out
   const quick = hostOf("quick");
   await using it = await portOf((name) => (name === "slow" ? slow : quick), {
     maxWaitingConnections: 1,
-    maxJudgedAgents: 3,
+    maxTokenVerifications: 3,
   });
   const { agents: verifying } = slow.tunnels.verifying;
   const askSlow = () => it.ask({ servername: "slow" }, "Authorization: Bearer a.b.c\r\n");
@@ -220,7 +220,7 @@ test("agents whose tokens are judged for long push nobody of another cluster out
   const dropped = (await oldest?.over) ?? "";
   assert.match(dropped, /^HTTP\/1\.1 503 /);
   assert.match(dropped, /\r\nretry-after: 1\r\n/i);
-  assert.match(dropped, /too many tokens of agents of cluster "slow" are being verified \(--max-judged-agents\)/);
+  assert.match(dropped, /too many tokens of agents of cluster "slow" are being verified \(--max-token-verifications\)/);
   assert.match(await it.ask({ servername: "quick" }).over, /^HTTP\/1\.1 401 /);
 
   held.pop()?.socket.destroy();

@@ -3,7 +3,7 @@ import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { unwatchForEnd, watchForEnd } from "../../shared/http/connection-end.ts";
-import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
+import { UPGRADES } from "../../shared/link/accept.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -125,12 +125,7 @@ export class UpgradePort {
   async #build(): Promise<void> {
     const { options } = this.#deps;
     await this.#app.register(websocket, {
-      options: {
-        perMessageDeflate: false,
-        ...WEBSOCKET_BOUNDS,
-        clientTracking: false,
-        handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
-      },
+      options: UPGRADES,
       // The default closes every WebSocket at once; the server drains its tunnels first.
       preClose: (done) => done(),
       errorHandler: (_error, socket) => socket.terminate(),
@@ -265,7 +260,7 @@ export class UpgradePort {
       credential = await authenticateAgent(connection, request.headers, host, {
         address,
         deadlineMs: options.handshakeTimeoutMs,
-        most: options.maxJudgedAgents,
+        most: options.maxTokenVerifications,
         onVerifying: () => this.connections.setAside(connection),
       });
     } catch (error) {

@@ -148,14 +148,14 @@ const withToken = (header: string) => `CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Au
 
 test("CONNECTs whose tokens are being verified take no room of those that wait for an agent, and displace their own", async () => {
   const verifier = { verify: () => new Promise<never>(() => {}), close: () => {} };
-  await using world = await start([], { verifier, maxJudgedAgents: 1, maxPendingConnects: 1 });
+  await using world = await start([], { verifier, maxTokenVerifications: 1, maxPendingConnects: 1 });
   const { callers } = world.cluster.verifying;
   const oldest = world.call().ask(withToken("Bearer a.b.c"));
   await until(() => callers.size === 1);
   world.call().socket.write(withToken("Bearer d.e.f"));
   assert.match(
     await oldest,
-    /^HTTP\/1\.1 503 too many tokens of callers .* \(--max-judged-agents\): the oldest was dropped/,
+    /^HTTP\/1\.1 503 too many tokens of callers .* \(--max-token-verifications\): the oldest was dropped/,
   );
   assert.deepEqual([callers.size, world.cluster.pendingConnects], [1, 0]);
 });

@@ -29,7 +29,7 @@ interface ServedClusters {
 
 export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
   readonly options: OpenStreamDeps["options"] &
-    Pick<ServerOptions, "maxJudgedAgents" | "establishedGapMs" | "stallTimeoutMs">;
+    Pick<ServerOptions, "maxTokenVerifications" | "establishedGapMs" | "stallTimeoutMs">;
   readonly metrics: ConnectRecordDeps["metrics"];
   /** Comes before the number in the id of a CONNECT. */
   readonly idPrefix: string;
@@ -76,7 +76,7 @@ export async function connect(
   };
   const record = new ConnectRecord(facts, deps);
   try {
-    const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxJudgedAgents };
+    const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxTokenVerifications };
     const caller = await authenticate(host, connection, request.headers, bounds);
     record.caller = caller.name;
     record.open = registerOpen(caller, host, connection, pending);

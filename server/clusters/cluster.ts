@@ -48,7 +48,8 @@ export interface ClusterSide {
 }
 
 /** Whether agents may, or must, authenticate by TLS inside the link, where a middlebox ends the TLS outside. */
-export type InnerTlsRule = "never" | "auto" | "always";
+export const INNER_TLS_RULES = ["never", "auto", "always"] as const;
+export type InnerTlsRule = (typeof INNER_TLS_RULES)[number];
 
 export interface AgentSide extends ClusterSide {
   readonly maxAgents?: number;

@@ -6,7 +6,7 @@ import { list, orIssue, parsed, section, text } from "../../shared/documents/sch
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { SourceCidrs, TargetRules } from "./access-rules.ts";
 import { Claims } from "./claims.ts";
-import type { InnerTlsRule } from "./cluster.ts";
+import { INNER_TLS_RULES, type InnerTlsRule } from "./cluster.ts";
 import { parseStrategy } from "./routing-rules.ts";
 
 /**
@@ -166,7 +166,8 @@ function sizeOf(min: number): (value: string) => number {
 }
 
 function innerTlsRule(value: string): InnerTlsRule {
-  if (value === "never" || value === "auto" || value === "always") return value;
+  const rule = INNER_TLS_RULES.find((known) => known === value);
+  if (rule !== undefined) return rule;
   throw new Error("needs never, auto or always");
 }
 

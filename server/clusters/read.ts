@@ -1,4 +1,5 @@
 import { dirname, resolve } from "node:path";
+import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import type { FileContent, ParsedFile } from "../../shared/documents/document-store.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { faultsOf, type ValidatedDocument, validateDocuments } from "../../shared/documents/schema.ts";
@@ -7,8 +8,6 @@ import { loadClientTls, loadPair, TlsFileError, type TlsPair } from "../../share
 import { type Cluster, type ClusterSide, SIDES, type SideName } from "./cluster.ts";
 import { type ClusterDocument, clusterDocument, type TokenTrust } from "./document.ts";
 
-/** Maximum length of the path of a unix socket, bytes; sockaddr_un has 108 with the final zero. */
-const MAX_SOCKET_PATH = 107;
 const EMPTY = 'it holds no document; write "name: blue" and what else the cluster has.';
 
 /**

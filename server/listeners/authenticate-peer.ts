@@ -43,7 +43,7 @@ export interface TokenBounds {
   /** The address that the peer connects from, which an inner TLS does not know. */
   readonly address: string;
   readonly deadlineMs: number;
-  /** Peers of one cluster whose tokens are verified at once (`--max-judged-agents`). */
+  /** Peers of one cluster whose tokens are verified at once (`--max-token-verifications`). */
   readonly most: number;
 }
 
@@ -130,7 +130,7 @@ export async function verifyToken(
   requireOwnName(cluster, name);
   const { plural } = ROLES[role];
   const network = networkOf(address);
-  const sentence = `too many tokens of ${plural} of cluster "${name}" are being verified (--max-judged-agents): the oldest was dropped`;
+  const sentence = `too many tokens of ${plural} of cluster "${name}" are being verified (--max-token-verifications): the oldest was dropped`;
   return await verifying[plural].run({ socket, network }, { most, deadlineMs, sentence }, async (signal) => {
     const { verifier } = rules;
     if (verifier === undefined) throw new CulvertError("unauthenticated", TOKENS_NOT_ACCEPTED);

@@ -9,15 +9,14 @@ import {
 } from "../../shared/config/common-options.ts";
 import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
 import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../shared/config/options.ts";
-import { parsePattern } from "../../shared/tls/identity.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { SourceCidrs } from "../clusters/access-rules.ts";
+import { INNER_TLS_RULES } from "../clusters/cluster.ts";
 import { parseStrategy, type Strategy } from "../clusters/routing-rules.ts";
+import { cidr, identityPattern } from "./list-items.ts";
 import { peerRows } from "./peer-options.ts";
 import { replicas } from "./replica-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
-const INNER_TLS = ["never", "auto", "always"] as const;
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
 
 const clusters = section("Clusters", {
@@ -133,7 +132,7 @@ const agents = section("Agents", {
     "Values of Origin with which a request on the agents' ports is not refused. Agents send none; browsers do, for any page.",
   ),
   innerTls: option.oneOf(
-    INNER_TLS,
+    INNER_TLS_RULES,
     "never",
     "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
   ),
@@ -203,7 +202,7 @@ const bounds = section("Deadlines and bounds", {
     "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port; four times as many on all TCP ports together. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
     { min: 1, max: 1_000_000 },
   ),
-  maxJudgedAgents: option.integer(
+  maxTokenVerifications: option.integer(
     256,
     "Agents of one cluster whose token is being verified at once, which may take seconds; and as many callers. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most, which is told when to come back.",
     { min: 1, max: 1_000_000 },
@@ -320,19 +319,4 @@ function effectOfMode(value: string): ForeignFlagEffect {
     refused:
       "culvert speaks HTTP CONNECT only. Leave the flag out and change one line of kube-apiserver's --egress-selector-config-file: `proxyProtocol: HTTPConnect`.",
   };
-}
-
-function cidr(text: string): string {
-  new SourceCidrs([text]);
-  return text;
-}
-
-/** Reports a faulty pattern together with all other faults; the server parses it again when it starts. */
-function identityPattern(text: string): string {
-  try {
-    parsePattern(text);
-  } catch (error) {
-    throw new Error(`does not take this: ${(error as Error).message}`, { cause: error });
-  }
-  return text;
 }

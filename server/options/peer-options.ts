@@ -2,7 +2,7 @@ import { isIPv6 } from "node:net";
 import { parseTarget } from "../../shared/address/target.ts";
 import { checkPair } from "../../shared/config/common-options.ts";
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
-import { parsePattern } from "../../shared/tls/identity.ts";
+import { identityPattern } from "./list-items.ts";
 
 /** The options of a fleet of servers. Without `--directory` none of them has an effect. */
 export const peerRows = section("Other servers", {
@@ -106,15 +106,6 @@ function natsUrl(text: string): string {
   }
   if (url.username !== "" || url.password !== "") {
     throw new Error("must not hold a password: write it into the file of --directory-credentials");
-  }
-  return text;
-}
-
-function identityPattern(text: string): string {
-  try {
-    parsePattern(text);
-  } catch (error) {
-    throw new Error(`does not take this: ${(error as Error).message}`, { cause: error });
   }
   return text;
 }

@@ -1,5 +1,6 @@
-import { LOOPBACK, parseNetwork } from "../../shared/address/network.ts";
+import { LOOPBACK, parseCidr } from "../../shared/address/network.ts";
 import { checkPair, checkPorts, generatedId } from "../../shared/config/common-options.ts";
+import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
@@ -136,9 +137,9 @@ function checkCallers(draft: ServerDraft): void {
       "Nobody could call: give --uds-name for a unix socket, or --server-cert, --server-key and --server-ca-cert for TCP on --server-port (8090).",
     );
   }
-  // sockaddr_un has room for 108 bytes with the final zero; Linux would cut a longer path or refuse it.
-  if (Buffer.byteLength(values.udsName) > 107)
-    draft.problem("--uds-name is longer than the 107 bytes a socket path can have.");
+  if (Buffer.byteLength(values.udsName) > MAX_SOCKET_PATH) {
+    draft.problem(`--uds-name is longer than the ${MAX_SOCKET_PATH} bytes a socket path can have.`);
+  }
 }
 
 /** Settings of one cluster belong into its document; a certificate in the flags is for clusters without their own. */
@@ -167,8 +168,7 @@ const WIDEST_PREFIX = { ipv4: 8, ipv6: 7 } as const;
 /** The networks that are wider than any private one, and so contain a part of the Internet. */
 export function wideNetworks(cidrs: readonly string[]): string[] {
   return cidrs.filter((cidr) => {
-    const [address = "", bits] = cidr.split("/");
-    const { network, prefix } = parseNetwork(address, bits, (why) => new Error(why));
+    const { network, prefix } = parseCidr(cidr);
     return prefix < WIDEST_PREFIX[network.family === "ipv4" ? "ipv4" : "ipv6"];
   });
 }

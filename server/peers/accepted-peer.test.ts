@@ -3,10 +3,10 @@ import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { ControlMessage } from "../../shared/link/control.ts";
-import { createLogger } from "../../shared/runtime/logger.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { AcceptedPeer } from "./accepted-peer.ts";
+import { PeerLog } from "./peer-log.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
 const RENEWED: PeerIdentity = { ...IDENTITY, fingerprint256: "y" };
@@ -31,7 +31,7 @@ function peerOf() {
     {
       options: { initialWindow: 65_536, maxWindow: 65_536, sessionBudget: 1_048_576, maxStreams: 10 },
       ...{ trust: { objection }, peerMemory: new MemoryPool(1_048_576).share("(peers)") },
-      log: createLogger({ level: "silent", format: "json", name: "test" }),
+      peerLog: new PeerLog({ write: () => {} }),
       onStream: () => {},
     },
   );

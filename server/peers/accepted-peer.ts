@@ -2,12 +2,13 @@ import { deferred } from "../../shared/basics/promises.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { sessionOptions } from "../tunnels/session-options.ts";
+import type { PeerLog } from "./peer-log.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 /** The server that has opened a stream here. */
@@ -30,7 +31,7 @@ export interface AcceptedPeerDeps {
   readonly options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">;
   readonly trust: Pick<PeerTrust, "objection">;
   readonly peerMemory: MemoryShare;
-  readonly log: Logger;
+  readonly peerLog: PeerLog;
   onStream(stream: Stream, from: FromPeer): void;
 }
 
@@ -38,8 +39,6 @@ export interface AcceptedPeerDeps {
 const CHECK_MS = 30_000;
 /** How long a peer may take to connect again with a new certificate, ms. */
 const PATIENCE_MS = 10_000;
-/** The first window of a stream when memory is short, bytes. */
-const SMALL_WINDOW = 16 * 1024;
 
 /** A link that a peer has dialled, and its session: the peer opens streams on it. */
 export class AcceptedPeer {
@@ -54,10 +53,10 @@ export class AcceptedPeer {
   #identity: PeerIdentity;
 
   constructor({ serverId, software, link, identity }: AcceptedPeerParts, deps: AcceptedPeerDeps) {
-    const { options, trust, peerMemory: pool, log, onStream } = deps;
-    const { initialWindow, maxWindow, sessionBudget: budget, maxStreams } = options;
+    const { options, trust, peerMemory, peerLog, onStream } = deps;
     const from = { serverId, remote: link.remote };
-    const line = { peer: serverId, remote: link.remote };
+    const log = (level: "info" | "warn", more: Readonly<Record<string, unknown>>, message: string) =>
+      peerLog.write(level, serverId, { remote: link.remote, ...more }, message);
     this.from = from;
     this.#link = link;
     this.#identity = identity;
@@ -67,21 +66,18 @@ export class AcceptedPeer {
     const onClosed = (reason: Error | undefined): void => {
       clearInterval(this.#timer);
       clearTimeout(this.#due);
-      if (reason === undefined) log.info(line, "peer link closed");
-      else log.warn({ ...line, reason: printable(reason.message) }, "peer link lost");
+      if (reason === undefined) log("info", {}, "peer link closed");
+      else log("warn", { reason: printable(reason.message) }, "peer link lost");
       closed.resolve();
     };
     this.#session = new Session(
       "server",
       link,
       { onStream: (stream) => onStream(stream, from), onClosed },
-      {
-        ...{ initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow },
-        ...{ maxWindow, budget, maxStreams, pool },
-      },
+      sessionOptions(options, peerMemory),
     );
     this.#timer = setInterval(() => this.verifyAgain(), CHECK_MS).unref();
-    log.info({ ...line, software }, "peer link accepted");
+    log("info", { software }, "peer link accepted");
   }
 
   /** It has shown a certificate again. */

@@ -41,13 +41,14 @@ test("where the directory knows no such server, or a wrong place for it, the age
   const owner = await fleet.start("srv-1", BRIEF);
   const other = await fleet.start("srv-2", BRIEF);
   const agent = await ResumingAgent.start(owner);
-  const reason = async (forged: NonNullable<typeof fleet.hub.forged>) => {
+  const reason = async (forged: NonNullable<typeof fleet.hub.forged>, more: object = {}) => {
     fleet.hub.forged = forged;
-    assert.equal(await refusalOf(other, { ...HELLO, resume: agent.words() }), CloseCode.foreignLink);
+    assert.equal(await refusalOf(other, { ...HELLO, resume: { ...agent.words(), ...more } }), CloseCode.foreignLink);
     return String(message(other, "resume not carried to the server that has the link").at(-1)?.["reason"]);
   };
   const elsewhere = (serverId: string, port = 1) => ({ serverId, address: `127.0.0.1:${port}` });
-  assert.match(await reason(() => elsewhere("srv-9")), /the directory has no server "srv-1"/);
+  const gone = { link: "srv-8/1" };
+  assert.match(await reason(() => elsewhere("srv-9"), gone), /the directory has no server "srv-8"/);
   assert.match(await reason(() => elsewhere("srv-1")), /server "srv-1" cannot be reached/);
   const agents = owner.addresses.agents?.port;
   assert.match(await reason(() => elsewhere("srv-1", agents)), /server "srv-1" cannot be reached/);

@@ -106,6 +106,17 @@ test("a question for a server takes the answer of no other", async () => {
   assert.equal(await locations.ofServer("srv-4"), undefined);
 });
 
+test("a server that is not found is asked for once in each step, however many of its agents come one after the other", async () => {
+  const { state, questions, locations } = world();
+  for (state.now = 0; state.now < NOBODY_MS; state.now += 5) {
+    assert.equal(await locations.ofServer("srv-2"), undefined);
+  }
+  assert.equal(questions.length, 1);
+  state.answers = [at("srv-2"), at("srv-3")];
+  assert.deepEqual(await locations.ofServer("srv-3"), at("srv-3"), "another server");
+  assert.deepEqual(await locations.ofServer("srv-2"), at("srv-2"));
+});
+
 test("a flood of questions that are not answered is bounded", async () => {
   const { state, questions, locations, hold } = world();
   hold();

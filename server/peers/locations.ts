@@ -12,8 +12,8 @@ export interface LocationsOptions {
 /** How long an answer is used again, ms. */
 export const CACHED_MS = 5_000;
 /**
- * How long it is remembered that nobody has a cluster, ms: a little less than the 200 ms after which a CONNECT that
- * waits asks again, so that one that is alone does ask.
+ * How long it is remembered that nobody has a cluster, or that a server is not found, ms: a little less than the 200 ms
+ * after which a CONNECT that waits asks again, so that one that is alone does ask.
  */
 export const NOBODY_MS = 195;
 /** Questions that are on their way at once; more are not asked. */
@@ -26,12 +26,18 @@ interface Cached {
   readonly untilMs: number;
 }
 
-/** What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. */
+/**
+ * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links of
+ * a server that is gone are asked for by all its agents.
+ */
 export class Locations {
   readonly #options: LocationsOptions;
   readonly #now: () => number;
   readonly #cached = new Map<string, Cached>();
-  /** Until when nobody has the cluster. All are remembered equally long, so those that end first are the first. */
+  /**
+   * By question: until when the answer is that there is nobody. All are remembered equally long, so those that end first
+   * are the first.
+   */
   readonly #nobody = new Map<string, number>();
   readonly #asked = new Map<string, Promise<Location | undefined>>();
 
@@ -47,7 +53,7 @@ export class Locations {
       return cached.location;
     }
     const asksAll = except.length === 0;
-    if (asksAll && (this.#nobody.get(cluster) ?? 0) > this.#now()) return undefined;
+    if (asksAll && this.#isNobody(cluster)) return undefined;
     const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
     const location = await this.#once(key, { cluster }, except);
     if (location !== undefined) this.#keep(cluster, location);
@@ -56,8 +62,12 @@ export class Locations {
   }
 
   /** Where the server with this id is. Never rejects. */
-  ofServer(server: string): Promise<Location | undefined> {
-    return this.#once(`server ${server}`, { server });
+  async ofServer(server: string): Promise<Location | undefined> {
+    const key = `server ${server}`; // the name of a cluster has no space
+    if (this.#isNobody(key)) return undefined;
+    const location = await this.#once(key, { server });
+    if (location === undefined) this.#keepNobody(key);
+    return location;
   }
 
   /** It was of no use: the next CONNECT asks again. */
@@ -95,12 +105,16 @@ export class Locations {
     if (oldest !== undefined) this.#cached.delete(oldest);
   }
 
+  #isNobody(key: string): boolean {
+    return (this.#nobody.get(key) ?? 0) > this.#now();
+  }
+
   /** CONNECTs that wait for one cluster, or that come meanwhile, have one question in each step. */
-  #keepNobody(cluster: string): void {
+  #keepNobody(key: string): void {
+    if (this.#isNobody(key)) return; // of the same question
     const now = this.#now();
-    if ((this.#nobody.get(cluster) ?? 0) > now) return; // of the same question
-    this.#nobody.delete(cluster);
-    this.#nobody.set(cluster, now + NOBODY_MS);
+    this.#nobody.delete(key);
+    this.#nobody.set(key, now + NOBODY_MS);
     for (const [oldest, untilMs] of this.#nobody) {
       if (untilMs > now && this.#nobody.size <= MAX_CACHED) break;
       this.#nobody.delete(oldest);

@@ -1,3 +1,4 @@
+import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { Hello } from "../../shared/link/control.ts";
@@ -258,11 +259,9 @@ function hello({ options, instance, software }: PeerLinkDeps): Hello {
 }
 
 function dialOptions({ address }: Location, { options, trust, dialTimeoutMs }: PeerLinkDeps): CarrierDialOptions {
-  const colon = address.lastIndexOf(":");
-  const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
   const { keepaliveMs } = options;
   return {
-    ...{ host, port: Number(address.slice(colon + 1)), path: PEER_PATH, tls: trust.dialTls },
+    ...{ ...parseTarget(address), path: PEER_PATH, tls: trust.dialTls },
     ...{ keepaliveMs, timeoutMs: dialTimeoutMs },
   };
 }

@@ -1,13 +1,14 @@
 import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Location } from "./directory.ts";
 import { PeerLink, type PeerLinkDeps } from "./peer-link.ts";
+import type { PeerLog } from "./peer-log.ts";
 import { whyUnreached } from "./unreached.ts";
 
 export interface PeerLinksDeps extends PeerLinkDeps {
-  readonly log: Logger;
+  readonly peerLog: PeerLog;
 }
 
 /** Links and dials at once. The directory is not trusted, and may name any number of servers. */
@@ -15,8 +16,6 @@ const MAX_LINKS = 1_024;
 /** A server that could not be reached is not dialled again for so long, ms: CONNECTs should not wait for it in turn. */
 const REST_MS = 1_000;
 const MAX_RESTING = 1_024;
-/** The longest timer of Node, ms. */
-const NO_DEADLINE_MS = 2 ** 31 - 1;
 
 /** The links that this server has dialled to others: one for each, opened when it is needed. */
 export class PeerLinks {
@@ -65,15 +64,14 @@ export class PeerLinks {
   }
 
   async #dial(location: Location): Promise<PeerLink> {
-    const { log } = this.#deps;
     const { serverId, address } = location;
-    const line = { peer: serverId, remote: address };
+    const log = this.#logOf(location);
     let link: PeerLink;
     try {
       link = await PeerLink.dial(location, this.#deps, {
         onSuspended: ({ streamCount: streams }, reason) =>
-          log.warn({ ...line, streams, reason: printable(reason) }, "peer link suspended"),
-        onResumed: () => log.info(line, "peer link resumed"),
+          log("warn", { streams, reason: printable(reason) }, "peer link suspended"),
+        onResumed: () => log("info", {}, "peer link resumed"),
         onClosed: (closed, reason) => this.#onClosed(closed, reason),
       });
     } catch (error) {
@@ -84,7 +82,7 @@ export class PeerLinks {
       const code = isDraining ? "draining" : "peer_lost";
       const failure = new CulvertError(code, `server "${serverId}" ${sentence}`, { cause: error });
       this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });
-      log.warn({ ...line, reason }, "peer not reached");
+      log("warn", { reason }, "peer not reached");
       throw failure;
     }
     if (this.#closed) {
@@ -92,7 +90,7 @@ export class PeerLinks {
       throw new CulvertError("draining", "this server is shutting down");
     }
     this.#replace(serverId, link);
-    log.info(line, "peer link opened");
+    log("info", {}, "peer link opened");
     return link;
   }
 
@@ -105,16 +103,21 @@ export class PeerLinks {
 
   #letRunOut(link: PeerLink): void {
     this.#draining.add(link);
-    void link.close(NO_DEADLINE_MS);
+    void link.close(MAX_TIMER_MS);
   }
 
   #onClosed(link: PeerLink, reason: Error | undefined): void {
-    const { serverId, address } = link.location;
+    const { serverId } = link.location;
     this.#draining.delete(link);
     if (this.#links.get(serverId) === link) this.#links.delete(serverId);
-    const line = { peer: serverId, remote: address };
-    if (reason === undefined) this.#deps.log.info(line, "peer link closed");
-    else this.#deps.log.warn({ ...line, reason: printable(reason.message) }, "peer link lost");
+    const log = this.#logOf(link.location);
+    if (reason === undefined) log("info", {}, "peer link closed");
+    else log("warn", { reason: printable(reason.message) }, "peer link lost");
+  }
+
+  #logOf({ serverId, address }: Location) {
+    return (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string): void =>
+      this.#deps.peerLog.write(level, serverId, { remote: address, ...fields }, message);
   }
 
   /**

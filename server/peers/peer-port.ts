@@ -3,8 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
-import { acceptCarrier } from "../../shared/link/accept.ts";
-import { WEBSOCKET_BOUNDS } from "../../shared/link/carrier.ts";
+import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -12,15 +11,18 @@ import type { TlsListener, VirtualHost } from "../../shared/listen/listeners.ts"
 import { CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
-import { CloseCode, HANDSHAKE_VERSION, LinkRefused, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { type AcceptedResume, Links } from "../tunnels/links.ts";
+import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
+import { firstWindows } from "../tunnels/session-options.ts";
 import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
+import { OpenPeers } from "./open-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
+import type { PeerLog } from "./peer-log.ts";
 import { refusePeer } from "./peer-refusal.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
@@ -31,6 +33,7 @@ export interface PeerPortDeps extends PortDeps {
   readonly material: () => ServerTls;
   /** The account of what waits in links of peers. */
   readonly peerMemory: MemoryShare;
+  readonly peerLog: PeerLog;
   /** Random for each start of this process. */
   readonly instance: string;
   draining(): boolean;
@@ -39,13 +42,9 @@ export interface PeerPortDeps extends PortDeps {
   onDropped(): void;
 }
 
-/** Peers whose links are open at once: there are fewer servers than this. */
-const MAX_PEERS = 1_024;
 /** Links of peers belong to no cluster. */
 const NO_CLUSTER = "";
 const NO_HEAD = Buffer.alloc(0);
-/** The first window of a stream when memory is short, bytes. */
-const SMALL_WINDOW = 16 * 1024;
 
 type PeerHelloResult =
   | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
@@ -54,7 +53,7 @@ type PeerHelloResult =
 interface NewPeer {
   readonly serverId: string;
   readonly software: string;
-  readonly entry: ReturnType<Links["issue"]>;
+  readonly entry: ResumableLink;
   readonly welcome: Welcome;
 }
 
@@ -73,7 +72,7 @@ export class PeerPort {
   readonly #requests: RequestReader;
   readonly #upgrades: WebSocketServer;
   readonly #links: Links;
-  readonly #peers = new Set<AcceptedPeer>();
+  readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
   #listener: TlsListener<VirtualHost> | undefined;
 
@@ -95,8 +94,7 @@ export class PeerPort {
       onClientError: (_error, { socket }) => socket.destroy(),
     });
     this.#upgrades = new WebSocketServer({
-      ...{ noServer: true, clientTracking: false, perMessageDeflate: false, ...WEBSOCKET_BOUNDS },
-      handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+      ...{ noServer: true, ...UPGRADES },
     });
   }
 
@@ -165,7 +163,7 @@ export class PeerPort {
       const { carrier } = await acceptCarrier(ws, socket, {
         ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
         welcome: (hello) => {
-          result = this.#onHello(hello, identity);
+          result = this.#onHello(hello, identity, connection);
           return result.kind === "new" ? result.welcome : result.resume.answer;
         },
       });
@@ -178,7 +176,8 @@ export class PeerPort {
         const pool = this.#deps.peerMemory.links;
         const link = new Link(accepted.entry.id, remote, carrier, { graceMs: welcome.graceMs, replayBytes, pool });
         accepted.entry.link = link;
-        await this.#run(new AcceptedPeer({ ...accepted, link, identity }, this.#deps), accepted.entry);
+        const peer = new AcceptedPeer({ ...accepted, link, identity }, this.#deps);
+        await this.#run(peer, connection, accepted.entry);
       }
     } catch (error) {
       if (!(error instanceof LinkRefused)) ws.terminate();
@@ -188,18 +187,18 @@ export class PeerPort {
     }
   }
 
-  async #run(peer: AcceptedPeer, entry: ReturnType<Links["issue"]>): Promise<void> {
-    this.#peers.add(peer);
+  async #run(peer: AcceptedPeer, { network }: IncomingConnection, entry: ResumableLink): Promise<void> {
+    this.#peers.add(peer, network);
     entry.onCredential = ({ peer: identity }) => peer.renewed(identity);
     await peer.closed;
     this.#peers.delete(peer);
   }
 
-  #onHello(hello: Hello | OuterHello, identity: PeerIdentity): PeerHelloResult {
+  #onHello(hello: Hello | OuterHello, identity: PeerIdentity, { network }: IncomingConnection): PeerHelloResult {
     if ("inner" in hello) {
       throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "servers use no inner TLS between them" });
     }
-    const { serverId, linkGraceMs: graceMs, keepaliveMs, initialWindow } = this.#deps.options;
+    const { serverId, linkGraceMs: graceMs, keepaliveMs } = this.#deps.options;
     const { agentId, instance, resume, software } = hello;
     const owner = { agentId, instance, identity: subjectOf(identity) };
     if (resume !== undefined) {
@@ -212,14 +211,11 @@ export class PeerPort {
     if (this.#deps.draining()) {
       throw new LinkRefused({ closeCode: CloseCode.draining, reason: `server "${serverId}" is shutting down` });
     }
-    if (this.#peers.size >= MAX_PEERS) {
-      throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${MAX_PEERS} peers are connected, the limit` });
-    }
+    this.#peers.makeRoom(network);
     const entry = this.#links.issue(NO_CLUSTER, owner);
-    const windows = { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
     const welcome: Welcome = {
       ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
-      ...{ keepaliveMs, graceMs, ...windows },
+      ...{ keepaliveMs, graceMs, ...firstWindows(this.#deps.options) },
     };
     return { kind: "new", accepted: { serverId: agentId, software: printable(software), entry }, welcome };
   }

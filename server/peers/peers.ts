@@ -25,6 +25,7 @@ import { OwnCertificate } from "./own-certificate.ts";
 import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
+import { PeerLog } from "./peer-log.ts";
 import { PeerOwners } from "./peer-owners.ts";
 import { PeerPort } from "./peer-port.ts";
 import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
@@ -108,14 +109,15 @@ export class Peers implements PeerFinder {
       },
     });
     const { trust } = own;
+    const peerLog = new PeerLog(deps.throttledLog);
     const instance = randomUUID();
     const links = new PeerLinks({
-      ...{ options, trust, instance, memory, log, dialTimeoutMs: options.agentAckTimeoutMs },
+      ...{ options, trust, instance, memory, peerLog, dialTimeoutMs: options.agentAckTimeoutMs },
       software: `culvert-server/${buildInfo().version}`,
     });
     const serving = new Set<Promise<void>>();
     const port = new PeerPort({
-      ...{ ...deps, memory: deps.memory, trust, material: () => own.material, instance, peerMemory: memory },
+      ...{ ...deps, trust, material: () => own.material, instance, peerMemory: memory, peerLog },
       draining: () => deps.draining() && !deps.hasLinks(),
       onStream: (stream, from) => serveByKind(stream, from, serving, deps),
       onDropped: () => deps.onDropped(),

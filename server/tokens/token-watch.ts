@@ -1,3 +1,4 @@
+import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { expiredAt, type TokenIdentity, type TokenVerifier, type VerificationResult } from "./verifier.ts";
 
 export interface ScheduleOptions {
@@ -89,9 +90,6 @@ export interface TokenWatchOwner {
 export interface TokenWatchOptions extends ScheduleOptions {
   readonly verifier: Pick<TokenVerifier, "verify">;
 }
-
-/** The longest delay of a timer in Node. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Verifies the token of one link again and again, from its first connection to its end. */
 export class TokenWatch {

@@ -1,5 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
+import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -38,9 +39,6 @@ interface Holder extends AgentCandidate {
   previous: Holder | undefined;
   readonly earlier: EarlierProcesses;
 }
-
-/** The longest timer of Node, ms: streams of a replaced tunnel may go on to their end. */
-const NO_DEADLINE_MS = 2 ** 31 - 1;
 
 /**
  * The tunnels of one cluster, and the CONNECTs that wait for the first. Where all agents are alike, all tunnels are
@@ -205,7 +203,7 @@ export class ClusterTunnels implements Candidates {
       tunnel.destroy(new Error("the agent has begun anew"));
       return;
     }
-    void tunnel.close(NO_DEADLINE_MS);
+    void tunnel.close(MAX_TIMER_MS); // its streams go on to their end
     this.#replaced.add(holder);
     // Those of an agent that is killed again and again would pile up.
     if (this.#replaced.size > this.maxAgents) this.#endOneReplaced();

@@ -82,6 +82,11 @@ export class BySource<T extends object> {
     return true;
   }
 
+  /** The number of items of the source that has most. */
+  get fullest(): number {
+    return this.#most;
+  }
+
   /** The oldest item of the source that has most: the one to drop when there are too many items. */
   get oldestOfFullest(): T | undefined {
     return this.#ranks[this.#most]?.first?.member.items.first?.member;

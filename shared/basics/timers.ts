@@ -1,5 +1,8 @@
 import { Queue, QueueNode } from "./queue.ts";
 
+/** The longest time that Node's timers take, ms: 24 days. A longer one would end at once. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /**
  * One interval timer for all callbacks of the same period: a timer for each splice would cost more than the callback.
  */

@@ -10,6 +10,9 @@ export interface ListenAddress {
   readonly hostOption: string;
 }
 
+/** Maximum length of the path of a unix socket, bytes: on Linux sun_path has 108 with the final zero. */
+export const MAX_SOCKET_PATH = 107;
+
 /** Why a port could not be opened, as a sentence with the option to change. Returns other errors as they are. */
 export function listenError(error: unknown, at: ListenAddress): Error {
   const address = `${at.host === "" ? "" : `${at.host} `}port ${at.port}`;

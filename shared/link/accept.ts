@@ -1,10 +1,18 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../basics/turn-queue.ts";
-import { CloseCode, closeReason, LinkRefused } from "../wire/handshake.ts";
-import { Carrier } from "./carrier.ts";
+import { CloseCode, closeReason, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
+import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
+
+/** How ws upgrades a request whose WebSocket becomes a carrier. */
+export const UPGRADES = {
+  perMessageDeflate: false,
+  ...WEBSOCKET_BOUNDS,
+  clientTracking: false,
+  handleProtocols: (offered: ReadonlySet<string>): string | false => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+} as const;
 
 export interface AcceptOptions {
   /** Time for the hello to arrive, ms. */

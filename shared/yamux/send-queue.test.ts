@@ -87,6 +87,22 @@ test("what the transport has not taken stays under the bound and one frame", asy
   }
 });
 
+test("data waits until a quarter of what may be pending is free, and control frames do not", async () => {
+  const { transport, streams } = await stuckClient(1, { maxPending: 256 * KIB });
+  transport.pendingBytes = 256 * KIB;
+  streams[0]?.write(Buffer.alloc(100 * KIB));
+  transport.take(60 * KIB);
+  transport.receive(frame.ping(5));
+  await turn();
+  assert.deepEqual(
+    transport.frames().map(({ type }) => type),
+    [2],
+  );
+  transport.take(5 * KIB);
+  const lengths = transport.frames().map(({ length }) => length);
+  assert.deepEqual(lengths, [64 * KIB - 12, 36 * KIB + 12]);
+});
+
 test("a burst of opens is sent before the turn ends and does not count as a stuck transport", async () => {
   const { session, transport } = await handHeld("client");
   for (let count = 0; count < 2_000; count++) session.open(Buffer.alloc(1_000)).on("error", () => {});

@@ -61,7 +61,7 @@ export async function start(
       dialTimeoutMs: 1_000,
       agentAckTimeoutMs: 500,
       agentWaitMs: 50,
-      maxJudgedAgents: 100,
+      maxTokenVerifications: 100,
       maxPendingConnects: 100,
       establishedGapMs: 10,
       stallTimeoutMs: 0,
