@@ -225,6 +225,11 @@ export class PeerPort {
     for (const peer of this.#peers) peer.verifyAgain();
   }
 
+  /** Ends the links of peers whose certificates are revoked now. */
+  endRevoked(): void {
+    for (const peer of this.#peers) this.#turns.run(() => peer.endIfRevoked());
+  }
+
   /** The links of peers that are open. */
   get size(): number {
     return this.#peers.size;
