@@ -3,10 +3,11 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { createServer, type TLSSocket } from "node:tls";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { agentOf, CONNECT, pki, until } from "../testing/server.ts";
+import { agentOf, CONNECT, pki } from "../testing/server.ts";
 import { answerTo, ask, Fleet, type FleetServer, rawPeer } from "./testing/fleet.ts";
 
 const REQUEST = { kind: "peer", hops: 1, cluster: "default", target: "10.0.0.1:10250", timeoutMs: 1_000, id: "x/1" };
