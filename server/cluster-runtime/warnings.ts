@@ -153,10 +153,19 @@ export function documentCrlWarnings(runtime: ClusterRuntime, now = new Date()): 
   });
 }
 
-/** Warnings about `--client-crl-file`, which applies to every side without CRLs of its own. */
-export function flagCrlWarnings(crl: WatchedCrl, clusters: Iterable<ClusterRuntime>, now = new Date()): string[] {
+/**
+ * Warnings about `--client-crl-file`, which applies to every side without CRLs of its own. `isOfOthers`: whether a list
+ * is of the CA of other servers.
+ */
+export function flagCrlWarnings(
+  crl: WatchedCrl,
+  clusters: Iterable<ClusterRuntime>,
+  isOfOthers: (list: RevocationList) => boolean,
+  now = new Date(),
+): string[] {
   const all = [...clusters];
   const isKnown = (list: RevocationList) =>
+    isOfOthers(list) ||
     all.some((one) => SIDES.some((side) => one.cluster[side].crl === undefined && one[side].trust.knows(list)));
   const problem = crl.problem === undefined ? [] : [`--client-crl-file: ${crl.problem}; the old one stays in use`];
   return [...problem, ...crlWarnings(`--client-crl-file (${crl.path})`, crl.content, isKnown, now)];

@@ -52,6 +52,21 @@ export class ClientTrust {
     return leaf === undefined ? "untrusted" : this.#statusOf(leaf, { between, now, stepsLeft: MAX_STEPS }, 0);
   }
 
+  /** Why the CRLs refuse a certificate that a handshake has verified; the text continues "the client certificate". */
+  crlFault(chain: readonly Buffer[]): string | undefined {
+    if (this.lists.length === 0) return undefined;
+    switch (this.status(chain, new Date())) {
+      case "valid":
+        return undefined;
+      case "revoked":
+        return "is revoked";
+      case "crl_expired":
+        return "cannot be accepted, because the CRL of its CA has expired: this server needs a new one";
+      case "untrusted":
+        return "is not signed by a CA that is accepted here";
+    }
+  }
+
   /** Of several paths to a CA the best counts, and on each its worst certificate. */
   #statusOf(certificate: X509Certificate, search: Search, depth: number): CertificateStatus {
     if (depth >= MAX_PATH || --search.stepsLeft < 0) return "untrusted";
