@@ -19,7 +19,7 @@ import {
   unixCallerAt,
 } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
-import { ClusterTunnels } from "../../server/tunnels/registry.ts";
+import { ClusterTunnels } from "../../server/tunnels/cluster-tunnels.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";

@@ -6,7 +6,7 @@ import { createLogger } from "../../shared/runtime/logger.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import { ALL_ALIKE } from "../clusters/routing-rules.ts";
-import { ClusterTunnels } from "../tunnels/registry.ts";
+import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime } from "./cluster-runtime.ts";
 import { clusterOf } from "./testing/clusters.ts";
 
