@@ -54,6 +54,17 @@ export function revealsSecret(text: string, secret: string): boolean {
 }
 
 /**
+ * Masks users and passwords of URLs, also of several in one value and of mistaken ones; and a query, which may be a token.
+ * A password may hold any character: all before the last @ goes.
+ */
+export function withoutSecret(text: string): string {
+  return text
+    .replace(/^([a-z][a-z\d+.-]*:\/\/).*@/is, "$1***@")
+    .replace(/^(?![a-z][a-z\d+.-]*:\/\/)[^/=\s:]+:.*@/is, "***@")
+    .replace(/^([a-z][a-z\d+.-]*:\/\/[^?]*)\?.*/is, "$1?***");
+}
+
+/**
  * Does `value` match a pattern with stars, given as the pieces between them (`a*b` is `["a", "b"]`; one piece alone is
  * the value itself)? In linear time, unlike a regular expression that backtracks.
  */
