@@ -20,7 +20,7 @@ export interface DemoOptions {
 }
 
 /** Ports of the demo; another free port replaces one that is taken. */
-export const DEMO_PORTS = {
+const DEMO_PORTS = {
   callers: { port: 8090, purpose: "callers" },
   agents: { port: 8091, purpose: "agents" },
   serverHealth: { port: 8092, purpose: "the server's health" },

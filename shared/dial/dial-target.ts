@@ -37,7 +37,7 @@ const ADDRESS_TIMEOUT_MS = { min: 250, max: 1_000 };
 /** The kernel chooses source ports from here on (Linux: ip_local_port_range). */
 const FIRST_EPHEMERAL_PORT = 32_768;
 
-export class TargetDial {
+class TargetDial {
   readonly #options: TargetDialOptions;
   readonly #dialled = deferred<Socket>();
   #timer: NodeJS.Timeout | undefined;

@@ -236,11 +236,6 @@ export function sourceOf(socket: Socket): Endpoint {
   return IncomingConnection.of(socket)?.source ?? kernelPeerOf(socket);
 }
 
-/** The source of any socket as it is written in logs. Prefer `IncomingConnection.remote`. */
-export function remoteOf(socket: Socket): string {
-  return formatEndpoint(sourceOf(socket));
-}
-
 /** An end of a connection as it is written in logs. */
 export function formatEndpoint({ address, port }: Endpoint): string {
   return `${address}:${port}`;

@@ -106,7 +106,7 @@ function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): bool
 }
 
 /** Whether this CA has signed the certificate, by name, key identifier and signature. */
-export function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
+function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return mayHaveSigned(issuer, certificate) && (issuer.ca || (mayBeRoot(issuer) && isSelfSigned(issuer)));
 }
 
@@ -130,7 +130,7 @@ function statusBy(
 }
 
 /** A CRL without a date of the next one does not expire (RFC 5280 §5.1.2.5 requires the date). */
-export function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
+function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
   return nextUpdate !== undefined && nextUpdate <= now;
 }
 
