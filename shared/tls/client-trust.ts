@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/recent-map.ts";
-import { mayBeRoot } from "./certificate-fields.ts";
+import { isSignedBy, mayBeRoot } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
 
@@ -95,14 +95,6 @@ interface Search {
 /** Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
 export function isSelfSigned(certificate: X509Certificate): boolean {
   return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
-}
-
-function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): boolean {
-  try {
-    return certificate.verify(issuer.publicKey);
-  } catch {
-    return false; // a key of a kind that Node does not know
-  }
 }
 
 /** Whether this CA has signed the certificate, by name, key identifier and signature. */
