@@ -55,7 +55,7 @@ export function proxyFailed(error: unknown, hop: Hop): unknown {
   const failed = routeStepFailed(error, hop);
   if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
   if (failed.finding.proxyFrom === undefined) return failed;
-  // The cause is the fault that tells most, where several ways have one each.
+  // Where several routes failed, the cause is the fault that says most.
   const isForTicket = error instanceof KdcTimeout || (error as RouteFault).cause instanceof KdcTimeout;
   const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
   return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });

@@ -183,7 +183,7 @@ export class AgentExpiry {
   readonly #held: () => Credentials | undefined;
   #authorities = new AuthorityEnds("");
 
-  /** `held`: what the agent shows to its servers now, and believes them by. */
+  /** `held`: what the agent shows to its servers now, and the CAs by which it verifies them. */
   constructor(files: CredentialFiles & { readonly cluster: string }, held: () => Credentials | undefined) {
     this.#files = files;
     this.#held = held;

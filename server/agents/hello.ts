@@ -6,8 +6,8 @@ import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { firstWindows } from "../tunnels/session-options.ts";
 import type { AdmittedAgent } from "./run-tunnel.ts";
 

@@ -16,9 +16,10 @@ import type { PortDeps } from "../listeners/open-port.ts";
 import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
 import type { LinkOwners } from "../tunnels/link-owners.ts";
-import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
+import type { Registry } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
@@ -46,8 +47,8 @@ export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps
   hasLinks(): boolean;
   onDropped(): void;
   openDirectory(location: Location): Directory | Promise<Directory>;
-  /** What other kinds of streams between servers are served by. */
-  readonly handlers?: Readonly<Record<string, PeerStreamHandler>>;
+  /** By the kind in their heads: what serves streams between servers that are no CONNECT. */
+  readonly handlers: ReadonlyMap<string, PeerStreamHandler>;
 }
 
 /** Time for the head of a stream, which comes with its SYN, ms. */
@@ -268,8 +269,7 @@ function serveByKind(stream: Stream, from: FromPeer, serving: Set<Promise<void>>
     stream,
     (head) => {
       clearTimeout(timer);
-      const kind = streamKind(head) ?? "";
-      const handler = Object.hasOwn(deps.handlers ?? {}, kind) ? deps.handlers?.[kind] : undefined;
+      const handler = deps.handlers.get(streamKind(head) ?? "");
       if (handler !== undefined) handler(stream, head, from);
       else {
         const served: Promise<void> = servePeer(stream, head, from, deps).finally(() => serving.delete(served));
