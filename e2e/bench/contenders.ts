@@ -16,6 +16,7 @@ export type ContenderName =
   | "before"
   | "without"
   | "konnectivity"
+  | "quietKonnectivity"
   | "frp"
   | "pipe"
   | "corked"

@@ -6,7 +6,7 @@ import { cachedFolder, digestOf, go } from "../kubernetes/go-build.ts";
 import type { DialSpec } from "./dial-spec.ts";
 
 const SOURCE = join(ROOT, "e2e/bench/go-dialer");
-const BUILD_DEADLINE_MS = 120_000;
+const BUILD_DEADLINE_MS = 600_000;
 const BINARY = "go-dialer";
 
 interface Dials {

@@ -28,11 +28,12 @@ import { start } from "./measures/start.ts";
 import { storm } from "./measures/storm.ts";
 import { throughput } from "./measures/throughput.ts";
 import { traffic } from "./measures/traffic.ts";
+import { writePage } from "./page.ts";
 import { culvert } from "./products/culvert.ts";
 import { peersIn } from "./products/found.ts";
 import type { Product } from "./products/product.ts";
 import { table } from "./report.ts";
-import { record } from "./results.ts";
+import { circumstances, record } from "./results.ts";
 import { comparedWithBefore, type Row, withFigureBefore } from "./rows.ts";
 import { type Group, readSettings, type Settings, USAGE } from "./settings.ts";
 
@@ -60,6 +61,8 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
 async function main(): Promise<void> {
   const settings = settingsOrUsage(readSettings, USAGE);
   const begun = performance.now();
+  const all = products(settings);
+  const about = circumstances(all);
   if (settings.build) build();
   await using around = new Surroundings();
   await around.start();
@@ -81,7 +84,7 @@ async function main(): Promise<void> {
     culvert: pair,
     before,
     floors: { pipe, corked, proxy, direct: direct(around) },
-    products: products(settings),
+    products: all,
     say,
   };
   const rows: Row[] = [];
@@ -94,7 +97,8 @@ async function main(): Promise<void> {
     }
   }
   const seconds = (performance.now() - begun) / 1000;
-  console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, seconds)}`);
+  console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, about, seconds)}`);
+  if (settings.page && process.exitCode === undefined) writePage(rows, settings, about);
 }
 
 /** The rows of a group. Those of a measure that starts processes of its own are measured a second time with the other build. */

@@ -6,6 +6,7 @@ const ALL_COLUMNS = [
   "before",
   "without",
   "konnectivity",
+  "quietKonnectivity",
   "frp",
   "pipe",
   "corked",
@@ -14,11 +15,12 @@ const ALL_COLUMNS = [
   "direct",
 ] as const satisfies readonly ContenderName[];
 
-const HEADINGS: Record<ContenderName, string> = {
+export const HEADINGS: Record<ContenderName, string> = {
   culvert: "culvert",
   before: "before",
   without: "without",
   konnectivity: "Konnectivity",
+  quietKonnectivity: "Konnectivity -v=0",
   frp: "frp",
   pipe: "raw pipe",
   corked: "raw corked",

@@ -32,9 +32,11 @@ export interface Settings {
   readonly against?: string;
   /** The folder with the programs of Konnectivity and frp. */
   readonly peers?: string;
+  /** Puts the table into docs/performance.md. */
+  readonly page: boolean;
 }
 
-export const USAGE = `npm run bench -- [--only ${[...GROUPS, ...PEER_GROUPS].join(",")}] [--seconds 2] [--rounds 3] [--floors-only] [--no-build] [--against FOLDER_OF_ANOTHER_CLONE] [--peers FOLDER_OF_PROGRAMS]`;
+export const USAGE = `npm run bench -- [--only ${[...GROUPS, ...PEER_GROUPS].join(",")}] [--seconds 2] [--rounds 3] [--floors-only] [--no-build] [--against FOLDER_OF_ANOTHER_CLONE] [--peers FOLDER_OF_PROGRAMS [--page]]`;
 
 export function readSettings(args: readonly string[]): Settings {
   const { values } = parseArgs({
@@ -47,6 +49,7 @@ export function readSettings(args: readonly string[]): Settings {
       "no-build": { type: "boolean", default: false },
       against: { type: "string" },
       peers: { type: "string" },
+      page: { type: "boolean", default: false },
     },
   });
   const { against, peers } = values;
@@ -58,7 +61,8 @@ export function readSettings(args: readonly string[]): Settings {
   });
   const seconds = positive("--seconds", values.seconds);
   const rounds = Math.ceil(positive("--rounds", values.rounds));
-  const { "floors-only": floorsOnly, "no-build": noBuild } = values;
+  const { "floors-only": floorsOnly, "no-build": noBuild, page } = values;
+  if (page && (peers === undefined || only !== undefined)) throw new Error("--page wants --peers, and no --only");
   const build = !noBuild && !floorsOnly;
   return {
     only: only ?? (peers === undefined ? GROUPS : PEER_GROUPS),
@@ -66,6 +70,7 @@ export function readSettings(args: readonly string[]): Settings {
     rounds,
     floorsOnly,
     build,
+    page,
     ...(against === undefined ? {} : { against }),
     ...(peers === undefined ? {} : { peers }),
   };

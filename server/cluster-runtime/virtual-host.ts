@@ -11,8 +11,8 @@ import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from 
 import { createVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { OpenConnects } from "../tunnels/open-connects.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { missingSentence } from "./warnings.ts";
 

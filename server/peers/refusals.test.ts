@@ -3,10 +3,11 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { connect as connectTls, createServer, type TLSSocket } from "node:tls";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { agentOf, CONNECT, collect, pki, until } from "../testing/server.ts";
+import { agentOf, CONNECT, collect, pki } from "../testing/server.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import { answerTo, ask, Fleet, type FleetServer, rawPeer } from "./testing/fleet.ts";
 

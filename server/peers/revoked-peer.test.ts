@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { crlOf } from "../../shared/pki/testing/certificates.ts";
-import { agentOf, fetchText, pki, until } from "../testing/server.ts";
+import { agentOf, fetchText, pki } from "../testing/server.ts";
 import { ask, Fleet, type FleetServer } from "./testing/fleet.ts";
 
 const reasons = (server: FleetServer, message: string) =>

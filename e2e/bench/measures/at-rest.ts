@@ -1,11 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { rssBytes } from "../../harness/proc.ts";
+import { TempDir } from "../../harness/temp.ts";
 import { type Bench, rotated } from "../bench.ts";
-import { Pair } from "../products/pair.ts";
+import { listening, Pair } from "../products/pair.ts";
+import { Program } from "../products/program.ts";
 import { below, Rounds, type Row } from "../rows.ts";
 
 const TIMES = 10;
 const SETTLE_MS = 500;
+/** Node with nothing but a listener: no program on it starts sooner or is smaller. */
+const LISTENER = "require('node:net').createServer().listen(process.argv[1])";
 
 /** Starting both processes: how soon they work, and the memory that they have then. */
 export async function atRest(bench: Bench): Promise<Row[]> {
@@ -21,6 +25,7 @@ export async function atRest(bench: Bench): Promise<Row[]> {
       rounds.add(pair.name, "agent", rssBytes(pair.far) / 2 ** 20);
     }
   }
+  for (let time = 0; time < TIMES; time++) await sampleNode(rounds);
   const row = (label: string, unit: string, figure: string, limit: number): Row => {
     const figures = rounds.medians(figure);
     return { group: "at-rest", label, unit, figures, goals: [below(figures, limit, unit)] };
@@ -31,4 +36,15 @@ export async function atRest(bench: Bench): Promise<Row[]> {
     row("RSS after the first connection: server", "MiB", "server", 64),
     row("RSS after the first connection: agent", "MiB", "agent", 64),
   ];
+}
+
+async function sampleNode(rounds: Rounds): Promise<void> {
+  using dir = new TempDir();
+  const path = dir.file("s");
+  const begun = performance.now();
+  await using node = new Program([process.execPath, "-e", LISTENER, path], dir.file("log"));
+  await listening(node, [{ path }]);
+  rounds.add("bare", "listening", performance.now() - begun);
+  await sleep(SETTLE_MS);
+  rounds.add("bare", "server", rssBytes(node.pid) / 2 ** 20);
 }

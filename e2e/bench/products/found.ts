@@ -16,7 +16,7 @@ export function peersIn(folder: string, say: (line: string) => void): Product[] 
   for (const { make, title, files } of PEERS) {
     const [server, agent] = files.map((file) => join(resolve(folder), file)) as [string, string];
     const missing = [server, agent].filter((path) => !isProgram(path));
-    if (missing.length === 0) found.push(make(server, agent));
+    if (missing.length === 0) found.push(...make(server, agent));
     else say(`${title} is not measured: ${missing.join(" and ")} cannot be run`);
   }
   return found;

@@ -3,15 +3,17 @@ import { agentFiles, serverFiles } from "../../harness/pki-files.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { BENCH_TARGETS, type BenchTarget } from "../dial-spec.ts";
 import type { Product } from "./product.ts";
+import { saidVersion } from "./version.ts";
 
 /**
  * frp with a proxy of type "tcp" for each target, and mutual TLS between its two processes. It has no CONNECT to a target
  * that the caller names, so its callers come to a port of the target over plain TCP.
  */
-export function frp(server: string, agent: string): Product {
-  return {
+export function frp(server: string, agent: string): Product[] {
+  const product: Product = {
     name: "frp",
     takesConnect: false,
+    version: saidVersion(server),
     async plan(site, ports) {
       const own = serverFiles(site.dir.path);
       const client = agentFiles(site.dir.path);
@@ -51,6 +53,7 @@ export function frp(server: string, agent: string): Product {
       };
     },
   };
+  return [product];
 }
 
 /** Keys with plain values; TOML writes strings as JSON does. */

@@ -1,12 +1,26 @@
 import { agentFiles, flags, serverFiles } from "../../harness/pki-files.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { listenerOf, type Product } from "./product.ts";
+import { builtVersion } from "./version.ts";
 
-/** Konnectivity in its HTTP CONNECT mode with its defaults: a server listens on a unix socket or on TCP, not on both. */
-export function konnectivity(server: string, agent: string): Product {
+/**
+ * Konnectivity in its HTTP CONNECT mode: a server listens on a unix socket or on TCP, not on both. By default each of its
+ * processes logs seven lines for every connection, so it is measured without them, too.
+ */
+export function konnectivity(server: string, agent: string): Product[] {
+  return [variant("konnectivity", server, agent, {}), variant("quietKonnectivity", server, agent, { v: 0 })];
+}
+
+function variant(
+  name: "konnectivity" | "quietKonnectivity",
+  server: string,
+  agent: string,
+  logging: Readonly<Record<string, number>>,
+): Product {
   return {
-    name: "konnectivity",
+    name,
     takesConnect: true,
+    version: builtVersion(server),
     async plan(site, ports, way) {
       const callers = listenerOf(site, way);
       const { clusterCert, clusterKey, clusterCaCert, ...callersTls } = serverFiles(site.dir.path);
@@ -24,6 +38,7 @@ export function konnectivity(server: string, agent: string): Product {
         clusterCert,
         clusterKey,
         clusterCaCert,
+        ...logging,
       };
       const agentFlags = {
         proxyServerHost: "127.0.0.1",
@@ -33,6 +48,7 @@ export function konnectivity(server: string, agent: string): Product {
         adminBindAddress: "127.0.0.1",
         adminServerPort: await freePort(),
         ...agentFiles(site.dir.path),
+        ...logging,
       };
       return {
         server: [server, ...flags(serverFlags)],

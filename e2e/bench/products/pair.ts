@@ -28,7 +28,7 @@ export class Pair implements Contender {
       const serverStarted = now();
       const server = new Program(plan.server, site.dir.file("server.log"));
       begun.push(server);
-      await listening(server, plan);
+      await listening(server, plan.listeners);
       const listeningMs = now() - serverStarted;
       const agentStarted = now();
       const agent = new Program(plan.agent, site.dir.file("agent.log"));
@@ -76,7 +76,8 @@ interface Parts {
   readonly firstEchoMs: number;
 }
 
-async function listening(server: Program, { listeners }: Plan): Promise<void> {
+/** Resolves when all of these accept connections. */
+export async function listening(server: Program, listeners: readonly DialSpec[]): Promise<void> {
   for (const listener of listeners) {
     const what = `${JSON.stringify(listener)} accepts`;
     await waitFor(() => server.ended || accepts(listener), { deadlineMs: DEADLINE_MS, everyMs: 1, what });

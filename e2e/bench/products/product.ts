@@ -13,6 +13,8 @@ export interface Product {
   readonly name: ContenderName;
   /** Whether callers say CONNECT and a target. Others forward a port for each target, over TCP alone. */
   readonly takesConnect: boolean;
+  /** What its program says of itself; of culvert the run has the commit. */
+  readonly version?: string;
   /** How it is run for callers of this way: with the certificates, ports and folder of the site. */
   plan(site: Site, ports: Ports, way: Way): Promise<Plan>;
 }
