@@ -63,7 +63,7 @@ const server = section("The server", {
   }),
   cluster: option.identifier(
     "",
-    "Cluster this agent believes to serve; the server refuses it when its certificate says otherwise.",
+    "Cluster that this agent is meant to serve; the server refuses it when its certificate or token says otherwise.",
   ),
   agentIdentifiers: option.list(
     [],

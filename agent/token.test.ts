@@ -4,8 +4,8 @@ import type { IncomingMessage } from "node:http";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { until } from "../shared/basics/testing/wait.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { until } from "../shared/link/testing/ends.ts";
 import { prepared } from "./testing/agent.ts";
 
 /** A JWT as far as an agent looks at it: it ends so many seconds from now. */
@@ -44,7 +44,7 @@ test("an agent without a certificate shows its token, and a new one in the file 
 test("a connection is replaced a minute before its token ends", async (t) => {
   const { shown, start } = await tokenAgent(t, token("a", 62));
   await (await start()).whenConnected();
-  await until(() => shown.length >= 2, 30_000);
+  await until(() => shown.length >= 2);
 });
 
 test("what the server says of a token is in the agent's log, the token is not", async (t) => {

@@ -7,7 +7,7 @@ import { AgentMetrics } from "../agent/metrics.ts";
 import { agentOptions } from "../agent/options.ts";
 import { ServerMetrics } from "../server/metrics/server-metrics.ts";
 import { serverOptions } from "../server/options/options.ts";
-import { ClusterTunnels } from "../server/tunnels/registry.ts";
+import { ClusterTunnels } from "../server/tunnels/cluster-tunnels.ts";
 import { type FakeAgent, fakeAgent } from "../server/tunnels/testing/fake-agent.ts";
 import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import type { OptionTable } from "../shared/config/options.ts";

@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, promises, renameSync, rmSync, writeFileSync } f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import type { ConfigError } from "../shared/config/options.ts";
 import { pipeAt } from "../shared/documents/testing/files.ts";
 import { RouteStore } from "./route-store.ts";
@@ -28,14 +29,6 @@ async function open(t: TestContext, path: string, timing = TIMING) {
   const store = await RouteStore.open({ path, log, timing, onRead: () => reads.count++ });
   t.after(() => store.close());
   return { store, logged, reads, names: () => store.table.routes.map(({ name }) => name).sort() };
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
 }
 
 test("files in the directory come, change and go, and others beside them are left alone", async (t) => {

@@ -22,7 +22,7 @@ Every option is a flag, an environment variable and a key of the YAML file that 
 - Durations are written as in Go (\`500ms\`, \`8s\`, \`1h30m\`), sizes in bytes, \`KiB\`, \`MiB\` or \`GiB\`.
 - A port of 0 leaves its listener off.
 - \`--print-config\` prints the effective values as YAML, each with its source; secrets are masked.
-- A wrong configuration is told in full, and the exit code is 2.
+- All faults of a wrong configuration are reported at once, and the exit code is 2.
 
 Konnectivity's flags keep their names. Where ours differs, both work.
 

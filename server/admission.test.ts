@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { agentOf, CONNECT, callerOf, collect, pki, start, until } from "./testing/server.ts";
+import { until } from "../shared/basics/testing/wait.ts";
+import { agentOf, CONNECT, callerOf, collect, pki, start } from "./testing/server.ts";
 
 test("a CONNECT at the agents' port hears 405 and where callers come in, is logged and counted; a stranger hears that it is one", async () => {
   const client = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });

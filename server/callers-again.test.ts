@@ -3,8 +3,9 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
+import { until } from "../shared/basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../shared/pki/certificates.ts";
-import { agentOf, CONNECT, callerOf, collect, pki, start, until, within } from "./testing/server.ts";
+import { agentOf, CONNECT, callerOf, collect, pki, start, within } from "./testing/server.ts";
 import {
   agentAt,
   callerAt,

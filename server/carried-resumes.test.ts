@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import { type Hello, parseInnerReply } from "../shared/link/control.ts";
 import { dialAgain, dialCarrier, dialOuter, OUTER_HELLO } from "../shared/link/dial.ts";
 import { UntrustedLink } from "../shared/link/inner-pipe.ts";
@@ -12,7 +13,7 @@ import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import type { ServerOptions } from "./options/options.ts";
 import { connection, dial, dialOptions, echo, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
-import { agentOf, pki, start, until } from "./testing/server.ts";
+import { agentOf, pki, start } from "./testing/server.ts";
 import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
 
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Scrape } from "../e2e/harness/scrape.ts";
-import { fetchText, until } from "./testing/server.ts";
+import { until } from "../shared/basics/testing/wait.ts";
+import { fetchText } from "./testing/server.ts";
 import { agentAt, callerAt, OpenCaller, Tenants } from "./testing/tenants.ts";
 
 async function scrape(port: number | undefined): Promise<Scrape> {

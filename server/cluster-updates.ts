@@ -1,6 +1,7 @@
 import { TurnQueue } from "../shared/basics/turn-queue.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
+import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
 import { CallerReverification } from "./callers/reverify-callers.ts";
@@ -12,6 +13,7 @@ import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
 import type { ServerOptions } from "./options/options.ts";
+import type { OtherServers } from "./other-servers.ts";
 import type { Registry } from "./tunnels/registry.ts";
 
 export interface ClusterUpdatesDeps {
@@ -21,11 +23,15 @@ export interface ClusterUpdatesDeps {
   readonly tunnels: Registry;
   readonly callers: CallerListeners;
   readonly agents: AgentPorts;
+  /** They are known by CRLs of `--client-crl-file`, too. */
+  readonly others: Pick<OtherServers, "onCrlChanged" | "knowsCrl">;
   /** How long connections of a removed cluster may take to end after their tunnels, ms. */
   readonly resetMs: number;
   draining(): boolean;
   onUnixOpened(path: string): void;
 }
+
+const NO_CRLS: readonly RevocationList[] = [];
 
 /**
  * The clusters that this server serves, and what their updates, and those of the flags' certificates, change at once.
@@ -53,6 +59,11 @@ export class ClusterUpdates {
     return this.#flags;
   }
 
+  /** The CRLs of `--client-crl-file`; another array whenever they change. */
+  get crls(): readonly RevocationList[] {
+    return this.#flags?.crl?.content.lists ?? NO_CRLS;
+  }
+
   /** `undefined` before `start`. */
   get clusters(): Clusters | undefined {
     return this.#clusters;
@@ -78,6 +89,7 @@ export class ClusterUpdates {
     const clusters = new Clusters({
       ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls, routing },
       ...{ isOfFlags: this.#store === undefined, hasDirectory: options.directory.length > 0 },
+      knowsCrl: (list) => this.#deps.others.knowsCrl(list),
       onAdded: (cluster) => this.#onAdded(cluster),
       onChanged: (cluster, what) => this.#onChanged(cluster, what),
       onRemoved: (cluster) => this.#onRemoved(cluster),
@@ -102,6 +114,7 @@ export class ClusterUpdates {
       },
       onCrlChanged: () => {
         this.#clusters?.checkCrls();
+        this.#deps.others.onCrlChanged();
         for (const cluster of all()) {
           const { agents, callers } = cluster.cluster;
           if (agents.crl === undefined) endRevokedAgents(cluster, this.#turns);

@@ -4,6 +4,7 @@ import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
+import { until } from "../shared/basics/testing/wait.ts";
 import {
   agentOf,
   CONNECT,
@@ -14,7 +15,6 @@ import {
   freezablePath,
   pki,
   start,
-  until,
   within,
 } from "./testing/server.ts";
 

@@ -3,6 +3,7 @@ import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { until } from "../shared/basics/testing/wait.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import {
   agentOf,
@@ -14,7 +15,6 @@ import {
   freezablePath,
   pki,
   start,
-  until,
   within,
 } from "./testing/server.ts";
 
@@ -106,7 +106,7 @@ test("a slow reader over TLS outlives others that have stopped, although its soc
   const stopped: Socket[] = [];
   try {
     // What the kernel takes at once has gone, and a step that the socket has waited for.
-    await until(() => reading.bytes > 8 * MIB, 30_000);
+    await until(() => reading.bytes > 8 * MIB);
     let sending = 1;
     while (stopped.length < 60 && !slowStream.destroyed) {
       const caller = connect({ path: udsName }).on("error", () => {});
@@ -118,9 +118,9 @@ test("a slow reader over TLS outlives others that have stopped, although its soc
       while (sending < streams.length) sendWithoutEnd(streams[sending++] as Stream);
     }
     const ended = () => metric(server, "culvert_server_connections_ended_for_memory_total");
-    await until(async () => (await ended()) > 5 || slowStream.destroyed, 10_000);
+    await until(async () => (await ended()) > 5 || slowStream.destroyed);
     const before = reading.bytes;
-    await until(() => reading.bytes > before + 3 * MIB || slowStream.destroyed, 30_000);
+    await until(() => reading.bytes > before + 3 * MIB || slowStream.destroyed);
     assert.equal(slowStream.destroyed, false, "the slow reader goes on");
   } finally {
     reading.stop();

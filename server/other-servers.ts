@@ -2,6 +2,7 @@ import type { AddressInfo } from "node:net";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { Check } from "../shared/runtime/readiness.ts";
 import type { Expiring } from "../shared/tls/expiry.ts";
+import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";
 import type { StartPeersDeps } from "./peers/start-peers.ts";
 import type { PeerFinder } from "./tunnels/hop.ts";
@@ -60,6 +61,16 @@ export class OtherServers {
   /** Certificate and CA for peers, as they expire. */
   expiring(): Iterable<Expiring> {
     return this.#peers?.expiring() ?? [];
+  }
+
+  /** The CRLs of `--client-crl-file` have changed. */
+  onCrlChanged(): void {
+    this.#peers?.onCrlChanged();
+  }
+
+  /** Whether a CA of `--peer-ca-cert` has issued this CRL; before the files are read, it may have. */
+  knowsCrl(list: RevocationList): boolean {
+    return this.#peers?.knowsCrl(list) ?? this.#deps.options.directory.length > 0;
   }
 
   /** CONNECTs without an agent here can go to other servers. */

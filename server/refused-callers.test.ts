@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import { encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
-import { fetchText, until } from "./testing/server.ts";
+import { fetchText } from "./testing/server.ts";
 import { answerOf, callerAt, callerBehind, type TenantServer, Tenants, unixCallerAt } from "./testing/tenants.ts";
 
 const GET = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";

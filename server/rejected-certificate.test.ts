@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { connect as dialPlain, type Socket } from "node:net";
 import { test } from "node:test";
 import { type ConnectionOptions, connect as dialTls } from "node:tls";
-import { type Line, pki, start, until } from "./testing/server.ts";
+import { until } from "../shared/basics/testing/wait.ts";
+import { type Line, pki, start } from "./testing/server.ts";
 
 const HANDSHAKE = "TLS handshake failed";
 const LEFT = "connection ended after its TLS handshake, without a request";

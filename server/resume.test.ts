@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import type { Hello } from "../shared/link/control.ts";
 import { dialAgain } from "../shared/link/dial.ts";
 import { Link } from "../shared/link/link.ts";
@@ -8,14 +9,14 @@ import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode } from "../shared/wire/handshake.ts";
 import { Session } from "../shared/yamux/session.ts";
 import { connection, dial, dialOptions, echo, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
-import { pki, type start as Start, start, until } from "./testing/server.ts";
+import { pki, type start as Start, start } from "./testing/server.ts";
 
 type Server = Awaited<ReturnType<typeof Start>>;
 
 /** Connections that a test leaves open keep its server for this long. */
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 
-const BEGUN_ANEW = "the agent has begun anew";
+const RESTARTED = "the agent was restarted";
 
 /** An agent that never resumes. */
 function sessionOn({ carrier, welcome }: Awaited<ReturnType<typeof dial>>): Session {
@@ -117,7 +118,7 @@ test("a resume is taken while the server drains, a new tunnel is not", async () 
 
 test("a suspended tunnel ends at once when a later process of the agent comes, and so does one that is lost after that", async () => {
   await using server = await start({ linkGraceMs: 60_000, drainTimeoutMs: 60_000 });
-  const lost = () => server.lines.filter(({ msg, reason }) => msg === "tunnel lost" && reason === BEGUN_ANEW).length;
+  const lost = () => server.lines.filter(({ msg, reason }) => msg === "tunnel lost" && reason === RESTARTED).length;
   const first = await ResumingAgent.start(server);
   await connection(server);
   first.carrier.destroy();
@@ -148,11 +149,11 @@ test("a tunnel ends with its agent's certificate; one whose agent was asked, and
       if (message.type === "rotate") asked.push(message.reason);
     },
   });
-  await until(() => asked.length > 0, 12_000);
+  await until(() => asked.length > 0);
   assert.match(asked[0] ?? "", /^the agent's certificate expires on \d{4}-/);
   await renewing.resume();
   const lost = () => server.lines.find(({ msg }) => msg === "tunnel lost");
-  await until(() => lost() !== undefined, 20_000);
+  await until(() => lost() !== undefined);
   assert.ok(Date.now() >= Math.floor(notAfter.getTime() / 1_000) * 1_000, "not before its end");
   assert.match(
     String(lost()?.["reason"]),

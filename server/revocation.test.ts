@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { certificateOf, crlOf } from "../shared/pki/testing/certificates.ts";
-import { agentOf, CONNECT, callerOf, fetchText, pki, start, until, within } from "./testing/server.ts";
+import { agentOf, CONNECT, callerOf, fetchText, pki, start, within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing/tenants.ts";
 
 const WITHIN_MS = 5_000;

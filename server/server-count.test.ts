@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import { FakeCollection } from "../shared/kubernetes/testing/fake-collection.ts";
 import type { ControlMessage } from "../shared/link/control.ts";
 import { LEASES } from "./replicas/leases.ts";
-import { agentOf, fetchText, start, until } from "./testing/server.ts";
+import { agentOf, fetchText, start } from "./testing/server.ts";
 
 test("an agent is told the number of servers in its welcome, and each change of it", async () => {
   await using server = await start({ serverCount: 3 });

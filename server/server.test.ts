@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
-import { agentOf, fetchText, pki, start, until } from "./testing/server.ts";
+import { until } from "../shared/basics/testing/wait.ts";
+import { agentOf, fetchText, pki, start } from "./testing/server.ts";
 
 test("readiness and status tell what an operator asks", async () => {
   await using server = await start({ readyNeedsAgent: true });

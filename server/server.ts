@@ -132,7 +132,7 @@ export class Server implements AsyncDisposable {
     this.#others = new OtherServers({
       ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
       ...{ files: this.#files, waiting, draining, openDirectory, clusters, onDropped: () => onDropped("peers") },
-      hasLinks: () => this.#links.size > 0,
+      ...{ hasLinks: () => this.#links.size > 0, crls: () => this.#served.crls },
       takeCarried: this.takeCarried,
     });
     const owners = deps.owners ?? this.#others.owners;
@@ -153,7 +153,7 @@ export class Server implements AsyncDisposable {
     });
     this.#served = new ClusterUpdates({
       ...{ options, log, metrics, tunnels, callers: this.#callers, agents: this.#agents, draining },
-      resetMs: RESET_MS,
+      ...{ others: this.#others, resetMs: RESET_MS },
       onUnixOpened: (path) => {
         this.addresses.uds ??= path;
       },

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fetchText, until } from "./testing/server.ts";
+import { until } from "../shared/basics/testing/wait.ts";
+import { fetchText } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, Tenants } from "./testing/tenants.ts";
 
 test("who was refused stands at the cluster whose door it came to, and at no other", async () => {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import { HttpsStub, tempDir } from "../shared/kubernetes/testing/https-stub.ts";
-import { fetchText, start, until } from "./testing/server.ts";
+import { fetchText, start } from "./testing/server.ts";
 
 const FAILING = /^culvert_server_token_review_failing\{cluster="default"\} (\d)$/m;
 const NO = { status: 201, body: { status: { authenticated: false } } };

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import { LinkRefused } from "../shared/wire/handshake.ts";
-import { until, within } from "./testing/server.ts";
+import { within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, type Tenant, Tenants } from "./testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "./tokens/testing/tokens.ts";
 

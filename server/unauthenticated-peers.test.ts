@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect as dialPlain } from "node:net";
 import { test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import type { Server } from "./server.ts";
-import { CONNECT, callerOf, collect, start, until } from "./testing/server.ts";
+import { CONNECT, callerOf, collect, start } from "./testing/server.ts";
 
 test("a flood of strangers is a few lines of the log, and every one is counted", async () => {
   await using server = await start();

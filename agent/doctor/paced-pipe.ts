@@ -67,7 +67,7 @@ export class PacedPipe implements Transport {
       },
       onClosed: (reason) => {
         this.#closed = true;
-        this.#tell();
+        this.#resolveWaiting();
         consumer.onClosed(reason);
       },
     });
@@ -118,10 +118,10 @@ export class PacedPipe implements Transport {
         this.#slice = { arrived, sinceMs: now };
       }
     }
-    if (this.underWay === 0) this.#tell();
+    if (this.underWay === 0) this.#resolveWaiting();
   }
 
-  #tell(): void {
+  #resolveWaiting(): void {
     for (const resolve of this.#waiting.splice(0)) resolve();
   }
 }

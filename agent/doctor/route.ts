@@ -55,7 +55,7 @@ export function proxyFailed(error: unknown, hop: Hop): unknown {
   const failed = routeStepFailed(error, hop);
   if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
   if (failed.finding.proxyFrom === undefined) return failed;
-  // The cause is the fault that tells most, where several ways have one each.
+  // Where several routes failed, the cause is the fault that says most.
   const isForTicket = error instanceof KdcTimeout || (error as RouteFault).cause instanceof KdcTimeout;
   const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
   return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });
@@ -207,7 +207,7 @@ export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Soc
 }
 
 /** The fault of a route as a finding of the doctor. */
-export function routeStepFailed(error: unknown, hop: Hop): unknown {
+function routeStepFailed(error: unknown, hop: Hop): unknown {
   if (!(error instanceof RouteFault)) return error;
   const { fault, at, message, cause } = error;
   const isProxy = hop.proxyFrom !== undefined && at === hop.at;

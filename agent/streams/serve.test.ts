@@ -5,6 +5,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -89,14 +90,6 @@ async function closedPort(): Promise<number> {
   probe.close();
   await once(probe, "close");
   return port;
-}
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + 3_000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not in time: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
 }
 
 function answerOf(stream: Stream): Promise<OpenAnswer> {

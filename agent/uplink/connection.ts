@@ -28,7 +28,7 @@ export interface ConnectionOwner {
 }
 
 export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry"> {
-  /** The server has told another number of servers. */
+  /** The server has announced another number of servers. */
   readonly onServers?: (() => void) | undefined;
   /** What the session runs on, if it is not the link itself: the inner TLS over it. */
   readonly pipe?: Transport;
@@ -54,7 +54,7 @@ export class Connection implements SessionHandler {
   readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
   readonly welcome: InnerWelcome;
   readonly session: Session;
-  /** How many servers there are, as this one has told last. */
+  /** How many servers there are, as this one has announced last. */
   servers: number | undefined;
   /** Resumes that failed since the last carrier. `wasRefused`: TCP was refused, as while a server restarts. */
   resumes: { readonly failed: number; readonly wasRefused: boolean } = { failed: 0, wasRefused: false };
@@ -167,7 +167,10 @@ export class Connection implements SessionHandler {
   /** Any other code than "normal" is an end, with blame: nothing on this session goes on. */
   onGoAway(code: number): void {
     if (code === GoAwayCode.normal) this.#owner.onDrain(this, 0);
-    else this.session.destroy(new Error(`the server gave the session up: it found a fault (go-away ${code})`));
+    else
+      this.session.destroy(
+        new Error(`the server ended the session: it found a violation of the protocol (go-away ${code})`),
+      );
   }
 
   onClosed(reason: Error | undefined): void {

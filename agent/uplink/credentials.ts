@@ -89,7 +89,7 @@ export interface AgentToken {
 }
 
 /** Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it. */
-export function readToken(path: string): AgentToken {
+function readToken(path: string): AgentToken {
   const text = readText(path).trim();
   const unfit = unfitToken(text);
   if (unfit !== undefined) throw new Error(`the token in ${path} ${unfit}`);
@@ -183,7 +183,7 @@ export class AgentExpiry {
   readonly #held: () => Credentials | undefined;
   #authorities = new AuthorityEnds("");
 
-  /** `held`: what the agent shows to its servers now, and believes them by. */
+  /** `held`: what the agent shows to its servers now, and the CAs by which it verifies them. */
   constructor(files: CredentialFiles & { readonly cluster: string }, held: () => Credentials | undefined) {
     this.#files = files;
     this.#held = held;

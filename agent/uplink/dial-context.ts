@@ -27,7 +27,7 @@ export interface DialContext {
   /** Bytes that a link keeps for its next carrier. */
   readonly replayBytes: number;
   readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
-  /** The server has told another number of servers. */
+  /** The server has announced another number of servers. */
   readonly onServers?: () => void;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
 }
@@ -67,7 +67,7 @@ export function carrierOptions(
   } satisfies CarrierDialOptions;
 }
 
-/** Tells the route whether it led to the server. A route through a middlebox of `--outer-ca` did. */
+/** Reports to the route whether it led to the server. A route through a middlebox of `--outer-ca` did. */
 export async function reportToRoute<T>(
   { route }: DialContext,
   { credentials, signal }: DialTerms,

@@ -19,8 +19,8 @@ const MEMORY_MS = 24 * 3_600_000;
 const ALIKE = 1.25;
 /** and two cuts at an age by this factor: a limit is always the same, and ages differ less by chance. */
 const SAME_AGE = 1.1;
-/** A learned age is believed for so many times itself: where it is wrong, each time is a new connection for nothing. */
-const BELIEVED_TIMES = 100;
+/** A learned age holds for so many times itself: where it is wrong, each time is a new connection for nothing. */
+const HOLDS_FOR_TIMES = 100;
 /** A silence that was lived through, and was longer than the last one by more than this, proves that the last one was no cause. */
 const LONGER = 1.1;
 /** A limit shorter than this is none that anybody sets: it is a server that restarts, or a test. */
@@ -69,9 +69,9 @@ export interface Lesson {
 }
 
 /**
- * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get
- * Balancers, proxies and firewalls have such limits and do not announce them. Kept in memory, for
- * a day after it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
+ * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get.
+ * Balancers, proxies and firewalls have such limits and do not announce them. A limit is kept in memory for a day after it
+ * was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
 export class Path {
   /** The last dial found a middlebox that ends TLS. */
@@ -111,7 +111,7 @@ export class Path {
   /** Age at which connections are cut here; `undefined`: none was seen of late. */
   get ageLimitMs(): number | undefined {
     const { ms, atMs } = this.#fresh(this.#ageLimit) ?? { ms: 0, atMs: 0 };
-    return this.#options.now() - atMs < BELIEVED_TIMES * ms ? ms : undefined;
+    return this.#options.now() - atMs < HOLDS_FOR_TIMES * ms ? ms : undefined;
   }
 
   /** How long answers to pings take where something in between holds bytes back; `undefined`: they come in time. */

@@ -17,7 +17,7 @@ export interface Retry {
   readonly waitMs: number;
   /** The server refuses this agent: time changes nothing, somebody has to act. */
   readonly refused: boolean;
-  /** The word of a metric. */
+  /** The value of the label `reason` in the metric. */
   readonly label: string;
   /** The row of the table of faults, where there is one: `culvert explain` knows it. */
   readonly fault: FaultCode | undefined;
@@ -87,7 +87,7 @@ const MANY_FAILURES = 64;
 /** What a server's refusal is called, by HTTP status or close code. */
 interface ServerRefusal {
   readonly label: string;
-  /** The server hears the same credential again, and says the same. */
+  /** The server would get the same credential again, and refuse it again. */
   readonly isSlow?: true;
   /** Asking ten times a second changes nothing: the server leaves, has no room, or another process has our id. */
   readonly leastWaitMs?: number;
@@ -97,7 +97,7 @@ const REFUSALS: Readonly<Record<number, ServerRefusal>> = {
   401: { label: "unauthenticated", isSlow: true },
   403: { label: "forbidden", isSlow: true },
   429: { label: "limited" },
-  // It drains, or it is crowded: the sentence tells.
+  // It drains, or it is crowded: the sentence says which.
   503: { label: "unavailable" },
   [CloseCode.unauthenticated]: { label: "unauthenticated", isSlow: true },
   [CloseCode.forbidden]: { label: "forbidden", isSlow: true },

@@ -110,7 +110,7 @@ export class UplinkSet implements SlotOwner {
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
-  /** To be called when the server at the other end of a connection has told another number of servers. */
+  /** To be called when the server at the other end of a connection has announced another number of servers. */
   readonly onServers = (): void => this.#schedule();
 
   /** Credentials or the path have changed: every connection gets a new carrier. */
@@ -205,12 +205,12 @@ export class UplinkSet implements SlotOwner {
 
   // ── how many there are ─────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Takes the greatest number that a connected server has told last. While none is connected the last one stays. */
+  /** Takes the greatest number that a connected server has announced last. While none is connected the last one stays. */
   #readCount(): void {
-    const told = this.#slots.flatMap(({ uplink: { state } }) =>
+    const announced = this.#slots.flatMap(({ uplink: { state } }) =>
       state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],
     );
-    const count = told.length === 0 ? this.#servers : Math.max(...told);
+    const count = announced.length === 0 ? this.#servers : Math.max(...announced);
     if (count === undefined || count === this.#servers) return;
     const waitMs = this.#countedAt + COUNT_EVERY_MS - performance.now();
     if (waitMs > 0) {

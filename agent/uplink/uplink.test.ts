@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { RouteFault } from "../../shared/dial/fault.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
@@ -171,15 +172,6 @@ function stoppedClock(t: TestContext): (ms: number) => void {
   return (ms) => {
     now += ms;
   };
-}
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = Date.now() + 3_000;
-  while (!condition()) {
-    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
-    // Date and setImmediate: some tests hold the clock and the timers.
-    await new Promise((resolve) => setImmediate(resolve));
-  }
 }
 
 const PLAIN = 30;

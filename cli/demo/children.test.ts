@@ -6,6 +6,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import { ChildDied, Children } from "./children.ts";
@@ -14,14 +15,6 @@ import { ChildDied, Children } from "./children.ts";
 function runs(pid: number): boolean {
   const path = `/proc/${pid}/stat`;
   return existsSync(path) && !/\) Z /.test(readFileSync(path, "utf8"));
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not in time: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
 }
 
 test("a child that ends by itself is reported with its last words", async () => {

@@ -66,11 +66,11 @@ export class Children {
       env: ownEnvironment(),
     });
     const log: string[] = [];
-    const { promise: firstLine, resolve: speak } = deferred();
+    const { promise: firstLine, resolve: onFirstLine } = deferred();
     for (const stream of [child.stdout, child.stderr]) {
       if (stream === null) continue;
       createInterface({ input: stream }).on("line", (line) => {
-        speak();
+        onFirstLine();
         log.push(line);
         if (log.length > KEPT_LINES) log.shift();
         this.#onLine(name, line);

@@ -8,10 +8,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 
 const MAIN = fileURLToPath(source("../main.ts", import.meta.url));
-const DEADLINE_MS = 45_000;
 
 /** `culvert demo` with a temporary folder of its own, and what it has said. */
 async function demo(t: TestContext, ...args: string[]) {
@@ -39,14 +39,6 @@ function killGroup(child: ChildProcess): void {
     process.kill(-(child.pid ?? 0), "SIGKILL");
   } catch {
     // It is gone.
-  }
-}
-
-async function until(condition: () => boolean, what: () => string): Promise<void> {
-  const deadline = performance.now() + DEADLINE_MS;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not in time: ${what()}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 

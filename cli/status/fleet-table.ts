@@ -68,8 +68,8 @@ function unknownNumber(servers: readonly FleetServer[]): string[] {
 /** A server that drains need not be counted. */
 function smallNumbers(servers: readonly FleetServer[]): string[] {
   const serving = servers.filter(({ status }) => !status.draining).length;
-  const told = servers.filter(({ status }) => status.servers !== null && status.servers < serving);
-  return told.map(({ status: { serverId, servers: known } }) => {
+  const tooFew = servers.filter(({ status }) => status.servers !== null && status.servers < serving);
+  return tooFew.map(({ status: { serverId, servers: known } }) => {
     const are = known === 1 ? "there is 1 server" : `there are ${known} servers`;
     return `${serverId} says that ${are}, and ${serving} are shown: agents may look for too few (--server-count)`;
   });

@@ -1,5 +1,6 @@
 import type { Contender, Surroundings } from "./contenders.ts";
 import type { Culvert } from "./culvert.ts";
+import type { Product } from "./products/product.ts";
 import type { Settings } from "./settings.ts";
 
 /** What every measure gets. */
@@ -11,6 +12,8 @@ export interface Bench {
   /** The build that `--against` names. */
   readonly before: Culvert | undefined;
   readonly floors: Readonly<Record<"pipe" | "corked" | "proxy" | "direct", Contender>>;
+  /** What the groups of `--peers` start by themselves: culvert, its build before, and the peers. */
+  readonly products: readonly Product[];
   say(progress: string): void;
 }
 
@@ -22,4 +25,10 @@ export function contenders(bench: Bench, round: number, ...floors: (keyof Bench[
   const builds = round % 2 === 0 ? [bench.culvert, bench.before] : [bench.before, bench.culvert];
   const named = floors.map((name) => bench.floors[name]);
   return [...builds, ...named].filter((each) => each !== undefined);
+}
+
+/** The list from another place on in each round, since whoever comes first meets what the sample before has left behind. */
+export function rotated<T>(list: readonly T[], round: number): T[] {
+  const first = round % Math.max(1, list.length);
+  return [...list.slice(first), ...list.slice(0, first)];
 }

@@ -9,9 +9,20 @@ import type { TargetMethods } from "./targets.ts";
 
 /**
  * Whose figures stand beside each other: the product, its build in another clone (`--against`), itself without what is
- * measured, the floors, and the load generator alone.
+ * measured, the peers (`--peers`), the floors, and the load generator alone.
  */
-export type ContenderName = "culvert" | "before" | "without" | "pipe" | "corked" | "proxy" | "direct";
+export type ContenderName =
+  | "culvert"
+  | "before"
+  | "without"
+  | "konnectivity"
+  | "quietKonnectivity"
+  | "frp"
+  | "pipe"
+  | "corked"
+  | "bare"
+  | "proxy"
+  | "direct";
 
 export interface Contender extends AsyncDisposable {
   readonly name: ContenderName;

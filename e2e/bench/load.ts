@@ -21,7 +21,7 @@ async function bulk({ dial, flow, streams }: BulkParams): Promise<object> {
   const onBytes = (_: Socket, length: number) => {
     received += length;
   };
-  await Promise.all(Array.from({ length: streams }, () => hold(dial, onBytes, flow === "up" ? pump : ignore)));
+  await Promise.all(Array.from({ length: streams }, () => hold(dial, onBytes, flow === "up" ? pump : ask)));
   return {};
 }
 
@@ -32,6 +32,11 @@ function pump(socket: Socket): void {
   };
   socket.on("drain", write);
   write();
+}
+
+/** The source sends after the first byte. */
+function ask(socket: Socket): void {
+  socket.write("x");
 }
 
 function ignore(): void {}
@@ -60,12 +65,17 @@ async function holdMany({ dial, count, as }: HoldParams): Promise<object> {
   const worker = async () => {
     while (left-- > 0) {
       if (as === "idle") await touch(dial);
-      else if (as === "stalled") await hold(dial, ignore, (socket) => void socket.pause());
+      else if (as === "stalled") await hold(dial, ignore, askAndStall);
       else await hold(dial, ignore, pump);
     }
   };
   await Promise.all(Array.from({ length: 64 }, worker));
   return { held: held.size };
+}
+
+function askAndStall(socket: Socket): void {
+  ask(socket);
+  socket.pause();
 }
 
 function touch(dial: DialSpec): Promise<void> {
@@ -181,19 +191,24 @@ function echo({ dial, seconds, paceMs }: EchoParams): Promise<EchoResult> {
   });
 }
 
+interface FirstParams extends Pick<RateParams, "dial" | "until"> {
+  readonly deadlineMs: number;
+}
+
 /** Tries until a CONNECT succeeds; the time is read here, where it happens. */
-async function first({ dial, deadlineMs }: { dial: DialSpec; deadlineMs: number }): Promise<{ epochMs: number }> {
-  const until = performance.now() + deadlineMs;
+async function first({ dial, until, deadlineMs }: FirstParams): Promise<{ epochMs: number }> {
+  const deadline = performance.now() + deadlineMs;
   for (;;) {
     const failure = await new Promise<string>((resolve) => {
-      const onOpen = (socket: Socket) => {
+      const done = (socket: Socket) => {
         resolve("");
         socket.destroy();
       };
-      open(dial, { onOpen, onBytes: ignore, onFail: resolve }, COLD);
+      const onOpen = until === "connect" ? done : (socket: Socket) => void socket.write("x");
+      open(dial, { onOpen, onBytes: done, onFail: resolve }, COLD);
     });
     if (failure === "") return { epochMs: performance.timeOrigin + performance.now() };
-    if (performance.now() > until) throw new Error(`no CONNECT within ${deadlineMs} ms: ${failure}`);
+    if (performance.now() > deadline) throw new Error(`no CONNECT within ${deadlineMs} ms: ${failure}`);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }

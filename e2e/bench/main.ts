@@ -11,8 +11,10 @@ import {
   startConnectProxy,
   startRelayPair,
 } from "./contenders.ts";
+import { atRest } from "./measures/at-rest.ts";
 import { clusters } from "./measures/clusters.ts";
 import { connect } from "./measures/connect.ts";
+import { dials } from "./measures/dials.ts";
 import { fleet } from "./measures/fleet.ts";
 import { hop } from "./measures/hop.ts";
 import { innerTls } from "./measures/inner-tls.ts";
@@ -25,10 +27,15 @@ import { slowLine } from "./measures/slow-line.ts";
 import { start } from "./measures/start.ts";
 import { storm } from "./measures/storm.ts";
 import { throughput } from "./measures/throughput.ts";
+import { traffic } from "./measures/traffic.ts";
+import { writePage } from "./page.ts";
+import { culvert } from "./products/culvert.ts";
+import { peersIn } from "./products/found.ts";
+import type { Product } from "./products/product.ts";
 import { table } from "./report.ts";
-import { record } from "./results.ts";
+import { circumstances, record } from "./results.ts";
 import { comparedWithBefore, type Row, withFigureBefore } from "./rows.ts";
-import { type Group, readSettings, USAGE } from "./settings.ts";
+import { type Group, readSettings, type Settings, USAGE } from "./settings.ts";
 
 const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   throughput,
@@ -45,18 +52,23 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   processes,
   hop,
   fleet,
+  dials,
+  traffic,
+  "at-rest": atRest,
 };
 
 /** `npm run bench`: culvert and its floors in one run on one machine. */
 async function main(): Promise<void> {
   const settings = settingsOrUsage(readSettings, USAGE);
   const begun = performance.now();
+  const all = products(settings);
+  const about = circumstances(all);
   if (settings.build) build();
   await using around = new Surroundings();
   await around.start();
   await using stack = new Stack();
   const { against } = settings;
-  const culvert = settings.floorsOnly ? undefined : await stack.use(startCulvert(around, "culvert"));
+  const pair = settings.floorsOnly ? undefined : await stack.use(startCulvert(around, "culvert"));
   const before =
     against === undefined
       ? undefined
@@ -69,9 +81,10 @@ async function main(): Promise<void> {
   const bench: Bench = {
     settings,
     around,
-    culvert,
+    culvert: pair,
     before,
     floors: { pipe, corked, proxy, direct: direct(around) },
+    products: all,
     say,
   };
   const rows: Row[] = [];
@@ -84,7 +97,8 @@ async function main(): Promise<void> {
     }
   }
   const seconds = (performance.now() - begun) / 1000;
-  console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, seconds)}`);
+  console.log(`${table(rows)}\n\n${seconds.toFixed(0)} s; appended to ${record(rows, settings, about, seconds)}`);
+  if (settings.page && process.exitCode === undefined) writePage(rows, settings, about);
 }
 
 /** The rows of a group. Those of a measure that starts processes of its own are measured a second time with the other build. */
@@ -96,6 +110,14 @@ async function measure(group: Group, bench: Bench): Promise<Row[]> {
   bench.say(`${group}, the build before`);
   const again = await withBuildOf(settings.against, () => MEASURES[group]({ ...bench, culvert: before }));
   return rows.map((row) => comparedWithBefore(withFigureBefore(row, again)));
+}
+
+function products({ floorsOnly, against, peers }: Settings): Product[] {
+  return [
+    ...(floorsOnly ? [] : [culvert("culvert")]),
+    ...(against === undefined ? [] : [culvert("before", against)]),
+    ...(peers === undefined ? [] : peersIn(peers, say)),
+  ];
 }
 
 /** Imported late: the floors alone need no build. */

@@ -1,35 +1,44 @@
 import type { ContenderName } from "./contenders.ts";
 import { type Goal, type Row, shortNumber } from "./rows.ts";
 
-const COLUMNS = [
+const ALL_COLUMNS = [
   "culvert",
   "before",
   "without",
+  "konnectivity",
+  "quietKonnectivity",
+  "frp",
   "pipe",
   "corked",
+  "bare",
   "proxy",
   "direct",
 ] as const satisfies readonly ContenderName[];
 
-const HEADINGS: Record<ContenderName, string> = {
+export const HEADINGS: Record<ContenderName, string> = {
   culvert: "culvert",
   before: "before",
   without: "without",
+  konnectivity: "Konnectivity",
+  quietKonnectivity: "Konnectivity -v=0",
+  frp: "frp",
   pipe: "raw pipe",
   corked: "raw corked",
+  bare: "bare Node",
   proxy: "node proxy",
   direct: "load alone",
 };
 
 /** The table on screen: one line a measure, with its goals behind it. */
 export function table(rows: readonly Row[]): string {
+  const columns = ALL_COLUMNS.filter((name) => rows.some(({ figures }) => figures[name] !== undefined));
   const cells = rows.map((row) => [
     row.label,
     row.unit,
-    ...COLUMNS.map((name) => (row.figures[name] === undefined ? "" : shortNumber(row.figures[name]))),
+    ...columns.map((name) => (row.figures[name] === undefined ? "" : shortNumber(row.figures[name]))),
     row.goals.map(goalText).join("   "),
   ]);
-  const head = ["", "", ...COLUMNS.map((name) => HEADINGS[name]), "goals (culvert ÷ floor)"];
+  const head = ["", "", ...columns.map((name) => HEADINGS[name]), "goals (culvert ÷ floor)"];
   const widths = head.map((text, i) => Math.max(text.length, ...cells.map((line) => line[i]?.length ?? 0)));
   const lines: string[] = [line(head, widths)];
   let group = "";

@@ -1,25 +1,52 @@
 import { execFileSync } from "node:child_process";
 import { appendFileSync, mkdirSync } from "node:fs";
-import { cpus, totalmem } from "node:os";
+import { cpus, loadavg, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import type { ContenderName } from "./contenders.ts";
+import type { Product } from "./products/product.ts";
 import type { Row } from "./rows.ts";
 import type { Settings } from "./settings.ts";
 
 const FOLDER = fileURLToPath(new URL("results", import.meta.url));
 
-/** Appends the run as one JSON line, with what one must know to compare it with another; answers the file. */
-export function record(rows: readonly Row[], settings: Settings, tookSeconds: number): string {
-  const now = new Date();
-  const [cpu] = cpus();
-  const run = {
-    at: now.toISOString(),
+/** Where, when and of what the figures are. */
+export interface Circumstances {
+  readonly at: string;
+  readonly commit: string;
+  readonly modified: boolean;
+  readonly node: string;
+  readonly openssl: string;
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryGiB: number;
+  readonly kernel: string;
+  /** Load average before the run: what else the machine had to do. */
+  readonly load: number;
+  readonly peers: readonly { readonly name: ContenderName; readonly version: string }[];
+}
+
+/** Asked before anything is measured. */
+export function circumstances(products: readonly Product[]): Circumstances {
+  return {
+    at: new Date().toISOString(),
     commit: git("rev-parse", "--short", "HEAD"),
-    modified: git("status", "--porcelain") !== "",
+    modified: git("status", "--porcelain", "--untracked-files=no") !== "",
     node: process.version,
-    cpu: cpu?.model ?? "unknown",
+    openssl: process.versions.openssl,
+    cpu: cpus()[0]?.model.trim() ?? "unknown",
     cores: cpus().length,
     memoryGiB: Math.round(totalmem() / 2 ** 30),
+    kernel: release().split(".", 2).join("."),
+    load: loadavg()[0] ?? 0,
+    peers: products.flatMap(({ name, version }) => (version === undefined ? [] : [{ name, version }])),
+  };
+}
+
+/** Appends the run as one JSON line, with what one must know to compare it with another; answers the file. */
+export function record(rows: readonly Row[], settings: Settings, about: Circumstances, tookSeconds: number): string {
+  const run = {
+    ...about,
     settings,
     tookSeconds: Math.round(tookSeconds),
     rows: rows.map(({ group, label, unit, figures, goals }) => ({

@@ -58,6 +58,11 @@ function ratioGoal(figures: Figures, factor: number, floor: ContenderName, relat
   return { text, met: relation === "≥" ? ratio >= factor : ratio <= factor };
 }
 
+/** The goals against Konnectivity, where it was measured. */
+export function withPeer(figures: Figures, goal: (peer: ContenderName) => Goal): Goal[] {
+  return figures.konnectivity === undefined ? [] : [goal("konnectivity")];
+}
+
 /** No row may be worse than before by more than this. */
 const WORSE_AT_MOST = 0.05;
 const MORE_IS_BETTER = new Set(["MB/s", "/s", "%"]);

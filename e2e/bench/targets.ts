@@ -16,13 +16,12 @@ function countSink(length: number): void {
 
 function ignore(): void {}
 
+/** Sends without end once it was asked: not every tunnel carries bytes of a target that speaks first. */
 function onSource(socket: Socket): void {
-  socket.on("error", ignore).resume();
   const pump = () => {
     while (!socket.destroyed && socket.write(HOT));
   };
-  socket.on("drain", pump);
-  pump();
+  socket.on("error", ignore).on("drain", pump).once("data", pump).resume();
 }
 
 function onSink(accepted: Socket): void {

@@ -28,26 +28,23 @@ export class Site implements Disposable {
 
   /** `culvert server`, by Konnectivity's flag names; resolves when it is ready. */
   async startServer(more: Flags = {}, options: ProcessOptions = {}): Promise<ManagedProcess> {
-    const server = startCulvert(
-      [
-        "server",
-        ...flags({
-          udsName: this.uds,
-          serverPort: this.callerPort,
-          serverBindAddress: "127.0.0.1",
-          agentPort: this.agentPort,
-          agentBindAddress: "127.0.0.1",
-          healthPort: this.healthPort,
-          healthBindAddress: "127.0.0.1",
-          adminPort: 0,
-          ...serverFiles(this.dir.path),
-          ...more,
-        }),
-      ],
-      options,
-    );
+    const server = startCulvert(this.serverArguments(more), options);
     await ready(server, `http://127.0.0.1:${more["healthPort"] ?? this.healthPort}/readyz`);
     return server;
+  }
+
+  serverArguments(more: Flags = {}): string[] {
+    const own = {
+      udsName: this.uds,
+      serverPort: this.callerPort,
+      serverBindAddress: "127.0.0.1",
+      agentPort: this.agentPort,
+      agentBindAddress: "127.0.0.1",
+      healthPort: this.healthPort,
+      healthBindAddress: "127.0.0.1",
+      adminPort: 0,
+    };
+    return ["server", ...flags({ ...own, ...serverFiles(this.dir.path), ...more })];
   }
 
   /** `culvert agent`; resolves at once unless `wait`, which asks its own readiness. */
@@ -57,22 +54,21 @@ export class Site implements Disposable {
   ): Promise<ManagedProcess> {
     const healthPort = wait ? await freePort() : 0;
     const agent = startCulvert(
-      [
-        "agent",
-        ...flags({
-          proxyServerHost: "127.0.0.1",
-          proxyServerPort: agentPort,
-          healthServerPort: healthPort,
-          adminServerPort: 0,
-          allowLoopback: true,
-          ...agentFiles(this.dir.path),
-          ...more,
-        }),
-      ],
+      this.agentArguments({ proxyServerPort: agentPort, healthServerPort: healthPort, ...more }),
       options,
     );
     if (wait) await ready(agent, `http://127.0.0.1:${healthPort}/readyz`);
     return agent;
+  }
+
+  agentArguments(more: Flags): string[] {
+    const own = {
+      proxyServerHost: "127.0.0.1",
+      proxyServerPort: this.agentPort,
+      adminServerPort: 0,
+      allowLoopback: true,
+    };
+    return ["agent", ...flags({ ...own, ...agentFiles(this.dir.path), ...more })];
   }
 
   [Symbol.dispose](): void {

@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import dns, { type LookupAddress, type LookupAllOptions } from "node:dns";
 import { syncBuiltinESMExports } from "node:module";
 import { createServer, type Socket } from "node:net";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import { freePort } from "./targets/absent.ts";
 import { TcpTarget } from "./targets/tcp.ts";
 
@@ -10,6 +11,7 @@ type Lookup = (host: string, options: LookupAllOptions, answer: Answer) => void;
 
 const HOST = "kubelet.internal";
 const systemLookup = dns.lookup;
+const addCallback = SharedInterval.prototype.add;
 const addressHere = new AsyncLocalStorage<string>();
 
 /**
@@ -28,6 +30,10 @@ export class ClusterNetworks implements AsyncDisposable {
     // Everybody's `import { lookup } from "node:dns"` is this one from now on.
     dns.lookup = lookup as typeof dns.lookup;
     syncBuiltinESMExports();
+    // One timer serves all agents of this process. A carrier that it ends is dialled again in the network of its own agent.
+    SharedInterval.prototype.add = function (callback) {
+      return addCallback.call(this, AsyncLocalStorage.bind(callback));
+    };
   }
 
   /** `handle` serves the targets' connections, each for the network of that number. */
@@ -50,6 +56,7 @@ export class ClusterNetworks implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    SharedInterval.prototype.add = addCallback;
     dns.lookup = systemLookup;
     syncBuiltinESMExports();
     await Promise.all(this.#targets.map((target) => target[Symbol.asyncDispose]()));

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { fetchText, pki, start, until } from "../../server/testing/server.ts";
+import { fetchText, pki, start } from "../../server/testing/server.ts";
 import { Tenants } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { Scrape } from "../harness/scrape.ts";
 

@@ -3,8 +3,9 @@ import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { fetchText, type Line, pki, start, until } from "../../server/testing/server.ts";
+import { fetchText, type Line, pki, start } from "../../server/testing/server.ts";
 import { type Tenant, Tenants } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { LeafOptions } from "../../shared/pki/certificates.ts";
 
 type Times = Partial<Pick<LeafOptions, "notBefore" | "notAfter" | "usage">>;

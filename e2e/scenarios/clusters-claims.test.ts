@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { type Line, until } from "../../server/testing/server.ts";
+import type { Line } from "../../server/testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, Tenants } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 

@@ -8,7 +8,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
-import { fetchText, until, within } from "../../server/testing/server.ts";
+import { fetchText, within } from "../../server/testing/server.ts";
 import {
   type AgentWords,
   agentAt,
@@ -19,7 +19,8 @@ import {
   unixCallerAt,
 } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
-import { ClusterTunnels } from "../../server/tunnels/registry.ts";
+import { ClusterTunnels } from "../../server/tunnels/cluster-tunnels.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
@@ -410,7 +411,7 @@ test("an agent whose CA is replaced ends, also one that connects meanwhile; a ne
   }).on("error", () => {});
   await once(stock, "secureConnect");
   await writeFile(join(mine.folder, "blue.ca"), mine.get("red").authority.cert);
-  await until(() => server.lines.some(({ msg, cluster }) => msg === "tunnel lost" && cluster === "blue"), 20_000);
+  await until(() => server.lines.some(({ msg, cluster }) => msg === "tunnel lost" && cluster === "blue"));
   // Blue's change came after red's: whoever of red had to prove himself would be gone as well.
   assert.equal(other.session.closed, false);
   other.session.destroy();

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Line, until } from "../../server/testing/server.ts";
+import type { Line } from "../../server/testing/server.ts";
 import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 
 async function lineOf(server: TenantServer, msg: string): Promise<Line> {
   await until(() => server.lines.some((line) => line.msg === msg));

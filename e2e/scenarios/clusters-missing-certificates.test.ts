@@ -3,8 +3,9 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { tokensOf, trustTokens } from "../../server/testing/insecure-port.ts";
-import { fetchText, until } from "../../server/testing/server.ts";
+import { fetchText } from "../../server/testing/server.ts";
 import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 
 const NO_FLAGS = {
   ...{ clusterCert: "", clusterKey: "", clusterCaCert: "" },

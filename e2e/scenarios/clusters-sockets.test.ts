@@ -3,8 +3,9 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { fetchText, until } from "../../server/testing/server.ts";
+import { fetchText } from "../../server/testing/server.ts";
 import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 
 async function readyz(server: TenantServer) {

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { tokensOf, trustTokens } from "../../server/testing/insecure-port.ts";
-import { fetchText, until } from "../../server/testing/server.ts";
+import { fetchText } from "../../server/testing/server.ts";
 import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 
 /** The agents' side of a document that accepts tokens only. */
 const TOKEN_ONLY = { ca: undefined, identities: [] };

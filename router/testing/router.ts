@@ -153,11 +153,3 @@ export async function readSome(client: Socket, length: number): Promise<Buffer> 
   }
   return chunk;
 }
-
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!(await condition())) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import { agentOf, type Line, start, until } from "../testing/server.ts";
+import { agentOf, type Line, start } from "../testing/server.ts";
 import { AgentLog, type LoggedAgent } from "./agent-log.ts";
 
 const LINES = 20;

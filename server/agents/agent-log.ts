@@ -1,6 +1,6 @@
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { type LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 
 /** Lines of one agent in a minute: it may be lost and come back ten times. */
 const LINES = 20;

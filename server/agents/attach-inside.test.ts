@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { encodeInner, type InnerHello, parseInnerReply } from "../../shared/link/control.ts";
 import { dialOuter } from "../../shared/link/dial.ts";
 import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
 import { dialInner } from "../../shared/link/inner-tls.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { Server } from "../server.ts";
-import { pki, start, until } from "../testing/server.ts";
+import { pki, start } from "../testing/server.ts";
 import { Tenants } from "../testing/tenants.ts";
 
 const HELLO: InnerHello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };

@@ -14,8 +14,8 @@ import {
   verifyToken,
 } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential } from "../tunnels/links.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { CarriedConnection, verifyCarried } from "./carried-connection.ts";
 
 /** A cluster's virtual host for agents. */

@@ -6,8 +6,8 @@ import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { firstWindows } from "../tunnels/session-options.ts";
 import type { AdmittedAgent } from "./run-tunnel.ts";
 
@@ -24,7 +24,8 @@ export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick
 
 /**
  * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
- * open then are verified again (`cluster-runtime/reverify-agents.ts`).
+ * open then are verified again (`cluster-runtime/reverify-agents.ts`). From here to `AgentPlace.hold` there is no wait
+ * for anything outside, so that no change falls in between.
  */
 export function requireStillTrusted(
   { peer, ca }: Credential,

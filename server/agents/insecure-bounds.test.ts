@@ -3,10 +3,11 @@ import { once } from "node:events";
 import { connect as dialPlain } from "node:net";
 import { networkInterfaces } from "node:os";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
 import { Balancer } from "../testing/balancer.ts";
 import { bearer, insecurePort, OPEN, request, said, tokenOf, tokensOf, trustTokens } from "../testing/insecure-port.ts";
-import { fetchText, until, within } from "../testing/server.ts";
+import { fetchText, within } from "../testing/server.ts";
 import { agentAt, Tenants } from "../testing/tenants.ts";
 
 // ── where connections come from ──────────────────────────────────────────────────────────────────────────────────────

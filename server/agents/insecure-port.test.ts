@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { connect as dialPlain } from "node:net";
 import { after, before, test } from "node:test";
 import { connect as dialTls } from "node:tls";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { dialAgain } from "../../shared/link/dial.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
@@ -18,7 +19,7 @@ import {
   tokensOf,
   trustTokens,
 } from "../testing/insecure-port.ts";
-import { collect, until } from "../testing/server.ts";
+import { collect } from "../testing/server.ts";
 import { type AgentWords, agentAt, answerOf, dialOptionsOf, Tenants, unixCallerAt } from "../testing/tenants.ts";
 
 /** blue and red take tokens of an issuer each; blue also stands behind a wildcard. */

@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { encodeProbe, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Server } from "../server.ts";
-import { agentOf, fetchText, pki, start, until } from "../testing/server.ts";
+import { agentOf, fetchText, pki, start } from "../testing/server.ts";
 
 const NAMES = { agentId: "a", instance: "1" };
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
-import { until } from "../../shared/link/testing/ends.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { HandshakeDeadline, UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 
 test("a carrier that is not authenticated in time is destroyed, and gives up its place when it has closed", async () => {

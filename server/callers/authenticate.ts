@@ -6,8 +6,8 @@ import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, shortSubject } from "../../shared/tls/identity.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { type PeerRules, type TokenBounds, verifyCertificate, verifyToken } from "../listeners/authenticate-peer.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 
 /** The authenticated sender of a CONNECT. */
 export interface Caller {

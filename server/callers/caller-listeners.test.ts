@@ -6,7 +6,7 @@ import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { WaitingConnections } from "../listeners/port-connections.ts";
-import { ClusterTunnels } from "../tunnels/registry.ts";
+import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { CallerHost } from "./authenticate.ts";
 import { CallerListeners } from "./caller-listeners.ts";
 

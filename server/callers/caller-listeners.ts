@@ -13,7 +13,7 @@ import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts"
 import type { RequestHeader } from "../listeners/usual-connect.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { authenticateConnection, type CallerHost, challenges } from "./authenticate.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";

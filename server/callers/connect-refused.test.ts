@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { VerificationResult } from "../tokens/verifier.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
-import { CONNECT, ESTABLISHED, start, until } from "./testing/caller.ts";
+import { CONNECT, ESTABLISHED, start } from "./testing/caller.ts";
 
 test("an agent that does not take the stream is replaced by another one, once", async () => {
   const deaf = fakeAgent({ agentId: "deaf", onStream: () => {} });

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
-import { CONNECT, ESTABLISHED, type Line, start, until } from "./testing/caller.ts";
+import { CONNECT, ESTABLISHED, type Line, start } from "./testing/caller.ts";
 
 test("a CONNECT is answered with 200 alone, bytes flow, and one line tells of it", async () => {
   const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });

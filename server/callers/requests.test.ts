@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
-import { CONNECT, ESTABLISHED, start, until } from "./testing/caller.ts";
+import { CONNECT, ESTABLISHED, start } from "./testing/caller.ts";
 
 const ODDITIES: ReadonlyArray<readonly [sentence: string, request: string, answer: RegExp]> = [
   ["GET is 405", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 only CONNECT .*--agent-port\r\n/],

@@ -8,6 +8,7 @@ import net, { connect, createServer, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { UnixListener, type UnixListenerOptions } from "./unix-listener.ts";
@@ -43,14 +44,6 @@ async function listening(more: Partial<UnixListenerOptions> = {}) {
   const it = await listenerAt(more);
   await it.listener.open();
   return it;
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
 }
 
 async function assertEchoes(socket: Socket): Promise<void> {

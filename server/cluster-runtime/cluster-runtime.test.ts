@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
 import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
 import { ALL_ALIKE } from "../clusters/routing-rules.ts";
-import { until } from "../testing/server.ts";
-import { ClusterTunnels } from "../tunnels/registry.ts";
+import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime } from "./cluster-runtime.ts";
 import { clusterOf } from "./testing/clusters.ts";
 

@@ -11,7 +11,7 @@ import type { Limits } from "../clusters/document.ts";
 import { type RoutingRules, routingRules } from "../clusters/routing-rules.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { SideExpiry } from "./expiring.ts";
 import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
 import { missingWarning } from "./warnings.ts";

@@ -4,6 +4,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
+import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { type Cluster, type ClusterChanges, changedKeys } from "../clusters/cluster.ts";
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
@@ -27,6 +28,8 @@ export interface ClustersDeps extends ClusterRuntimeDeps {
   readonly maxAgents: number;
   readonly serverId: string;
   readonly drainTimeoutMs: number;
+  /** Whether this CRL of `--client-crl-file` is of a CA that is not a cluster's. */
+  knowsCrl(list: RevocationList): boolean;
   /** The cluster is served from now on. */
   onAdded(runtime: ClusterRuntime): void;
   onChanged(runtime: ClusterRuntime, what: ClusterChanges): void;
@@ -117,9 +120,9 @@ export class Clusters implements ClusterListener {
   readonly checkCrls = (): void => this.#crlLog.checkSoon();
 
   #crlWarnings(): string[] {
-    const { crl } = this.#deps.flags;
+    const { flags, knowsCrl } = this.#deps;
     return [
-      ...(crl === undefined ? [] : flagCrlWarnings(crl, this.#served.values())),
+      ...(flags.crl === undefined ? [] : flagCrlWarnings(flags.crl, this.#served.values(), knowsCrl)),
       ...[...this.#served.values()].flatMap((runtime) => documentCrlWarnings(runtime)),
     ].slice(0, MAX_CRL_WARNINGS);
   }

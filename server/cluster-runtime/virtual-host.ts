@@ -11,8 +11,8 @@ import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from 
 import { createVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { OpenConnects } from "../tunnels/open-connects.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { missingSentence } from "./warnings.ts";
 
@@ -228,14 +228,7 @@ export class ClusterVirtualHost implements VirtualHost {
 
   /** Why the CRLs refuse a certificate that a handshake has verified; the text continues "the client certificate". */
   crlFault({ chain }: PeerIdentity): string | undefined {
-    const { trust } = this;
-    if (trust.lists.length === 0) return undefined;
-    const status = trust.status(chain, new Date());
-    if (status === "valid") return undefined;
-    if (status === "revoked") return "is revoked";
-    return status === "crl_expired"
-      ? "cannot be accepted, because the CRL of its CA has expired: this server needs a new one"
-      : "is not signed by a CA that is accepted here";
+    return this.trust.crlFault(chain);
   }
 
   /** Why the token rules in force are not those of the document. */

@@ -7,7 +7,7 @@ import { parsePattern } from "../../shared/tls/identity.ts";
 import type { AgentSide, ClusterSide } from "../clusters/cluster.ts";
 import { ALL_ALIKE } from "../clusters/routing-rules.ts";
 import { pki } from "../testing/server.ts";
-import { ClusterTunnels } from "../tunnels/registry.ts";
+import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import { clusterOf } from "./testing/clusters.ts";
 import { localClaimsWarning, sharedCaWarning, unreachedStrategiesWarning, warningsOf } from "./warnings.ts";

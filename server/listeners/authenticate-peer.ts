@@ -11,7 +11,7 @@ import {
   verifyPeer,
 } from "../../shared/tls/identity.ts";
 import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 
 /** The rules by which one side of a cluster authenticates its peers: agents, or callers. */
 export interface PeerRules {

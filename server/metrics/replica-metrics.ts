@@ -15,12 +15,12 @@ export class ReplicaMetrics {
   constructor(make: Instruments) {
     make.gauge(
       ["culvert_server_known_servers"],
-      "Servers that there are, as agents are told; 0: not known.",
+      "Servers that there are, as this server announces it to agents; 0: not known.",
       () => this.#live.servers() ?? 0,
     );
     make.gauge(
       ["culvert_server_count_failing"],
-      "1 while the servers cannot be counted (--server-count-service, --enable-lease-controller), and agents are told an old number.",
+      "1 while the servers cannot be counted (--server-count-service, --enable-lease-controller), and agents get an old number.",
       () => Number(this.#live.failing()),
     );
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type TestContext, test } from "node:test";
-import { setImmediate } from "node:timers/promises";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Registry } from "../tunnels/registry.ts";
@@ -38,14 +38,6 @@ async function checkOf(t: TestContext, onTarget: (stream: Stream) => void) {
   const [atTarget] = agent.streams;
   assert.ok(atTarget);
   return { tunnel: agent.tunnel, atTarget };
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 5_000;
-  while (!condition()) {
-    assert.ok(performance.now() < deadline, `not within 5 s: ${condition}`);
-    await setImmediate();
-  }
 }
 
 test("a target that says more than a window before it closes is read to its end, and nothing is reset", async (t) => {

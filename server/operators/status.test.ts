@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { agentOf, fetchText, freezablePath, start, until } from "../testing/server.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
+import { agentOf, fetchText, freezablePath, start } from "../testing/server.ts";
 import { roundTripsOf } from "./status.ts";
 
 const answering = (ms: number | undefined) => ({ roundTrip: () => Promise.resolve(ms) });

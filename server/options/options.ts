@@ -54,7 +54,7 @@ const callers = section("Callers", {
   }),
   clientCrlFile: option.file(
     "",
-    "CRLs (PEM, one or several) of the CAs by which callers and agents are known, read again when the file changes: open connections and tunnels of a certificate that is revoked then end. A cluster's document may have others (callers.crl, agents.crl). Empty: nothing is revoked.",
+    "CRLs (PEM, one or several) of the CAs by which callers, agents and other servers are known, read again when the file changes: open connections and tunnels of a certificate that is revoked then end. A cluster's document may have others (callers.crl, agents.crl). Empty: nothing is revoked.",
   ),
   callerIdentities: option.list(
     [],

@@ -1,10 +1,10 @@
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
 
-/** How this server knows how many servers there are. Agents are told, and keep tunnels to so many. */
+/** How this server knows how many servers there are. It announces the number to agents, which keep tunnels to so many. */
 export const replicas = section("Several servers", {
   serverCount: option.integer(
     0,
-    "How many servers agents of the same clusters reach, this one included. Agents are told, and keep tunnels to so many of them (--uplinks). With one of the two options below, the number until the API has answered. 0: not known.",
+    "How many servers agents of the same clusters reach, this one included. The number is announced to agents, which keep tunnels to so many of them (--uplinks). With one of the two options below, the number until the API has answered. 0: not known.",
     { konnectivity: "--server-count", min: 0, max: 1_000, defaultText: "not known" },
   ),
   serverCountService: option.string(

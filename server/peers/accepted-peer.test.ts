@@ -30,7 +30,7 @@ function peerOf() {
     { serverId: "srv-2", software: "test", link, identity: IDENTITY },
     {
       options: { initialWindow: 65_536, maxWindow: 65_536, sessionBudget: 1_048_576, maxStreams: 10 },
-      ...{ trust: { objection }, peerMemory: new MemoryPool(1_048_576).share("(peers)") },
+      ...{ trust: { objection, isRevoked: () => false }, peerMemory: new MemoryPool(1_048_576).share("(peers)") },
       peerLog: new PeerLog({ write: () => {} }),
       onStream: () => {},
     },

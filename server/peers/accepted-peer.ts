@@ -29,7 +29,7 @@ export interface AcceptedPeerParts {
 
 export interface AcceptedPeerDeps {
   readonly options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">;
-  readonly trust: Pick<PeerTrust, "objection">;
+  readonly trust: Pick<PeerTrust, "objection" | "isRevoked">;
   readonly peerMemory: MemoryShare;
   readonly peerLog: PeerLog;
   onStream(stream: Stream, from: FromPeer): void;
@@ -47,7 +47,7 @@ export class AcceptedPeer {
   readonly closed: Promise<void>;
   readonly #link: AcceptedLink;
   readonly #session: Session;
-  readonly #trust: Pick<PeerTrust, "objection">;
+  readonly #trust: AcceptedPeerDeps["trust"];
   readonly #timer: NodeJS.Timeout;
   #due: NodeJS.Timeout | undefined;
   #identity: PeerIdentity;
@@ -101,6 +101,11 @@ export class AcceptedPeer {
     const objection = this.#trust.objection(this.#identity, new Date());
     if (objection === undefined) this.verifyAgain();
     else this.destroy(new Error(objection));
+  }
+
+  /** To be called when the CRLs have changed. */
+  endIfRevoked(): void {
+    if (this.#trust.isRevoked(this.#identity)) this.destroy(new Error("its certificate is revoked"));
   }
 
   drain(): void {

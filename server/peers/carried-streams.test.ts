@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
 import { parsePeerAnswer } from "../../shared/wire/peer-head.ts";
 import { encodeHead, receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { pair, until } from "../../shared/yamux/testing/sessions.ts";
+import { pair } from "../../shared/yamux/testing/sessions.ts";
 import type { CarriedFacts } from "../tunnels/link-owners.ts";
 import { CarriedStreams } from "./carried-streams.ts";
 

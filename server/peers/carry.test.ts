@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CloseCode } from "../../shared/wire/handshake.ts";
 import { connection, HELLO, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
-import { pki, until } from "../testing/server.ts";
+import { pki } from "../testing/server.ts";
 import { Fleet, type FleetServer } from "./testing/fleet.ts";
 
 /** A server gives the owner of a link a share of this grace, which a busy machine may need. */

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { ConnectCheck } from "../operators/connect-check.ts";
-import { agentOf, pki, until } from "../testing/server.ts";
+import { agentOf, pki } from "../testing/server.ts";
 import { ask, Fleet } from "./testing/fleet.ts";
 
 test("a CONNECT at a server without an agent of its cluster goes to the one that has it, and both logs have one id", async () => {
@@ -42,7 +43,7 @@ test("a new certificate of a server is shown to its peers while connections over
   const { cert, key } = await pki.ca.issue({ cn: "srv-1", o: ["culvert-servers"], usage: "both" });
   await writeFile(join(pki.folder, "srv-1.key"), key);
   await writeFile(join(pki.folder, "srv-1.crt"), cert);
-  await until(() => near.lines.some(({ msg }) => msg === "peer link resumed"), 20_000);
+  await until(() => near.lines.some(({ msg }) => msg === "peer link resumed"));
   caller.socket.write("goes on");
   await until(() => caller.text.endsWith("goes on"));
   assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CloseCode } from "../../shared/wire/handshake.ts";
 import { connection, HELLO, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
-import { agentOf, pki, until } from "../testing/server.ts";
+import { agentOf, pki } from "../testing/server.ts";
 import { ask, Fleet, type FleetServer } from "./testing/fleet.ts";
 import { peerPath } from "./testing/peer-path.ts";
 

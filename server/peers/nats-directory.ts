@@ -71,6 +71,7 @@ export class NatsDirectory implements Directory {
   readonly #refusals = new NatsRefusals();
   /** Where another server with the id of this one is. */
   #namesake: string | undefined;
+  #namesakeTimer: NodeJS.Timeout | undefined;
   #connection: NatsConnection | undefined;
   #reason = "it is being connected";
   #downSince = performance.now();
@@ -178,6 +179,7 @@ export class NatsDirectory implements Directory {
     this.#connection = undefined;
     this.#refusals.clear();
     this.#namesake = undefined;
+    clearTimeout(this.#namesakeTimer);
     this.#downSince = performance.now();
     return why instanceof Error ? why : undefined;
   }
@@ -210,11 +212,8 @@ export class NatsDirectory implements Directory {
       const message = "another server has this --server-id: give each its own";
       this.#deps.throttledLog.write("error", { serverId, address: this.#namesake }, message);
     }
-    const timer = setTimeout(
-      () => void this.#lookForNamesake(connection),
-      this.#deps.namesakeMs ?? NAMESAKE_MS,
-    ).unref();
-    void connection.closed().then(() => clearTimeout(timer));
+    const again = (): void => void this.#lookForNamesake(connection);
+    this.#namesakeTimer = setTimeout(again, this.#deps.namesakeMs ?? NAMESAKE_MS).unref();
   }
 
   #down(reason: string): void {

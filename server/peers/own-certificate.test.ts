@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { agentOf, pki, until } from "../testing/server.ts";
+import { agentOf, pki } from "../testing/server.ts";
 import { ask, Fleet } from "./testing/fleet.ts";
 
 const DAY = 86_400_000;

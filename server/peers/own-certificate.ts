@@ -3,6 +3,7 @@ import { ConditionLog, type LoggedCondition } from "../../shared/runtime/conditi
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { Check } from "../../shared/runtime/readiness.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
+import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
 import { SideExpiry } from "../cluster-runtime/expiring.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -11,12 +12,14 @@ import { PeerTrust } from "./peer-trust.ts";
 export interface OwnCertificateDeps {
   readonly options: Pick<ServerOptions, "peerCert" | "peerKey" | "peerCaCert" | "peerIdentities">;
   readonly log: Logger;
+  /** The CRLs of `--client-crl-file`; another array whenever they change. */
+  crls(): readonly RevocationList[];
   onRenewed(): void;
 }
 
 /**
  * The certificate that this server shows to others, and the CA that theirs come from. In a fleet all have the same
- * options, so what this server would refuse in another one's certificate, others refuse in its own: that is told.
+ * options, so what this server would refuse in another one's certificate, others refuse in its own: that is logged.
  */
 export class OwnCertificate {
   readonly trust: PeerTrust;
@@ -25,7 +28,7 @@ export class OwnCertificate {
   readonly #conditions: ConditionLog;
 
   /** Throws a `ConfigError`. */
-  constructor({ options, log, onRenewed }: OwnCertificateDeps) {
+  constructor({ options, log, crls, onRenewed }: OwnCertificateDeps) {
     const { peerCert: certFile, peerKey: keyFile, peerCaCert: caFile, peerIdentities } = options;
     try {
       this.#files = new WatchedTls(
@@ -41,13 +44,18 @@ export class OwnCertificate {
     } catch (error) {
       throw new ConfigError([`The listener for peers: ${(error as Error).message}.`], { cause: error });
     }
-    this.trust = new PeerTrust(peerIdentities, () => this.material);
+    this.trust = new PeerTrust(peerIdentities, () => this.material, crls);
     this.#expiry = new SideExpiry("peers", () => ({
       ...{ certificate: this.material, ca: this.material.ca, cluster: "" },
       by: { certificate: "--peer-cert", ca: "--peer-ca-cert" },
       ...{ certificateFields: { file: certFile }, caFields: { file: caFile } },
     }));
     this.#conditions = new ConditionLog(log, () => this.#unusual({ file: certFile }));
+    this.#conditions.check();
+  }
+
+  /** To be called when the CRLs have changed. */
+  checkCrls(): void {
     this.#conditions.check();
   }
 

@@ -5,6 +5,7 @@ import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -46,6 +47,14 @@ export interface PeerLinkOwner {
   onClosed(link: PeerLink, reason: Error | undefined): void;
 }
 
+/** What a dial has brought about. */
+interface DialledLink {
+  readonly link: Link;
+  readonly key: LinkKey;
+  readonly identity: PeerIdentity | undefined;
+  session(peer: PeerLink): Session;
+}
+
 /**
  * A link that this server has dialled to a peer, and its session. Only the side that has dialled opens streams, so two
  * servers that ask each other have two links. It outlives its connections as an agent's link does.
@@ -58,6 +67,8 @@ export class PeerLink {
   readonly #key: LinkKey;
   readonly #session: Session;
   readonly #deps: PeerLinkDeps;
+  /** Of the certificate that the peer has shown last. */
+  #identity: PeerIdentity | undefined;
   readonly #resumes = new Backoff({ baseMs: 50, capMs: RESUME_CAP_MS }, SHORT_LIFE_MS);
   /** Streams that are of no use while the peer cannot be reached: who has the other end finds another way. */
   readonly #impatient = new Set<Stream>();
@@ -69,9 +80,7 @@ export class PeerLink {
 
   private constructor(
     location: Location,
-    link: Link,
-    key: LinkKey,
-    session: (link: PeerLink) => Session,
+    { link, key, identity, session }: DialledLink,
     deps: PeerLinkDeps,
     owner: PeerLinkOwner,
   ) {
@@ -79,6 +88,7 @@ export class PeerLink {
     this.shares = new LinkShares(location.serverId, deps.options.maxStreams);
     this.#link = link;
     this.#key = key;
+    this.#identity = identity;
     this.#deps = deps;
     link.watch({
       // The peer's certificates have changed, or it wants to see ours again.
@@ -103,8 +113,11 @@ export class PeerLink {
   /** Rejects with the error of the dial. */
   static async dial(location: Location, deps: PeerLinkDeps, owner: PeerLinkOwner): Promise<PeerLink> {
     const { options, memory } = deps;
+    let identity: PeerIdentity | undefined;
     const { carrier, welcome, remote } = await dialCarrier({
-      ...dialOptions(location, deps),
+      ...dialOptions(location, deps, (verified) => {
+        identity = verified;
+      }),
       hello: () => hello(deps),
     });
     if (welcome.serverId !== location.serverId) {
@@ -125,7 +138,7 @@ export class PeerLink {
         },
         { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool: memory },
       );
-    return new PeerLink(location, link, LinkKey.parse(welcome.key), session, deps, owner);
+    return new PeerLink(location, { link, key: LinkKey.parse(welcome.key), identity, session }, deps, owner);
   }
 
   /** Whether a new stream would be taken soon. */
@@ -175,6 +188,12 @@ export class PeerLink {
     this.#session.destroy(reason);
   }
 
+  /** To be called when the CRLs have changed. */
+  endIfRevoked(): void {
+    if (this.#identity === undefined || !this.#deps.trust.isRevoked(this.#identity)) return;
+    this.destroy(new Error("its certificate is revoked"));
+  }
+
   #watchIdle(): void {
     let wasIdle = false;
     this.#idle = setInterval(() => {
@@ -207,6 +226,7 @@ export class PeerLink {
     this.#dialling = dialling;
     const link = this.#link;
     let named = 0;
+    let identity = this.#identity;
     const words = (): Hello => {
       link.acks.hold(); // the peer could free what the old connection acknowledges from now on
       named = link.received;
@@ -214,7 +234,9 @@ export class PeerLink {
     };
     try {
       const { carrier, remote, resumed } = await dialAgain({
-        ...dialOptions(this.location, this.#deps),
+        ...dialOptions(this.location, this.#deps, (verified) => {
+          identity = verified;
+        }),
         hello: words,
         signal: dialling.signal,
       });
@@ -223,6 +245,7 @@ export class PeerLink {
         carrier.destroy();
         throw new Error("the answer to the resume does not prove that it comes from the same server");
       }
+      this.#identity = identity;
       link.resume(carrier, remote, { peerReceived: resumed.received, named });
       this.#resumes.connected();
       link.acks.now();
@@ -258,10 +281,14 @@ function hello({ options, instance, software }: PeerLinkDeps): Hello {
   return { type: "hello", version: HANDSHAKE_VERSION, agentId: options.serverId, instance, software };
 }
 
-function dialOptions({ address }: Location, { options, trust, dialTimeoutMs }: PeerLinkDeps): CarrierDialOptions {
+function dialOptions(
+  { address }: Location,
+  { options, trust, dialTimeoutMs }: PeerLinkDeps,
+  onVerified: (identity: PeerIdentity) => void,
+): CarrierDialOptions {
   const { keepaliveMs } = options;
   return {
-    ...{ ...parseTarget(address), path: PEER_PATH, tls: trust.dialTls },
+    ...{ ...parseTarget(address), path: PEER_PATH, tls: trust.dialTls(onVerified) },
     ...{ keepaliveMs, timeoutMs: dialTimeoutMs },
   };
 }

@@ -132,6 +132,11 @@ export class PeerLinks {
     }
   }
 
+  /** Ends the links to servers whose certificates are revoked now. */
+  endRevoked(): void {
+    for (const link of this.#all()) link.endIfRevoked();
+  }
+
   /** Waits for the streams up to `deadlineMs`, then ends every link. */
   async close(deadlineMs: number): Promise<void> {
     this.#closed = true;

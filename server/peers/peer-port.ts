@@ -45,6 +45,7 @@ export interface PeerPortDeps extends PortDeps {
 /** Links of peers belong to no cluster. */
 const NO_CLUSTER = "";
 const NO_HEAD = Buffer.alloc(0);
+const NOT_FOR_YOU = "this port is for other servers (--peer-port): callers go to --server-port, agents to --agent-port";
 
 type PeerHelloResult =
   | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
@@ -86,7 +87,7 @@ export class PeerPort {
       onDropped: () => deps.onDropped(),
     });
     const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
-      this.#refuse(connection, new CulvertError("forbidden", "this is the port of culvert's other servers"));
+      this.#refuse(connection, new CulvertError("forbidden", NOT_FOR_YOU));
     };
     this.#requests = new RequestReader(headerLimit, {
       onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
@@ -131,13 +132,12 @@ export class PeerPort {
     try {
       identity = this.#deps.trust.verify(connection);
       if (request.url?.split("?", 1)[0] !== PEER_PATH) {
-        throw new CulvertError("forbidden", `peers connect at ${PEER_PATH}: do agents use --peer-port?`);
+        throw new CulvertError("forbidden", `other servers connect at ${PEER_PATH}: ${NOT_FOR_YOU}`);
       }
     } catch (error) {
       this.#refuse(connection, toCulvertError(error));
       return;
     }
-    this.#connections.requestReceived(connection);
     const socket = connection.socket as Socket;
     this.#upgrades.handleUpgrade(request, socket, NO_HEAD, (ws) => void this.#attach(ws, connection, identity));
     socket.resume(); // the reader of the request has paused it
@@ -163,6 +163,7 @@ export class PeerPort {
       const { carrier } = await acceptCarrier(ws, socket, {
         ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
         welcome: (hello) => {
+          this.#connections.requestReceived(connection); // until now it is one of those that wait, which are few
           result = this.#onHello(hello, identity, connection);
           return result.kind === "new" ? result.welcome : result.resume.answer;
         },
@@ -223,6 +224,11 @@ export class PeerPort {
   /** The files of the peer port have changed: peers show their certificates again. */
   verifyAgain(): void {
     for (const peer of this.#peers) peer.verifyAgain();
+  }
+
+  /** Ends the links of peers whose certificates are revoked now. */
+  endRevoked(): void {
+    for (const peer of this.#peers) this.#turns.run(() => peer.endIfRevoked());
   }
 
   /** The links of peers that are open. */

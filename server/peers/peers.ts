@@ -8,6 +8,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { buildInfo } from "../../shared/runtime/build-info.ts";
 import type { Check } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
+import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { streamKind } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -15,13 +16,14 @@ import type { PortDeps } from "../listeners/open-port.ts";
 import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
 import type { LinkOwners } from "../tunnels/link-owners.ts";
-import type { ClusterTunnels, Registry } from "../tunnels/registry.ts";
+import type { Registry } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
-import { OwnCertificate } from "./own-certificate.ts";
+import { OwnCertificate, type OwnCertificateDeps } from "./own-certificate.ts";
 import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
@@ -35,6 +37,7 @@ export type PeerStreamHandler = (stream: Stream, head: Buffer, from: FromPeer) =
 
 export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps, "clusters" | "files"> {
   readonly options: ServerOptions;
+  readonly crls: OwnCertificateDeps["crls"];
   readonly metrics: ServerMetrics;
   readonly tunnels: Registry;
   readonly pool: MemoryPool;
@@ -44,8 +47,8 @@ export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps
   hasLinks(): boolean;
   onDropped(): void;
   openDirectory(location: Location): Directory | Promise<Directory>;
-  /** What other kinds of streams between servers are served by. */
-  readonly handlers?: Readonly<Record<string, PeerStreamHandler>>;
+  /** By the kind in their heads: what serves streams between servers that are no CONNECT. */
+  readonly handlers: ReadonlyMap<string, PeerStreamHandler>;
 }
 
 /** Time for the head of a stream, which comes with its SYN, ms. */
@@ -103,7 +106,7 @@ export class Peers implements PeerFinder {
     let started: Peers | undefined;
     const memory = pool.share(MEMORY_OF_PEERS);
     const own = new OwnCertificate({
-      ...{ options, log },
+      ...{ options, log, crls: () => deps.crls() },
       onRenewed: () => {
         if (started !== undefined) started.#onRenewed();
       },
@@ -207,6 +210,18 @@ export class Peers implements PeerFinder {
     this.#port.verifyAgain();
   }
 
+  /** The CRLs of `--client-crl-file` have changed. */
+  onCrlChanged(): void {
+    this.#own.checkCrls();
+    this.#links.endRevoked();
+    this.#port.endRevoked();
+  }
+
+  /** Whether a CA of `--peer-ca-cert` has issued this CRL. */
+  knowsCrl(list: RevocationList): boolean {
+    return this.#own.trust.knows(list);
+  }
+
   // ── end ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
@@ -254,8 +269,7 @@ function serveByKind(stream: Stream, from: FromPeer, serving: Set<Promise<void>>
     stream,
     (head) => {
       clearTimeout(timer);
-      const kind = streamKind(head) ?? "";
-      const handler = Object.hasOwn(deps.handlers ?? {}, kind) ? deps.handlers?.[kind] : undefined;
+      const handler = deps.handlers.get(streamKind(head) ?? "");
       if (handler !== undefined) handler(stream, head, from);
       else {
         const served: Promise<void> = servePeer(stream, head, from, deps).finally(() => serving.delete(served));

@@ -2,11 +2,13 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { createServer, type TLSSocket } from "node:tls";
+import { connect as connectTls, createServer, type TLSSocket } from "node:tls";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { LinkRefused, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { agentOf, CONNECT, pki, until } from "../testing/server.ts";
+import { agentOf, CONNECT, collect, pki } from "../testing/server.ts";
+import { PEER_PATH } from "./peer-link.ts";
 import { answerTo, ask, Fleet, type FleetServer, rawPeer } from "./testing/fleet.ts";
 
 const REQUEST = { kind: "peer", hops: 1, cluster: "default", target: "10.0.0.1:10250", timeoutMs: 1_000, id: "x/1" };
@@ -209,4 +211,28 @@ test("a peer's stream without a whole head, of no kind or with nonsense is refus
   await until(() => broken.destroyed);
   assert.deepEqual(await answerTo(session, REQUEST), { ok: true, agent: "a" });
   session.destroy();
+});
+
+test("peers that have upgraded and say nothing are bounded: one more drops the oldest, and others come in", async () => {
+  await using fleet = new Fleet();
+  const server = await fleet.start("srv-1", { maxWaitingConnections: 2, helloTimeoutMs: 600_000 });
+  const by = await issuePeer();
+  const silent = async () => {
+    const port = server.addresses.peers?.port ?? 0;
+    const socket = connectTls({ ...by, port, host: "127.0.0.1", rejectUnauthorized: false }).on("error", () => {});
+    const received = collect(socket);
+    const key = Buffer.alloc(16).toString("base64");
+    socket.write(
+      `GET ${PEER_PATH} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n` +
+        `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\nSec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n\r\n`,
+    );
+    await until(() => received.join("").startsWith("HTTP/1.1 101 "));
+    return socket;
+  };
+  const [oldest, second] = [await silent(), await silent()];
+  const third = await silent();
+  await until(() => oldest.destroyed);
+  assert.deepEqual([second.destroyed, third.destroyed], [false, false]);
+  await rawPeer(server, by);
+  for (const socket of [second, third]) socket.destroy();
 });

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
-import { agentOf, until } from "../testing/server.ts";
+import { agentOf } from "../testing/server.ts";
 import { ask, Fleet } from "./testing/fleet.ts";
 
 /** An address where TCP is accepted and nothing is ever said, as behind a partition. */

@@ -9,10 +9,10 @@ import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/hop-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { type HopEnd, hopResetCode } from "../tunnels/hop-end.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
-import type { ClusterTunnels } from "../tunnels/registry.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 
 interface ServedForPeers {

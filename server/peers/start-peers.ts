@@ -15,5 +15,5 @@ export interface StartPeersDeps
 export function startPeers(deps: StartPeersDeps): Promise<Peers> {
   const openDirectory = deps.openDirectory ?? ((location: Location) => new NatsDirectory(location, deps));
   const carried = new CarriedStreams(deps);
-  return Peers.start({ ...deps, openDirectory, handlers: { [CARRIER_KIND]: carried.serve } });
+  return Peers.start({ ...deps, openDirectory, handlers: new Map([[CARRIER_KIND, carried.serve]]) });
 }

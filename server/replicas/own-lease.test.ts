@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { KubeCollection } from "../../shared/kubernetes/kube-collection.ts";
 import { FakeCollection } from "../../shared/kubernetes/testing/fake-collection.ts";
-import { until } from "../../shared/link/testing/ends.ts";
 import { LEASES, Lease } from "./leases.ts";
 import { leaseName, OwnLease } from "./own-lease.ts";
 

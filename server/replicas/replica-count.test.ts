@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { FakeCollection } from "../../shared/kubernetes/testing/fake-collection.ts";
-import { until } from "../../shared/link/testing/ends.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ENDPOINT_SLICES } from "./endpoint-slices.ts";
 import { LEASES } from "./leases.ts";
@@ -72,7 +72,7 @@ test("while the API server refuses the number stays, and the sentence is logged 
   await until(() => servers.value === 1 && api.watching === 1);
   api.forbidden.add("list").add("watch");
   api.endWatches();
-  await until(() => replicas.fault !== undefined, 10_000);
+  await until(() => replicas.fault !== undefined);
   assert.match(replicas.fault ?? "", /grant the verb "list" on "leases"/);
   assert.equal(servers.value, 1);
   assert.equal(lines.filter(({ level }) => level === "warn").length, 1);

@@ -26,7 +26,7 @@ export interface ReplicaCountDeps {
   readonly access?: ReadAccess;
 }
 
-/** What counts the servers: it tells `ServerCount`. */
+/** Counts the servers, and sets the number in `ServerCount`. */
 export interface ReplicaCount {
   /** What is counted, for operators. */
   readonly source: string;

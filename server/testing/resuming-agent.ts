@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
@@ -10,7 +11,7 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { CONNECT, callerOf, collect, pki, type start, until } from "./server.ts";
+import { CONNECT, callerOf, collect, pki, type start } from "./server.ts";
 
 type Server = Awaited<ReturnType<typeof start>>;
 type Resume = NonNullable<Hello["resume"]>;

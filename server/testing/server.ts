@@ -1,4 +1,3 @@
-import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { get } from "node:http";
@@ -200,14 +199,6 @@ export async function within<T>(promise: Promise<T>, what: string): Promise<T> {
     timer = setTimeout(() => reject(new Error(`not within 5 s: ${what}`)), 5_000);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-}
-
-export async function until(condition: () => boolean | Promise<boolean>, deadlineMs = 5_000): Promise<void> {
-  const deadline = Date.now() + deadlineMs;
-  while (!(await condition())) {
-    assert.ok(Date.now() < deadline, `not within ${deadlineMs} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
 }
 
 export function fetchText(port: number | undefined, path: string): Promise<{ status: number; text: string }> {

@@ -8,6 +8,7 @@ import type { Duplex } from "node:stream";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { stringify } from "yaml";
 import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import type { Hello, ProvenResume } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -15,7 +16,7 @@ import { Authority, type CertificateAndKey } from "../../shared/pki/certificates
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Balancer } from "./balancer.ts";
-import { collect, start, until } from "./server.ts";
+import { collect, start } from "./server.ts";
 
 export type TenantServer = Awaited<ReturnType<typeof start>>;
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { kubeconfig } from "../../shared/kubernetes/access.ts";
 import { type Answer, type Asked, HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
-import { until } from "../../shared/link/testing/ends.ts";
 import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
 import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 

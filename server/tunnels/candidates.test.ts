@@ -6,7 +6,7 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { Claims } from "../clusters/claims.ts";
 import { ALL_ALIKE, type RoutingRules } from "../clusters/routing-rules.ts";
-import { ClusterTunnels } from "./registry.ts";
+import { ClusterTunnels } from "./cluster-tunnels.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
 
 const LIMITS = { serverId: "srv", maxAgents: 10_000, drainTimeoutMs: 50 };

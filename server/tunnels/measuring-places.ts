@@ -1,5 +1,5 @@
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { AgentPlace } from "./registry.ts";
+import type { AgentPlace } from "./cluster-tunnels.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** Maximum number of agents of a cluster that only measure. */

@@ -4,9 +4,9 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/claims.ts";
+import { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "./hop.ts";
 import { openStream } from "./open-stream.ts";
-import { ClusterTunnels } from "./registry.ts";
 
 const TARGET = { host: "10.0.0.1", port: 443 };
 const RESERVED = new Claims([{ identities: ["CN=a"], hosts: ["10.0.0.1"], cidrs: [], defaultRoute: false }]);

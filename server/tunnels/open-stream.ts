@@ -5,9 +5,9 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Candidates, Choice } from "./candidates.ts";
+import type { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "./hop.ts";
 import type { OpeningWatcher } from "./opening.ts";
-import type { ClusterTunnels } from "./registry.ts";
 import { Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DialRecord, type Pickable, pick } from "./pick.ts";
+import { type Pickable, pick } from "./pick.ts";
 
 interface Row extends Pickable {
   readonly name: string;
@@ -37,34 +37,4 @@ test("a second try does not take the same tunnel", () => {
   const [a, b] = [tunnel("a", 0), tunnel("b", 5)];
   assert.equal(pick([a, b], a), b);
   assert.equal(pick([a], a), undefined);
-});
-
-test("an agent rests after three dials in a row have failed, longer after each further one, and for 30 s at most", () => {
-  let now = 1_000_000;
-  const record = new DialRecord(() => now);
-  const restMs = (): number => {
-    const before = now;
-    while (record.rests) now += 250;
-    return now - before;
-  };
-  record.failed();
-  record.failed();
-  assert.equal(record.rests, false);
-  const rests: number[] = [];
-  for (let failure = 0; failure < 8; failure++) {
-    record.failed();
-    rests.push(restMs());
-  }
-  assert.deepEqual(rests, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
-});
-
-test("a dial that succeeds ends the rest, and begins the count anew", () => {
-  const record = new DialRecord(() => 0);
-  for (let failure = 0; failure < 5; failure++) record.failed();
-  assert.equal(record.rests, true);
-  record.succeeded();
-  assert.equal(record.rests, false);
-  record.failed();
-  record.failed();
-  assert.equal(record.rests, false);
 });

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { heldMemory } from "../../e2e/harness/held-memory.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { encodeHead, encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -28,14 +29,6 @@ function agentOf(maxMs?: number, room = new ProbeRoom()) {
       server.destroy();
     },
   };
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
 }
 
 test("an echo gives back what comes, and ends when the agent ends", async () => {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { Cancellation } from "../../shared/basics/promises.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
@@ -22,14 +23,6 @@ function code(expected: string, more: { retryable?: boolean; says?: RegExp } = {
     if (more.says !== undefined) assert.match(error.message, more.says);
     return true;
   };
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
 }
 
 function using(options: FakeAgentOptions = {}): FakeAgent & Disposable {

@@ -11,8 +11,9 @@ import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import { DialRecord } from "./dial-record.ts";
 import { Opening, type OpenOptions } from "./opening.ts";
-import { DialRecord, type Pickable } from "./pick.ts";
+import type { Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
 /** The part of a link that a tunnel uses. */

@@ -6,7 +6,7 @@ import { TurnQueue } from "../basics/turn-queue.ts";
 import { fileLimit } from "../limits/file-descriptors.ts";
 
 /**
- * AdminConnections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are
+ * Connections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are
  * held. Of a small limit of open files they are a sixteenth, since callers, agents and dials need them more.
  */
 export const MAX_CONNECTIONS = 256;

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
 import { KerberosTickets } from "./auth/kerberos-tickets.ts";
 import { KdcTimeout } from "./fault.ts";
 import { formatProxy } from "./proxy-route.ts";
 import { authorizations, BASIC, credentials, guarded, refuse } from "./testing/guarded-proxy.ts";
-import { faultOf, open, ScriptedProxy, until } from "./testing/scripted-proxy.ts";
+import { faultOf, open, ScriptedProxy } from "./testing/scripted-proxy.ts";
 
 /** Answers each token `t` with `t+1`, and is content with the token `last`. */
 function fakeKerberos(last: string, services: string[] = []): LoadKerberos {

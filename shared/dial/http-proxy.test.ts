@@ -4,9 +4,10 @@ import net from "node:net";
 import { test } from "node:test";
 import tls from "node:tls";
 import { gzipSync } from "node:zlib";
+import { until } from "../basics/testing/wait.ts";
 import { openThroughProxy } from "./http-proxy.ts";
 import { formatProxy } from "./proxy-route.ts";
-import { faultOf, open, read, ScriptedProxy, testCertificates, until } from "./testing/scripted-proxy.ts";
+import { faultOf, open, read, ScriptedProxy, testCertificates } from "./testing/scripted-proxy.ts";
 
 const OK = "HTTP/1.1 200 Connection established\r\n\r\n";
 

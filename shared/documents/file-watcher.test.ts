@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { until } from "../basics/testing/wait.ts";
 import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
 
 /** Only events: neither a poll nor a check of directories hides a missed one. */
@@ -19,10 +20,6 @@ function watcherOf(t: TestContext, timing: Partial<WatchTiming>, onSuspects: (su
   const watcher = new FileWatcher(onSuspects, { timing: { ...EVENTS, ...timing } });
   t.after(() => watcher.close());
   return watcher;
-}
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  for (const deadline = Date.now() + 10_000; !condition(); await sleep(5)) assert.ok(Date.now() < deadline, what);
 }
 
 test("a file that is written in parts is reported when the last of them is there", async (t) => {

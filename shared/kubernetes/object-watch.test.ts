@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { z } from "zod";
-import { until } from "../link/testing/ends.ts";
+import { until } from "../basics/testing/wait.ts";
 import { KubeCollection } from "./kube-collection.ts";
 import { ObjectWatch } from "./object-watch.ts";
 import { FakeCollection } from "./testing/fake-collection.ts";

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { QueueNode } from "../basics/queue.ts";
+import { until } from "../basics/testing/wait.ts";
 import type { MemoryHolder } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
@@ -48,12 +49,6 @@ function capped() {
   const [red, blue] = [pool.share("red"), pool.share("blue")];
   red.cap = CAP;
   return { pool, red, blue };
-}
-
-/** Waits, for at most 10 s. */
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!condition() && performance.now() < deadline) await sleep(5);
 }
 
 test("a cluster whose readers all move gets nothing new above limits.memory, until it holds less", async () => {

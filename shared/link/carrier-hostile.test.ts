@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { until } from "../basics/testing/wait.ts";
 import { CarrierLost, LINK_ENDED } from "./carrier-end.ts";
 import type { Link } from "./link.ts";
-import { HELLO, Inbox, LinkServer, rawClient, until } from "./testing/ends.ts";
+import { HELLO, Inbox, LinkServer, rawClient } from "./testing/ends.ts";
 import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
@@ -149,7 +150,7 @@ test("a carrier whose peer has sent a close frame is over, although TCP stays op
   const loss = await inbox.closed;
   assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", String(loss));
   assert.equal(server.upgraded[0]?.destroyed, false, "it was not TCP that told");
-  await until(() => server.upgraded[0]?.destroyed === true, 10_000);
+  await until(() => server.upgraded[0]?.destroyed === true);
   socket.destroy();
 });
 
@@ -166,7 +167,7 @@ test("a flood of frames without payload ends the carrier, and is not read to its
   more();
   assert.match((await inbox.closed)?.message ?? "", /more than 20000 frames a second carry no payload/);
   const upgraded = server.upgraded[0] ?? assert.fail();
-  await until(() => upgraded.destroyed, 10_000);
+  await until(() => upgraded.destroyed);
   assert.ok(upgraded.bytesRead < 10 * empty.length, `${upgraded.bytesRead} bytes were read`);
   socket.destroy();
 });
@@ -228,7 +229,7 @@ test("to a peer that pings and reads nothing, no more than one answer waits", as
   socket.pause();
   const ping = frame({ opcode: 9, payload: Buffer.alloc(125), mask: KEY });
   socket.write(Buffer.concat([...Array.from({ length: 19_000 }, () => ping), PAYLOAD]));
-  await until(() => inbox.text === "payload", 20_000);
+  await until(() => inbox.text === "payload");
   assert.ok((server.upgraded[0]?.writableLength ?? 0) < 1_000, `${server.upgraded[0]?.writableLength}`);
   assert.equal(inbox.closedCount, 0);
 });

@@ -5,11 +5,12 @@ import { describe, test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { until } from "../basics/testing/wait.ts";
 import { TurnQueue } from "../basics/turn-queue.ts";
 import { PacedClose } from "../listen/paced-close.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
-import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, until, welcome } from "./testing/ends.ts";
+import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, welcome } from "./testing/ends.ts";
 import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([9, 8, 7, 6]);
@@ -61,7 +62,7 @@ test("64 MiB each way arrive whole, with control messages in between", async () 
     far.sendControl({ type: "ping" });
   }, 50).unref();
   await Promise.all([send(near, inboxes[0], chunks()), send(far, inboxes[1], chunks())]);
-  await until(() => inboxes[0].bytes >= total && inboxes[1].bytes >= total, 20_000);
+  await until(() => inboxes[0].bytes >= total && inboxes[1].bytes >= total);
   clearInterval(controls);
   assert.deepEqual(
     inboxes.map(({ bytes, hash }) => [bytes, hash.digest("hex")]),

@@ -3,13 +3,14 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import { DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../listen/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import type { Passage } from "./dial.ts";
 import { SECURING, timeoutFault } from "./dial-fault.ts";
-import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate, until } from "./testing/ends.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate } from "./testing/ends.ts";
 import { HELD_BACK } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { LINK_ENDED } from "./carrier-end.ts";
-import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, until, welcome } from "./testing/ends.ts";
+import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, welcome } from "./testing/ends.ts";
 import { frame, textFrame } from "./testing/frames.ts";
 
 const KEY = Buffer.from([1, 2, 3, 4]);

@@ -216,7 +216,7 @@ export class InnerPipe implements Transport {
 function ignore(): void {}
 
 /** A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either. */
-const HEARD_EVERY_MS = 5_000;
+const REQUEST_EVERY_MS = 5_000;
 
 /** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */
 class Paced {
@@ -259,11 +259,11 @@ export class UntrustedLink extends Link {
     remote: string,
     carrier: LinkCarrier,
     options: Omit<LinkOptions, "graceMs">,
-    heardEveryMs = HEARD_EVERY_MS,
+    requestEveryMs = REQUEST_EVERY_MS,
   ) {
     super("", remote, carrier, { ...options, graceMs: 0 });
-    this.#rotate = new Paced(heardEveryMs);
-    this.#servers = new Paced(heardEveryMs);
+    this.#rotate = new Paced(requestEveryMs);
+    this.#servers = new Paced(requestEveryMs);
   }
 
   override watch(watcher: LinkWatcher): void {

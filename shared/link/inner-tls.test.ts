@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
+import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
 import { LinkDuplex } from "./inner-pipe.ts";
 import { dialInner, InnerServers, type InnerTls, PeerFault } from "./inner-tls.ts";
-import { Inbox, until } from "./testing/ends.ts";
+import { Inbox } from "./testing/ends.ts";
 import { type End, link, pki } from "./testing/inner-ends.ts";
 
 const TIMEOUT_MS = 5_000;

@@ -3,8 +3,8 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
+import { until } from "../basics/testing/wait.ts";
 import { Replay } from "./outgoing.ts";
-import { until } from "./testing/ends.ts";
 
 setFlagsFromString("--expose-gc");
 const collect: (options?: { type: "minor" }) => void = runInNewContext("gc");

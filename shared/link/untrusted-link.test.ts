@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import type { LinkCarrier } from "./carrier-cursor.ts";
 import { type ControlMessage, parseControl } from "./control.ts";
 import { UntrustedLink } from "./inner-pipe.ts";
-import { Inbox, until, welcome } from "./testing/ends.ts";
+import { Inbox, welcome } from "./testing/ends.ts";
 
 /** A carrier on which somebody in between says what the test wants. */
 class TappedCarrier implements LinkCarrier {

@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import type { TlsListenerOptions, VirtualHost } from "./listeners.ts";
-import { eventually, type Fixture, listening, readCalls } from "./testing/tls-clients.ts";
+import { type Fixture, listening, readCalls } from "./testing/tls-clients.ts";
 
 const UPLOAD_BYTES = 8 << 20;
 
@@ -22,7 +23,7 @@ async function readsOfUpload(it: Fixture): Promise<number> {
     await once(accepted.resume(), "end");
     counts.push((await readCalls()) - before);
     accepted.destroy();
-    await eventually(() => it.listener.connections === others);
+    await until(() => it.listener.connections === others);
   }
   return Math.min(...counts);
 }
@@ -47,7 +48,7 @@ const READ_FIRST: Readonly<Record<string, (it: Fixture) => Promise<unknown>>> = 
   },
   "who finds another that has said nothing": (it) => {
     it.tcp();
-    return eventually(() => it.listener.handshakes === 1);
+    return until(() => it.listener.handshakes === 1);
   },
 };
 
@@ -72,7 +73,7 @@ test("where handshakes are limited, a client that says nothing takes none of the
     },
   });
   it.tcp();
-  await eventually(() => it.listener.handshakes === 1);
+  await until(() => it.listener.handshakes === 1);
   assert.equal(begun, 0);
   it.tls();
   await it.next();
@@ -84,12 +85,12 @@ test("endUnread() ends who began unread and has not come through its handshake, 
   const through = it.tls();
   const { socket } = await it.next();
   const unread = it.tcp();
-  await eventually(() => it.listener.handshakes === 1);
+  await until(() => it.listener.handshakes === 1);
   const read = it.tcp();
-  await eventually(() => it.listener.handshakes === 2);
+  await until(() => it.listener.handshakes === 2);
   it.listener.endUnread();
   await once(unread, "close");
-  await eventually(() => it.listener.connections === 2);
+  await until(() => it.listener.connections === 2);
   assert.deepEqual([it.listener.handshakes, read.destroyed], [1, false]);
   assert.match(it.failed.join(), /^silent \S+ the clusters of this port changed/);
   socket.write("still here");
@@ -104,9 +105,9 @@ for (const [how, leave] of [
   test(`who comes alone and ${how} without a word is reported once, as silent`, async () => {
     await using it = await listening({ mostUnread: 100, handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000 });
     const socket = it.tcp();
-    await eventually(() => it.listener.handshakes === 1);
+    await until(() => it.listener.handshakes === 1);
     leave(socket);
-    await eventually(() => it.listener.connections === 0);
+    await until(() => it.listener.connections === 0);
     assert.equal(it.failed.length, 1);
     assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ /);
     assert.equal(it.listener.handshakes, 0);
@@ -116,24 +117,24 @@ for (const [how, leave] of [
 test("who comes alone and says what is no TLS is reported as failed", async () => {
   await using it = await listening({ mostUnread: 100 });
   it.tcp().end("GET / HTTP/1.1\r\n\r\n");
-  await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+  await until(() => it.failed.length > 0 && it.listener.connections === 0);
   assert.match(it.failed.join(), /^failed /);
 });
 
 test("who comes alone and says nothing keeps nobody out, and is the first to be dropped", async () => {
   await using it = await listening({ mostUnread: 100, maxHandshakes: 1 });
   const silent = it.tcp();
-  await eventually(() => it.listener.handshakes === 1);
+  await until(() => it.listener.handshakes === 1);
   it.tls();
   await it.next();
-  await eventually(() => silent.destroyed);
+  await until(() => silent.destroyed);
   assert.match(it.failed.join(), /^dropped 127\.0\.0\.1:\d+ too many TLS handshakes at once/);
 });
 
 test("stopAccepting() ends one that began unread, and reports nothing", async () => {
   await using it = await listening({ mostUnread: 100 });
   const silent = it.tcp();
-  await eventually(() => it.listener.handshakes === 1);
+  await until(() => it.listener.handshakes === 1);
   it.listener.stopAccepting();
   await once(silent, "close");
   assert.deepEqual([it.listener.handshakes, it.failed.length], [0, 0]);

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
+import { until } from "../basics/testing/wait.ts";
 import { UNBOUNDED } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { HandshakeBacklog, type HandshakeBacklogOptions } from "./handshake-backlog.ts";
@@ -56,9 +57,9 @@ class Fixture implements AsyncDisposable {
     const socket = connect({ port, host: "127.0.0.1" }).on("error", () => {});
     this.#clients.push(socket.resume());
     socket.write(words);
-    await eventually(() => this.#accepted.length > place);
+    await until(() => this.#accepted.length > place);
     const raw = this.#accepted[place];
-    if (words !== "") await eventually(() => raw?.destroyed === true || (raw?.bytesRead ?? 0) > 0);
+    if (words !== "") await until(() => raw?.destroyed === true || (raw?.bytesRead ?? 0) > 0);
     return socket;
   }
 
@@ -70,19 +71,11 @@ class Fixture implements AsyncDisposable {
   }
 }
 
-async function eventually(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 20_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `did not come true: ${condition}`);
-    await turn();
-  }
-}
-
 test("who says nothing never begins, and does not keep those out who speak", async () => {
   await using it = await new Fixture({ maxBegun: 2 }).listen();
   await it.client();
   await it.client("hello");
-  await eventually(() => it.begun.length === 1);
+  await until(() => it.begun.length === 1);
   assert.equal(it.backlog.size, 1);
   const { raw } = it.begun[0] ?? assert.fail();
   assert.equal(String(raw.read()), "hello", "what was read is there again for whoever comes next");
@@ -104,14 +97,14 @@ test("what is read of those that wait is counted, until they go on, leave, or ha
   await using it = await new Fixture({ memory: pool.share(""), mayBegin: () => mayBegin }).listen();
   const leaves = await it.client("n".repeat(100));
   await it.client("n".repeat(200));
-  await eventually(() => pool.held === 300);
+  await until(() => pool.held === 300);
   leaves.destroy();
-  await eventually(() => pool.held === 200);
+  await until(() => pool.held === 200);
   await once(await it.client("n".repeat(1_001)), "close");
   assert.equal(it.failed.at(-1), "failed: it sent too much before its TLS handshake had begun");
   assert.equal(pool.held, 200);
   mayBegin = true;
-  await eventually(() => it.begun.length === 1);
+  await until(() => it.begun.length === 1);
   assert.equal(pool.held, 0);
 });
 
@@ -128,7 +121,7 @@ test("where memory is short those that have waited for longest go", async () => 
   await using it = await new Fixture({ memory: pool.share(""), mayBegin: () => false }).listen();
   for (let i = 0; i < 3; i++) await it.client("n".repeat(300));
   pool.share("red").hold(300);
-  await eventually(() => it.failed.length > 0);
+  await until(() => it.failed.length > 0);
   assert.equal(it.failed[0], "crowded: memory is short, and it waited for its TLS handshake");
   assert.ok(pool.held <= 900);
 });
@@ -138,9 +131,9 @@ test("a client that gives up while it waits is not begun", async () => {
   for (let i = 0; i < 40; i++) await it.client("hello"); // far more than begin before the next one has gone
   const impatient = await it.client("bye");
   impatient.destroy();
-  await eventually(() => it.failed.length === 1);
+  await until(() => it.failed.length === 1);
   assert.match(it.failed[0] ?? "", /^failed: the connection ended while it waited/);
-  await eventually(() => {
+  await until(() => {
     for (const connection of it.begun) it.backlog.done(connection);
     return it.backlog.size === 0;
   });
@@ -150,10 +143,10 @@ test("a client that gives up while it waits is not begun", async () => {
 test("who waits for longer than the deadline is dropped, silent or not", async () => {
   await using it = await new Fixture({ deadlineMs: 150 }).listen();
   await it.client("first");
-  await eventually(() => it.begun.length === 1);
+  await until(() => it.begun.length === 1);
   await it.client("second");
   await it.client();
-  await eventually(() => it.failed.length === 2);
+  await until(() => it.failed.length === 2);
   assert.deepEqual(it.failed.toSorted(), [
     "late: TLS handshake timeout: its turn did not come",
     "silent: TLS handshake timeout: it sent nothing",
@@ -177,7 +170,7 @@ test("a backlog that turns clients away lets one in eight in to be told when to 
   for (let over = 0; told().length < 2; over++) {
     assert.ok(over < 1_000);
     for (let i = 0; i < 3; i++) await it.client("hello"); // more come than go
-    await eventually(() => it.begun.length > over);
+    await until(() => it.begun.length > over);
     it.backlog.done(it.begun[over] ?? assert.fail());
   }
   for (const { backInMs = -1 } of told()) assert.ok(backInMs >= 0 && backInMs <= 20_000);
@@ -187,10 +180,10 @@ test("a backlog that turns clients away lets one in eight in to be told when to 
 test("one whose socket is destroyed, though it has not closed yet, is passed over for the next", async () => {
   await using it = await new Fixture({ maxBegun: 1 }).listen();
   for (const words of ["first", "second", "third"]) await it.client(words);
-  await eventually(() => it.begun.length === 1);
+  await until(() => it.begun.length === 1);
   it.cut(1);
   it.backlog.done(it.begun[0] ?? assert.fail());
-  await eventually(() => it.begun.length === 2);
+  await until(() => it.begun.length === 2);
   await turn();
   assert.equal(it.begun[1]?.raw.destroyed, false);
   assert.equal(it.backlog.size, 0);

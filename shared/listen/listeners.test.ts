@@ -6,9 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import tls from "node:tls";
+import { until } from "../basics/testing/wait.ts";
 import { Authority } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
-import { authority, eventually, Fixture, listening, readCalls } from "./testing/tls-clients.ts";
+import { authority, Fixture, listening, readCalls } from "./testing/tls-clients.ts";
 
 test("a client with a certificate, and one without, are both handed over for judgement", async () => {
   await using it = await listening();
@@ -85,10 +86,10 @@ for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
     const { socket } = await it.next(1);
     assert.equal(socket.getProtocol(), version);
     first.resume(); // TLS 1.3 sends a session after the handshake
-    await eventually(() => saved.length > 0);
+    await until(() => saved.length > 0);
     const again = it.tls({ ...range, session: saved.at(-1) });
     const second = await it.next(2);
-    await eventually(() => again.getProtocol() !== null);
+    await until(() => again.getProtocol() !== null);
     assert.equal(again.isSessionReused(), false);
     assert.equal(second.socket.isSessionReused(), false);
     assert.equal(verifyPeer(second.socket, undefined).identity?.cn, "client");
@@ -107,7 +108,7 @@ test("the control: a plain TLS server does resume that way", async () => {
   const saved: Buffer[] = [];
   const first = tls.connect(options).on("session", (session) => saved.push(session));
   first.resume();
-  await eventually(() => saved.length > 0);
+  await until(() => saved.length > 0);
   const again = tls.connect({ ...options, session: saved.at(-1) });
   await once(again, "secureConnect");
   assert.equal(again.isSessionReused(), true);
@@ -119,16 +120,16 @@ test("an old protocol version is refused", async () => {
   await using it = await listening({ minVersion: "TLSv1.3" });
   const [error] = (await once(it.tls({ maxVersion: "TLSv1.2" }), "error").catch((reason) => [reason])) as [Error];
   assert.match(error.message, /version|alert/i);
-  await eventually(() => it.failed.length === 1 && it.listener.connections === 0);
+  await until(() => it.failed.length === 1 && it.listener.connections === 0);
 });
 
 test("a handshake that never ends is cut at its deadline, and nobody else notices", async () => {
   await using it = await listening({ handshakeTimeoutMs: 80 });
   const silent = it.tcp();
-  await eventually(() => it.listener.handshakes === 1);
+  await until(() => it.listener.handshakes === 1);
   it.tls();
   const { socket } = await it.next();
-  await eventually(() => silent.destroyed);
+  await until(() => silent.destroyed);
   assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ .*handshake timeout/i);
   assert.equal(it.listener.handshakes, 0);
   assert.equal(socket.destroyed, false);
@@ -143,7 +144,7 @@ for (const [name, bytes] of [
     await using it = await listening();
     const socket = it.tcp();
     socket.end(bytes);
-    await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+    await until(() => it.failed.length > 0 && it.listener.connections === 0);
     assert.equal(it.failed.length, 1);
     assert.match(it.failed[0] ?? "", /^failed /);
     assert.equal(it.listener.handshakes, 0);
@@ -154,7 +155,7 @@ for (const [name, bytes] of [
 test("a handshake that fails behind a balancer is reported as that of the client behind it", async () => {
   await using it = await listening({ proxyProtocol: { required: true, trusts: () => true } });
   it.tcp().end("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\nGET / HTTP/1.1\r\n\r\n");
-  await eventually(() => it.failed.length > 0 && it.listener.connections === 0);
+  await until(() => it.failed.length > 0 && it.listener.connections === 0);
   assert.match(it.failed.join(), /^failed 203\.0\.113\.9:4711 /);
 });
 
@@ -165,9 +166,9 @@ for (const [how, leave] of [
   test(`a probe that connects and ${how} without a word is reported as silent, and leaves nothing`, async () => {
     await using it = await listening();
     const socket = it.tcp();
-    await eventually(() => it.listener.handshakes === 1);
+    await until(() => it.listener.handshakes === 1);
     leave(socket);
-    await eventually(() => it.listener.connections === 0);
+    await until(() => it.listener.connections === 0);
     assert.equal(it.failed.length, 1);
     assert.match(it.failed[0] ?? "", /^silent /);
   });
@@ -178,11 +179,11 @@ test("one handshake too many drops the oldest, and a real client still gets in",
   const silent: Socket[] = [];
   for (let count = 1; count <= 3; count++) {
     silent.push(it.tcp());
-    await eventually(() => it.listener.handshakes === count);
+    await until(() => it.listener.handshakes === count);
   }
   it.tls();
   await it.next();
-  await eventually(() => silent[0]?.destroyed === true);
+  await until(() => silent[0]?.destroyed === true);
   assert.deepEqual(
     silent.map((socket) => socket.destroyed),
     [true, false, false],
@@ -196,7 +197,7 @@ test("stopAccepting() ends handshakes and the port, and leaves open connections 
   const open = it.tls();
   const { socket } = await it.next();
   const silent = it.tcp();
-  await eventually(() => it.listener.handshakes === 1);
+  await until(() => it.listener.handshakes === 1);
   it.listener.stopAccepting();
   it.listener.stopAccepting();
   await once(silent, "close");
@@ -235,11 +236,11 @@ test("changed files serve new connections, open ones live on, broken ones change
   assert.equal(old.getPeerX509Certificate()?.subject, "CN=one");
 
   await writeFile(join(it.dir, "s.crt"), "-----BEGIN NOTHING-----\n");
-  await eventually(() => it.files.problem !== undefined);
+  await until(() => it.files.problem !== undefined);
   assert.match(it.files.problem ?? "", /s\.crt holds no PEM certificate/);
   assert.match(it.logged.at(-1) ?? "", /the old ones stay: \{"file":"[^"]*s\.crt",/);
   await it.write(await authority.issue({ cn: "one", usage: "server" }), "no PEM");
-  await eventually(() => /the CA certificate/.test(it.files.problem ?? ""));
+  await until(() => /the CA certificate/.test(it.files.problem ?? ""));
   assert.match(it.logged.at(-1) ?? "", /the old ones stay: \{"file":"[^"]*ca\.crt",/, "the file at fault");
   const during = it.tls();
   await it.next(2);
@@ -249,8 +250,8 @@ test("changed files serve new connections, open ones live on, broken ones change
   const notAfter = new Date(Math.ceil(Date.now() / 1000) * 1000 + 3_600_000);
   const pair = await authority.issue({ cn: "two", names: ["localhost"], usage: "server", notAfter });
   await it.write(pair, otherAuthority.cert);
-  await eventually(() => it.files.problem === undefined && it.files.content.notAfter.getTime() === notAfter.getTime());
-  await eventually(() => it.logged.at(-1) === "certificates were read again");
+  await until(() => it.files.problem === undefined && it.files.content.notAfter.getTime() === notAfter.getTime());
+  await until(() => it.logged.at(-1) === "certificates were read again");
   const renewed = it.tls(await otherAuthority.issue({ cn: "late", usage: "client" }));
   const { socket } = await it.next(3);
   assert.equal(renewed.getPeerX509Certificate()?.subject, "CN=two");
@@ -268,9 +269,9 @@ test("a hundred callers at once leave no file descriptor behind", async () => {
   for (const socket of clients) socket.destroy();
   for (const { socket } of it.secured) socket.resume();
   // Whoever left the server's last bytes unread is seen as a reset, the others as an end.
-  await eventually(() => it.secured.every(({ socket }) => socket.destroyed || socket.readableEnded));
+  await until(() => it.secured.every(({ socket }) => socket.destroyed || socket.readableEnded));
   it.listener.destroyAll();
-  await eventually(() => it.listener.connections === 0);
+  await until(() => it.listener.connections === 0);
   const deadline = Date.now() + 20_000;
   while ((await readdir("/proc/self/fd")).length > before && Date.now() < deadline) await new Promise(setImmediate);
   assert.ok((await readdir("/proc/self/fd")).length <= before);

@@ -5,6 +5,7 @@ import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
+import { until } from "../basics/testing/wait.ts";
 import { TurnQueue } from "../basics/turn-queue.ts";
 import { Authority } from "../pki/certificates.ts";
 import { PacedClose, PEER_GONE } from "./paced-close.ts";
@@ -53,10 +54,6 @@ async function end(connections: readonly Connection[]): Promise<void> {
   for (const connection of connections) connection.push(null);
   await until(() => connections.every(({ readableEnded }) => readableEnded));
   for (const connection of connections) connection.destroy();
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await turn();
 }
 
 const count = (connections: readonly Connection[], which: "released" | "gone"): number =>

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
+import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
@@ -61,16 +62,8 @@ function dial(as: string, servername: string, through = port): TLSSocket {
 }
 
 async function next(count: number): Promise<{ socket: TLSSocket; host: NamedHost }> {
-  await eventually(() => secured.length >= count);
+  await until(() => secured.length >= count);
   return secured[count - 1] ?? assert.fail();
-}
-
-async function eventually(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 20_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, "the condition did not come true");
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
 }
 
 test("each name shows its own certificate and knows its own clients", async () => {

@@ -5,6 +5,7 @@ import { Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import tls from "node:tls";
+import { until } from "../basics/testing/wait.ts";
 import { Authority } from "../pki/certificates.ts";
 import { beforeVerification, deferRelease, hasPeer, isReadError, rawSocketOf, readAgain } from "./sockets.ts";
 
@@ -21,14 +22,6 @@ async function tcpPair(): Promise<{ near: Socket; far: Socket } & Disposable> {
     for (const socket of [near, far]) socket.destroy();
   };
   return { near, far, [Symbol.dispose]: end };
-}
-
-async function eventually(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 10_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `did not come true: ${condition}`);
-    await sleep(2);
-  }
 }
 
 test("the raw socket of a TLS socket is the one that it was made on", async () => {
@@ -57,11 +50,11 @@ test("the kernel says whether a connection is open, has ended or was reset", asy
   assert.deepEqual([readAgain(open.near), hasPeer(open.near)], ["open", true]);
   using ended = await tcpPair();
   ended.far.end();
-  await eventually(() => readAgain(ended.near) === "end");
+  await until(() => readAgain(ended.near) === "end");
   assert.equal(hasPeer(ended.near), true);
   using reset = await tcpPair();
   reset.far.resetAndDestroy();
-  await eventually(() => !hasPeer(reset.near));
+  await until(() => !hasPeer(reset.near));
   assert.equal(readAgain(reset.near), "failed");
   assert.equal(readAgain(new Socket()), undefined, "it has no descriptor");
 });

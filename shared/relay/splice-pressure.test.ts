@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { Duplex, duplexPair, Readable } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
+import { until } from "../basics/testing/wait.ts";
 import { splice } from "./splice.ts";
 
 const KIB = 1024;
@@ -34,12 +35,6 @@ class Valve extends Duplex {
   open(): void {
     this.#open = true;
     this.takeOne();
-  }
-}
-
-async function until(condition: () => boolean, deadlineMs = 5_000): Promise<void> {
-  for (const deadline = performance.now() + deadlineMs; !condition(); await turn()) {
-    if (performance.now() > deadline) throw new Error(`not within ${deadlineMs} ms: ${condition}`);
   }
 }
 

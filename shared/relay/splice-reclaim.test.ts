@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { Stream } from "../yamux/stream.ts";
-import { openStream, pair, until } from "../yamux/testing/sessions.ts";
+import { openStream, pair } from "../yamux/testing/sessions.ts";
 import { splice } from "./splice.ts";
 
 const KIB = 1024;

@@ -8,6 +8,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
+import { until } from "../basics/testing/wait.ts";
 import { endedByReset } from "./reset.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "./splice.ts";
 
@@ -274,12 +275,6 @@ test("a side that cannot half-close and so drops what still arrives is a failure
   assert.match(totals.error?.message ?? "", /the caller closed before both directions had ended/);
   assert.ok(target[1].destroyed);
 });
-
-async function until(condition: () => boolean, deadlineMs = 5_000): Promise<void> {
-  for (const deadline = performance.now() + deadlineMs; !condition(); await turn()) {
-    if (performance.now() > deadline) throw new Error(`not within ${deadlineMs} ms: ${condition}`);
-  }
-}
 
 test("errors after the end are ignored, and both may end or fail in one turn", async () => {
   const [caller, target] = [duplexPair(), duplexPair()];

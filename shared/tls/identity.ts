@@ -240,9 +240,14 @@ function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string 
   const known = recent.get(fingerprint256);
   // By another CA the same certificate may have come with another chain.
   if (known !== undefined && known.ca === ca) return known.identity;
-  const identity = { ...readNames(certificate), chain: chainOf(socket) };
+  const identity = identityIn(socket.getPeerCertificate(true));
   recent.set(fingerprint256, { ca, identity });
   return identity;
+}
+
+/** The identity in a certificate that TLS has verified. Throws what is wrong with it. */
+export function identityIn(certificate: DetailedPeerCertificate): PeerIdentity {
+  return { ...readNames(certificate), chain: chainOf(certificate) };
 }
 
 /** The identity in the first certificate of a chain (DER) that was verified elsewhere. Throws what is wrong with it. */
@@ -258,9 +263,9 @@ export const MAX_CHAIN = 10;
 export const MAX_CHAIN_BYTES = 32 * 1024;
 
 /** The chain without the CA at its end. Not by `getPeerX509Certificate`: a second call returns the leaf alone. */
-function chainOf(socket: TLSSocket): Buffer[] {
+function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   const chain: Buffer[] = [];
-  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  let certificate: DetailedPeerCertificate | undefined = leaf;
   while (chain.length < MAX_CHAIN && certificate !== undefined && certificate.issuerCertificate !== certificate) {
     chain.push(certificate.raw);
     certificate = certificate.issuerCertificate;

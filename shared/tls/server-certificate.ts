@@ -118,7 +118,7 @@ function nameOf({ subject }: X509Certificate): string {
   return issuerName({ issuer: subject }) ?? "unknown";
 }
 
-/** No more of it: a reason that is another one at each attempt would be told at each attempt. */
+/** To the minute: a reason that differs at each attempt would be logged at each attempt. */
 function thisMinute(): string {
   return minute(Date.now());
 }
@@ -186,8 +186,8 @@ export function factsOf(shown: readonly X509Certificate[], { ca, isMiddleboxLike
   const issuer = issuerName(top) ?? "unknown";
   const relation = relationOf(shown, top, ca);
   const isOurs = relation === "same_name" || isOfControlPlane(issuer);
-  const isBox = !isOurs && (isMiddleboxLikely || OF_AN_INSPECTION.test(issuer) || isInstalled(top));
-  return { issuer, relation, kind: isBox ? "intercepted" : "unknown_ca" };
+  const isMiddlebox = !isOurs && (isMiddleboxLikely || OF_AN_INSPECTION.test(issuer) || isInstalled(top));
+  return { issuer, relation, kind: isMiddlebox ? "intercepted" : "unknown_ca" };
 }
 
 function relationOf(shown: readonly X509Certificate[], top: X509Certificate, ca: string | undefined): CaRelation {

@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
+import { until } from "../basics/testing/wait.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
-import { type End, pair, turn, until } from "./testing/sessions.ts";
+import { type End, pair, turn } from "./testing/sessions.ts";
 
 const RUNS = process.env["CI"] === "true" ? 600 : 60;
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import type { Stream } from "./stream.ts";
 import {
   type End,
@@ -9,7 +10,6 @@ import {
   handHeld,
   parseFrames,
   turn,
-  until,
   type WireFrame,
 } from "./testing/sessions.ts";
 

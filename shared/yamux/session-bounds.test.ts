@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { until } from "../basics/testing/wait.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
-import { frame, handHeld, openStream, pair, readAll, turn, until } from "./testing/sessions.ts";
+import { frame, handHeld, openStream, pair, readAll, turn } from "./testing/sessions.ts";
 
 const KIB = 1024;
 

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
-import { pair, until } from "./testing/sessions.ts";
+import { pair } from "./testing/sessions.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { until } from "../basics/testing/wait.ts";
 import type { MemoryAccount } from "../limits/memory-account.ts";
 import type { Stream } from "./stream.ts";
-import { type End, frame, handHeld, pair, turn, until } from "./testing/sessions.ts";
+import { type End, frame, handHeld, pair, turn } from "./testing/sessions.ts";
 
 const KIB = 1024;
 const RUNS = process.env["CI"] === "true" ? 2_000 : 200;

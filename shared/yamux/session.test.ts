@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import type { Stream } from "./stream.ts";
 import { DuplexTransport } from "./testing/duplex-transport.ts";
-import { end, frame, handHeld, openStream, pair, readAll, turn, until } from "./testing/sessions.ts";
+import { end, frame, handHeld, openStream, pair, readAll, turn } from "./testing/sessions.ts";
 
 test("bytes written at one end of a stream are read at the other, both ways, and the ends are seen", async () => {
   const { client, server } = pair();

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { until } from "../basics/testing/wait.ts";
 import { Flag, FrameType, header, MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
-import { frame, handHeld, openStream, pair, readAll, turn, until } from "./testing/sessions.ts";
+import { frame, handHeld, openStream, pair, readAll, turn } from "./testing/sessions.ts";
 
 test("the opener ends its side and still reads a long answer, and the other way round", async () => {
   for (const who of ["opener", "accepter"] as const) {

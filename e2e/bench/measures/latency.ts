@@ -16,11 +16,13 @@ export async function latency(bench: Bench): Promise<Row[]> {
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`latency, round ${round + 1}`);
     const alone = round === 0 ? (["direct"] as const) : [];
-    for (const each of contenders(bench, round, "pipe", "corked", ...alone)) await sample(bench, each, "idle", rounds);
-    for (const each of contenders(bench, round, "pipe", "corked")) await sample(bench, each, "bulk download", rounds);
+    for (const each of contenders(bench, round, "pipe", "corked", ...alone))
+      await sampleEcho(bench, each, "idle", rounds);
+    for (const each of contenders(bench, round, "pipe", "corked"))
+      await sampleEcho(bench, each, "bulk download", rounds);
     for (const each of contenders(bench, round)) {
-      await sample(bench, each, "stalled reader", rounds);
-      await sample(bench, each, "stalled target", rounds);
+      await sampleEcho(bench, each, "stalled reader", rounds);
+      await sampleEcho(bench, each, "stalled target", rounds);
     }
   }
   const row = (beside: Beside, p: "p50" | "p99", goals: (figures: Row["figures"]) => Row["goals"]): Row => {
@@ -41,7 +43,8 @@ export async function latency(bench: Bench): Promise<Row[]> {
   ];
 }
 
-async function sample(bench: Bench, contender: Contender, beside: Beside, rounds: Rounds): Promise<void> {
+/** Adds `p50` and `p99` of an echo beside that. */
+export async function sampleEcho(bench: Bench, contender: Contender, beside: Beside, rounds: Rounds): Promise<void> {
   const { bulkLoad, echoLoad } = bench.around;
   const dial = (target: BenchTarget) => contender.dial(target);
   if (beside === "bulk download") await bulkLoad.call("bulk", { dial: dial("source"), flow: "down", streams: 1 });

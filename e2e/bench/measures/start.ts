@@ -62,7 +62,7 @@ async function cuts(bench: Bench, pair: Culvert, awayMs: number): Promise<number
 /** When it worked, in seconds since the epoch. */
 async function firstConnect(bench: Bench, pair: Culvert): Promise<number> {
   const dial = pair.dial("echo");
-  const { epochMs } = await bench.around.echoLoad.call("first", { dial, deadlineMs: DEADLINE_MS });
+  const { epochMs } = await bench.around.echoLoad.call("first", { dial, until: "connect", deadlineMs: DEADLINE_MS });
   return epochMs / 1000;
 }
 

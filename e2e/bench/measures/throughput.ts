@@ -51,7 +51,7 @@ function toRows(rounds: Rounds, flow: Flow, streams: number): Row[] {
   ];
 }
 
-/** Adds `MB/s`, and `near` and `far` in CPU s/GB. */
+/** Adds `MB/s`, and `near`, `far` and the sum `both` in CPU s/GB. */
 export async function sampleFlow(
   bench: Bench,
   contender: Contender,
@@ -71,8 +71,12 @@ export async function sampleFlow(
   await bulkLoad.call("release", {});
   const bytes = after.bytes - before.bytes;
   rounds.add(name, "MB/s", bytes / 1e6 / ((after.atMs - before.atMs) / 1000));
-  if (near) rounds.add(name, "near", (cpuAfter.near - cpuBefore.near) / (bytes / 1e9));
-  if (far) rounds.add(name, "far", (cpuAfter.far - cpuBefore.far) / (bytes / 1e9));
+  const [nearCost, farCost] = [cpuAfter.near - cpuBefore.near, cpuAfter.far - cpuBefore.far].map(
+    (seconds) => seconds / (bytes / 1e9),
+  ) as [number, number];
+  if (near) rounds.add(name, "near", nearCost);
+  if (far) rounds.add(name, "far", farCost);
+  if (near && far) rounds.add(name, "both", nearCost + farCost);
   await settle();
 }
 

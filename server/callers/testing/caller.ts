@@ -1,6 +1,6 @@
-import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
+import { until } from "../../../shared/basics/testing/wait.ts";
 import { MemoryPool } from "../../../shared/limits/memory-pool.ts";
 import { IncomingConnection } from "../../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../../shared/outcomes.ts";
@@ -151,13 +151,5 @@ export class Caller {
     this.socket.write(request, "latin1");
     await until(() => this.text.includes("\r\n\r\n") || this.socket.destroyed);
     return this.text;
-  }
-}
-
-export async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }

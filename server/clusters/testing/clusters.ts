@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { until } from "../../../shared/basics/testing/wait.ts";
 import type { WatchTiming } from "../../../shared/documents/file-watcher.ts";
 import { Authority } from "../../../shared/pki/certificates.ts";
 import type { Cluster, ClusterChanges } from "../cluster.ts";
@@ -115,12 +116,4 @@ export async function newMaterial(name: string): Promise<{ ca: string; cert: str
   const authority = await Authority.create(`CA of ${name}`);
   const { cert, key } = await authority.issue({ cn: name, names: [name], usage: "server" });
   return { ca: authority.cert, cert, key };
-}
-
-async function until(condition: () => boolean, why: () => string): Promise<void> {
-  const deadline = Date.now() + 10_000;
-  while (!condition()) {
-    if (Date.now() > deadline) throw new Error(why());
-    await new Promise((done) => setTimeout(done, 5));
-  }
 }

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { until } from "../../../shared/basics/testing/wait.ts";
 import type { Hello } from "../../../shared/link/control.ts";
 import { dialCarrier } from "../../../shared/link/dial.ts";
 import { Link } from "../../../shared/link/link.ts";
@@ -8,7 +9,7 @@ import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
 import { encodeHead, receiveHead } from "../../../shared/wire/stream-head.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { ServerOptions } from "../../options/options.ts";
-import { CONNECT, callerOf, collect, pki, start, until } from "../../testing/server.ts";
+import { CONNECT, callerOf, collect, pki, start } from "../../testing/server.ts";
 import { PEER_PATH } from "../peer-link.ts";
 import { MemoryHub } from "./memory-directory.ts";
 

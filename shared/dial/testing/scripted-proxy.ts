@@ -132,14 +132,6 @@ export async function read(socket: net.Socket, bytes: number): Promise<string> {
   return text;
 }
 
-export async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not within 10 s: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
 let certificates: Promise<{ ca: string; server: tls.TlsOptions; client: { cert: string; key: string } }> | undefined;
 
 /** One throwaway CA with a certificate for 127.0.0.1 and one for a client. */

@@ -4,6 +4,7 @@ import { createServer as createHttpsServer } from "node:https";
 import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
 import { type WebSocket, WebSocketServer } from "ws";
+import { until } from "../../basics/testing/wait.ts";
 import { TurnQueue } from "../../basics/turn-queue.ts";
 import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../wire/handshake.ts";
@@ -34,15 +35,6 @@ export function testCertificate(): Promise<{ ca: string; leaf: CertificateAndKey
     return { ca: authority.cert, leaf };
   });
   return certificate;
-}
-
-/** Resolves when `condition` holds; rejects with its text after the deadline. */
-export async function until(condition: () => boolean, deadlineMs = 5_000): Promise<void> {
-  const deadline = performance.now() + deadlineMs;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not within ${deadlineMs} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
 }
 
 /** The consumer of a transport in tests, which records its calls. */

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { before } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
+import { until } from "../../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
 import { WatchedTls } from "../../tls/tls-material.ts";
 import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listeners.ts";
@@ -96,7 +97,7 @@ export class Fixture implements AsyncDisposable {
   }
 
   async next(count = 1): Promise<{ socket: TLSSocket; host: VirtualHost }> {
-    await eventually(() => this.secured.length >= count);
+    await until(() => this.secured.length >= count);
     return this.secured[count - 1] ?? assert.fail();
   }
 
@@ -104,7 +105,7 @@ export class Fixture implements AsyncDisposable {
     for (const socket of this.#clients) socket.destroy();
     this.files.close();
     this.listener.destroyAll();
-    await eventually(() => this.listener.connections === 0);
+    await until(() => this.listener.connections === 0);
     await rm(this.dir, { recursive: true });
   }
 }
@@ -114,14 +115,6 @@ export async function listening(options: Partial<TlsListenerOptions<VirtualHost>
   await fixture.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), authority.cert);
   await fixture.listen(options);
   return fixture;
-}
-
-export async function eventually(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 20_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, "the condition did not come true");
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
 }
 
 /** How often this process has called read(2). */

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { duplexPair } from "node:stream";
 import { wholeRecords } from "../../basics/bytes.ts";
 import { deferred } from "../../basics/promises.ts";
+import { until } from "../../basics/testing/wait.ts";
 import { header } from "../frame.ts";
 import type { SessionOptions } from "../options.ts";
 import { Session, type SessionHandler, type SessionRole } from "../session.ts";
@@ -65,15 +66,6 @@ export async function readAll(stream: Stream): Promise<Buffer> {
   stream.on("data", (chunk: Buffer) => chunks.push(chunk));
   await once(stream, "end");
   return Buffer.concat(chunks);
-}
-
-/** Lets turns of the event loop pass until the condition holds. */
-export async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, `not within 5 s: ${condition}`);
-    await turn();
-  }
 }
 
 /** Two turns of the event loop: the second brings nothing to send, so what the first did has been sent. */

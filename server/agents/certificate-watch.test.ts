@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { CertificateWatch } from "./run-tunnel.ts";
+import { CertificateWatch } from "./certificate-watch.ts";
 
 const SECOND = 1_000;
 const HOUR = 3_600 * SECOND;

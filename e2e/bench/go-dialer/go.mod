@@ -1,0 +1,3 @@
+module culvert.invalid/go-dialer
+
+go 1.24

@@ -1,0 +1,223 @@
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { Cancellation } from "../../shared/basics/promises.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { Claims } from "../clusters/claims.ts";
+import { ClusterTunnels } from "./cluster-tunnels.ts";
+import { fakeAgent } from "./testing/fake-agent.ts";
+import type { Tunnel } from "./tunnel.ts";
+
+const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
+const A = { agentId: "a", instance: "1", identity: "CN=agent" };
+
+const nobody = () => new Cancellation<CulvertError>();
+
+function code(expected: string, says: RegExp): (error: unknown) => boolean {
+  return (error) => error instanceof CulvertError && error.code === expected && says.test(error.message);
+}
+
+test("a CONNECT that waits is given the first agent the moment it comes", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const waiting = cluster.whenAvailable(5_000, nobody());
+  const { tunnel } = fakeAgent();
+  const place = cluster.reserve(A);
+  assert.equal(cluster.pick(), undefined, "a reservation is no tunnel yet");
+  place.hold(tunnel);
+  assert.equal(await waiting, tunnel);
+});
+
+test("waiting in vain ends with a sentence that names the cluster", async () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  await assert.rejects(
+    cluster.whenAvailable(10, nobody()),
+    code("no_agent", /^no agent of cluster "blue" is connected: check that one runs, and its log$/),
+  );
+});
+
+test("agents that all drain are told apart from no agents", async () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  const agent = fakeAgent();
+  cluster.reserve(A).hold(agent.tunnel);
+  agent.say({ type: "drain", retryAfterMs: 0 });
+  await assert.rejects(cluster.whenAvailable(10, nobody()), code("draining", /going away/));
+});
+
+test("a caller that leaves stops waiting", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const caller = new Cancellation<CulvertError>();
+  const waiting = cluster.whenAvailable(5_000, caller);
+  caller.cancel(new CulvertError("caller_gone", "gone"));
+  await assert.rejects(waiting, code("caller_gone", /gone/));
+});
+
+test("two hellos at once cannot both have the last place", () => {
+  const cluster = new ClusterTunnels("default", { ...LIMITS, maxAgents: 1 });
+  const place = cluster.reserve(A);
+  assert.throws(() => cluster.reserve({ ...A, agentId: "b" }), LinkRefused);
+  place.release();
+  cluster.reserve({ ...A, agentId: "b" });
+});
+
+test("the second link of a process leaves the first untouched", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const { tunnel } = fakeAgent();
+  cluster.reserve(A).hold(tunnel);
+  assert.throws(() => cluster.reserve(A), /already_connected/);
+  assert.equal(cluster.pick(), tunnel);
+  assert.equal(tunnel.draining, false);
+});
+
+test("a restarted agent replaces its old tunnel, which drains and closes", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [old, young] = [fakeAgent(), fakeAgent({ instance: "2" })];
+  const oldPlace = cluster.reserve(A);
+  oldPlace.hold(old.tunnel);
+  const youngPlace = cluster.reserve({ ...A, instance: "2" });
+  assert.equal(old.tunnel.draining, false, "not before the newcomer stands");
+  youngPlace.hold(young.tunnel);
+  assert.equal(cluster.pick(), young.tunnel);
+  await old.tunnel.closedWith;
+  oldPlace.release();
+  assert.deepEqual([...cluster.tunnels()], [young.tunnel]);
+  assert.throws(() => cluster.reserve({ ...A, instance: "2" }), /already_connected/, "the id is still the newcomer's");
+});
+
+test("an agent that may not claim any more what it claimed in its hello gets no streams, and replaces nobody", async () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  const { tunnel: old } = fakeAgent();
+  cluster.reserve(A).hold(old);
+  const { tunnel } = fakeAgent({ instance: "2", identifiers: { ipv4: ["10.0.0.1"] } });
+  const place = cluster.reserve({ ...A, instance: "2" });
+  cluster.rules = { strategies: ["destHost", "default"], strict: false, claims: new Claims([]) };
+  place.hold(tunnel);
+  assert.equal(tunnel.closed, true);
+  assert.match(
+    String((await tunnel.closedWith)?.message),
+    /^the agent may no longer claim 10\.0\.0\.1 in cluster "blue" \(agents\.claims\)$/,
+  );
+  place.release();
+  assert.equal(cluster.pick(), old);
+  assert.equal(old.draining, false);
+});
+
+test("a newcomer that never stands gives the id back to the tunnel it would have replaced", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const { tunnel } = fakeAgent();
+  const place = cluster.reserve(A);
+  place.hold(tunnel);
+  cluster.reserve({ ...A, instance: "2" }).release();
+  assert.throws(() => cluster.reserve(A), /already_connected/);
+  place.release();
+  cluster.reserve(A);
+});
+
+/** Starts of one agent, each with a stream that keeps its tunnel there. */
+function starts(cluster: ClusterTunnels, instances: readonly string[]) {
+  const started = instances.map((instance) => {
+    const agent = fakeAgent({ instance, onStream: (stream) => stream.accept() });
+    const place = cluster.reserve({ ...A, instance });
+    place.hold(agent.tunnel);
+    agent.tunnel
+      .open(
+        { host: "x", port: 1 },
+        {
+          ...{ id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
+          ...{
+            cancellation: nobody(),
+            hasAlternative: () => false,
+            whenAvailable: () => cluster.whenAvailable(0, nobody()),
+          },
+        },
+      )
+      .catch(() => {});
+    return { ...agent, place };
+  });
+  after(() => {
+    for (const { cut } of started) cut();
+  });
+  return started;
+}
+
+function closed(started: readonly { readonly tunnel: Tunnel }[]): boolean[] {
+  return started.map(({ tunnel }) => tunnel.closed);
+}
+
+const OTHER_RUNS = /another running process uses agent id "a" \(from 127\.0\.0\.1\): give each its own --agent-id/;
+
+test("two processes with one id: the first one is refused when it comes back, and its streams go on", () => {
+  const cluster = new ClusterTunnels("default", { ...LIMITS, drainTimeoutMs: 0 });
+  const started = starts(cluster, ["1", "2"]);
+  for (let times = 0; times < 3; times++) assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  assert.deepEqual(closed(started), [false, false]);
+  assert.equal(cluster.pick(), started[1]?.tunnel);
+});
+
+test("a process that is known to run may come back for the link of a tunnel that was replaced; any other is gone", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [first] = starts(cluster, ["1", "2"]);
+  assert.equal(first?.place.abandoned, true, "a restart, as far as is known");
+  assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  assert.equal(first.place.abandoned, false);
+});
+
+test("a process takes the id back when the one that replaced it has lost its connection, and neither loses streams", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [first, second] = starts(cluster, ["1", "2"]);
+  second?.link.suspend();
+  const again = starts(cluster, ["1"]);
+  assert.deepEqual(closed([...again, first, second].filter((one) => one !== undefined)), [false, false, false]);
+  assert.equal(second?.place.abandoned, false, "it may be there still");
+  assert.throws(() => cluster.reserve({ ...A, instance: "2" }), OTHER_RUNS, "now it is the one that comes back");
+});
+
+test("an agent that is killed and started again and again is admitted each time, and leaves no tunnel", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const instances = Array.from({ length: 200 }, (_, index) => String(index));
+  const started = instances.map((instance) => {
+    const [agent] = starts(cluster, [instance]);
+    agent?.link.suspend();
+    return agent;
+  });
+  const open = started.filter((agent) => agent?.tunnel.closed === false);
+  assert.deepEqual(open, started.slice(-1));
+});
+
+test("an agent that is killed again and again unnoticed leaves --max-agents tunnels at most; one that runs is spared", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const started = starts(cluster, ["1", "2"]);
+  assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  started.push(...starts(cluster, ["3", "4", "5"]));
+  assert.deepEqual(closed(started), [false, true, true, false, false]);
+});
+
+test("a peer that only measures has a place beside the agent with its id, and gets no CONNECT", async () => {
+  const cluster = new ClusterTunnels("blue", { ...LIMITS, maxAgents: 1 });
+  const doctor = fakeAgent({ probe: true });
+  const measuring = cluster.reserveProbe();
+  measuring.hold(doctor.tunnel);
+  assert.equal(cluster.pick(), undefined);
+  await assert.rejects(
+    cluster.whenAvailable(10, nobody()),
+    code("no_agent", /no agent of cluster "blue" is connected/),
+  );
+  const { tunnel } = fakeAgent();
+  cluster.reserve(A).hold(tunnel);
+  assert.equal(cluster.pick(), tunnel);
+  assert.equal(cluster.tunnels().size, 2, "who ends all tunnels ends it, too");
+  measuring.release();
+  measuring.release();
+  assert.deepEqual([...cluster.tunnels()], [tunnel]);
+  tunnel.destroy(new Error("the test is over"));
+  doctor.cut();
+});
+
+test("peers that only measure are few, and the cluster's state holds for them as well", () => {
+  const cluster = new ClusterTunnels("blue", LIMITS);
+  const places = Array.from({ length: 8 }, () => cluster.reserveProbe());
+  assert.throws(() => cluster.reserveProbe(), /8 others measure .*"blue".*try again/);
+  places[0]?.release();
+  cluster.reserveProbe();
+  cluster.closedBecause = 'cluster "blue" is suspended';
+  assert.throws(() => cluster.reserveProbe(), /suspended/);
+});
