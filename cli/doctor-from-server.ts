@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { z } from "zod";
+import { jsonOf } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { headOf, headText, stepLines } from "./doctor-report.ts";
 import { NoStatus } from "./status/answer.ts";
@@ -63,7 +64,7 @@ async function tryFrom(
   try {
     await askAdmin(address, { path: "/livez", withinMs: ALIVE_MS });
     const { status, body } = await askAdmin(address, { path: "/trial", body: asked, withinMs: WITHIN_MS });
-    const said = status === 200 ? parsed(body) : undefined;
+    const said = status === 200 ? jsonOf(body) : undefined;
     const { data: trial } = trialSchema.safeParse(said);
     if (trial === undefined) {
       throw new NoStatus(`${text} is no admin port of a culvert server, or of one of another version (HTTP ${status})`);
@@ -75,14 +76,6 @@ async function tryFrom(
     if (!(error instanceof NoStatus)) throw error;
     process.stderr.write(`culvert doctor: ${error.message}\n`);
     process.exitCode = 1;
-  }
-}
-
-function parsed(body: string): unknown {
-  try {
-    return JSON.parse(body);
-  } catch {
-    return undefined;
   }
 }
 

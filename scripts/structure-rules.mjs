@@ -27,11 +27,21 @@ export const FOLDERS = {
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
-  "shared/config": ["shared", "shared/basics", "shared/documents", "shared/limits", "commander", "yaml"],
+  "shared/config": [
+    "shared",
+    "shared/address",
+    "shared/basics",
+    "shared/documents",
+    "shared/limits",
+    "commander",
+    "yaml",
+  ],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
   "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents"],
-  "shared/kubernetes": [...["shared", "shared/basics", "shared/documents", "shared/http", "shared/tls", "yaml", "zod"]],
+  "shared/kubernetes": [
+    ...["shared", "shared/address", "shared/basics", "shared/documents", "shared/http", "shared/tls", "yaml", "zod"],
+  ],
   "shared/relay": ["shared/basics", "shared/limits", "shared/node"],
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [

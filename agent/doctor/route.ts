@@ -207,7 +207,7 @@ export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Soc
 }
 
 /** The fault of a route as a finding of the doctor. */
-export function routeStepFailed(error: unknown, hop: Hop): unknown {
+function routeStepFailed(error: unknown, hop: Hop): unknown {
   if (!(error instanceof RouteFault)) return error;
   const { fault, at, message, cause } = error;
   const isProxy = hop.proxyFrom !== undefined && at === hop.at;

@@ -1,4 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
@@ -52,7 +53,8 @@ export class AgentRoutes {
   readonly #credentials: CredentialsFile | undefined;
   readonly #tls: KeptProxyTls;
   readonly #tickets: KerberosTickets;
-  readonly #said = new Set<string>();
+  /** Notes that were logged. They have words of proxies and of a script's server, which may find new ones without end. */
+  readonly #noted = new RecentMap<string, true>(MAX_NOTES);
 
   /** Throws a `ConfigError`. */
   constructor(options: RouteOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
@@ -136,8 +138,8 @@ export class AgentRoutes {
   }
 
   #warnOnce(note: string): void {
-    if (this.#said.has(note)) return;
-    this.#said.add(note);
+    if (this.#noted.get(note)) return;
+    this.#noted.set(note, true);
     this.#log.warn(note);
   }
 }
@@ -149,6 +151,7 @@ function destinationOf({ host, port, address = { host, port } }: ServerLocation)
 
 /** Of several ways' faults together, as for an attempt that failed. */
 const MAX_REASON = 1_100;
+const MAX_NOTES = 64;
 
 interface Held extends ProxyTls {
   readonly notAfter: Date | undefined;

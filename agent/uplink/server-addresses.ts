@@ -39,7 +39,7 @@ const LEAST_TTL_S = 5;
 const MOST_TTL_S = 300;
 
 /** Whether the name of a server may have several addresses. */
-export function mayHaveSeveral({ host, srv, address }: ServerLocation): boolean {
+function mayHaveSeveral({ host, srv, address }: ServerLocation): boolean {
   return srv !== undefined || isIP(address?.host ?? host) === 0;
 }
 
