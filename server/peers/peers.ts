@@ -94,7 +94,9 @@ export class Peers implements PeerFinder {
     const memory = pool.share(MEMORY_OF_PEERS);
     const own = new OwnCertificate({
       ...{ options, log, crls: () => deps.crls() },
-      onRenewed: () => started?.#onRenewed(),
+      onRenewed: () => {
+        if (started !== undefined) started.#onRenewed();
+      },
     });
     const { trust } = own;
     const peerLog = new PeerLog(deps.throttledLog);
