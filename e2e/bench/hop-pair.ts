@@ -20,7 +20,7 @@ export interface HopPair extends AsyncDisposable {
   readonly far: ManagedProcess;
 }
 
-export async function startHopPair(ports: Ports): Promise<HopPair> {
+export async function startHopPair(ports: Pick<Ports, "echo"> & Partial<Ports>): Promise<HopPair> {
   const site = await createSite();
   const started: AsyncDisposable[] = [];
   const stop = async () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { figures, withFigures } from "./page.ts";
+import { section, withSection } from "./page.ts";
 import type { Row } from "./rows.ts";
 import { readSettings } from "./settings.ts";
 
@@ -21,7 +21,8 @@ const ABOUT = {
   load: 0.04,
   peers: [{ name: "frp", version: "0.1" }],
 } as const;
-const TEXT = figures(ROWS, readSettings(["--peers", "programs"]), ABOUT);
+const SETTINGS = readSettings(["--peers", "programs"]);
+const TEXT = section(ROWS, SETTINGS, ABOUT);
 const MARKED = ["<!-- figures:begin (npm run bench -- --peers DIR --page) -->", "<!-- figures:end -->"] as const;
 
 test("the page has a line for each row, with what Node alone does and the ratio to Konnectivity", () => {
@@ -30,14 +31,17 @@ test("the page has a line for each row, with what Node alone does and the ratio 
 });
 
 test("the page says when, on what machine and of what programs its figures are", () => {
-  const [sentence = ""] = TEXT.split("\n");
+  const [, , sentence = ""] = TEXT.split("\n");
   for (const said of ["2026-01-02", "2 × a processor", "Node.js v24.1.0", "0.0", "abc1234 and changes", "frp: 0.1"]) {
     assert.ok(sentence.includes(said), said);
   }
 });
 
-test("figures take the place of the earlier ones and leave the rest of the page alone", () => {
-  const page = `before\n${MARKED[0]}\nold\n${MARKED[1]}\nbehind\n`;
-  assert.equal(withFigures(page, "new"), page.replace("old", "new"));
-  assert.throws(() => withFigures("a page without a place for them", "new"), /no place for figures/);
+test("figures take the place of earlier ones with the same Node.js, and the newest Node.js comes first", () => {
+  const empty = `before\n${MARKED[0]}\nnone yet\n${MARKED[1]}\nbehind\n`;
+  const old = section(ROWS, SETTINGS, { ...ABOUT, node: "v20.1.0" });
+  const again = section(ROWS, SETTINGS, { ...ABOUT, node: "v20.2.0" });
+  const page = [old, TEXT, again].reduce(withSection, empty);
+  assert.equal(page, `before\n${MARKED[0]}\n\n${TEXT}\n\n${again}\n\n${MARKED[1]}\nbehind\n`);
+  assert.throws(() => withSection("a page without a place for them", TEXT), /no place for figures/);
 });

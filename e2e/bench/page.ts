@@ -11,6 +11,8 @@ const FILE = join(ROOT, "docs/performance.md");
 const BEGIN = "<!-- figures:begin (npm run bench -- --peers DIR --page) -->";
 const END = "<!-- figures:end -->";
 
+const HEADING = "### Node.js ";
+
 /** Each column with those it takes its figure from, the first that has one: what Node alone does is measured in three ways. */
 const COLUMNS: readonly (readonly [heading: string, ...from: ContenderName[]])[] = [
   [HEADINGS.culvert, "culvert"],
@@ -20,19 +22,29 @@ const COLUMNS: readonly (readonly [heading: string, ...from: ContenderName[]])[]
   ["Node alone", "bare", "corked"],
 ];
 
-/** Puts the figures of this run into the page, in place of the earlier ones. */
+/** Puts the figures of this run into the page, in place of the earlier ones with the same major version of Node.js. */
 export function writePage(rows: readonly Row[], settings: Settings, about: Circumstances): void {
-  writeFileSync(FILE, withFigures(readFileSync(FILE, "utf8"), figures(rows, settings, about)));
+  writeFileSync(FILE, withSection(readFileSync(FILE, "utf8"), section(rows, settings, about)));
 }
 
-export function withFigures(page: string, text: string): string {
+/** The page with this section; the newest Node.js comes first. */
+export function withSection(page: string, added: string): string {
   const [begin, end] = [page.indexOf(BEGIN), page.indexOf(END)];
   if (begin < 0 || end < begin) throw new Error(`the page has no place for figures: ${BEGIN} … ${END}`);
-  return `${page.slice(0, begin + BEGIN.length)}\n${text}\n${page.slice(end)}`;
+  const there = page.slice(begin + BEGIN.length, end).split(new RegExp(`^(?=${HEADING})`, "m"));
+  const others = there.filter((each) => each.startsWith(HEADING) && titleOf(each) !== titleOf(added));
+  const sections = [added, ...others.map((each) => each.trim())].sort((a, b) =>
+    titleOf(b).localeCompare(titleOf(a), "en", { numeric: true }),
+  );
+  return `${page.slice(0, begin + BEGIN.length)}\n\n${sections.join("\n\n")}\n\n${page.slice(end)}`;
+}
+
+function titleOf(text: string): string {
+  return text.split("\n", 1)[0] ?? "";
 }
 
 /** Machine, date and programs, and the table under them. */
-export function figures(rows: readonly Row[], settings: Settings, about: Circumstances): string {
+export function section(rows: readonly Row[], settings: Settings, about: Circumstances): string {
   const lines = rows.map((row) => [
     row.label,
     row.unit,
@@ -41,9 +53,14 @@ export function figures(rows: readonly Row[], settings: Settings, about: Circums
   ]);
   const head = ["", "unit", ...COLUMNS.map(([heading]) => heading), "culvert ÷ Konnectivity"];
   const rule = head.map((_, column) => (column < 2 ? "---" : "--:"));
-  return [sentence(settings, about), "", ...[head, rule, ...lines].map((cells) => `| ${cells.join(" | ")} |`)].join(
-    "\n",
-  );
+  const title = `${HEADING}${about.node.replace(/^v(\d+).*/, "$1")}`;
+  return [
+    title,
+    "",
+    sentence(settings, about),
+    "",
+    ...[head, rule, ...lines].map((cells) => `| ${cells.join(" | ")} |`),
+  ].join("\n");
 }
 
 function cell({ figures }: Row, from: readonly ContenderName[]): string {

@@ -122,6 +122,26 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
     checkFiring(rules, { ...WELL, ...Object.fromEntries(elsewhere) }, 120, []);
   });
 
+  describe("of a fleet", () => {
+    const up = `culvert_server_directory_up{${SERVER}}`;
+    const ofOther = `culvert_server_directory_up{${OTHER_SERVER}}`;
+    let ofFleet: Rules;
+    before(async () => {
+      ofFleet = await rulesWith({}, { directory: { urls: ["nats://nats:4222"] } });
+    });
+
+    test("promtool takes the rules", () => checkRules(ofFleet));
+
+    test("a server that cannot ask the directory fires, and one minute of it does not", () => {
+      checkFiring(ofFleet, { ...WELL, [up]: "1x180", [ofOther]: ALWAYS_0 }, 120, ["CulvertDirectoryDown"]);
+      checkFiring(ofFleet, { ...WELL, [up]: "1x180", [ofOther]: "1x119 0 1x60" }, 120, []);
+    });
+
+    test("a server without an agent does not fire, since others have one", () => {
+      checkFiring(ofFleet, { ...WELL, [up]: "1x180", [ofOther]: "1x180", [AGENTS]: ALWAYS_0 }, 120, []);
+    });
+  });
+
   test("agents in a namespace of their own fire where the values name it", async () => {
     const named = await rulesWith({ agentsNamespace: "kube-system" });
     const series = { [AGENT_CERTIFICATE.replace('namespace="culvert"', 'namespace="kube-system"')]: IN_10_DAYS };
@@ -135,11 +155,14 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
   });
 });
 
-async function rulesWith(values: Readonly<Record<string, unknown>>): Promise<Rules> {
+async function rulesWith(
+  ofRule: Readonly<Record<string, unknown>>,
+  values: Readonly<Record<string, unknown>> = {},
+): Promise<Rules> {
   const { objects } = await render({
     name: "with alerts",
     chart: "culvert-server",
-    values: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true, ...values } },
+    values: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true, ...ofRule }, ...values },
   });
   const rule = objects.find(({ kind }) => kind === "PrometheusRule") as { readonly spec?: Rules } | undefined;
   assert.ok(rule?.spec, "the chart renders a PrometheusRule");

@@ -43,10 +43,6 @@ const OF_SERVER: readonly (readonly [Values, string])[] = [
     "at '/options/directory': value must be 'absent here: set directory.urls",
   ],
   [
-    { replicas: 6, directory: { urls: ["nats://nats"] }, options: { "ready-needs-agent": true } },
-    "options.ready-needs-agent: with directory.urls, agents are not at each pod",
-  ],
-  [
     {
       clusters: { from: [{ configMap: "fleet" }] },
       tls: { source: "existing" },

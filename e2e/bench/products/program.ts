@@ -32,8 +32,10 @@ export class Program implements AsyncDisposable {
     return this.#child.pid;
   }
 
+  /** By itself, or before it had begun. */
   get ended(): boolean {
-    return this.#child.exitCode !== null || this.#child.signalCode !== null;
+    const { pid, exitCode, signalCode } = this.#child;
+    return pid === undefined || exitCode !== null || signalCode !== null;
   }
 
   lastLines(): string {

@@ -88,6 +88,10 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
     extraEnv: [{ name: "A", value: "b" }],
   },
   "a fleet with certificates of the Job": { replicas: 6, directory: { urls: ["nats://nats:4222"] } },
+  "a fleet whose pods wait for agents or the directory": {
+    ...{ replicas: 6, directory: { urls: ["nats://nats:4222"] }, options: { "ready-needs-agent": true } },
+    ...{ serviceMonitor: { enabled: true }, prometheusRule: { enabled: true } },
+  },
   "a sidecar of a fleet": { ...sidecar, directory: { urls: ["nats://nats:4222"] } },
   "a router in front, for this server": { ...hosts, router: { enabled: true }, networkPolicy: { enabled: true } },
   "a router with options of its own, and existing Secrets": {

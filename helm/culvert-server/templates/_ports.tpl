@@ -101,9 +101,15 @@ a fleet behind one address have a tunnel to some of the pods.
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty where a pod is ready only while an agent is connected to it. */}}
+{{/*
+Not empty where a pod is ready only while an agent is connected to it. One of a fleet is ready, too, while it can ask the
+directory: it waits for agents only without that, and never by itself.
+*/}}
 {{- define "culvert-server.waitsForAgents" -}}
-{{- if and (include "culvert-server.eachReached" .) (ne (toString (get .Values.options "ready-needs-agent")) "false") -}}
+{{- $set := toString (get .Values.options "ready-needs-agent") -}}
+{{- if and (include "culvert-server.eachReached" .) (ne $set "false") -}}
+true
+{{- else if and (eq .Values.mode "standalone") (include "culvert-server.fleet" .) (eq $set "true") -}}
 true
 {{- end -}}
 {{- end -}}

@@ -10,10 +10,7 @@
 {{- if not (int $ports.callers) -}}
 {{- fail "ports.callers: callers of a standalone server come by this port: set it to another number than 0." -}}
 {{- end -}}
-{{- if and (eq (toString (get .Values.options "ready-needs-agent")) "true") (not (include "culvert-server.eachReached" .)) -}}
-{{- if include "culvert-server.fleet" . -}}
-{{- fail "options.ready-needs-agent: with directory.urls, agents are not at each pod: leave it out, or set workload to StatefulSet." -}}
-{{- end -}}
+{{- if and (eq (toString (get .Values.options "ready-needs-agent")) "true") (not (include "culvert-server.waitsForAgents" .)) -}}
 {{- fail "options.ready-needs-agent: updates would never end, since agents stay with the old pod: set agents.countServers to endpoints, or workload to StatefulSet." -}}
 {{- end -}}
 {{- else -}}
