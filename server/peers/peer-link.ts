@@ -1,5 +1,6 @@
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
@@ -33,7 +34,7 @@ export interface PeerLinkDeps {
   /** Random for each start of this process. */
   readonly instance: string;
   readonly software: string;
-  /** The account of what waits in links to and from peers. */
+  /** The account of links to and from peers, and of streams that serve no CONNECT. */
   readonly memory: MemoryShare;
   /** How long one dial may take, ms. */
   readonly dialTimeoutMs: number;
@@ -154,9 +155,9 @@ export class PeerLink {
     return this.#session.streamCount;
   }
 
-  /** Opens a stream whose head is sent with the SYN. Throws `YamuxError`. */
-  open(head: Buffer): Stream {
-    return this.#session.open(head);
+  /** Opens a stream whose head is sent with the SYN, and which the account pays for. Throws `YamuxError`. */
+  open(head: Buffer, account?: MemoryAccount): Stream {
+    return this.#session.open(head, account);
   }
 
   /**
