@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { z } from "zod";
+import { jsonOf } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { headOf, headText, stepLines } from "./doctor-report.ts";
 import { NoStatus } from "./status/answer.ts";
@@ -63,7 +64,7 @@ async function tryFrom(
   try {
     await askAdmin(address, { path: "/livez", withinMs: ALIVE_MS });
     const { status, body } = await askAdmin(address, { path: "/trial", body: asked, withinMs: WITHIN_MS });
-    const said = status === 200 ? parsed(body) : undefined;
+    const said = status === 200 ? jsonOf(body) : undefined;
     const { data: trial } = trialSchema.safeParse(said);
     if (trial === undefined) {
       throw new NoStatus(`${text} is no admin port of a culvert server, or of one of another version (HTTP ${status})`);
@@ -78,17 +79,9 @@ async function tryFrom(
   }
 }
 
-function parsed(body: string): unknown {
-  try {
-    return JSON.parse(body);
-  } catch {
-    return undefined;
-  }
-}
-
-/** What each outcome means, and what to do, is written down once. */
+/** What each outcome means, and what to do, is written down once, for `culvert explain`. */
 function next(outcome: string): string {
   if (outcome === "ok") return "";
   const agents = "Run culvert doctor where the agent of the cluster runs, with its options.";
-  return `Next: ${outcome === "no_agent" ? agents : `See ${outcome} in docs/errors.md.`}\n`;
+  return `Next: ${outcome === "no_agent" ? agents : `Run culvert explain ${outcome}: it says what to do.`}\n`;
 }

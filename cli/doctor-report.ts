@@ -1,6 +1,7 @@
 import { hostname } from "node:os";
 import type { DoctorWatcher } from "../agent/doctor/doctor.ts";
 import type { Step } from "../agent/doctor/steps.ts";
+import { withoutSecret } from "../shared/basics/text.ts";
 import { printable } from "../shared/outcomes.ts";
 import { version } from "../shared/runtime/build-info.ts";
 
@@ -89,14 +90,3 @@ function shownWord(word: string): string {
 }
 
 const MAX_WORD = 2_000;
-
-/**
- * Users and passwords of URLs, also of several in one value and of mistaken ones; and a query, which may be a token. A
- * password may hold any character: all before the last @ goes.
- */
-function withoutSecret(text: string): string {
-  return text
-    .replace(/^([a-z][a-z\d+.-]*:\/\/).*@/is, "$1***@")
-    .replace(/^(?![a-z][a-z\d+.-]*:\/\/)[^/=\s:]+:.*@/is, "***@")
-    .replace(/^([a-z][a-z\d+.-]*:\/\/[^?]*)\?.*/is, "$1?***");
-}

@@ -16,7 +16,7 @@ type Server = Awaited<ReturnType<typeof Start>>;
 /** Connections that a test leaves open keep its server for this long. */
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 
-const BEGUN_ANEW = "the agent has begun anew";
+const RESTARTED = "the agent was restarted";
 
 /** An agent that never resumes. */
 function sessionOn({ carrier, welcome }: Awaited<ReturnType<typeof dial>>): Session {
@@ -118,7 +118,7 @@ test("a resume is taken while the server drains, a new tunnel is not", async () 
 
 test("a suspended tunnel ends at once when a later process of the agent comes, and so does one that is lost after that", async () => {
   await using server = await start({ linkGraceMs: 60_000, drainTimeoutMs: 60_000 });
-  const lost = () => server.lines.filter(({ msg, reason }) => msg === "tunnel lost" && reason === BEGUN_ANEW).length;
+  const lost = () => server.lines.filter(({ msg, reason }) => msg === "tunnel lost" && reason === RESTARTED).length;
   const first = await ResumingAgent.start(server);
   await connection(server);
   first.carrier.destroy();

@@ -37,17 +37,13 @@ export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()
   return new Date(validTo) <= now;
 }
 
-export function isEarly({ validFrom }: Pick<ChainLink, "validFrom">, now = new Date()): boolean {
-  return new Date(validFrom) > now;
-}
-
 /** `option`: who names its file. */
 export function caExpired(option: "--ca-cert" | "--outer-ca", link: ChainLink): Finding {
   return { culprit: "ca_expired", by: `${link.subject} (${option})`, ...validityOf(link) };
 }
 
 /** ms since 1970. */
-export function validityOf({
+function validityOf({
   validFrom,
   validTo,
 }: Pick<ChainLink, "validFrom" | "validTo">): Record<"validFrom" | "validTo", number> {

@@ -92,7 +92,7 @@ function unusable(sentence: string): FileReport {
 export type ProxyFiles = Pick<RouteOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
 
 /** What an agent will say of its files for proxies, as soon as a proxy has need of them. */
-export async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {
+async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {
   const { proxyCredentialsFile, proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = files;
   const tls = new KeptProxyTls({ caFile, certFile, keyFile }, SILENT);
   const reading = [

@@ -16,7 +16,7 @@ import { PacedPipe } from "./paced-pipe.ts";
 import { type Passed, StepFailed } from "./steps.ts";
 import type { Welcomed } from "./tunnel-steps.ts";
 
-export const PINGS = 20;
+const PINGS = 20;
 const PING_BYTES = 32;
 /** Then the last one still comes before the server ends the probe. */
 const LONGEST_ECHO_MS = MAX_PROBE_MS / 2;

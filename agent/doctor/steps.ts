@@ -2,7 +2,7 @@ import type { FaultFacts } from "../../shared/faults/fault-row.ts";
 import type { FaultCode } from "../../shared/faults/faults.ts";
 
 /** The steps, in this order. */
-export const STEPS = [
+const STEPS = [
   "configuration",
   "proxy route",
   "dns",

@@ -58,7 +58,7 @@ export type OpenDial = Started & {
 };
 
 /** The outer TLS: an agent's dial, to the terminator that an agent would use. */
-export async function outerTls(dial: TunnelDial): Promise<Passed<OpenDial>> {
+async function outerTls(dial: TunnelDial): Promise<Passed<OpenDial>> {
   const { rule, credentials } = dial;
   let openedBy: string | undefined;
   try {

@@ -1,8 +1,4 @@
-import { type LookupAddress, lookup } from "node:dns";
-import type { Lookup } from "../../shared/dial/dial-target.ts";
-
-type Done = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
-type Ask = (host: string, done: Done) => void;
+import { type Lookup, type LookupDone, lookupAll } from "../../shared/dial/dial-target.ts";
 
 /**
  * A lookup by which dials of the same name at the same time share one question.
@@ -11,8 +7,8 @@ type Ask = (host: string, done: Done) => void;
  * an answer. A hundred webhook calls while a name server is silent would otherwise hold up every other name, and the
  * certificates that are read by the same threads. Nothing is remembered once the answer is there.
  */
-export function sharedLookup(ask: Ask = askSystem): Ask {
-  const waiting = new Map<string, Done[]>();
+export function sharedLookup(ask: Lookup = lookupAll): Lookup {
+  const waiting = new Map<string, LookupDone[]>();
   return (host, done) => {
     const others = waiting.get(host);
     if (others !== undefined) {
@@ -26,10 +22,6 @@ export function sharedLookup(ask: Ask = askSystem): Ask {
       for (const each of all) each(error, addresses);
     });
   };
-}
-
-function askSystem(host: string, done: Done): void {
-  lookup(host, { all: true }, done);
 }
 
 /** A lookup that says how long it took, for a server that asks. */

@@ -89,7 +89,7 @@ export interface AgentToken {
 }
 
 /** Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it. */
-export function readToken(path: string): AgentToken {
+function readToken(path: string): AgentToken {
   const text = readText(path).trim();
   const unfit = unfitToken(text);
   if (unfit !== undefined) throw new Error(`the token in ${path} ${unfit}`);

@@ -1,4 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
+import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
@@ -12,7 +13,7 @@ import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
-import type { ServerLocation } from "./servers.ts";
+import { dialTargetOf, type ServerLocation } from "./servers.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
 export interface RouteOptions {
@@ -52,7 +53,8 @@ export class AgentRoutes {
   readonly #credentials: CredentialsFile | undefined;
   readonly #tls: KeptProxyTls;
   readonly #tickets: KerberosTickets;
-  readonly #said = new Set<string>();
+  /** Notes that were logged. They have words of proxies and of a script's server, which may find new ones without end. */
+  readonly #noted = new RecentMap<string, true>(MAX_NOTES);
 
   /** Throws a `ConfigError`. */
   constructor(options: RouteOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
@@ -74,13 +76,13 @@ export class AgentRoutes {
   async isDirect(server: ServerLocation, signal: AbortSignal): Promise<boolean> {
     const onNote = (note: string): void => this.#warnOnce(note);
     const ca = (): ProxyTls["ca"] => this.#tls.current().ca;
-    const ways = await this.#ways.chooseRoutes(destinationOf(server), signal, { ca, onNote });
+    const ways = await this.#ways.chooseRoutes(dialTargetOf(server), signal, { ca, onNote });
     return ways.every(({ kind }) => kind === "direct");
   }
 
   /** To this server, which logs call `name`. `directTo`: the one of its addresses to dial where no proxy leads there. */
   to(server: ServerLocation, name: string, directTo?: Target): ServerRoute {
-    const destination = destinationOf(server);
+    const destination = dialTargetOf(server);
     let taken: Taken | undefined;
     let passedOver: readonly RouteFault[] = [];
     return {
@@ -136,19 +138,15 @@ export class AgentRoutes {
   }
 
   #warnOnce(note: string): void {
-    if (this.#said.has(note)) return;
-    this.#said.add(note);
+    if (this.#noted.get(note)) return;
+    this.#noted.set(note, true);
     this.#log.warn(note);
   }
 }
 
-/** What is dialled, or asked of a proxy. */
-function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
-  return address;
-}
-
 /** Of several ways' faults together, as for an attempt that failed. */
 const MAX_REASON = 1_100;
+const MAX_NOTES = 64;
 
 interface Held extends ProxyTls {
   readonly notAfter: Date | undefined;

@@ -3,9 +3,9 @@ import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** A server that drained this agent closes its port, at the latest so long after its last link, ms. */
-export const SHUTDOWN_MS = 1_000;
+const SHUTDOWN_MS = 1_000;
 /** A link may outlast its drain by hours: a cut so long after it, ms, need not be that server's. */
-export const DRAIN_CUT_MS = 60_000;
+const DRAIN_CUT_MS = 60_000;
 
 /** What an attempt may meet of a server that shuts down: its refusals, and its closed port. */
 export interface ServerShutdown {

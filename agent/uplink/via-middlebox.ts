@@ -115,7 +115,7 @@ export interface InnerHandshake {
  * Starts inner TLS over a link and exchanges the first messages in it, where certificate and token are sent. Rejects with
  * `LinkRefused` or a sentence, and ends the link.
  */
-export async function handshakeInside(link: Link, options: InnerHelloOptions): Promise<InnerHandshake> {
+async function handshakeInside(link: Link, options: InnerHelloOptions): Promise<InnerHandshake> {
   const { host, credentials, timeoutMs, signal } = options;
   const { ca, cert, key } = credentials;
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);

@@ -2,14 +2,12 @@ import { once } from "node:events";
 import net from "node:net";
 import { type Duplex, duplexPair, finished } from "node:stream";
 import tls from "node:tls";
+import { type OnStep, stopwatch } from "./print.ts";
 
 export interface ConnectPlan {
   readonly proxy: { readonly port: number; readonly ca: string; readonly cert: string; readonly key: string };
   readonly target: { readonly host: string; readonly port: number; readonly ca: string };
 }
-
-/** Called after each step with what happened and how long it took. */
-export type OnStep = (text: string, ms: number) => void;
 
 const DEADLINE_MS = 10_000;
 const MAX_ANSWER_BYTES = 16_384;
@@ -69,15 +67,6 @@ function inside(socket: Duplex): Duplex {
 async function endInOrder(socket: Duplex): Promise<void> {
   socket.end();
   if (!socket.closed) await once(socket, "close");
-}
-
-function stopwatch(onStep: OnStep): (text: string) => void {
-  let before = performance.now();
-  return (text) => {
-    const now = performance.now();
-    onStep(text, now - before);
-    before = now;
-  };
 }
 
 async function secure(socket: Duplex, options: tls.ConnectionOptions): Promise<tls.TLSSocket> {

@@ -9,7 +9,7 @@ import { shellQuoted, untilSignal } from "../common/terminal.ts";
 import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
 import { type Child, ChildDied, Children } from "./children.ts";
 import { connectOnce } from "./connect.ts";
-import { logLine, type Printer, printer } from "./print.ts";
+import { logLine, type Printer, printer, stopwatch } from "./print.ts";
 import { choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
 
 export interface DemoOptions {
@@ -20,7 +20,7 @@ export interface DemoOptions {
 }
 
 /** Ports of the demo; another free port replaces one that is taken. */
-export const DEMO_PORTS = {
+const DEMO_PORTS = {
   callers: { port: 8090, purpose: "callers" },
   agents: { port: 8091, purpose: "agents" },
   serverHealth: { port: 8092, purpose: "the server's health" },
@@ -94,7 +94,7 @@ async function start(
   children: Children,
   out: Printer,
 ): Promise<{ ports: DemoPorts; pki: Pki; targetCa: string }> {
-  const timed = stopwatch(out);
+  const timed = stopwatch(out.step);
   await refuseToOverwrite(dir, TARGET_FILES);
   const pki = await createPki({ dir, days: 30 });
   const targetFiles = await targetCertificate(dir);
@@ -206,13 +206,4 @@ function explain(error: unknown, out: Printer): void {
   out.failure(error instanceof Error ? error.message : String(error));
   if (!(error instanceof ChildDied)) return;
   for (const line of error.log.slice(-10)) out.line(`      ${logLine("", line).trim()}`);
-}
-
-function stopwatch(out: Printer): (text: string) => void {
-  let before = performance.now();
-  return (text) => {
-    const now = performance.now();
-    out.step(text, now - before);
-    before = now;
-  };
 }

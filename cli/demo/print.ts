@@ -4,7 +4,7 @@ import { readableLine } from "../../shared/runtime/logger.ts";
 export interface Printer {
   line(text?: string): void;
   heading(text: string): void;
-  step(text: string, ms: number): void;
+  readonly step: OnStep;
   note(text: string): void;
   failure(text: string): void;
   /** A command to paste into a shell, or a line of a log. */
@@ -26,6 +26,19 @@ export function printer(out: Pick<NodeJS.WriteStream, "write" | "isTTY"> = proce
     note: (text) => line(`  ${styled("yellow", "!")} ${" ".repeat(8)}  ${text}`),
     failure: (text) => line(`  ${styled("red", "✗")} ${text}`),
     command: (text) => line(styled("dim", text)),
+  };
+}
+
+/** Called after each step with what happened and how long it took. */
+export type OnStep = (text: string, ms: number) => void;
+
+/** Reports steps, each with the time since the one before. */
+export function stopwatch(onStep: OnStep): (text: string) => void {
+  let before = performance.now();
+  return (text) => {
+    const now = performance.now();
+    onStep(text, now - before);
+    before = now;
   };
 }
 

@@ -232,7 +232,7 @@ export interface WantedCertificate {
 /**
  * Why this certificate must be replaced, as the end of a sentence that begins with "because"; `undefined`: it is fine.
  */
-export function reasonToRenew(
+function reasonToRenew(
   { cert, key }: CertificateAndKey,
   { ca, names }: WantedCertificate,
   now: Date,
@@ -252,7 +252,7 @@ export function reasonToRenew(
 }
 
 /** Whether less than a third of its lifetime is left. */
-export function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
+function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
   const [begin, end] = [Date.parse(validFrom), Date.parse(validTo)];
   return end - now.getTime() < (end - begin) * MIN_LIFE_LEFT;
 }

@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
+import { jsonOf } from "../../shared/basics/text.ts";
 import type { ReadAccess } from "../../shared/kubernetes/access.ts";
-import { jsonOf, KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
+import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 
 const SecretObject = z.looseObject({
   metadata: z.looseObject({ labels: z.record(z.string(), z.string()).optional() }),

@@ -1,7 +1,7 @@
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { seconds } from "../../shared/basics/text.ts";
+import { jsonOf, seconds } from "../../shared/basics/text.ts";
 import { NoStatus, type StatusKind } from "./answer.ts";
 
 const WITHIN_MS = 5_000;
@@ -25,7 +25,7 @@ export interface StatusReport {
 /** Asks an admin port for the status of its process. Rejects with `NoStatus`, at the latest when `stop` aborts. */
 export async function askStatus(address: Target, withinMs = WITHIN_MS, stop?: AbortSignal): Promise<StatusReport> {
   const { status, body } = await askAdmin(address, { path: "/status", withinMs, ...(stop && { stop }) });
-  const all = status === 200 ? parsed(body) : undefined;
+  const all = status === 200 ? objectIn(body) : undefined;
   const kind = all === undefined ? undefined : kindOf(all);
   if (all !== undefined && kind !== undefined) return { kind, all };
   const said = `answers, but not as an --admin-port of culvert does (HTTP ${status} for /status)`;
@@ -83,13 +83,9 @@ async function request(
   return { status: response.statusCode ?? 0, body: await text(response) };
 }
 
-function parsed(body: string): object | undefined {
-  try {
-    const value: unknown = JSON.parse(body);
-    return typeof value === "object" && value !== null ? value : undefined;
-  } catch {
-    return undefined;
-  }
+function objectIn(body: string): object | undefined {
+  const value = jsonOf(body);
+  return typeof value === "object" && value !== null ? value : undefined;
 }
 
 function whyNoAnswer(error: unknown): string {

@@ -1,3 +1,4 @@
+import { withoutMapping } from "../../shared/address/network.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, TunnelStatus } from "./answer.ts";
 
@@ -85,9 +86,8 @@ export function agentRow(
   { agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus,
   now: Date,
 ) {
-  const address = remote.replace(/^::ffff:/, ""); // IPv4 on a socket that takes both
   const roundTrip = roundTripMs === null ? "-" : `${roundTripMs} ms`;
-  return [agent, linkState(link), identity, address, ago(connectedAt, now), roundTrip, count(streams)];
+  return [agent, linkState(link), identity, withoutMapping(remote), ago(connectedAt, now), roundTrip, count(streams)];
 }
 
 type LinkState = "probe" | "suspended" | "draining" | "up";
@@ -164,7 +164,7 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
     const time = since === undefined ? "-" : ago(since, now);
     if (sessions.length === 0) return [[server, state, "-", "-", time, "-", "-"]];
     return sessions.map(({ serverId, remote, draining, roundTripMs, streams }) => [
-      ...[server, draining ? "draining" : state, serverId, remote.replace(/^::ffff:/, "")],
+      ...[server, draining ? "draining" : state, serverId, withoutMapping(remote)],
       ...[draining ? "-" : time, `${roundTripMs} ms`, count(streams)],
     ]);
   });

@@ -1,13 +1,9 @@
 import assert from "node:assert/strict";
 import { isIPv4, isIPv6 } from "node:net";
 import { PrefaceReader } from "../../shared/listen/preface.ts";
-import {
-  encodeProxyV1,
-  encodeProxyV2,
-  type ProxyReading,
-  readProxyHeader,
-} from "../../shared/listen/proxy-protocol.ts";
+import { encodeProxyV2, type ProxyReading, readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
 import { helloFor } from "../../shared/listen/testing/client-hello.ts";
+import { encodeProxyV1 } from "../../shared/listen/testing/proxy-v1.ts";
 import { assertPrintable, splits, type Target } from "../target.ts";
 
 const V4 = { source: { address: "10.0.0.7", port: 1 }, destination: { address: "10.0.0.8", port: 65_535 } };
@@ -48,7 +44,7 @@ export const proxyHeader: Target = {
   },
 };
 
-/** What the first bytes have told stays so when more come. */
+/** What the first bytes have shown stays so when more come. */
 function assertKnownAtOnce(input: Buffer, last: ProxyReading): void {
   for (let length = 0; length < input.length && length <= MAX_V1; length++) {
     const reading = readProxyHeader(input.subarray(0, length));

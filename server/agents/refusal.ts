@@ -1,8 +1,8 @@
-import { type IncomingHttpHeaders, STATUS_CODES } from "node:http";
+import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
-import { answerAndEnd, REST_OF_LARGE_HEADER } from "../../shared/http/connection-end.ts";
+import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection-end.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/identity.ts";
@@ -44,27 +44,20 @@ export interface AgentAnswer {
   readonly proxy?: ProxyStatus;
 }
 
-/**
- * Writes the answer, which is the last thing on the connection. Its date tells an agent whether its own clock is wrong.
- */
+/** Writes the answer, which is the last thing on the connection. */
 export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
   const { status, sentence } = answer;
-  const lines = Object.entries(headersOf(answer)).map(([name, value]) => `${name}: ${value}\r\n`);
-  answerAndEnd(
-    socket,
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nDate: ${new Date().toUTCString()}\r\n${lines.join("")}` +
-      `Content-Type: text/plain\r\nContent-Length: ${sentence.length + 1}\r\n\r\n${sentence}\n`,
-    status === 431 ? REST_OF_LARGE_HEADER : undefined,
-  );
+  const text = refusalText(status, headersOf(answer), sentence);
+  answerAndEnd(socket, text, status === 431 ? REST_OF_LARGE_HEADER : undefined);
 }
 
 /** Without Proxy-Status an agent would take the answer for one of a proxy on its path. */
-export function headersOf({
+function headersOf({
   sentence,
   headers,
   proxy = { error: "http_request_error" },
 }: AgentAnswer): Record<string, string> {
-  return { ...headers, "proxy-status": proxyStatus(proxy, sentence), connection: "close" };
+  return { ...headers, "proxy-status": proxyStatus(proxy, sentence) };
 }
 
 /** The answer to an outcome, or to a request that is no upgrade. */

@@ -26,7 +26,7 @@ export interface RunTunnelDeps {
   >;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
-  /** Told to every agent, in its welcome and whenever it changes. */
+  /** Sent to every agent, in its welcome and whenever it changes. */
   readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
   readonly agentLog: AgentLog;
@@ -115,7 +115,7 @@ export async function runTunnel(
     const { streamCount: streams } = tunnel;
     const reason = printable(message);
     log("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
-    if (place.abandoned) tunnel.destroy(new Error("the agent has begun anew"));
+    if (place.abandoned) tunnel.destroy(new Error("the agent was restarted"));
     cluster.onChanged();
   }
 

@@ -13,6 +13,7 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/handshake-failures.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { RequestReader } from "../listeners/request-reader.ts";
+import type { RequestHeader } from "../listeners/usual-connect.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
@@ -193,7 +194,7 @@ export class UpgradePort {
   };
 
   /** Refuses a request that is no upgrade; `answer` is sent unless something else is wrong with it. */
-  async #onOther(request: IncomingMessage, connection: AgentConnection, answer?: AgentAnswer): Promise<void> {
+  async #onOther(request: RequestHeader, connection: AgentConnection, answer?: AgentAnswer): Promise<void> {
     watchForEnd(connection.socket);
     const { headers, rawHeaders, httpVersion } = request;
     const url = answer === undefined ? (request.url ?? "") : this.#deps.options.agentPath;

@@ -10,6 +10,7 @@ import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly } from "../listeners/handshake-failures.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts";
+import type { RequestHeader } from "../listeners/usual-connect.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
@@ -26,7 +27,7 @@ export interface CallerListenersDeps {
   readonly waiting: WaitingConnections;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
-  onConnect(request: IncomingMessage, connection: IncomingConnection, host: CallerHost): void;
+  onConnect(request: RequestHeader, connection: IncomingConnection, host: CallerHost): void;
   /** Too many connections had not sent a request, and the oldest was dropped. */
   onDropped(listener: ListenerName): void;
 }
@@ -181,7 +182,7 @@ class CallerListener {
     logClosedEarly({ listener: "callers", cluster, remote, socket: socket as TLSSocket }, this.#deps);
   }
 
-  #onConnect(request: IncomingMessage, connection: IncomingConnection): void {
+  #onConnect(request: RequestHeader, connection: IncomingConnection): void {
     // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
     if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
     else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");

@@ -1,4 +1,3 @@
-import type { IncomingMessage } from "node:http";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -8,6 +7,7 @@ import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { RequestHeader } from "../listeners/usual-connect.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { hopEndOf, hopEndSentence } from "../tunnels/hop-end.ts";
@@ -59,7 +59,7 @@ const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
  * ```
  */
 export async function connect(
-  request: IncomingMessage,
+  request: RequestHeader,
   connection: IncomingConnection,
   host: CallerHost,
   deps: ConnectDeps,

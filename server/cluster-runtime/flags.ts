@@ -73,9 +73,10 @@ type FlagTlsOptions = Pick<
   "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert" | "clientCrlFile"
 >;
 
-const FLAGS = {
-  agents: { certificate: "--cluster-cert", ca: "--cluster-ca-cert" },
-  callers: { certificate: "--server-cert", ca: "--server-ca-cert" },
+/** The flags for the certificate, its key and the CA of a side whose document leaves them out. */
+export const TLS_FLAGS = {
+  agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
+  callers: { cert: "--server-cert", key: "--server-key", ca: "--server-ca-cert" },
 } as const;
 
 export interface FlagTlsDeps {
@@ -145,7 +146,8 @@ export class FlagTls {
     const files = { certificateFields: { file: certFile }, caFields: { file: caFile } };
     return new SideExpiry(side, () => {
       const certificate = this[side]?.content;
-      return { certificate, ca: certificate?.ca, by: FLAGS[side], cluster: "", ...files };
+      const { cert, ca } = TLS_FLAGS[side];
+      return { certificate, ca: certificate?.ca, by: { certificate: cert, ca }, cluster: "", ...files };
     });
   }
 

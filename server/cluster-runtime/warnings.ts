@@ -3,6 +3,7 @@ import { authoritiesOf } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
+import { TLS_FLAGS } from "./flags.ts";
 
 type Warning = (runtime: ClusterRuntime) => string | undefined;
 
@@ -69,12 +70,6 @@ export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string 
   return `${cluster.file}: cluster "${cluster.name}": agents.strategies: default takes any agent, so ${unreached} behind it has no effect: name default last`;
 }
 
-/** Flags that supply the certificate, its key and the CA of a side whose document leaves them out. */
-const FLAGS = {
-  agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
-  callers: { cert: "--server-cert", key: "--server-key", ca: "--server-ca-cert" },
-} as const;
-
 /** Names the keys that a side of a document lacks, and the flags that could replace them. */
 export function missingSentence(
   side: SideName,
@@ -84,7 +79,7 @@ export function missingSentence(
   if (keys.length === 0) return undefined;
   const [verb, has] = keys.length === 1 ? ["is", "has one"] : ["are", "have them"];
   const missing = enumerated(keys.map((key) => `${side}.${key}`));
-  return `${missing} ${verb} missing: neither the document nor ${enumerated(keys.map((key) => FLAGS[side][key]))} ${has}`;
+  return `${missing} ${verb} missing: neither the document nor ${enumerated(keys.map((key) => TLS_FLAGS[side][key]))} ${has}`;
 }
 
 /** Warns of a side of a cluster that nobody can reach over TLS. */

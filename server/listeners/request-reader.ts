@@ -3,11 +3,12 @@ import { Duplex } from "node:stream";
 import { HeaderEnd } from "../../shared/http/header-end.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { feedParser, moveRequest } from "../../shared/node/http.ts";
+import { type RequestHeader, readUsualConnect } from "./usual-connect.ts";
 
 /** Handles the one request of a connection. `request.socket` is the connection's socket for an upgrade only. */
 export interface RequestHandler {
   /** Bytes after the header are still unread in the socket. */
-  onConnect(request: IncomingMessage, connection: IncomingConnection): void;
+  onConnect(request: RequestHeader, connection: IncomingConnection): void;
   onUpgrade(request: IncomingMessage, connection: IncomingConnection): void;
   /** Any other request. */
   onRequest(request: IncomingMessage, connection: IncomingConnection): void;
@@ -40,12 +41,16 @@ class FirstHeader extends Duplex {
 /**
  * Reads one request of each connection, and no byte behind its header. Node's parser would go on: it parses all bytes
  * of one turn of the loop, which can be thousands of requests in a packet, and makes two objects for each. The bytes
- * behind the header stay unread in the connection.
+ * behind the header stay unread in the connection. A usual CONNECT in one piece does not need that parser.
  */
 export class RequestReader {
   readonly #http: Server;
+  readonly #headerLimit: number;
+  readonly #handler: RequestHandler;
 
   constructor(headerLimit: number, handler: RequestHandler) {
+    this.#headerLimit = headerLimit;
+    this.#handler = handler;
     this.#http = createServer({
       maxHeaderSize: headerLimit,
       requireHostHeader: false, // the handler decides about Host
@@ -76,44 +81,57 @@ export class RequestReader {
   /** The socket has an error listener, and the owner of the connection ends it when the header takes too long. */
   read(connection: IncomingConnection): void {
     const { socket } = connection;
-    const header = new FirstHeader(connection);
     const end = new HeaderEnd();
-    let hasBytes = false;
+    /** Present once bytes have come that Node's parser is to read. */
+    let header: FirstHeader | undefined;
     let startsLikeHttp2 = false;
     const onData = (piece: Buffer): void => {
-      if (!hasBytes) startsLikeHttp2 = piece[0] === LETTER_P;
-      hasBytes = true;
       const length = end.push(piece);
       if (end.hasEnded) {
         release();
         socket.pause();
         if (length < piece.length) socket.unshift(piece.subarray(length));
       }
-      feedParser(header, piece.subarray(0, length));
-      if (startsLikeHttp2 && end.hasEnded) setImmediate(onHttp2);
+      const bytes = piece.subarray(0, length);
+      if (header === undefined) {
+        const usual = end.hasEnded && length < this.#headerLimit ? readUsualConnect(bytes) : undefined;
+        if (usual !== undefined) {
+          this.#handler.onConnect(usual, connection);
+          return;
+        }
+        header = this.#parse(connection, release);
+        startsLikeHttp2 = piece[0] === LETTER_P;
+      }
+      feedParser(header, bytes);
+      if (startsLikeHttp2 && end.hasEnded) setImmediate(onHttp2, header);
     };
     // Node's parser wants more bytes behind the empty line of a request that could be the beginning of HTTP/2.
-    const onHttp2 = (): void => {
+    const onHttp2 = (begun: FirstHeader): void => {
       const error = Object.assign(new Error("the client speaks HTTP/2"), { code: HTTP_2 });
-      if (!header.destroyed) this.#http.emit("clientError", error, header);
+      if (!begun.destroyed) this.#http.emit("clientError", error, begun);
     };
     const onEnd = (): void => {
-      header.push(null);
-      if (socket.destroyed || hasBytes) return; // the parser reports half a header as an error
-      header.destroy();
-      socket.end();
+      // The parser reports half a header as an error.
+      if (header !== undefined) header.push(null);
+      else if (!socket.destroyed) socket.end();
     };
     const onClose = (): void => {
-      header.destroy();
+      header?.destroy();
     };
     const release = (): void => {
       socket.off("data", onData).off("end", onEnd).off("close", onClose);
     };
-    header.on("error", () => {}); // errors of the header come as `clientError`
-    header.once("close", release);
-    this.#http.emit("connection", header);
     socket.on("data", onData).on("end", onEnd).on("close", onClose);
     socket.resume(); // it may be paused
+  }
+
+  /** The header of a connection goes to Node's parser. `onOver` is called when the parser wants no more of it. */
+  #parse(connection: IncomingConnection, onOver: () => void): FirstHeader {
+    const header = new FirstHeader(connection);
+    header.on("error", () => {}); // errors of the header come as `clientError`
+    header.once("close", onOver);
+    this.#http.emit("connection", header);
+    return header;
   }
 }
 

@@ -9,7 +9,10 @@ import type { TakeCarried } from "../tunnels/link-owners.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 import { refuseStream } from "./serve-peer.ts";
 
-/** Connections that one server may carry here at once: half of what the agents of thousands of clusters have. */
+/**
+ * Maximum number of connections that one server carries here at once. It bounds what a faulty server takes; in a fleet
+ * that works, `Carrying` of the other server stays far below.
+ */
 const MAX_FROM_ONE = 16_384;
 /** Time for the certificates behind the head, ms: they are sent at once. */
 const CHAIN_TIMEOUT_MS = 5_000;
@@ -26,7 +29,7 @@ export class CarriedStreams {
   /** By the server that carries them. */
   readonly #counts = new Map<string, number>();
 
-  /** `most`: how many one server may carry here. */
+  /** `most`: the maximum for one server. */
   constructor(deps: CarriedStreamsDeps, most = MAX_FROM_ONE) {
     this.#deps = deps;
     this.#most = most;

@@ -6,7 +6,7 @@ import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { openByHead } from "./peer-opening.ts";
 
-/** Who carries a connection gives up before this, ms. */
+/** Maximum time for the owner's answer, ms. Its caller, which knows the grace of the link, cancels earlier. */
 const MAX_MS = 10_000;
 
 /** The servers that have issued the links of other servers, on the links to them. */

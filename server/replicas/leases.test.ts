@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Lease, LeaseBook } from "./leases.ts";
+import { Lease, LeaseBook } from "./leases.ts";
 
 const WALL = Date.parse("2026-06-01T12:00:00Z");
 const SECOND = 1_000;
@@ -23,6 +23,12 @@ test("a lease that is seen for the first time is valid as in Konnectivity: until
   ] as const) {
     assert.equal(new LeaseBook().count([lease("a", "1", spec)], 0, WALL).valid, valid, JSON.stringify(spec));
   }
+});
+
+test("a lease without a spec, which the API allows, has ended", () => {
+  const empty = Lease.parse({ metadata: { name: "empty", resourceVersion: "1" } });
+  const valid = lease("valid", "1", { renewTime: at(0) });
+  assert.equal(new LeaseBook().count([empty, valid], 0, WALL).valid, 1);
 });
 
 test("it is to be counted again when the first lease ends or becomes stale", () => {

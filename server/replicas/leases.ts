@@ -5,11 +5,14 @@ export const LEASES = { group: "coordination.k8s.io", plural: "leases", singular
 /** The fields of a Lease (coordination.k8s.io/v1) that are read. */
 export const Lease = z.object({
   metadata: z.object({ name: z.string(), resourceVersion: z.string().optional() }),
-  spec: z.object({
-    leaseDurationSeconds: z.number().nullish(),
-    renewTime: z.string().nullish(),
-    acquireTime: z.string().nullish(),
-  }),
+  // Optional in the API. A lease without it has ended, and must not hide the others.
+  spec: z
+    .object({
+      leaseDurationSeconds: z.number().nullish(),
+      renewTime: z.string().nullish(),
+      acquireTime: z.string().nullish(),
+    })
+    .default({}),
 });
 export type Lease = z.infer<typeof Lease>;
 

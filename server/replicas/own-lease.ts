@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
 import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
-import { jsonOf, type KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
+import { jsonOf } from "../../shared/basics/text.ts";
+import { type KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 
 /** As Konnectivity's servers have it (cmd/server/app/server.go). */
 const DURATION_S = 30;

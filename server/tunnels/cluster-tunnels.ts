@@ -178,7 +178,7 @@ export class ClusterTunnels implements Candidates {
     for (const holder of this.#holders.values()) {
       const { tunnel } = holder;
       if (tunnel?.suspended !== true || tunnel.streamCount > 0) continue;
-      tunnel.destroy(new Error("its place was needed while it had no connection"));
+      tunnel.destroy(new Error("another agent needed its place (--max-agents) while it had no connection"));
       this.#release(holder);
       return;
     }
@@ -201,7 +201,7 @@ export class ClusterTunnels implements Candidates {
     const tunnel = holder?.tunnel;
     if (holder === undefined || tunnel === undefined) return;
     if (tunnel.suspended && this.#isAbandoned(holder)) {
-      tunnel.destroy(new Error("the agent has begun anew"));
+      tunnel.destroy(new Error("the agent was restarted"));
       return;
     }
     void tunnel.close(MAX_TIMER_MS); // its streams go on to their end

@@ -6,7 +6,7 @@ export type HopEnd = "agent_lost" | "draining" | "stalled";
 /** The codes of resets between servers; other versions may have more. */
 const CODES = { agent_lost: 1, draining: 2, stalled: 3 } as const satisfies Record<HopEnd, number>;
 
-/** What a reset tells the server that the caller came to; 0: the target has reset the connection. */
+/** The code of a reset, for the server that the caller came to; 0: the target has reset the connection. */
 export function hopResetCode(end: HopEnd | undefined): number {
   return end === undefined ? 0 : CODES[end];
 }

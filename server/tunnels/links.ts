@@ -65,7 +65,7 @@ export class Links {
     return this.#links.size;
   }
 
-  /** A new link, whose id tells every server which one issued it. `innerKey`: of the inner TLS that it begins with. */
+  /** A new link. Its id names this server to the others. `innerKey`: the key of the inner TLS that it begins with. */
   issue(cluster: string, owner: AgentCandidate, innerKey?: LinkKey): ResumableLink {
     const id = `${this.#serverId}/${randomUUID()}`;
     const entry: ResumableLink = {
@@ -87,10 +87,10 @@ export class Links {
   }
 
   /**
-   * The link that a hello resumes, or `LinkRefused` with a code of its own for each thing that disagrees. A resume that
-   * is refused changes nothing; one that is accepted has used its proof up. `owner`: who has been authenticated on this
-   * carrier. It is absent under inner TLS, where the proof alone tells; that renews no credential, so it is not
-   * accepted when the certificate has expired.
+   * Finds the link that a hello resumes; throws `LinkRefused`, with a close code for each thing that can disagree. A
+   * resume that is refused changes nothing; one that is accepted has used its proof up. `owner`: the agent that has been
+   * authenticated on this carrier. It is absent under inner TLS, where only the proof says which agent it is; such a
+   * resume renews no credential, so it is refused when the certificate has expired.
    */
   resume(cluster: string, resume: ProvenResume, owner: AgentCandidate | undefined): AcceptedResume {
     const entry = this.#links.get(resume.link);

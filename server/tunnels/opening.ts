@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
 import { QueueNode } from "../../shared/basics/queue.ts";
-import { CulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Session } from "../../shared/yamux/session.ts";
@@ -11,7 +11,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 export interface OpenOptions {
   /** The server's name for the connection, for the logs of both ends. */
   readonly id: string;
-  /** Aborted with a `CulvertError` when the answer is not needed any more: the reset ends the agent's dial. */
+  /** Cancelled when the answer is not needed any more: the reset ends the agent's dial. */
   readonly cancellation: Cancellation<CulvertError>;
   /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
@@ -170,9 +170,7 @@ export class Opening {
         this.#fail(new CulvertError(answer.error, sentence, { refusedBy: "agent" }));
       }
     } catch (failure) {
-      this.#fail(
-        failure instanceof CulvertError ? failure : new CulvertError("internal", "a broken answer of the agent"),
-      );
+      this.#fail(toCulvertError(failure));
     }
   };
 

@@ -1,4 +1,5 @@
 import { isIP } from "node:net";
+import { goBoolean } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 import { dialledAddress, formatNetwork, parseCidr } from "./network.ts";
 import { canonicalServerName } from "./server-name.ts";
@@ -22,9 +23,6 @@ const MAX_BYTES = 4_096;
 
 const DEFAULT_ROUTE = "default-route";
 const NAMES = ["ipv4", "ipv6", "host", "cidr"] as const;
-/** Go's spellings of true and false (strconv.ParseBool). */
-const GO_TRUE: readonly string[] = ["1", "t", "T", "TRUE", "true", "True"];
-const GO_FALSE: readonly string[] = ["0", "f", "F", "FALSE", "false", "False"];
 
 /**
  * Parses values of `--agent-identifiers`, each of which has the form of a URL's query: `host=a.example&cidr=10.0.0.0/8`.
@@ -105,8 +103,8 @@ function network(text: string): string {
 }
 
 function parseRoute(text: string): boolean {
-  if (GO_TRUE.includes(text)) return true;
-  if (GO_FALSE.includes(text)) return false;
+  const value = goBoolean(text);
+  if (value !== undefined) return value;
   throw new Error(`${DEFAULT_ROUTE}="${printable(text, 60)}" is neither true nor false`);
 }
 

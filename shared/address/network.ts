@@ -88,15 +88,27 @@ function mappedIPv4(address: SocketAddress): SocketAddress | undefined {
   return isIPv4(dotted) ? new SocketAddress({ address: dotted, family: "ipv4" }) : undefined;
 }
 
-/** How the kernel writes an IPv4 address on a socket that accepts both families (RFC 4291 §2.5.5.2). */
+/** The canonical spelling of an address (RFC 5952) without a zone; an IPv4-mapped one is IPv4. */
+export function canonicalAddress(text: string): string {
+  const address = text.replace(/%.*$/, "");
+  if (isIPv4(address)) return address;
+  const parsed = new SocketAddress({ address, family: "ipv6" });
+  return mappedIPv4(parsed)?.address ?? parsed.address;
+}
+
 const MAPPED_PREFIX = /^::ffff:(?=\d+\.)/i;
+
+/** An IPv4 address as it is, where the kernel has it from a socket that accepts both families (RFC 4291 §2.5.5.2). */
+export function withoutMapping(address: string): string {
+  return address.replace(MAPPED_PREFIX, "");
+}
 
 /**
  * The network by which connections from this address are counted: an IPv4 address itself, and the first 64 bits of an
  * IPv6 address (RFC 4291 §2.5.4), because one host can use all addresses behind them.
  */
 export function networkOf(address: string): string {
-  if (!isIPv6(address) || address.includes(".")) return address.replace(MAPPED_PREFIX, "");
+  if (!isIPv6(address) || address.includes(".")) return withoutMapping(address);
   const [front = "", back] = address.toLowerCase().split("::");
   const [before, after] = [front, back ?? ""].map((half) => half.split(":").filter((group) => group !== ""));
   const zeros = back === undefined ? 0 : 8 - (before?.length ?? 0) - (after?.length ?? 0);

@@ -141,7 +141,7 @@ export const CONNECT_TO_ADMIN = refusal(
   405,
   "this is the admin port (/status, /metrics), which takes no CONNECT: callers use the server's --server-port",
 );
-export const TOO_SLOW = refusal(408, "the request did not arrive in time");
+const TOO_SLOW = refusal(408, "the request did not arrive in time");
 const TLS = refusal(400, "this is TLS, and this port speaks plain HTTP: use http:// and not https://");
 const LARGE = refusal(431, "the request header is too large for this port");
 

@@ -41,6 +41,24 @@ export function seconds(ms: number): string {
   return `${Number(value < 10 ? value.toPrecision(2) : value.toFixed(0))} s`;
 }
 
+const GO_TRUE: readonly string[] = ["1", "t", "T", "TRUE", "true", "True"];
+const GO_FALSE: readonly string[] = ["0", "f", "F", "FALSE", "false", "False"];
+
+/** A boolean as Go writes it (strconv.ParseBool), and so Konnectivity's manifests; `undefined`: it is neither. */
+export function goBoolean(text: string): boolean | undefined {
+  if (GO_TRUE.includes(text)) return true;
+  return GO_FALSE.includes(text) ? false : undefined;
+}
+
+/** The value of a JSON text, or `undefined`, which no schema accepts, for a text that is none. */
+export function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 /** So many characters identify a secret: a text that was truncated may hold no more of it. */
 const TELLTALE = 8;
 /** Letters and digits stay the same in every escaping; the characters between them may not. */
@@ -51,6 +69,17 @@ export function revealsSecret(text: string, secret: string): boolean {
   if (secret === "") return false;
   const parts = [secret, ...(secret.match(RUN) ?? [])];
   return parts.some((part) => text.includes(part.slice(0, TELLTALE)));
+}
+
+/**
+ * Masks users and passwords of URLs, also of several in one value and of mistaken ones; and a query, which may be a token.
+ * A password may hold any character: all before the last @ goes.
+ */
+export function withoutSecret(text: string): string {
+  return text
+    .replace(/^([a-z][a-z\d+.-]*:\/\/).*@/is, "$1***@")
+    .replace(/^(?![a-z][a-z\d+.-]*:\/\/)[^/=\s:]+:.*@/is, "***@")
+    .replace(/^([a-z][a-z\d+.-]*:\/\/[^?]*)\?.*/is, "$1?***");
 }
 
 /**

@@ -1,3 +1,4 @@
+import { goBoolean } from "../basics/text.ts";
 import type { ForeignFlag } from "./options.ts";
 
 /**
@@ -20,12 +21,9 @@ export function refusedUnless(harmless: readonly string[], refused: string, bool
 }
 
 /** Like `ignored`, but without a warning where the value switches the function off. */
-function ignoredUnlessOff(help: string, off: readonly string[], boolean = false): ForeignFlag {
-  return { boolean, help, effectOf: (value) => (off.includes(value.trim()) ? "harmless" : { ignored: help }) };
+function ignoredUnlessOff(help: string, isOff: (value: string) => boolean, boolean = false): ForeignFlag {
+  return { boolean, help, effectOf: (value) => (isOff(value.trim()) ? "harmless" : { ignored: help }) };
 }
-
-/** Go's spellings of false. */
-const GO_FALSE: readonly string[] = ["false", "f", "0", "F", "FALSE", "False"];
 
 const SERVERS_SAY = "servers say how many they are, and agents count no leases";
 const REVIEWS = "answers about tokens are kept for a minute";
@@ -46,9 +44,9 @@ export const AGENT_ONLY: Readonly<Record<string, ForeignFlag>> = {
     [""],
     "the agent offers http/1.1 alone. A balancer in front can choose by the server's name (SNI) instead.",
   ),
-  "count-server-leases": ignoredUnlessOff(SERVERS_SAY, GO_FALSE, true),
+  "count-server-leases": ignoredUnlessOff(SERVERS_SAY, (value) => goBoolean(value) === false, true),
   "server-count-source": ignored(SERVERS_SAY),
-  kubeconfig: ignoredUnlessOff(SERVERS_SAY, [""]),
+  kubeconfig: ignoredUnlessOff(SERVERS_SAY, (value) => value === ""),
   "lease-namespace": ignored(SERVERS_SAY),
   "lease-label": ignored(SERVERS_SAY),
   "lease-label-selector": ignored(SERVERS_SAY),

@@ -1,4 +1,5 @@
-import { isIP, isIPv4, isIPv6, SocketAddress } from "node:net";
+import { isIP, isIPv6 } from "node:net";
+import { canonicalAddress } from "../address/network.ts";
 import { ConfigError } from "./options.ts";
 
 /** Where to listen, with the flags that change it, for messages. */
@@ -43,9 +44,7 @@ export function addressesOverlap(one: string, other: string): boolean {
 function canonical(address: string): string {
   if (address === "") return ALL;
   if (isIP(address) === 0) return address.toLowerCase();
-  if (isIPv4(address)) return address;
-  const { address: plain } = new SocketAddress({ address, family: "ipv6" });
-  return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/.exec(plain)?.[1] ?? plain + zoneOf(address);
+  return canonicalAddress(address) + zoneOf(address);
 }
 
 /**

@@ -218,6 +218,8 @@ test("the printed configuration reads back to the same values, and hides passwor
   assert.match(printed, /^window: 64KiB # default$/m);
   const secret = await read(["--url=wss://admin:hunter@2@host:443/path"]);
   assert.match(printConfig(table, secret.values, secret.sources), /^url: "wss:\/\/\*\*\*@host:443\/path" # flag$/m);
+  const slash = await read(["--url=http://user:pa/ss@proxy:3128"]);
+  assert.match(printConfig(table, slash.values, slash.sources), /^url: "http:\/\/\*\*\*@proxy:3128" # flag$/m);
   const query = await read(["--url=https://wpad/proxy.pac?token=secret&site=1"]);
   assert.match(printConfig(table, query.values, query.sources), /^url: "https:\/\/wpad\/proxy.pac\?\*\*\*" # flag$/m);
 });

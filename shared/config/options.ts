@@ -1,10 +1,10 @@
+import { MAX_TIMER_MS } from "../basics/timers.ts";
 import {
   cipherList,
   cipherSuite,
   formatDuration,
   formatSize,
   inRange,
-  MAX_DURATION_MS,
   type NumberRange,
   parseAddress,
   parseBoolean,
@@ -210,7 +210,7 @@ export const option = {
   duration: (fallback: string, help: string, extras: TextRange = {}): Option<number> => {
     const range = rangeOf(extras, parseDuration);
     const read = (text: string): number => Math.ceil(parseDuration(text));
-    const parse = inRange(read, formatDuration, { max: MAX_DURATION_MS, ...range });
+    const parse = inRange(read, formatDuration, { max: MAX_TIMER_MS, ...range });
     const row = scalar("duration", parseDuration(fallback), help, extras, parse, formatDuration);
     return withRange(row, range, formatDuration);
   },

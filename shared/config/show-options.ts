@@ -1,3 +1,4 @@
+import { withoutSecret } from "../basics/text.ts";
 import {
   envName,
   type ForeignFlag,
@@ -23,6 +24,7 @@ export function printConfig<R extends Rows>(
 ): string {
   const lines = Object.entries(table.options).map(([key, row]) => {
     const value: unknown = (values as Record<string, unknown>)[key];
+    // Any option may get a URL with a password by mistake, and values are shown before they are refused.
     const text = yamlValue(row.write(value).map(withoutSecret), row.separator !== undefined);
     return `${flagName(key, row)}: ${text} # ${SOURCE_TEXT[sources.get(key) ?? "default"]}\n`;
   });
@@ -96,17 +98,6 @@ function lastOfSection(table: OptionTable, key: string): boolean {
   const rows = Object.entries(table.options);
   const index = rows.findIndex(([name]) => name === key);
   return rows[index + 1]?.[1].section !== rows[index]?.[1].section;
-}
-
-/**
- * Masks the password of a proxy's URL and the token in the query of a PAC script's URL. Other options get such URLs by
- * mistake, and their values are shown before they are refused.
- */
-function withoutSecret(text: string): string {
-  return text
-    .replace(/^([a-z][a-z\d+.-]*:\/\/)[^/]*@/i, "$1***@")
-    .replace(/^[^/=\s:]+:[^/\s]*@/, "***@")
-    .replace(/^([a-z][a-z\d+.-]*:\/\/[^?#]*)\?[^#]+/i, "$1?***");
 }
 
 /** A JSON string is a YAML string. Numbers, durations, sizes and names are plain scalars, which need no quotes. */

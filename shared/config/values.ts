@@ -1,6 +1,7 @@
 import { isIP } from "node:net";
 import { getCiphers } from "node:tls";
-import { nearest } from "../basics/text.ts";
+import { goBoolean, nearest } from "../basics/text.ts";
+import { MAX_TIMER_MS } from "../basics/timers.ts";
 
 /**
  * How texts of flags, environment variables, configuration files and documents become values: one parser for each kind.
@@ -36,10 +37,10 @@ export function parseInteger(text: string): number {
   return Number(text);
 }
 
-/** Accepts the spellings of Go's strconv.ParseBool, which Konnectivity's manifests may use. */
+/** Accepts Go's spellings in any case. */
 export function parseBoolean(text: string): boolean {
-  if (["true", "t", "1"].includes(text.toLowerCase())) return true;
-  if (["false", "f", "0"].includes(text.toLowerCase())) return false;
+  const value = goBoolean(text.toLowerCase());
+  if (value !== undefined) return value;
   throw new Error(`needs true or false, not ${quoted(text)}`);
 }
 
@@ -94,9 +95,6 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 };
 
-/** The longest delay of a Node timer, ms; a longer one would fire at once. */
-export const MAX_DURATION_MS = 2_147_483_647;
-
 const DURATION = /^(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+$/;
 const DURATION_PART = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/g;
 
@@ -112,7 +110,7 @@ export function parseDuration(text: string): number {
   for (const [, number, unit] of trimmed.matchAll(DURATION_PART)) {
     total += Number(number) * (UNIT_MS[unit as string] as number);
   }
-  if (total > MAX_DURATION_MS) throw new Error(`is longer than a timer can wait (596h): ${quoted(text)}`);
+  if (total > MAX_TIMER_MS) throw new Error(`is longer than a timer can wait (596h): ${quoted(text)}`);
   // Sums of decimal fractions have errors far below a nanosecond.
   return Math.round(total * 1e6) / 1e6;
 }

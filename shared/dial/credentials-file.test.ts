@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { BoundedFile, CredentialsFile } from "./credentials-file.ts";
+import { CredentialsFile } from "./credentials-file.ts";
 import { RouteFault } from "./fault.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-credentials-"));
@@ -83,45 +83,4 @@ function refusal(sentence: RegExp): (error: unknown) => boolean {
     assert.ok(!/secret|anna/.test(error.message));
     return true;
   };
-}
-
-const disk = mkdtempSync(join(tmpdir(), "culvert-bounded-"));
-after(() => rmSync(disk, { recursive: true }));
-const anyFile = join(disk, "file");
-
-test("a file is read as it is each time, and refused when it is too large", async () => {
-  const file = new BoundedFile(anyFile, 4);
-  for (const content of ["", "four"]) {
-    writeFileSync(anyFile, content);
-    assert.equal(String(await file.read(never())), content);
-  }
-  writeFileSync(anyFile, "longer than that");
-  await assert.rejects(file.read(never()), { name: "FileTooLargeError" });
-});
-
-test("a disk that does not answer keeps nobody beyond their time, and is asked once", async () => {
-  let loads = 0;
-  let answer = (_content: Buffer): void => assert.fail("nothing was asked");
-  const file = new BoundedFile(anyFile, 4, () => {
-    loads++;
-    return new Promise((resolve) => {
-      answer = resolve;
-    });
-  });
-  for (let attempt = 0; attempt < 10; attempt++) {
-    const abort = new AbortController();
-    const reading = file.read(abort.signal);
-    abort.abort(new Error("its time is over"));
-    await assert.rejects(reading, /its time is over/);
-  }
-  const reading = file.read(never());
-  answer(Buffer.from("late"));
-  assert.equal(String(await reading), "late");
-  assert.equal(loads, 1);
-  void file.read(never());
-  assert.equal(loads, 2);
-});
-
-function never(): AbortSignal {
-  return new AbortController().signal;
 }

@@ -1,5 +1,4 @@
-import { untilAborted } from "../basics/promises.ts";
-import { FileTooLargeError, readBounded, readFailure } from "../documents/read-bounded.ts";
+import { BoundedFile, FileTooLargeError, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { ProxyFileFault, type RouteFault } from "./fault.ts";
 import { CONTROL_CHARACTER } from "./proxy-route.ts";
@@ -57,30 +56,5 @@ export class CredentialsFile {
   #fault(what: string): RouteFault {
     const { path } = this.#file;
     return new ProxyFileFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
-  }
-}
-
-/** A file that an option names. It may be a pipe, a device, or on a network disk that does not answer. */
-export class BoundedFile {
-  readonly path: string;
-  readonly #maxBytes: number;
-  readonly #load: typeof readBounded;
-  #pending: Promise<Buffer> | undefined;
-
-  constructor(path: string, maxBytes: number, load = readBounded) {
-    this.path = path;
-    this.#maxBytes = maxBytes;
-    this.#load = load;
-  }
-
-  /**
-   * Reads the content. Rejects as `readBounded` does, or with the reason of the signal. A read cannot be cancelled and
-   * occupies one of libuv's few threads, so concurrent callers share it.
-   */
-  read(signal: AbortSignal): Promise<Buffer> {
-    this.#pending ??= this.#load(this.path, this.#maxBytes).finally(() => {
-      this.#pending = undefined;
-    });
-    return untilAborted(this.#pending, signal);
   }
 }

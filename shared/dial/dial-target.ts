@@ -5,11 +5,9 @@ import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
-/** All addresses of a name, in the order in which they are tried. */
-export type Lookup = (
-  host: string,
-  done: (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void,
-) => void;
+/** Finds all addresses of a name, in the order in which they are tried. */
+export type Lookup = (host: string, done: LookupDone) => void;
+export type LookupDone = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
 
 export interface TargetDialOptions {
   readonly target: Target;
@@ -37,7 +35,7 @@ const ADDRESS_TIMEOUT_MS = { min: 250, max: 1_000 };
 /** The kernel chooses source ports from here on (Linux: ip_local_port_range). */
 const FIRST_EPHEMERAL_PORT = 32_768;
 
-export class TargetDial {
+class TargetDial {
   readonly #options: TargetDialOptions;
   readonly #dialled = deferred<Socket>();
   #timer: NodeJS.Timeout | undefined;
@@ -161,9 +159,8 @@ function onTimeout(dial: TargetDial): void {
   dial.timeOut();
 }
 
-function lookupAll(host: string, done: Parameters<Lookup>[1]): void {
-  systemLookup(host, { all: true }, done);
-}
+/** As the operating system resolves names. */
+export const lookupAll: Lookup = (host, done) => systemLookup(host, { all: true }, done);
 
 /** Runs once for each CONNECT, so it makes no object that is not needed. */
 function connectTo(host: string, port: number): Socket {

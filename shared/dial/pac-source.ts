@@ -3,11 +3,10 @@ import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
 import { fileURLToPath } from "node:url";
 import { seconds } from "../basics/text.ts";
-import { readFailure } from "../documents/read-bounded.ts";
+import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
-import { BoundedFile } from "./credentials-file.ts";
 import { networkFault } from "./dial-tcp.ts";
 import { RouteFault } from "./fault.ts";
 

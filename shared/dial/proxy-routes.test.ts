@@ -239,6 +239,15 @@ test("after five minutes a failure is forgotten", () => {
   assert.deepEqual(memory.order(ALL), ALL);
 });
 
+test("after five minutes it is forgotten that a route was cut short", () => {
+  let now = 0;
+  const memory = new RouteHistory(() => now);
+  memory.cutShort(A);
+  now += 5 * 60_000;
+  memory.order([B]);
+  assert.ok(!memory.wasCutShort(A));
+});
+
 test("a route counts as cut short until it fails with all its time, or another one works", () => {
   const memory = new RouteHistory(() => 0);
   memory.cutShort(A);

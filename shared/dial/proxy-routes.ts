@@ -192,7 +192,7 @@ export class RouteHistory {
   #worked: string | undefined;
   /** The times of the failures, by route. */
   readonly #failedAt = new Map<string, number>();
-  /** The routes that were cut short for the sake of others, none of which worked. */
+  /** Of the routes that failed: those that were cut short for the sake of others, none of which worked. */
   readonly #cutShort = new Set<string>();
 
   constructor(now: () => number) {
@@ -201,7 +201,11 @@ export class RouteHistory {
 
   /** First the route that worked last, then those without a failure, then the others by the time of their failure. */
   order(routes: readonly ProxyRoute[]): readonly ProxyRoute[] {
-    for (const [name, at] of this.#failedAt) if (this.#now() - at >= AVOIDED_MS) this.#failedAt.delete(name);
+    for (const [name, at] of this.#failedAt) {
+      if (this.#now() - at < AVOIDED_MS) continue;
+      this.#failedAt.delete(name);
+      this.#cutShort.delete(name); // a PAC script may name new proxies without end
+    }
     return routes.toSorted((one, other) => this.#rank(one) - this.#rank(other));
   }
 

@@ -141,7 +141,7 @@ interface LoginContext {
 }
 
 /** The login of one attempt, if it sends credentials. */
-export class LoginAttempt implements LoginObserver {
+class LoginAttempt implements LoginObserver {
   readonly #proxy: string;
   readonly #signal: AbortSignal;
   readonly #context: LoginContext;

@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { readBounded, readBoundedSync, readFailure } from "./read-bounded.ts";
+import { BoundedFile, readBounded, readBoundedSync, readFailure } from "./read-bounded.ts";
 import { hugeFileAt, pipeAt } from "./testing/files.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-bounded-"));
@@ -77,4 +77,41 @@ for (const [name, read] of Object.entries(READERS)) {
     assert.ok(text.length > 50_000, `${text.length} bytes`);
     assert.match(text, /^[\da-f]+-[\da-f]+ [\s\S]*\nVmFlags: [^\n]*\n$/);
   });
+}
+
+test("a file is read as it is each time, and refused when it is too large", async () => {
+  const file = new BoundedFile(at("shared"), 4);
+  for (const content of ["", "four"]) {
+    writeFileSync(at("shared"), content);
+    assert.equal(String(await file.read(never())), content);
+  }
+  writeFileSync(at("shared"), "longer than that");
+  await assert.rejects(file.read(never()), { name: "FileTooLargeError" });
+});
+
+test("a disk that does not answer keeps nobody beyond their time, and is asked once", async () => {
+  let loads = 0;
+  let answer = (_content: Buffer): void => assert.fail("nothing was asked");
+  const file = new BoundedFile(at("shared"), 4, () => {
+    loads++;
+    return new Promise((resolve) => {
+      answer = resolve;
+    });
+  });
+  for (let attempt = 0; attempt < 10; attempt++) {
+    const abort = new AbortController();
+    const reading = file.read(abort.signal);
+    abort.abort(new Error("its time is over"));
+    await assert.rejects(reading, /its time is over/);
+  }
+  const reading = file.read(never());
+  answer(Buffer.from("late"));
+  assert.equal(String(await reading), "late");
+  assert.equal(loads, 1);
+  void file.read(never());
+  assert.equal(loads, 2);
+});
+
+function never(): AbortSignal {
+  return new AbortController().signal;
 }

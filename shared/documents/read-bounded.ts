@@ -1,4 +1,5 @@
 import { closeSync, constants, fstatSync, openSync, promises, readSync, type Stats } from "node:fs";
+import { untilAborted } from "../basics/promises.ts";
 
 /**
  * Maximum size of a file that an option or a document names, bytes. ConfigMaps and Secrets have at most 1 MiB; CA
@@ -69,6 +70,31 @@ function larger(room: Buffer, { size }: Stats, maxBytes: number): Buffer {
   const next = Buffer.alloc(Math.min(2 * room.length, maxBytes + 1));
   room.copy(next);
   return next;
+}
+
+/** A file that an option names. It may be a pipe, a device, or on a network disk that does not answer. */
+export class BoundedFile {
+  readonly path: string;
+  readonly #maxBytes: number;
+  readonly #load: typeof readBounded;
+  #pending: Promise<Buffer> | undefined;
+
+  constructor(path: string, maxBytes: number, load = readBounded) {
+    this.path = path;
+    this.#maxBytes = maxBytes;
+    this.#load = load;
+  }
+
+  /**
+   * Reads the content. Rejects as `readBounded` does, or with the reason of the signal. A read cannot be cancelled and
+   * occupies one of libuv's few threads, so concurrent callers share it.
+   */
+  read(signal: AbortSignal): Promise<Buffer> {
+    this.#pending ??= this.#load(this.path, this.#maxBytes).finally(() => {
+      this.#pending = undefined;
+    });
+    return untilAborted(this.#pending, signal);
+  }
 }
 
 /** Why a file could not be read, in words for the user who named it. */

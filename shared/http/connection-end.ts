@@ -1,3 +1,4 @@
+import { STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 
 /** How long a connection stays open so that its peer can read the answer, ms. */
@@ -28,6 +29,18 @@ export function answerAndEnd(connection: Duplex, answer: string | Buffer, maxDis
     if (discarded > maxDiscarded) connection.pause();
   });
   connection.resume();
+}
+
+/**
+ * A refusal in HTTP that is the last thing on its connection: its sentence is the body, so that curl and logs show it. Its
+ * date tells a client whether its own clock is wrong. `sentence`: ASCII.
+ */
+export function refusalText(status: number, headers: Readonly<Record<string, string>>, sentence: string): string {
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  return (
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nDate: ${new Date().toUTCString()}\r\n${lines.join("")}` +
+    `Connection: close\r\nContent-Type: text/plain\r\nContent-Length: ${sentence.length + 1}\r\n\r\n${sentence}\n`
+  );
 }
 
 /**

@@ -2,6 +2,7 @@ import { dirname, resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
 import { z } from "zod";
+import { bracketed } from "../address/target.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
@@ -33,9 +34,8 @@ export function inCluster(env: NodeJS.ProcessEnv = process.env, folder = POD_CRE
     if (!host) {
       throw new Error("this process is in no pod (KUBERNETES_SERVICE_HOST is not set): give a kubeconfig");
     }
-    const authority = host.includes(":") ? `[${host}]` : host;
     return {
-      server: new URL(`https://${authority}:${port}`),
+      server: new URL(`https://${bracketed(host)}:${port}`),
       tls: { ca: readText(resolve(folder, "ca.crt")) },
       token: readText(resolve(folder, "token")).trim(),
     };

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { jsonOf } from "../basics/text.ts";
 import { failureOf, type HttpsAnswer, HttpsClient, type HttpsRequest } from "../http/https-client.ts";
 import { printable } from "../outcomes.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./access.ts";
@@ -145,13 +146,4 @@ export class KubeCollection {
 /** A new object has its name in the body. */
 function urlPart(verb: KubeVerb, name: string | undefined): string {
   return name === undefined || verb === "create" ? "" : `/${name}`;
-}
-
-/** `undefined` for a text that is no JSON. */
-export function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

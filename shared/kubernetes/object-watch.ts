@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
-import { jsonOf, type KubeCollection, KubeFailure } from "./kube-collection.ts";
+import { jsonOf } from "../basics/text.ts";
+import { type KubeCollection, KubeFailure } from "./kube-collection.ts";
 
 /** What is read of every object. */
 export interface KubeObject {

@@ -24,7 +24,7 @@ export class MemoryShare implements MemoryAccount {
   /** The part of `#held` that links keep until it is acknowledged. */
   #heldByLinks = 0;
   #reserved = 0;
-  #leftBehind = 0;
+  #orphaned = 0;
   /** What open connections take even if they hold nothing. */
   #connections = 0;
   /**
@@ -121,7 +121,7 @@ export class MemoryShare implements MemoryAccount {
         this.#heldByLinks += delta;
         this.hold(delta);
       },
-      enter: (place: QueueNode<MemoryHolder>): void => this.#linkHolders.join(place),
+      enter: (node: QueueNode<MemoryHolder>): void => this.#linkHolders.join(node),
     };
   }
 
@@ -132,14 +132,14 @@ export class MemoryShare implements MemoryAccount {
 
   countOrphaned(bytes: number): void {
     if (!this.#pool.isProcessShort) return;
-    this.#leftBehind += bytes;
+    this.#orphaned += bytes;
     this.hold(bytes);
   }
 
   /** The process has enough memory again. */
   forgetOrphaned(): void {
-    if (this.#leftBehind > 0) this.hold(-this.#leftBehind);
-    this.#leftBehind = 0;
+    if (this.#orphaned > 0) this.hold(-this.#orphaned);
+    this.#orphaned = 0;
   }
 
   reserve(bytes: number): boolean {
@@ -172,8 +172,8 @@ export class MemoryShare implements MemoryAccount {
     this.#pool.onRefused();
   }
 
-  enter(place: QueueNode<MemoryHolder>): void {
-    this.#holders.join(place);
+  enter(node: QueueNode<MemoryHolder>): void {
+    this.#holders.join(node);
   }
 
   /** Evicts connections and links up to this level until there is enough; returns their number. */

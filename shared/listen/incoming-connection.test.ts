@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, Socket } from "node:net";
 import { test } from "node:test";
-import { IncomingConnection, remoteOf, sourceOf } from "./incoming-connection.ts";
+import { IncomingConnection, sourceOf } from "./incoming-connection.ts";
 
 for (const host of ["::", "127.0.0.1"]) {
   test(`an IPv4 client of a listener on ${host} is shown as one`, async (t) => {
@@ -16,8 +16,8 @@ for (const host of ["::", "127.0.0.1"]) {
     const [socket] = (await accepted) as [Socket];
     t.after(() => socket.destroy());
     assert.equal(sourceOf(socket).address, "127.0.0.1");
-    assert.equal(remoteOf(socket), `127.0.0.1:${client.localPort}`);
     const connection = new IncomingConnection(socket);
+    assert.equal(connection.remote, `127.0.0.1:${client.localPort}`);
     assert.equal(sourceOf(socket).address, "127.0.0.1");
     connection.client = { address: "2001:db8::1", port: 7 };
     assert.equal(sourceOf(socket).address, "2001:db8::1");

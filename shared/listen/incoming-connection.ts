@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { networkOf } from "../address/network.ts";
+import { networkOf, withoutMapping } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/queue.ts";
 import { HeldBytes, type MemoryAccount } from "../limits/memory-account.ts";
@@ -33,9 +33,6 @@ export interface WaitingBounds {
 
 /** Reading stops at so many bytes, more than any ClientHello has; what follows stays in the kernel. */
 const ENOUGH_BYTES = 16_384;
-
-/** How the kernel writes an IPv4 address on a socket that accepts IPv4 and IPv6 (RFC 4291 §2.5.5.2). */
-const V4_ON_V6 = /^::ffff:(?=\d+\.)/;
 
 /**
  * The property of a socket that leads to its connection. A TLS server's events and `request.socket` give only a socket;
@@ -225,7 +222,7 @@ interface HeldPreface {
 /** The address and port that the kernel has for the other end. IPv4 is written as IPv4. */
 function kernelPeerOf(socket: Socket): Endpoint {
   const { remoteAddress = "nowhere", remotePort = 0 } = rawSocketOf(socket) ?? socket;
-  return { address: remoteAddress.replace(V4_ON_V6, ""), port: remotePort };
+  return { address: withoutMapping(remoteAddress), port: remotePort };
 }
 
 /**
@@ -234,11 +231,6 @@ function kernelPeerOf(socket: Socket): Endpoint {
  */
 export function sourceOf(socket: Socket): Endpoint {
   return IncomingConnection.of(socket)?.source ?? kernelPeerOf(socket);
-}
-
-/** The source of any socket as it is written in logs. Prefer `IncomingConnection.remote`. */
-export function remoteOf(socket: Socket): string {
-  return formatEndpoint(sourceOf(socket));
 }
 
 /** An end of a connection as it is written in logs. */

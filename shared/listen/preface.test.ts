@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { type Peeked, type Preface, type PrefaceOptions, PrefaceReader } from "./preface.ts";
-import { encodeProxyV1, encodeProxyV2 } from "./proxy-protocol.ts";
+import { encodeProxyV2 } from "./proxy-protocol.ts";
 import { helloFor } from "./testing/client-hello.ts";
+import { encodeProxyV1 } from "./testing/proxy-v1.ts";
 
 const SOURCE = { address: "192.0.2.7", port: 40_000 };
 const CONNECTION = { source: SOURCE, destination: { address: "198.51.100.1", port: 443 } };

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { encodeProxyV1, encodeProxyV2, MAX_V2_CONTENT, readProxyHeader } from "./proxy-protocol.ts";
+import { encodeProxyV2, MAX_V2_CONTENT, readProxyHeader } from "./proxy-protocol.ts";
+import { encodeProxyV1 } from "./testing/proxy-v1.ts";
 
 const V2 = "0d0a0d0a000d0a515549540a";
 

@@ -1,4 +1,5 @@
-import { isIPv4, isIPv6, SocketAddress } from "node:net";
+import { isIPv4, isIPv6 } from "node:net";
+import { addressBytes, canonicalAddress } from "../address/network.ts";
 
 /** One end of the connection that a balancer took. */
 export interface Endpoint {
@@ -39,6 +40,8 @@ const V2_ADDRESS_LENGTH = new Map([
   [0x21, 16],
 ]);
 const V2_UNSPECIFIED = 0;
+/** What stands before an IPv4 address that is sent as IPv6 (RFC 4291 §2.5.5.2). */
+const MAPPED = Buffer.from([...new Array<number>(10).fill(0), 0xff, 0xff]);
 
 const MORE = { state: "more" } as const;
 const ABSENT = { state: "absent" } as const;
@@ -56,26 +59,16 @@ export function readProxyHeader(bytes: Buffer): ProxyReading {
 /** Encodes version 2; without a connection as LOCAL. */
 export function encodeProxyV2(connection: ProxiedConnection | undefined): Buffer {
   if (connection === undefined) return Buffer.concat([V2, Buffer.from([LOCAL, V2_UNSPECIFIED, 0, 0])]);
-  const source = plainAddress(connection.source.address);
-  const destination = plainAddress(connection.destination.address);
+  const source = canonicalAddress(connection.source.address);
+  const destination = canonicalAddress(connection.destination.address);
   const isV4 = isIPv4(source) && isIPv4(destination);
   const addressLength = isV4 ? 4 : 16;
   const content = Buffer.alloc(2 * addressLength + 4);
-  addressBytes(source, isV4).copy(content);
-  addressBytes(destination, isV4).copy(content, addressLength);
+  content.set(encodeAddress(source, isV4));
+  content.set(encodeAddress(destination, isV4), addressLength);
   content.writeUInt16BE(connection.source.port, 2 * addressLength);
   content.writeUInt16BE(connection.destination.port, 2 * addressLength + 2);
   return Buffer.concat([V2, Buffer.from([PROXY, isV4 ? 0x11 : 0x21, 0, content.length]), content]);
-}
-
-/** Encodes version 1, a line of text; without a connection as UNKNOWN. */
-export function encodeProxyV1(connection: ProxiedConnection | undefined): Buffer {
-  if (connection === undefined) return Buffer.from("PROXY UNKNOWN\r\n");
-  const addresses = [connection.source, connection.destination].map(({ address }) => plainAddress(address));
-  const isV4 = addresses.every(isIPv4);
-  const shown = isV4 ? addresses : addresses.map((address) => (isIPv4(address) ? `::ffff:${address}` : address));
-  const ports = `${connection.source.port} ${connection.destination.port}`;
-  return Buffer.from(`PROXY ${isV4 ? "TCP4" : "TCP6"} ${shown.join(" ")} ${ports}\r\n`);
 }
 
 function beginsWith(bytes: Buffer, prefix: Buffer): boolean {
@@ -101,8 +94,8 @@ function readV1(bytes: Buffer): ProxyReading {
     state: "read",
     bytesUsed,
     connection: {
-      source: { address: plainAddress(source), port: ports[0] },
-      destination: { address: plainAddress(destination), port: ports[1] },
+      source: { address: canonicalAddress(source), port: ports[0] },
+      destination: { address: canonicalAddress(destination), port: ports[1] },
     },
   };
 }
@@ -142,33 +135,13 @@ function parsePort(text: string | undefined): number | undefined {
   return port > 65_535 ? undefined : port;
 }
 
-/** The canonical spelling (RFC 5952) without a zone; an IPv4 address that came as IPv6 is IPv4. */
-function plainAddress(text: string): string {
-  const address = text.replace(/%.*$/, "");
-  if (isIPv4(address)) return address;
-  const plain = new SocketAddress({ address, family: "ipv6" }).address;
-  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/.exec(plain)?.[1];
-  return mapped ?? plain;
-}
-
 function addressText(bytes: Buffer): string {
   if (bytes.length === 4) return bytes.join(".");
   const groups = Array.from({ length: 8 }, (_, index) => bytes.readUInt16BE(2 * index).toString(16));
-  return plainAddress(groups.join(":"));
+  return canonicalAddress(groups.join(":"));
 }
 
-function addressBytes(address: string, asV4: boolean): Buffer {
-  const v4 = isIPv4(address) ? Buffer.from(address.split(".").map(Number)) : undefined;
-  if (v4 !== undefined) return asV4 ? v4 : Buffer.concat([Buffer.alloc(10), Buffer.from([0xff, 0xff]), v4]);
-  // "a::b": the groups before and after the gap; the last two may be written as IPv4.
-  const text = address.replace(/(\d+)\.(\d+)\.(\d+)\.(\d+)$/, (_, ...parts) =>
-    [0, 2].map((at) => ((Number(parts[at]) << 8) | Number(parts[at + 1])).toString(16)).join(":"),
-  );
-  const [before = [], behind = []] = text.split("::").map((half) => half.split(":").filter((group) => group !== ""));
-  const gap = Array.from({ length: 8 - before.length - behind.length }, () => "0");
-  const bytes = Buffer.alloc(16);
-  for (const [index, group] of [...before, ...gap, ...behind].entries()) {
-    bytes.writeUInt16BE(Number.parseInt(group, 16), 2 * index);
-  }
-  return bytes;
+function encodeAddress(address: string, asV4: boolean): Uint8Array {
+  const bytes = addressBytes(address);
+  return asV4 || bytes.length === 16 ? bytes : Buffer.concat([MAPPED, bytes]);
 }

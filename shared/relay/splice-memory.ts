@@ -137,8 +137,8 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
   /** Has to come first: an account that holds nothing may be forgotten, and these bytes with it. */
   #countOrphaned(): void {
     const isWaiting = ({ sink }: WaitingSink): boolean => sink.writableLength > 0 && isUnix(sink);
-    const leftBehind = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
-    if (leftBehind > 0) this.#account.countOrphaned(leftBehind);
+    const orphaned = this.#directions.filter(isWaiting).length * UNIX_BUFFER;
+    if (orphaned > 0) this.#account.countOrphaned(orphaned);
   }
 
   /** The splice is over. */

@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import tls from "node:tls";
 import { readBoundedSync } from "../documents/read-bounded.ts";
-import { publicKeyOf } from "./certificate-fields.ts";
+import { isSignedBy, publicKeyOf } from "./certificate-fields.ts";
 
 /** Node.js 22.15 and newer list CAs by their origin. */
 const { getCACertificates } = tls as { getCACertificates?: (type: "default" | "system") => readonly string[] };
@@ -54,15 +54,7 @@ export function isInstalled(certificate: X509Certificate): boolean {
 
 /** Whether one of these CAs has signed the certificate: by its name, and by the signature. */
 export function signs(authorities: readonly X509Certificate[], certificate: X509Certificate): boolean {
-  return authorities.some((ca) => ca.subject === certificate.issuer && verifies(ca, certificate));
-}
-
-function verifies({ publicKey }: X509Certificate, certificate: X509Certificate): boolean {
-  try {
-    return certificate.verify(publicKey);
-  } catch {
-    return false; // a key of another kind
-  }
+  return authorities.some((ca) => ca.subject === certificate.issuer && isSignedBy(certificate, ca));
 }
 
 /** By name and key: a system often has an older certificate of a CA that Node.js brings as well. */

@@ -91,6 +91,15 @@ function signedParts(certificate: Buffer): Element[] {
   return tbs === undefined ? [] : inside(tbs);
 }
 
+/** Whether the key of this CA has made the signature of the certificate. */
+export function isSignedBy(certificate: X509Certificate, ca: X509Certificate): boolean {
+  try {
+    return certificate.verify(ca.publicKey);
+  } catch {
+    return false; // a key of another kind, or of one that Node does not know
+  }
+}
+
 /** RFC 5280 §4.2.1.12. */
 const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";

@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/recent-map.ts";
-import { mayBeRoot } from "./certificate-fields.ts";
+import { isSignedBy, mayBeRoot } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 import { certificates } from "./tls-material.ts";
 
@@ -97,16 +97,8 @@ export function isSelfSigned(certificate: X509Certificate): boolean {
   return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
 }
 
-function isSignedBy(certificate: X509Certificate, issuer: X509Certificate): boolean {
-  try {
-    return certificate.verify(issuer.publicKey);
-  } catch {
-    return false; // a key of a kind that Node does not know
-  }
-}
-
 /** Whether this CA has signed the certificate, by name, key identifier and signature. */
-export function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
+function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return mayHaveSigned(issuer, certificate) && (issuer.ca || (mayBeRoot(issuer) && isSelfSigned(issuer)));
 }
 
@@ -130,7 +122,7 @@ function statusBy(
 }
 
 /** A CRL without a date of the next one does not expire (RFC 5280 §5.1.2.5 requires the date). */
-export function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
+function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
   return nextUpdate !== undefined && nextUpdate <= now;
 }
 

@@ -49,7 +49,7 @@ export function lifeStageOf({ notBefore, notAfter, lacksServerAuth }: Validity, 
 }
 
 /** A sentence for the log, and in `readyz`. */
-export function expirySentence(expiring: Expiring, stage: LifeStage): string {
+function expirySentence(expiring: Expiring, stage: LifeStage): string {
   const what = `the ${expiring.thing} of ${expiring.by}`;
   const { consequence } = expiring;
   if (stage.state === "ending") return `${what} ends within ${inWords(stage.noticeMs)}: ${consequence} from then on`;

@@ -31,7 +31,7 @@ export type PeerAnswer =
   | { readonly ok: true; readonly agent: string; readonly address?: string; readonly times?: OpenTimes }
   | { readonly ok: false; readonly error: CulvertError };
 
-export const PEER_KIND = "peer";
+const PEER_KIND = "peer";
 
 /** A CONNECT passes one other server at most. */
 const MAX_HOPS = 1;

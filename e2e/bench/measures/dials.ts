@@ -50,7 +50,14 @@ async function sample(bench: Bench, dialer: GoDialer, start: () => Promise<Diall
     if (failures > 0) bench.say(`${name}: ${failures} of ${count} dials failed (${way}): ${firstFailure}`);
     return result;
   };
-  const perSecond = ({ ms, seconds }: Awaited<ReturnType<typeof run>>) => ms.length / seconds;
+  const many = async (dialled: Dialled, count: number, when: "cold" | "warm") => {
+    const { name, near, far } = dialled;
+    const before = { near: cpuMs(near), far: cpuMs(far) };
+    const { ms, seconds } = await run(dialled, count, IN_FLIGHT);
+    rounds.add(name, `${way} ${when} rate`, ms.length / seconds);
+    if (near) rounds.add(name, `${way} ${when} near`, (cpuMs(near) - before.near) / count);
+    if (far) rounds.add(name, `${way} ${when} far`, (cpuMs(far) - before.far) / count);
+  };
   {
     await using fresh = await start();
     bench.say(`dials over ${way}: ${fresh.name}`);
@@ -58,13 +65,13 @@ async function sample(bench: Bench, dialer: GoDialer, start: () => Promise<Diall
     rounds.add(fresh.name, `${way} one by one`, percentile(ms, 50));
   }
   await using fresh = await start();
-  const { name, near, far } = fresh;
-  rounds.add(name, `${way} at once`, perSecond(await run(fresh, AT_ONCE, IN_FLIGHT)));
+  await many(fresh, AT_ONCE, "cold");
   await run(fresh, BEFORE_WARM, IN_FLIGHT);
-  const cpuBefore = { near: near ? cpuSeconds(near) : 0, far: far ? cpuSeconds(far) : 0 };
-  rounds.add(name, `${way} warm`, perSecond(await run(fresh, WARM, IN_FLIGHT)));
-  if (near) rounds.add(name, `${way} near`, ((cpuSeconds(near) - cpuBefore.near) * 1_000) / WARM);
-  if (far) rounds.add(name, `${way} far`, ((cpuSeconds(far) - cpuBefore.far) * 1_000) / WARM);
+  await many(fresh, WARM, "warm");
+}
+
+function cpuMs(pid: number | undefined): number {
+  return pid === undefined ? 0 : cpuSeconds(pid) * 1_000;
 }
 
 function toRows(rounds: Rounds, way: Way): Row[] {
@@ -73,12 +80,16 @@ function toRows(rounds: Rounds, way: Way): Row[] {
     const goal = unit === "/s" ? atLeast : atMost;
     return { group: "dials", label, unit, figures, goals: withPeer(figures, (peer) => goal(figures, 1, peer)) };
   };
+  const first = `${AT_ONCE} dials, ${IN_FLIGHT} in flight, right after start, ${way}`;
+  const later = `${WARM} dials, ${IN_FLIGHT} in flight, after ${AT_ONCE + BEFORE_WARM} others, ${way}`;
   return [
     row(`${ONE_BY_ONE} dials one after the other, ${way}: p50`, "ms", "one by one"),
-    row(`${AT_ONCE} dials, ${IN_FLIGHT} in flight, right after start, ${way}`, "/s", "at once"),
-    row(`${WARM} dials, ${IN_FLIGHT} in flight, after ${AT_ONCE + BEFORE_WARM} others, ${way}`, "/s", "warm"),
-    row(`each of them costs the server, ${way}`, "CPU ms", "near"),
-    row(`each of them costs the agent, ${way}`, "CPU ms", "far"),
+    row(first, "/s", "cold rate"),
+    row(`${first}: each costs the server`, "CPU ms", "cold near"),
+    row(`${first}: each costs the agent`, "CPU ms", "cold far"),
+    row(later, "/s", "warm rate"),
+    row(`${later}: each costs the server`, "CPU ms", "warm near"),
+    row(`${later}: each costs the agent`, "CPU ms", "warm far"),
   ];
 }
 
