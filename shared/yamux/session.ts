@@ -119,11 +119,9 @@ export class Session {
     if (length > this.#streams.initialSendWindow) throw new RangeError(`${length} bytes are beyond the initial window`);
     const stream = this.#streams.open(this.#wire, length, account);
     const delta = this.#streams.initialDelta(stream);
-    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, stream.id, delta);
-    else {
-      this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
-      if (delta > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta);
-    }
+    if (first !== undefined) this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
+    const flag = first === undefined ? Flag.syn : Flag.none;
+    if (first === undefined || delta > 0) this.#queue.control(FrameType.windowUpdate, flag, stream.id, delta);
     return stream;
   }
 
@@ -261,8 +259,8 @@ export class Session {
       clearTimeout(this.#lingerTimer);
       this.#transportGone.resolve();
       if (this.#closed) return;
-      const isClean = this.#decoder.atBoundary;
-      this.#finish(reason ?? (isClean ? undefined : new YamuxError("closed", "the transport ended inside a frame")));
+      const isCut = reason === undefined && !this.#decoder.atBoundary;
+      this.#finish(isCut ? new YamuxError("closed", "the transport ended inside a frame") : reason);
     },
   };
 
