@@ -3,7 +3,7 @@ import { isIP } from "node:net";
 import type { Target } from "../../shared/address/target.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { RouteFault } from "../../shared/dial/fault.ts";
-import type { ServerLocation } from "./servers.ts";
+import { dialTargetOf, type ServerLocation } from "./servers.ts";
 
 /** What asks DNS; tests have one of their own. */
 export interface NameResolver {
@@ -39,18 +39,18 @@ const LEAST_TTL_S = 5;
 const MOST_TTL_S = 300;
 
 /** Whether the name of a server may have several addresses. */
-function mayHaveSeveral({ host, srv, address }: ServerLocation): boolean {
-  return srv !== undefined || isIP(address?.host ?? host) === 0;
+function mayHaveSeveral(location: ServerLocation): boolean {
+  return location.srv !== undefined || isIP(dialTargetOf(location).host) === 0;
 }
 
 /** Asks for the addresses of a server. Rejects with the error of the resolver. */
 export async function findAddresses(location: ServerLocation, resolver: NameResolver): Promise<FoundAddresses> {
-  const { host, port, srv, address = { host, port } } = location;
-  if (srv !== undefined) return findBySrv(srv, resolver);
-  const found = oneFamily(await resolver.lookup(address.host));
+  if (location.srv !== undefined) return findBySrv(location.srv, resolver);
+  const { host, port } = dialTargetOf(location);
+  const found = oneFamily(await resolver.lookup(host));
   const family = found[0]?.family ?? 4;
-  const addresses = found.map((one) => ({ host: one.address, port: address.port }));
-  return { addresses: bounded(addresses), askAgainMs: await askAgainMs(address.host, family, resolver) };
+  const addresses = found.map(({ address }) => ({ host: address, port }));
+  return { addresses: bounded(addresses), askAgainMs: await askAgainMs(host, family, resolver) };
 }
 
 /**
@@ -114,6 +114,8 @@ export interface AddressWatchDeps {
 /** Answers that come later are dropped, ms. */
 const ASK_WITHIN_MS = 10_000;
 const FAILED_AGAIN_MS = 15_000;
+/** Between two questions, ms, however many tunnels are lost. */
+const LEAST_PAUSE_MS = 1_000;
 const JITTER = 0.1;
 
 /** Asks DNS for the addresses of one server, again and again. */
@@ -133,7 +135,7 @@ export class AddressWatch {
   /** Asks now, unless it is under way or was done a moment ago. */
   refresh(): void {
     if (this.#closed || this.#asking !== undefined || !mayHaveSeveral(this.#deps.location)) return;
-    const leastMs = this.#askedAt + LEAST_TTL_S * 200 - performance.now();
+    const leastMs = this.#askedAt + LEAST_PAUSE_MS - performance.now();
     if (leastMs > 0) this.#askIn(leastMs);
     else void this.#ask();
   }
