@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import type { TestServer } from "../testing/server.ts";
 import type { Tenant } from "../testing/tenants.ts";
-import type { FleetServer } from "./testing/fleet.ts";
 import { askAs, fleetOf } from "./testing/tenant-fleet.ts";
 
 const KIB = 1024;
@@ -13,7 +13,7 @@ const STREAMS = 4;
 const PAYLOAD = Buffer.alloc(8 * 1024 * KIB);
 
 /** Callers that send and never read, of targets that do the same: their bytes stand still in both servers. */
-async function stalled(server: FleetServer, tenant: Tenant, count: number) {
+async function stalled(server: TestServer, tenant: Tenant, count: number) {
   const sockets = [];
   for (let index = 0; index < count; index++) {
     const { socket } = await askAs(server, tenant); // one that is refused sends in vain
@@ -24,7 +24,7 @@ async function stalled(server: FleetServer, tenant: Tenant, count: number) {
   return sockets;
 }
 
-async function held(server: FleetServer, cluster: string): Promise<number> {
+async function held(server: TestServer, cluster: string): Promise<number> {
   const text = await server.metrics.registry.metrics();
   const start = `culvert_server_memory_held_bytes{cluster="${cluster}"} `;
   const line = text.split("\n").find((each) => each.startsWith(start)) ?? "";
@@ -37,7 +37,7 @@ test("what stands still on the way over another server is charged to its cluster
   const [blue, red] = [tenants.get("blue"), tenants.get("red")];
   const reds = await stalled(near, red, STREAMS);
   // The links' replay buffers belong to no cluster. They are empty when nothing moves.
-  const isCharged = async (server: FleetServer) =>
+  const isCharged = async (server: TestServer) =>
     (await held(server, red.name)) >= STREAMS * LEAST && (await held(server, "(peers)")) < STREAMS * LEAST;
   for (const server of [near, far]) await until(() => isCharged(server));
 

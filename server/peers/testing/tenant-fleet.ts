@@ -3,9 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../../shared/basics/testing/wait.ts";
 import type { ServerOptions } from "../../options/options.ts";
-import { collect } from "../../testing/server.ts";
+import { collect, type TestServer } from "../../testing/server.ts";
 import { agentAt, callerAt, type Tenant, Tenants } from "../../testing/tenants.ts";
-import { Fleet, type FleetServer } from "./fleet.ts";
+import { Fleet } from "./fleet.ts";
 
 /** Two servers with documents of the same clusters; the agents are at the second, whose documents say `more`. */
 export async function fleetOf(
@@ -36,7 +36,7 @@ export async function fleetOf(
 }
 
 /** One CONNECT of a caller of the cluster; resolves with the answer's head. */
-export async function askAs(server: FleetServer, tenant: Tenant, target = "10.0.0.1:10250") {
+export async function askAs(server: TestServer, tenant: Tenant, target = "10.0.0.1:10250") {
   const socket = await callerAt(server, tenant.sni, tenant.caller);
   const reads = collect(socket);
   socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);
