@@ -10,7 +10,7 @@ export interface HopOptions {
   readonly cancellation: Cancellation<CulvertError>;
   /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
-  /** A server that has not taken the stream after so many milliseconds does not respond. */
+  /** Time for the server to take the stream, ms; after it the server does not respond. */
   readonly ackTimeoutMs: number;
   /** Only agents that claim the target may be asked. */
   readonly onlyClaimed: boolean;
