@@ -1,11 +1,9 @@
 import { createPki } from "../../cli/pki/pki.ts";
 import type { CallerListener } from "./caller.ts";
-import { agentFiles, callerTls, flags, serverFiles } from "./pki-files.ts";
+import { agentFiles, callerTls, type Flags, flags, serverFiles } from "./pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
 import { freePort } from "./targets/absent.ts";
 import { TempDir } from "./temp.ts";
-
-type Flags = Readonly<Record<string, string | number | boolean>>;
 
 /** A folder with certificates, and the ports of a server whose processes come and go. */
 export class Site implements Disposable {

@@ -162,6 +162,12 @@ export function connectThrough(
   });
 }
 
+/** Whether a CONNECT is answered with 200; its connection is ended at once. */
+export async function isAnswered(listener: CallerListener, target: string): Promise<boolean> {
+  await using connection = await connectThrough(listener, target);
+  return connection.status === 200;
+}
+
 /** A raw connection to a listener, over TLS where it has some; half-open allowed. */
 export function dialListener(listener: CallerListener): Socket {
   if ("path" in listener) return connectTcp({ path: listener.path, allowHalfOpen: true });

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
-import { connect } from "node:net";
 import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { type Connection, connectThrough } from "../harness/caller.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
-import { waitFor, within } from "../harness/wait.ts";
+import { takesConnections, waitFor, within } from "../harness/wait.ts";
 
 /** What an end may take: the kernel tells it, and nobody else has to do anything for it. */
 const AT_ONCE_MS = 2_000;
@@ -77,17 +76,10 @@ function lines(agent: ManagedProcess, msg: string): Line[] {
 
 /** When somebody listens on the port, by the clock of the logs. */
 async function listening(port: number): Promise<number> {
-  await waitFor(() => takesConnections(port), { deadlineMs: 20_000, everyMs: 5, what: `a listener on port ${port}` });
-  return Date.now();
-}
-
-function takesConnections(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host: "127.0.0.1", port });
-    socket.on("error", () => resolve(false));
-    socket.on("connect", () => {
-      socket.destroy();
-      resolve(true);
-    });
+  await waitFor(() => takesConnections({ port }), {
+    deadlineMs: 20_000,
+    everyMs: 5,
+    what: `a listener on port ${port}`,
   });
+  return Date.now();
 }

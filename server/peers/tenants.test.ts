@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { collect } from "../testing/server.ts";
+import { collect, type TestServer } from "../testing/server.ts";
 import { agentAt, callerAt, type Tenant, Tenants } from "../testing/tenants.ts";
 import { LinkShares } from "./link-shares.ts";
-import { Fleet, type FleetServer } from "./testing/fleet.ts";
+import { Fleet } from "./testing/fleet.ts";
 
 /** Two servers with documents of the same clusters; the agents are at the second, whose documents say more. */
 async function fleetOf(names: readonly string[], more: object = {}, options: Parameters<Fleet["start"]>[1] = {}) {
@@ -34,7 +34,7 @@ async function fleetOf(names: readonly string[], more: object = {}, options: Par
   };
 }
 
-async function ask(server: FleetServer, tenant: Tenant, target = "10.0.0.1:10250") {
+async function ask(server: TestServer, tenant: Tenant, target = "10.0.0.1:10250") {
   const socket = await callerAt(server, tenant.sni, tenant.caller);
   const reads = collect(socket);
   socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);

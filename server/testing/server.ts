@@ -76,6 +76,9 @@ export async function start(
   return Object.assign(await startServer(options, { log, listenEphemeral: true, ...deps }), { lines });
 }
 
+/** A server of `start`, with the lines of its log. */
+export type TestServer = Awaited<ReturnType<typeof start>>;
+
 export interface TestAgent {
   readonly welcome: Welcome;
   readonly link: Link;

@@ -40,7 +40,7 @@ export class WebhookCalls implements AsyncDisposable {
     }, EVERY_MS);
   }
 
-  /** Resolves when so many more calls have been answered. */
+  /** How many calls have begun. */
   get made(): number {
     return this.#made;
   }
