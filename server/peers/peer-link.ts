@@ -19,7 +19,7 @@ import { PeerWatch } from "./peer-watch.ts";
 /** The path of the upgrade between servers. */
 export const PEER_PATH = "/culvert/v1/peer";
 
-/** A link without streams for so long is closed, ms. */
+/** Time after which a link without streams is closed, ms. */
 const IDLE_MS = 60_000;
 /** The longest wait between two attempts to resume a link, ms: streams stand still meanwhile. */
 const RESUME_CAP_MS = 800;

@@ -11,7 +11,7 @@ export interface HopOptions {
   readonly cancellation: Cancellation<CulvertError>;
   /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
-  /** A server that has not taken the stream after so many milliseconds does not respond. */
+  /** Time for the server to take the stream, ms; after it the server does not respond. */
   readonly ackTimeoutMs: number;
   /** The account of the cluster, which pays for what the stream holds here. */
   readonly memory: MemoryAccount;
