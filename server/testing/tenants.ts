@@ -165,8 +165,8 @@ export function dialOptionsOf(server: TestServer, words: AgentWords) {
   };
 }
 
-/** An agent whose every target says `greeting`, its cluster's name; without one they echo. */
-export async function agentAt(server: TestServer, greeting: string | undefined, words: AgentWords) {
+/** An agent whose every target says `greeting`, its cluster's name, and reads nothing; without one they echo. */
+export async function agentAt(server: TestServer, greeting: string | Buffer | undefined, words: AgentWords) {
   const { carrier, welcome, remote } = await dialCarrier(dialOptionsOf(server, words));
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
   let over: (reason: Error | undefined) => void = () => {};
