@@ -1,7 +1,5 @@
-import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
-import { isEmpty, parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import type { ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
@@ -10,7 +8,6 @@ import { type ContentWatch, watchFiles } from "../shared/documents/watched-files
 import { controlGroups } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { MemoryWatch } from "../shared/limits/memory-watch.ts";
-import type { Hello } from "../shared/link/control.ts";
 import { version } from "../shared/runtime/build-info.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { ConditionLog } from "../shared/runtime/condition-log.ts";
@@ -18,7 +15,6 @@ import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
-import { HANDSHAKE_VERSION } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import { checkPort } from "./check-port.ts";
 import { AgentMetrics } from "./metrics.ts";
@@ -29,6 +25,7 @@ import { TargetPolicy } from "./streams/policy.ts";
 import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
 import { attempt } from "./uplink/attempt.ts";
 import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
+import { helloOf } from "./uplink/hello.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
 import { type NameResolver, SYSTEM_RESOLVER } from "./uplink/server-addresses.ts";
 import { wantedServers } from "./uplink/servers.ts";
@@ -104,7 +101,7 @@ export class Agent implements AsyncDisposable {
       memory,
       requireFiles: () => this.#files.requireRoom("agent_exhausted"),
     };
-    const hello = helloOf(options);
+    const hello = helloOf(options, `culvert/${version()}`);
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
@@ -284,19 +281,6 @@ export class Agent implements AsyncDisposable {
       throw new ConfigError([(error as Error).message], { cause: error });
     }
   }
-}
-
-function helloOf({ agentId, cluster, agentIdentifiers }: AgentOptions): Hello {
-  const identifiers = parseIdentifiers(agentIdentifiers);
-  return {
-    type: "hello",
-    version: HANDSHAKE_VERSION,
-    agentId,
-    instance: randomUUID(),
-    software: `culvert/${version()} node/${process.versions.node}`,
-    ...(cluster === "" ? {} : { cluster }),
-    ...(!isEmpty(identifiers) && { identifiers }),
-  };
 }
 
 /** The addresses of the health and admin listeners, with the options that set them. */

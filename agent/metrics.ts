@@ -37,6 +37,26 @@ export interface LiveAgent {
 const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "suspended", "draining", "closed"];
 /** A suspended uplink has no connection now. */
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
+/** What was learned of the way to a server: the name of the metric, its help, and the time, ms. */
+const PATH_TIMES: readonly (readonly [name: string, help: string, timeMs: ReadPath])[] = [
+  [
+    "idle_limit",
+    "Time without a byte after which connections to a server are cut; absent while none was seen.",
+    ({ idleLimitMs }) => idleLimitMs,
+  ],
+  [
+    "age_limit",
+    "Age at which connections to a server are cut; absent while none was seen.",
+    ({ ageLimitMs }) => ageLimitMs,
+  ],
+  [
+    "held_back",
+    "Time for which something on the way to a server holds bytes back; absent while nothing does.",
+    ({ heldBackMs }) => heldBackMs,
+  ],
+];
+type ReadPath = (path: LiveUplink["path"]) => number | undefined;
+
 const KONNECTIVITY = "konnectivity_network_proxy_agent";
 // Konnectivity's own buckets (pkg/agent/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
@@ -143,24 +163,11 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
           STATES.map((name) => [[server, name], uplinks.filter(({ state }) => state.state === name).length] as const),
         ),
     );
-    make.gauges(
-      "culvert_agent_path_idle_limit_seconds",
-      "Time without a byte after which connections to a server are cut; absent while none was seen.",
-      ["server"],
-      () => this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, ({ idleLimitMs }) => idleLimitMs)),
-    );
-    make.gauges(
-      "culvert_agent_path_age_limit_seconds",
-      "Age at which connections to a server are cut; absent while none was seen.",
-      ["server"],
-      () => this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, ({ ageLimitMs }) => ageLimitMs)),
-    );
-    make.gauges(
-      "culvert_agent_path_held_back_seconds",
-      "Time for which something on the way to a server holds bytes back; absent while nothing does.",
-      ["server"],
-      () => this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, ({ heldBackMs }) => heldBackMs)),
-    );
+    for (const [name, help, timeMs] of PATH_TIMES) {
+      make.gauges(`culvert_agent_path_${name}_seconds`, help, ["server"], () =>
+        this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, timeMs)),
+      );
+    }
   }
 
   /** Several uplinks lead to one URL where there is more than one server behind it. */
@@ -228,8 +235,8 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
 function least(
   server: string,
   uplinks: readonly LiveUplink[],
-  read: (path: LiveUplink["path"]) => number | undefined,
+  timeMs: ReadPath,
 ): [labels: readonly string[], value: number][] {
-  const known = uplinks.flatMap(({ path }) => read(path) ?? []);
+  const known = uplinks.flatMap(({ path }) => timeMs(path) ?? []);
   return known.length === 0 ? [] : [[[server], Math.min(...known) / 1_000]];
 }

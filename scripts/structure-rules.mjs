@@ -38,7 +38,7 @@ export const FOLDERS = {
   ],
   "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
   "shared/pki": ["@peculiar/x509"],
-  "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents"],
+  "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents", "shared/node"],
   "shared/kubernetes": [
     ...["shared", "shared/address", "shared/basics", "shared/documents", "shared/http", "shared/tls", "yaml", "zod"],
   ],

@@ -1,12 +1,10 @@
-import { randomUUID } from "node:crypto";
 import type { SecureVersion } from "node:tls";
-import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { formatTarget } from "../../shared/address/target.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentOptions } from "../options.ts";
 import type { Credentials } from "../uplink/credentials.ts";
+import { helloOf } from "../uplink/hello.ts";
 import type { ServerLocation } from "../uplink/servers.ts";
 import { readConfiguration } from "./configuration.ts";
 import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
@@ -77,7 +75,7 @@ async function welcomed(
       tls,
       trust: { ca: credentials.ca, outerCa: credentials.outerCa },
     },
-    ...{ hello: helloOf(options), credentials, rule, replayBytes: options.replayBuffer, open },
+    ...{ hello: probeHello(options), credentials, rule, replayBytes: options.replayBuffer, open },
     at: formatTarget({ host, port }),
     onTime: (time: number, from: string) => {
       clock = { time, from };
@@ -98,20 +96,13 @@ const SUFFIX = "-doctor";
 /** Maximum length of agentId in the hello message. */
 const MAX_ID = 253;
 
-/** A probe, and of a name of its own for a server that knows no probes: the agent that runs with these options is not disturbed. */
-function helloOf({ agentId, cluster, agentIdentifiers }: AgentOptions): Hello {
-  const identifiers = parseIdentifiers(agentIdentifiers);
-  return {
-    type: "hello",
-    version: HANDSHAKE_VERSION,
-    agentId: `${agentId.slice(0, MAX_ID - SUFFIX.length)}${SUFFIX}`,
-    instance: randomUUID(),
-    probe: true,
-    software: `${DOCTOR_SOFTWARE} node/${process.versions.node}`,
-    ...(cluster !== "" && { cluster }),
-    // A server that refuses the agent for one of them says so.
-    ...(!isEmpty(identifiers) && { identifiers }),
-  };
+/**
+ * A probe, and of a name of its own for a server that knows no probes: the agent that runs with these options is not
+ * disturbed. A server that refuses the agent for its cluster or an identifier says so to the probe, too.
+ */
+function probeHello({ agentId, ...others }: AgentOptions): Hello {
+  const ownId = `${agentId.slice(0, MAX_ID - SUFFIX.length)}${SUFFIX}`;
+  return { ...helloOf({ ...others, agentId: ownId }, DOCTOR_SOFTWARE), probe: true };
 }
 
 /** What the tunnel carries, by probes that the server answers; without them it is healthy all the same. */

@@ -11,7 +11,7 @@ import type { Passage } from "../../shared/link/dial.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import { AgentRoutes, type RouteOptions, type ServerRoute } from "../uplink/proxy-route.ts";
-import type { ServerLocation } from "../uplink/servers.ts";
+import { dialTargetOf, type ServerLocation } from "../uplink/servers.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
 
 export interface RouteExamination {
@@ -93,17 +93,13 @@ function sentenceOf({ msg, way, authentication, reason }: LogLine): string {
   return words.filter(Boolean).join("; ");
 }
 
-function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
-  return address;
-}
-
 /** The routes to the server, and what names them. */
 async function find({ server, options, env, timeoutMs }: RouteExamination): Promise<Passed<readonly ProxyRoute[]>> {
   const { proxy: proxies, pac, proxyCa } = options;
   try {
     const found = new ProxyRoutes({ proxies, pac, env });
     const reading = { ca: () => authoritiesIn(proxyCa) };
-    const ways = await found.chooseRoutes(destinationOf(server), AbortSignal.timeout(timeoutMs), reading);
+    const ways = await found.chooseRoutes(dialTargetOf(server), AbortSignal.timeout(timeoutMs), reading);
     const isDirect = ways.every(({ kind }) => kind === "direct");
     return {
       value: ways,
@@ -142,7 +138,7 @@ function whyDirect({ pac }: RouteOptions, env: Environment): string {
 async function connectFirst(routes: readonly ProxyRoute[], { server, timeoutMs }: RouteExamination, log: StepLog) {
   let before = "";
   for (const [index, route] of routes.entries()) {
-    const hop = hopOf(route, destinationOf(server));
+    const hop = hopOf(route, dialTargetOf(server));
     const isLast = index === routes.length - 1;
     const tried = isLast ? log : new StepLog(() => {});
     try {

@@ -112,7 +112,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     dialMs = performance.now() - dialledAt;
     metrics.dialFinished("ok", dialMs);
     const times = names && { dnsMs: names.tookMs, dialMs: dialMs - names.tookMs };
-    stream.write(encodeAnswer({ ok: true, address: dialledAddress(target, socket), ...(times && { times }) }));
+    stream.write(encodeAnswer({ ok: true, address: reachedAddress(target, socket), ...(times && { times }) }));
     const totals = await splice(stream, socket, {
       stallTimeoutMs: deps.stallTimeoutMs,
       resetTarget: () => resetSocket(socket),
@@ -191,7 +191,7 @@ function callerGone(cause?: unknown): CulvertError {
 }
 
 /** A literal address is the one that was dialled: no need to ask the kernel. */
-function dialledAddress(target: Target, socket: Socket): string {
+function reachedAddress(target: Target, socket: Socket): string {
   if (isIP(target.host) !== 0) return formatTarget(target);
   return formatTarget({ host: socket.remoteAddress ?? "", port: socket.remotePort ?? 0 });
 }

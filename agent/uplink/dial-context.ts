@@ -1,5 +1,5 @@
 import type { SecureVersion } from "node:tls";
-import type { BackoffOptions } from "../../shared/basics/backoff.ts";
+import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
@@ -26,7 +26,7 @@ export interface DialContext {
   readonly path: Path;
   /** Bytes that a link keeps for its next carrier. */
   readonly replayBytes: number;
-  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs">;
+  readonly retry: RetryOptions;
   /** The server has announced another number of servers. */
   readonly onServers?: () => void;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;

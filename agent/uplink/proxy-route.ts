@@ -13,7 +13,7 @@ import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
-import type { ServerLocation } from "./servers.ts";
+import { dialTargetOf, type ServerLocation } from "./servers.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
 export interface RouteOptions {
@@ -76,13 +76,13 @@ export class AgentRoutes {
   async isDirect(server: ServerLocation, signal: AbortSignal): Promise<boolean> {
     const onNote = (note: string): void => this.#warnOnce(note);
     const ca = (): ProxyTls["ca"] => this.#tls.current().ca;
-    const ways = await this.#ways.chooseRoutes(destinationOf(server), signal, { ca, onNote });
+    const ways = await this.#ways.chooseRoutes(dialTargetOf(server), signal, { ca, onNote });
     return ways.every(({ kind }) => kind === "direct");
   }
 
   /** To this server, which logs call `name`. `directTo`: the one of its addresses to dial where no proxy leads there. */
   to(server: ServerLocation, name: string, directTo?: Target): ServerRoute {
-    const destination = destinationOf(server);
+    const destination = dialTargetOf(server);
     let taken: Taken | undefined;
     let passedOver: readonly RouteFault[] = [];
     return {
@@ -142,11 +142,6 @@ export class AgentRoutes {
     this.#noted.set(note, true);
     this.#log.warn(note);
   }
-}
-
-/** What is dialled, or asked of a proxy. */
-function destinationOf({ host, port, address = { host, port } }: ServerLocation): Target {
-  return address;
 }
 
 /** Of several ways' faults together, as for an attempt that failed. */

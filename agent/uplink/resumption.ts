@@ -1,4 +1,10 @@
-import { Backoff, type BackoffOptions, backoffMs } from "../../shared/basics/backoff.ts";
+import {
+  Backoff,
+  type BackoffOptions,
+  backoffMs,
+  MANY_FAILURES,
+  type RetryOptions,
+} from "../../shared/basics/backoff.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
@@ -33,7 +39,7 @@ export interface ResumptionDeps {
   redial(words: () => ResumeWords, signal: AbortSignal): Promise<NextCarrier>;
   /** Renews the credential before a planned carrier, where a carrier itself shows none. */
   readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
-  readonly retry: Pick<BackoffOptions, "baseMs" | "capMs"> & Partial<BackoffOptions>;
+  readonly retry: RetryOptions;
   /** A balancer led to another server than the link's, which would accept the agent anew. */
   onElsewhere(refusal: LinkRefused): void;
   /** The link is up, but the agent is not its owner any more: its certificate has another subject now. */
@@ -50,8 +56,6 @@ const MOST_ASKED_MS = 3_000;
 const ELSEWHERE_CAP_MS = 5_000;
 /** A carrier that is lost so soon after the resume has carried nothing, ms: what cut it may cut the next one, too. */
 const SHORT_LIFE_MS = 1_000;
-/** A count of failures at which the jitter has its whole width. */
-const MANY_FAILURES = 64;
 
 /**
  * An agent that shuts down gives up after so many answers of other servers in a row. They do not prove that the link's own

@@ -1,17 +1,9 @@
-import { backoffMs } from "../../shared/basics/backoff.ts";
+import { backoffMs, MANY_FAILURES, type RetryOptions } from "../../shared/basics/backoff.ts";
 import { DialFault, type FaultCode, faultRow } from "../../shared/faults/faults.ts";
 import { CallersPort } from "../../shared/link/upgrade-answer.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { UnseenCertificate } from "./tls-terminator.ts";
-
-export interface RetryOptions {
-  /** Longest wait after the first failure; it doubles with each failure … */
-  readonly baseMs: number;
-  /** … up to this. */
-  readonly capMs: number;
-  readonly random?: () => number;
-}
 
 export interface Retry {
   readonly waitMs: number;
@@ -80,9 +72,6 @@ export function faultOf(error: unknown): FaultCode | undefined {
 
 /** Longest reason in the log; a server's refusal may be a kilobyte. */
 const MAX_REASON = 1_100;
-
-/** A count of failures at which the jitter has its whole width. */
-const MANY_FAILURES = 64;
 
 /** What a server's refusal is called, by HTTP status or close code. */
 interface ServerRefusal {

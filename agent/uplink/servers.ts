@@ -1,5 +1,5 @@
 import { isIPv6 } from "node:net";
-import { bracketed } from "../../shared/address/target.ts";
+import { bracketed, type Target } from "../../shared/address/target.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 /** The options that say which servers there are. */
@@ -43,7 +43,12 @@ export interface ServerLocation {
   /** A name of SRV records (RFC 2782), which say hosts and ports to dial in place of host and port. */
   readonly srv?: string;
   /** `--server-address`: dialled in place of host and port. */
-  readonly address?: { readonly host: string; readonly port: number };
+  readonly address?: Target;
+}
+
+/** What is dialled for a server, or asked of a proxy. */
+export function dialTargetOf({ host, port, address = { host, port } }: ServerLocation): Target {
+  return address;
 }
 
 /** `wss://host[:port][/path]` or `wss+srv://_service._proto.name[/path]`; throws an Error whose message continues "--server". */

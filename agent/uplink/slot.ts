@@ -1,9 +1,9 @@
 import type { Target } from "../../shared/address/target.ts";
+import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import { isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { Path, type PathOptions } from "./path.ts";
-import type { RetryOptions } from "./retry.ts";
 import { addressKey } from "./server-addresses.ts";
 import { Uplink } from "./uplink.ts";
 import type { UplinkDeps } from "./uplink-state.ts";

@@ -1,8 +1,9 @@
 import type { Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { AddressWatch } from "./address-watch.ts";
 import { Endpoints } from "./endpoints.ts";
-import { AddressWatch, type NameResolver, noRecords } from "./server-addresses.ts";
+import { type NameResolver, noRecords } from "./server-addresses.ts";
 import type { ServerLocation } from "./servers.ts";
 import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
@@ -47,8 +48,9 @@ export class UplinkSet implements SlotOwner {
   #countedAt = Number.NEGATIVE_INFINITY;
   #countLater: NodeJS.Timeout | undefined;
   #slots: Slot[] = [];
-  readonly #taken = new Map<Endpoints, number>();
-  #begun = 0;
+  /** The number of the last slot of each URL. */
+  readonly #lastSlots = new Map<Endpoints, number>();
+  #begunSlots = 0;
   #servers: number | undefined;
   #isScheduled = false;
   /** Set when the agent drains or closes: nothing is looked for any more. */
@@ -184,7 +186,7 @@ export class UplinkSet implements SlotOwner {
   onFailed(slot: Slot): void {
     if (slot.failures < FAILURES_TO_MOVE) return;
     const free = this.#groups.map(({ endpoints }) => endpoints).filter((endpoints) => this.#slotsOf(endpoints) === 0);
-    const [next] = free.toSorted((one, other) => this.#takenAt(one) - this.#takenAt(other));
+    const [next] = free.toSorted((one, other) => this.#lastSlotOf(one) - this.#lastSlotOf(other));
     if (next === undefined) return;
     setImmediate(() => {
       // Behind the line about the failure; and another slot may have taken it.
@@ -304,13 +306,13 @@ export class UplinkSet implements SlotOwner {
     return first;
   }
 
-  /** When a slot of this URL was last begun, as a number that rises. */
-  #takenAt(endpoints: Endpoints): number {
-    return this.#taken.get(endpoints) ?? 0;
+  /** The number of the last slot of this URL; 0: it had none. */
+  #lastSlotOf(endpoints: Endpoints): number {
+    return this.#lastSlots.get(endpoints) ?? 0;
   }
 
   #add(endpoints: Endpoints): Slot {
-    this.#taken.set(endpoints, ++this.#begun);
+    this.#lastSlots.set(endpoints, ++this.#begunSlots);
     const slot = new Slot(endpoints, this, this.#deps);
     this.#slots.push(slot);
     return slot;

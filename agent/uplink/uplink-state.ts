@@ -1,9 +1,9 @@
+import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import type { LinkMetrics } from "../../shared/runtime/common-metrics.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Lesson, Path } from "./path.ts";
-import type { RetryOptions } from "./retry.ts";
 
 /** The state of an uplink, with the data that exists in it only. */
 export type UplinkState =

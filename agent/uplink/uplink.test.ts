@@ -380,7 +380,7 @@ test("sent away by the server: the new link stands before the old one ends, whos
   const { up, attempts, lines } = uplink(t);
   up.start();
   const first = attempts[0]?.accept() ?? assert.fail();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   const stream = open(first);
   await until(() => stream.acknowledged, "the stream");
 
@@ -389,7 +389,7 @@ test("sent away by the server: the new link stands before the old one ends, whos
   assert.equal(attempts.length, 2, "the next attempt begins at once");
   assert.equal(up.connected, false);
   attempts[1]?.accept();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   assert.equal([...up.connections()].length, 2);
   assert.equal(stream.destroyed, false);
 
@@ -694,7 +694,7 @@ test("an agent whose certificate has become another's leaves its link to the str
   stream.destroy();
   await until(() => attempts.length === 3, "the next attempt");
   attempts[2]?.accept();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
   assert.equal(lines.filter(({ msg }) => msg.startsWith("uplink begins anew")).length, 1);
 });
@@ -709,7 +709,7 @@ test("an agent whose certificate has become another's, and that carries nothing,
   await until(() => attempts.length > 1 && lines.some(({ msg }) => msg === "uplink left"), "the old link to have left");
   assert.equal(attempts.length, 2);
   attempts[1]?.accept();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
   assert.equal(
     lines.some(({ msg }) => msg === "uplink closed by the server"),
@@ -732,7 +732,7 @@ test("drain sends go-away and keeps what is open; close waits for it, then ends 
   const { up, attempts, counted } = uplink(t);
   up.start();
   const { session } = attempts[0]?.accept() ?? assert.fail();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   const stream = session.open();
   stream.on("error", () => {});
   await until(() => stream.acknowledged, "the stream");
@@ -750,7 +750,7 @@ test("streams that are left at the deadline of close are lost, and nothing is di
   const { up, attempts } = uplink(t);
   up.start();
   const { session } = attempts[0]?.accept() ?? assert.fail();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   const stream = session.open();
   const lost = new Promise((resolve) => stream.on("error", () => {}).once("close", resolve));
   await until(() => stream.acknowledged, "the stream");
@@ -762,9 +762,7 @@ test("streams that are left at the deadline of close are lost, and nothing is di
 test("closing while it connects cancels the attempt, and a link that comes too late is ended", async (t) => {
   const { up, attempts } = uplink(t);
   up.start();
-  const waiting = assert.rejects(up.whenConnected(), /closed/);
   await up.close(1_000);
-  await waiting;
   assert.equal(attempts[0]?.signal.aborted, true);
   const { near: late } = attempts[0]?.accept() ?? assert.fail();
   await until(() => late.destroyed, "the late link's end");
@@ -792,7 +790,7 @@ test("a cut after which nobody listened for a while is a restart, and teaches no
     redialError.error = error;
     up.start();
     attempts[0]?.accept();
-    await up.whenConnected();
+    await until(() => up.connected, "connected");
     const { link } = tunnels[0] as Tunnel;
     for (let cut = 1; cut <= 2; cut++) {
       const failedBefore = resumes.length;
@@ -808,7 +806,7 @@ test("what is learned of the path is one line and one count, and a new pace want
   const { up, attempts, lines, resumes, path, learned } = uplink(t);
   up.start();
   attempts[0]?.accept();
-  await up.whenConnected();
+  await until(() => up.connected, "connected");
   const cut = { lossCause: "fin", ageMs: 1_000, idleMs: 15_000 } as const;
   for (let i = 0; i < 3; i++) path.onLost(cut);
   const said = lines.filter(({ msg }) => msg === "path learned");

@@ -42,7 +42,6 @@ export class Uplink implements ConnectionOwner {
   readonly #drainedBy = new DrainedBy<Connection>();
   /** Connections and resumes so far: the first failure after one of them is a new one for the log. */
   #successes = 0;
-  #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
@@ -75,13 +74,6 @@ export class Uplink implements ConnectionOwner {
   /** Credentials or the path have changed: every connection gets a new carrier. */
   changeCarriers(): void {
     for (const connection of this.connections()) connection.changeCarrier();
-  }
-
-  whenConnected(): Promise<void> {
-    const { state } = this;
-    if (this.connected) return Promise.resolve();
-    if (state.state === "closed") return Promise.reject(new Error(`the uplink is closed: ${state.reason}`));
-    return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
   async #connect(askedMs: number): Promise<void> {
@@ -339,12 +331,5 @@ export class Uplink implements ConnectionOwner {
   #enter(next: UplinkState): void {
     this.#state = next;
     this.#deps.onState?.();
-    if (next.state !== "connected" && next.state !== "closed") return;
-    const waiters = this.#waiters;
-    this.#waiters = [];
-    for (const { resolve, reject } of waiters) {
-      if (next.state === "connected") resolve();
-      else reject(new Error(`the uplink is closed: ${next.reason}`));
-    }
   }
 }

@@ -1,11 +1,12 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { shellQuoted } from "../../shared/basics/text.ts";
 import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { exitCodeOf } from "../../shared/runtime/run.ts";
-import { shellQuoted, untilSignal } from "../common/terminal.ts";
+import { untilSignal } from "../common/terminal.ts";
 import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
 import { type Child, ChildDied, Children } from "./children.ts";
 import { connectOnce } from "./connect.ts";

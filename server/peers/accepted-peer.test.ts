@@ -9,7 +9,6 @@ import { AcceptedPeer } from "./accepted-peer.ts";
 import { PeerLog } from "./peer-log.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
-const RENEWED: PeerIdentity = { ...IDENTITY, fingerprint256: "y" };
 
 class LinkOverPair extends DuplexTransport {
   readonly remote = "127.0.0.1:1";
@@ -24,8 +23,7 @@ class LinkOverPair extends DuplexTransport {
 function peerOf() {
   const state = { isAccepted: true, isClosed: false };
   const link = new LinkOverPair(duplexPair()[0]);
-  const objection = (identity: PeerIdentity) =>
-    state.isAccepted || identity === RENEWED ? undefined : "its certificate has expired";
+  const objection = () => (state.isAccepted ? undefined : "its certificate has expired");
   const peer = new AcceptedPeer(
     { serverId: "srv-2", software: "test", link, identity: IDENTITY },
     {
@@ -54,18 +52,5 @@ test("a peer whose certificate is not accepted any more is asked for a new one, 
   );
   assert.equal(state.isClosed, false);
   t.mock.timers.tick(10_000);
-  await peer.closed;
-});
-
-test("a peer that shows a new certificate in time keeps its link", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
-  const { state, peer } = peerOf();
-  state.isAccepted = false;
-  peer.verifyAgain();
-  peer.renewed(RENEWED);
-  t.mock.timers.tick(60_000);
-  await Promise.resolve();
-  assert.equal(state.isClosed, false);
-  peer.destroy(new Error("the test is over"));
   await peer.closed;
 });

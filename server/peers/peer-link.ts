@@ -1,5 +1,6 @@
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
@@ -13,11 +14,12 @@ import type { ServerOptions } from "../options/options.ts";
 import type { Location } from "./directory.ts";
 import { LinkShares } from "./link-shares.ts";
 import type { PeerTrust } from "./peer-trust.ts";
+import { PeerWatch } from "./peer-watch.ts";
 
 /** The path of the upgrade between servers. */
 export const PEER_PATH = "/culvert/v1/peer";
 
-/** A link without streams for so long is closed, ms. */
+/** Time after which a link without streams is closed, ms. */
 const IDLE_MS = 60_000;
 /** The longest wait between two attempts to resume a link, ms: streams stand still meanwhile. */
 const RESUME_CAP_MS = 800;
@@ -33,7 +35,7 @@ export interface PeerLinkDeps {
   /** Random for each start of this process. */
   readonly instance: string;
   readonly software: string;
-  /** The account of what waits in links to and from peers. */
+  /** The account of links to and from peers, and of streams that serve no CONNECT. */
   readonly memory: MemoryShare;
   /** How long one dial may take, ms. */
   readonly dialTimeoutMs: number;
@@ -51,7 +53,7 @@ export interface PeerLinkOwner {
 interface DialledLink {
   readonly link: Link;
   readonly key: LinkKey;
-  readonly identity: PeerIdentity | undefined;
+  readonly identity: PeerIdentity;
   session(peer: PeerLink): Session;
 }
 
@@ -61,14 +63,14 @@ interface DialledLink {
  */
 export class PeerLink {
   readonly location: Location;
+  /** The certificate of the peer. */
+  readonly watch: PeerWatch;
   /** The streams of each cluster on this link. */
   readonly shares: LinkShares;
   readonly #link: Link;
   readonly #key: LinkKey;
   readonly #session: Session;
   readonly #deps: PeerLinkDeps;
-  /** Of the certificate that the peer has shown last. */
-  #identity: PeerIdentity | undefined;
   readonly #resumes = new Backoff({ baseMs: 50, capMs: RESUME_CAP_MS }, SHORT_LIFE_MS);
   /** Streams that are of no use while the peer cannot be reached: who has the other end finds another way. */
   readonly #impatient = new Set<Stream>();
@@ -88,8 +90,11 @@ export class PeerLink {
     this.shares = new LinkShares(location.serverId, deps.options.maxStreams);
     this.#link = link;
     this.#key = key;
-    this.#identity = identity;
     this.#deps = deps;
+    this.watch = new PeerWatch(identity, deps.trust, {
+      onAsk: () => this.changeCarrier(),
+      onUntrusted: (reason) => this.destroy(reason),
+    });
     link.watch({
       // The peer's certificates have changed, or it wants to see ours again.
       onControl: ({ type }) => {
@@ -120,6 +125,7 @@ export class PeerLink {
       }),
       hello: () => hello(deps),
     });
+    if (identity === undefined) throw new Error("the peer has shown no certificate");
     if (welcome.serverId !== location.serverId) {
       const reason = `server "${welcome.serverId}" is at this address now`;
       carrier.destroy(new Error(reason));
@@ -154,9 +160,9 @@ export class PeerLink {
     return this.#session.streamCount;
   }
 
-  /** Opens a stream whose head is sent with the SYN. Throws `YamuxError`. */
-  open(head: Buffer): Stream {
-    return this.#session.open(head);
+  /** Opens a stream whose head is sent with the SYN, and which the account pays for. Throws `YamuxError`. */
+  open(head: Buffer, account?: MemoryAccount): Stream {
+    return this.#session.open(head, account);
   }
 
   /**
@@ -188,12 +194,6 @@ export class PeerLink {
     this.#session.destroy(reason);
   }
 
-  /** To be called when the CRLs have changed. */
-  endIfRevoked(): void {
-    if (this.#identity === undefined || !this.#deps.trust.isRevoked(this.#identity)) return;
-    this.destroy(new Error("its certificate is revoked"));
-  }
-
   #watchIdle(): void {
     let wasIdle = false;
     this.#idle = setInterval(() => {
@@ -204,6 +204,7 @@ export class PeerLink {
 
   #stop(): void {
     this.#closed = true;
+    this.watch.close();
     clearInterval(this.#idle);
     clearTimeout(this.#timer);
     this.#dialling?.abort();
@@ -226,7 +227,7 @@ export class PeerLink {
     this.#dialling = dialling;
     const link = this.#link;
     let named = 0;
-    let identity = this.#identity;
+    let identity: PeerIdentity | undefined;
     const words = (): Hello => {
       link.acks.hold(); // the peer could free what the old connection acknowledges from now on
       named = link.received;
@@ -245,7 +246,7 @@ export class PeerLink {
         carrier.destroy();
         throw new Error("the answer to the resume does not prove that it comes from the same server");
       }
-      this.#identity = identity;
+      this.watch.renewed(identity);
       link.resume(carrier, remote, { peerReceived: resumed.received, named });
       this.#resumes.connected();
       link.acks.now();

@@ -13,7 +13,7 @@ export interface PeerLinksDeps extends PeerLinkDeps {
 
 /** Links and dials at once. The directory is not trusted, and may name any number of servers. */
 const MAX_LINKS = 1_024;
-/** A server that could not be reached is not dialled again for so long, ms: CONNECTs should not wait for it in turn. */
+/** Time before a server that could not be reached is dialled again, ms: CONNECTs should not wait for it in turn. */
 const REST_MS = 1_000;
 const MAX_RESTING = 1_024;
 
@@ -122,10 +122,13 @@ export class PeerLinks {
 
   /**
    * Certificate or CA have changed. Peers see the new certificate on new connections; new streams go over new links,
-   * whose peers are verified by the new CA.
+   * whose peers are verified by the new CA. A link whose peer it does not accept ends.
    */
   renew(): void {
-    for (const link of this.#all()) link.changeCarrier();
+    for (const link of this.#all()) {
+      link.changeCarrier();
+      link.watch.verifyAgain();
+    }
     for (const [serverId, link] of this.#links) {
       this.#links.delete(serverId);
       this.#letRunOut(link);
@@ -134,7 +137,7 @@ export class PeerLinks {
 
   /** Ends the links to servers whose certificates are revoked now. */
   endRevoked(): void {
-    for (const link of this.#all()) link.endIfRevoked();
+    for (const link of this.#all()) link.watch.endIfRevoked();
   }
 
   /** Waits for the streams up to `deadlineMs`, then ends every link. */

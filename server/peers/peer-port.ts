@@ -190,7 +190,7 @@ export class PeerPort {
 
   async #run(peer: AcceptedPeer, { network }: IncomingConnection, entry: ResumableLink): Promise<void> {
     this.#peers.add(peer, network);
-    entry.onCredential = ({ peer: identity }) => peer.renewed(identity);
+    entry.onCredential = ({ peer: identity }) => peer.watch.renewed(identity);
     await peer.closed;
     this.#peers.delete(peer);
   }
@@ -223,12 +223,12 @@ export class PeerPort {
 
   /** The files of the peer port have changed: peers show their certificates again. */
   verifyAgain(): void {
-    for (const peer of this.#peers) peer.verifyAgain();
+    for (const peer of this.#peers) peer.watch.verifyAgain();
   }
 
   /** Ends the links of peers whose certificates are revoked now. */
   endRevoked(): void {
-    for (const peer of this.#peers) this.#turns.run(() => peer.endIfRevoked());
+    for (const peer of this.#peers) this.#turns.run(() => peer.watch.endIfRevoked());
   }
 
   /** The links of peers that are open. */

@@ -1,9 +1,16 @@
 export interface BackoffOptions {
+  /** Longest wait after the first failures; then it doubles with each failure, up to `capMs`. */
   readonly baseMs: number;
   readonly capMs: number;
   /** Between 0 and 1, as Math.random. */
   readonly random: () => number;
 }
+
+/** The waits of one relation to a peer. */
+export type RetryOptions = Pick<BackoffOptions, "baseMs" | "capMs"> & Partial<BackoffOptions>;
+
+/** A count of failures at which the jitter of `backoffMs` has its whole width. */
+export const MANY_FAILURES = 64;
 
 export const DEFAULT_BACKOFF: BackoffOptions = {
   baseMs: 250,

@@ -260,6 +260,20 @@ test("a certificate of the CA is accepted", async () => {
   assert.equal(judgement.identity?.cn, "kube-apiserver");
 });
 
+test("a certificate that came before is the same identity, and is refused all the same when TLS has not verified it", async () => {
+  const leaf = await accepted.issue({ cn: "kube-apiserver", usage: "client" });
+  const [first, second] = [await handshake(leaf, verified), await handshake(leaf, verified)];
+  assert.equal(first.identity?.cn, "kube-apiserver");
+  assert.equal(second.identity, first.identity);
+  const unverified = await handshake(leaf, (socket) => {
+    Object.assign(socket, { authorized: false, authorizationError: "CERT_REVOKED" });
+    return verified(socket);
+  });
+  assert.match(unverified.refusal ?? "", /is revoked/);
+  const ofOtherCa = await handshake(leaf, (socket) => verifyPeer(socket, other.cert));
+  assert.notEqual(ofOtherCa.identity, first.identity, "by another CA it may have another chain");
+});
+
 test("a certificate with two common names is refused, because readers differ in which one counts", async () => {
   const leaf = await accepted.issue({ cn: ["konnectivity-agent", "kube-apiserver"], usage: "client" });
   assert.match((await handshake(leaf, verified)).refusal ?? "", /several common names/);

@@ -4,6 +4,7 @@ import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { RecentMap } from "../basics/recent-map.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
+import { shownCertificate } from "../node/session.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
 
 /** The identity in a verified certificate (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
@@ -137,6 +138,8 @@ export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerifica
       fault: "certificate_missing",
     };
   }
+  const known = socket.authorized ? knownIdentity(shownCertificate(socket), ca) : undefined;
+  if (known !== undefined) return { identity: known };
   // Not `getPeerX509Certificate`: it copies the whole chain, which takes ten times as long.
   const certificate = socket.getPeerCertificate(false);
   if (certificate?.fingerprint256 === undefined) {
@@ -230,18 +233,22 @@ function isoDate(openssl: string): string {
 }
 
 /**
- * One caller presents the same certificate at each CONNECT, and parsing it takes 40 µs, so the last few are kept. Only the
- * content of the certificate is kept, never whether it was accepted.
+ * One caller presents the same certificate at each CONNECT, and reading it takes 40 µs and more, so the last few are kept
+ * by their bytes (DER). Only the content of the certificate is kept, never whether it was accepted.
  */
 const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(64);
 
+/** The identity in this certificate (DER), if it came before under this CA: by another it may have come with another chain. */
+function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerIdentity | undefined {
+  const known = shown && recent.get(shown.toString("latin1"));
+  return known?.ca === ca ? known?.identity : undefined;
+}
+
 function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string | undefined): PeerIdentity {
-  const { fingerprint256 } = certificate;
-  const known = recent.get(fingerprint256);
-  // By another CA the same certificate may have come with another chain.
-  if (known !== undefined && known.ca === ca) return known.identity;
+  const known = knownIdentity(certificate.raw, ca); // where the session cannot be read
+  if (known !== undefined) return known;
   const identity = identityIn(socket.getPeerCertificate(true));
-  recent.set(fingerprint256, { ca, identity });
+  recent.set(certificate.raw.toString("latin1"), { ca, identity });
   return identity;
 }
 
