@@ -50,7 +50,7 @@ test("the server's steps are shown as the doctor's own, with its sentence and wh
   assert.match(printed, /^✗ dial +3 ms {2}10\.0\.0\.1:10250 refused/m);
   assert.match(
     printed,
-    /^– not reached: later\n\n10\.0\.0\.1:10250 refused the connection: .*\nNext: See dial_refused in docs\/errors\.md\.\n$/m,
+    /^– not reached: later\n\n10\.0\.0\.1:10250 refused the connection: .*\nNext: Run culvert explain dial_refused: it says what to do\.\n$/m,
   );
 });
 

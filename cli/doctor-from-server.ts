@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { z } from "zod";
+import * as z from "zod";
 import { jsonOf } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { headOf, headText, stepLines } from "./doctor-report.ts";
@@ -79,9 +79,9 @@ async function tryFrom(
   }
 }
 
-/** What each outcome means, and what to do, is written down once. */
+/** What each outcome means, and what to do, is written down once, for `culvert explain`. */
 function next(outcome: string): string {
   if (outcome === "ok") return "";
   const agents = "Run culvert doctor where the agent of the cluster runs, with its options.";
-  return `Next: ${outcome === "no_agent" ? agents : `See ${outcome} in docs/errors.md.`}\n`;
+  return `Next: ${outcome === "no_agent" ? agents : `Run culvert explain ${outcome}: it says what to do.`}\n`;
 }

@@ -1,32 +1,15 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { dialAgain } from "../shared/link/dial.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import { crlOf } from "../shared/pki/testing/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
-import { dial, dialOptions, HELLO } from "./testing/resuming-agent.ts";
+import { dial, dialOptions, HELLO, leadingTo, NOBODY } from "./testing/resuming-agent.ts";
 import { pki, start } from "./testing/server.ts";
 import { type AgentWords, agentAt, dialOptionsOf, Tenants } from "./testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "./tokens/testing/tokens.ts";
-import type { LinkOwners } from "./tunnels/link-owners.ts";
-
-type Server = Awaited<ReturnType<typeof start>>;
-
-const NOBODY: LinkOwners = { open: () => Promise.reject(new Error("no server has this id")) };
-
-/** The way to one server, in memory. */
-function leadingTo(owner: Server): LinkOwners {
-  return {
-    open: async (_serverId, facts) => {
-      const [near, far] = duplexPair();
-      owner.takeCarried(far, facts, "srv-b");
-      return near;
-    },
-  };
-}
 
 test("a token is verified by both servers, and a link of one cluster is unknown to an agent of another", async () => {
   await using tenants = await Tenants.create(["blue", "green"]);

@@ -12,13 +12,20 @@ import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import type { ServerOptions } from "./options/options.ts";
-import { connection, dial, dialOptions, echo, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
-import { agentOf, pki, start } from "./testing/server.ts";
+import {
+  connection,
+  dial,
+  dialOptions,
+  echo,
+  HELLO,
+  NOBODY,
+  ResumingAgent,
+  refusalOf,
+} from "./testing/resuming-agent.ts";
+import { agentOf, pki, start, type TestServer } from "./testing/server.ts";
 import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
 
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
-
-const NOBODY: LinkOwners = { open: () => Promise.reject(new Error("no server has this id")) };
 
 /** Two servers: `b` carries what it is asked for to `a`, and a test may change what it says of it. */
 async function twoServers(options: { a?: Partial<ServerOptions>; b?: Partial<ServerOptions> } = {}) {
@@ -43,12 +50,12 @@ async function twoServers(options: { a?: Partial<ServerOptions>; b?: Partial<Ser
   };
 }
 
-function count(server: Awaited<ReturnType<typeof start>>, result: string): Promise<boolean> {
+function count(server: TestServer, result: string): Promise<boolean> {
   const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="\\w+"\\} [1-9]`, "m");
   return server.metrics.registry.metrics().then((text) => line.test(text));
 }
 
-async function openNow(server: Awaited<ReturnType<typeof start>>, direction: string): Promise<number> {
+async function openNow(server: TestServer, direction: string): Promise<number> {
   const line = new RegExp(`^culvert_server_carried_connections\\{direction="${direction}"\\} (\\d+)`, "m");
   return Number(line.exec(await server.metrics.registry.metrics())?.[1]);
 }
@@ -191,7 +198,7 @@ test("a server that drains carries nothing more, and one that has ended has let 
   const kept = await agentOf(b); // a link of its own that is in use, so that its port stays open
   await (await connection(b))("in use");
   const closing = b.close();
-  await until(() => b.lines.length > 0 && [...b.tunnels.tunnels()].every(({ draining }) => draining));
+  await until(() => [...b.tunnels.tunnels()].every(({ draining }) => draining));
   await say("still carried");
   assert.equal(await refusalOf(b, { ...HELLO, resume: agent.words() }), CloseCode.foreignLink);
   assert.equal(asked.length, 1);
@@ -281,12 +288,12 @@ test("under inner TLS the proof decides at the owner, and the connection that re
 });
 
 /** The dial of an agent that shows nothing outside. */
-function anonymous(server: Awaited<ReturnType<typeof start>>) {
+function anonymous(server: TestServer) {
   return { ...dialOptions(server, HELLO), tls: { ca: pki.ca.cert } };
 }
 
 /** Inner TLS with the owner of the link, or for a new link with this server. */
-async function insideOf(server: Awaited<ReturnType<typeof start>>, link?: string) {
+async function insideOf(server: TestServer, link?: string) {
   const { carrier, remote } = await dialOuter({ ...anonymous(server), link });
   const outer = new UntrustedLink(remote, carrier, { replayBytes: 1 << 20 });
   const { signal } = new AbortController();

@@ -15,15 +15,14 @@ import {
   freezablePath,
   pki,
   start,
+  type TestServer,
   within,
 } from "./testing/server.ts";
 
 const MIB = 1024 * 1024;
 
-type Server = Awaited<ReturnType<typeof start>>;
-
 /** What a CONNECT is answered. */
-async function ask(server: Server): Promise<string> {
+async function ask(server: TestServer): Promise<string> {
   const caller = await callerOf(server, pki.caller);
   const reads = collect(caller);
   caller.write(CONNECT);
@@ -33,7 +32,7 @@ async function ask(server: Server): Promise<string> {
 }
 
 /** A caller that is connected, and reads nothing until it is told to. */
-async function slowReader(server: Server): Promise<TLSSocket> {
+async function slowReader(server: TestServer): Promise<TLSSocket> {
   const caller = await callerOf(server, pki.caller);
   caller.write(CONNECT);
   const answer = await within(new Promise((resolve) => caller.once("data", resolve)), "the 200");
@@ -41,7 +40,7 @@ async function slowReader(server: Server): Promise<TLSSocket> {
   return caller.pause();
 }
 
-async function metric(server: Server, name: string): Promise<number> {
+async function metric(server: TestServer, name: string): Promise<number> {
   const text = await server.metrics.registry.metrics();
   return Number(new RegExp(`^${name}(?:\\{cluster="default"\\})? (\\d+)$`, "m").exec(text)?.[1]);
 }

@@ -3,13 +3,13 @@ import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { until } from "../shared/basics/testing/wait.ts";
 import { encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
-import { fetchText } from "./testing/server.ts";
-import { answerOf, callerAt, callerBehind, type TenantServer, Tenants, unixCallerAt } from "./testing/tenants.ts";
+import { fetchText, type TestServer } from "./testing/server.ts";
+import { answerOf, callerAt, callerBehind, Tenants, unixCallerAt } from "./testing/tenants.ts";
 
 const GET = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 /** What the log and `/status` say of the newest refusal. */
-async function toldOf(server: TenantServer, msg: string) {
+async function toldOf(server: TestServer, msg: string) {
   await until(() => server.lines.some((line) => line.msg === msg));
   const { caller, remote, reason } = server.lines.findLast((line) => line.msg === msg) ?? assert.fail();
   const { clusters } = JSON.parse((await fetchText(server.addresses.admin?.port, "/status")).text);

@@ -1,10 +1,9 @@
 import { createSite, type Site } from "../harness/binaries.ts";
+import type { Flags } from "../harness/pki-files.ts";
 import { callerTls } from "../harness/pki-files.ts";
 import type { ManagedProcess, ProcessOptions } from "../harness/processes.ts";
 import type { Contender, ContenderName, Ports } from "./contenders.ts";
 import type { BenchTarget, DialSpec } from "./dial-spec.ts";
-
-type Flags = Readonly<Record<string, string | number | boolean>>;
 
 /** culvert as its users run it: two processes of the build, defaults everywhere; logs are written and thrown away. */
 export interface Culvert extends Contender {

@@ -4,6 +4,7 @@ import { numbered } from "../harness/cluster-files.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { requireBuilt } from "../harness/processes.ts";
+import { anyOf } from "../harness/random.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 import { DirectoryFleet } from "./harness/directory-fleet.ts";
 import type { ServerSlot } from "./harness/server-slot.ts";
@@ -130,7 +131,3 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     await review(Promise.resolve(connection), cluster, `review at ${server.name}`);
   }
 });
-
-function anyOf<T>(items: readonly T[]): T {
-  return items[Math.floor(Math.random() * items.length)] ?? assert.fail("there is none");
-}

@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Balancer } from "../harness/balancer.ts";
 import { connectThrough } from "../harness/caller.ts";
+import { startClusterAgent } from "../harness/cluster-agents.ts";
 import { ClusterFolder, numbered } from "../harness/cluster-files.ts";
-import { configurations, located } from "../harness/page-configuration.ts";
 import { requireBuilt } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
-import { startClusterAgent } from "./harness/cluster-agent.ts";
 import { ClusterTargets } from "./harness/cluster-target.ts";
-import { ServerSlot } from "./harness/server-slot.ts";
+import { scaleConfiguration } from "./harness/haproxy.ts";
+import { FINDS_SERVERS_SOON, ServerSlot } from "./harness/server-slot.ts";
 import { review } from "./harness/webhook.ts";
 
 const CLUSTERS = numbered("blue", 8);
@@ -27,16 +27,14 @@ test("two servers on one machine share the clusters out by name, and a restart o
   await using first = await ServerSlot.reserve("01", folder, PROXIED);
   await using second = await ServerSlot.reserve("02", folder, PROXIED);
   const [callers, agents] = [await freePort(), await freePort()];
-  const text = located(configurations("scale.md", "haproxy")[0] ?? "", {
-    "bind :8090": `bind 127.0.0.1:${callers}`,
-    "bind :8091": `bind 127.0.0.1:${agents}`,
-    ...{ "127.0.0.1:8101": `127.0.0.1:${first.callerPort}`, "127.0.0.1:8102": `127.0.0.1:${second.callerPort}` },
-    ...{ "127.0.0.1:8201": `127.0.0.1:${first.agentPort}`, "127.0.0.1:8202": `127.0.0.1:${second.agentPort}` },
-  });
+  const text = scaleConfiguration({ callers, agents }, [first, second]);
   await using _balancer = await Balancer.start("haproxy", text, [callers, agents]);
   await Promise.all([first.start(), second.start()]);
   const started = await Promise.all(
-    folder.all.map((cluster) => startClusterAgent(cluster, agents, { allowTarget: [targets.addressOf(cluster.name)] })),
+    folder.all.map((cluster) => {
+      const allowTarget = [targets.addressOf(cluster.name)];
+      return startClusterAgent(cluster, agents, { ...FINDS_SERVERS_SOON, allowTarget });
+    }),
   );
   try {
     const shares = [await first.agents(), await second.agents()];

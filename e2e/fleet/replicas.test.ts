@@ -3,6 +3,7 @@ import { after, before, describe, test } from "node:test";
 import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { requireBuilt } from "../harness/processes.ts";
+import { anyOf } from "../harness/random.ts";
 import { waitFor } from "../harness/wait.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 import { LogFollower } from "./harness/log-follower.ts";
@@ -79,7 +80,3 @@ describe("three servers beside each other, with agents at each of them", { skip:
     return new WebhookCalls(way, (question) => review(replicas.connect(way, "blue"), "blue", question));
   }
 });
-
-function anyOf<T>(items: readonly T[]): T {
-  return items[Math.floor(Math.random() * items.length)] ?? assert.fail("there is none");
-}

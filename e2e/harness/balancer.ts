@@ -1,9 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { connect } from "node:net";
 import { TempDir } from "./temp.ts";
-import { waitFor, within } from "./wait.ts";
+import { takesConnections, waitFor, within } from "./wait.ts";
 
 /** A balancer with this configuration, from when its ports answer to its end. */
 export class Balancer implements AsyncDisposable {
@@ -29,21 +28,11 @@ export class Balancer implements AsyncDisposable {
   static async start(binary: "haproxy" | "nginx", text: string, ports: readonly number[]): Promise<Balancer> {
     const balancer = new Balancer(binary, text);
     try {
-      for (const port of ports) await waitFor(() => balancer.#answers(port), { what: `${binary} on port ${port}` });
+      for (const port of ports) await waitFor(() => takesConnections({ port }), { what: `${binary} on port ${port}` });
       return balancer;
     } catch (error) {
       await balancer[Symbol.asyncDispose]();
       throw new Error(`${(error as Error).message}\n${balancer.#output}`, { cause: error });
-    }
-  }
-
-  async #answers(port: number): Promise<boolean> {
-    const socket = connect({ host: "127.0.0.1", port });
-    try {
-      await once(socket, "connect");
-      return true;
-    } finally {
-      socket.destroy();
     }
   }
 

@@ -1,9 +1,7 @@
 import type { ClusterFiles, ClusterFolder } from "./cluster-files.ts";
-import { flags } from "./pki-files.ts";
+import { type Flags, flags } from "./pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
 import { freePort } from "./targets/absent.ts";
-
-type Flags = Readonly<Record<string, string | number | boolean>>;
 
 /** `culvert server --clusters`, ready. */
 export interface ClusterServerProcess {
@@ -13,6 +11,15 @@ export interface ClusterServerProcess {
   readonly healthPort: number;
   /** From the start of the process to the first 200 of /readyz. */
   readonly readyMs: number;
+}
+
+/** The flags of a server of this folder's clusters on loopback. */
+export function clusterServerFlags(
+  clusters: string,
+  { callerPort: serverPort, ...ports }: Pick<ClusterServerProcess, "callerPort" | "agentPort" | "healthPort">,
+): Flags {
+  const bind = { serverBindAddress: "127.0.0.1", agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
+  return { clusters, serverPort, agentPort: ports.agentPort, healthPort: ports.healthPort, adminPort: 0, ...bind };
 }
 
 /** A thousand clusters on a busy machine take their time. */
@@ -25,9 +32,8 @@ export async function startClusterProcess(
 ): Promise<ClusterServerProcess> {
   const [callerPort, agentPort, healthPort] = await Promise.all([freePort(), freePort(), freePort()]);
   const begun = performance.now();
-  const bind = { serverBindAddress: "127.0.0.1", agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
-  const ports = { serverPort: callerPort, agentPort, healthPort, adminPort: 0 };
-  const server = startCulvert(["server", ...flags({ clusters: folder.path, ...ports, ...bind, ...more })], options);
+  const own = clusterServerFlags(folder.path, { callerPort, agentPort, healthPort });
+  const server = startCulvert(["server", ...flags({ ...own, ...more })], options);
   await ready(server, healthPort);
   return { server, callerPort, agentPort, healthPort, readyMs: performance.now() - begun };
 }

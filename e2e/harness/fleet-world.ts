@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
 import type { Agent } from "../../agent/agent.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
-import { Authority } from "../../shared/pki/certificates.ts";
-import { type Connection, connectThrough } from "./caller.ts";
+import { type Connection, connectThrough, isAnswered } from "./caller.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
+import { PeerFiles } from "./peer-files.ts";
 import { waitFor } from "./wait.ts";
 import { startWorld, type World } from "./world.ts";
 
@@ -13,18 +12,18 @@ import { startWorld, type World } from "./world.ts";
 export class FleetWorld implements AsyncDisposable {
   readonly lines: readonly LogLine[];
   readonly #world: World<"echo">;
-  readonly #authority: Authority;
+  readonly #peers: PeerFiles;
   readonly #servers = new Map<string, Server>();
   readonly #directory: Partial<ServerOptions>;
 
   private constructor(
     world: World<"echo">,
-    authority: Authority,
+    peers: PeerFiles,
     lines: readonly LogLine[],
     directory: Partial<ServerOptions>,
   ) {
     this.#world = world;
-    this.#authority = authority;
+    this.#peers = peers;
     this.lines = lines;
     this.#directory = directory;
   }
@@ -37,10 +36,9 @@ export class FleetWorld implements AsyncDisposable {
     const { log, lines } = captureLog();
     const world = await startWorld({ agents: 0, targets: ["echo"], log });
     world.server.destroy(new Error("those of the fleet take its place"));
-    const authority = await Authority.create("peers");
-    const fleet = new FleetWorld(world, authority, lines, directory(world.dir.path));
+    const peers = await PeerFiles.create(world.dir);
+    const fleet = new FleetWorld(world, peers, lines, directory(world.dir.path));
     try {
-      writeFileSync(world.dir.file("peer-ca.crt"), authority.cert);
       for (const name of names) await fleet.startServer(name);
       return fleet;
     } catch (error) {
@@ -55,15 +53,11 @@ export class FleetWorld implements AsyncDisposable {
 
   async startServer(name: string, more: Partial<ServerOptions> = {}): Promise<Server> {
     const { dir } = this.#world;
-    const pair = await this.#authority.issue({ cn: name, o: ["culvert-servers"], usage: "both" });
-    writeFileSync(dir.file(`${name}.crt`), pair.cert);
-    writeFileSync(dir.file(`${name}.key`), pair.key);
     const server = await this.#world.startServer({
       ...{ serverId: name, udsName: dir.file(name), peerAddress: "127.0.0.1", peerBindAddress: "127.0.0.1" },
-      ...{ peerPort: 0, peerCert: dir.file(`${name}.crt`), peerKey: dir.file(`${name}.key`) },
+      ...{ peerPort: 0, ...(await this.#peers.certificatesOf(name)), peerIdentities: ["O=culvert-servers"] },
       // A busy machine takes its time for the first handshake between two servers.
       ...{ agentAckTimeoutMs: 5_000, connectTimeoutMs: 20_000 },
-      ...{ peerCaCert: dir.file("peer-ca.crt"), peerIdentities: ["O=culvert-servers"] },
       ...this.#directory,
       ...more,
     });
@@ -84,6 +78,11 @@ export class FleetWorld implements AsyncDisposable {
   /** One CONNECT to the echo target by a caller of this server. */
   connect(name: string): Promise<Connection> {
     return connectThrough({ path: this.#world.dir.file(name) }, this.#world.targets.echo.address);
+  }
+
+  /** Whether a CONNECT at this server is answered with 200. */
+  reaches(name: string): Promise<boolean> {
+    return isAnswered({ path: this.#world.dir.file(name) }, this.#world.targets.echo.address);
   }
 
   /** A CONNECT that is answered 200, and a word that comes back over it. */

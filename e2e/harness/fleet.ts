@@ -57,7 +57,7 @@ export class Fleet implements AsyncDisposable {
       opened[i] = await open(exchange)();
     });
     for (const [i, { name, pace }] of crews.entries()) {
-      // A seed of its own for each, within the 32 bits that it is told in.
+      // A seed of its own for each, within the 32 bits in which it is sent.
       const own = (seed % 1_000_000) * 1000 + i;
       this.#streams.push(new Exchange(name, opened[i] as Connection, exchange, own, pace));
     }

@@ -1,10 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, writeFileSync } from "node:fs";
-import { connect } from "node:net";
 import { join } from "node:path";
 import { freePort } from "./targets/absent.ts";
-import { waitFor } from "./wait.ts";
+import { takesConnections, waitFor } from "./wait.ts";
 
 export interface NatsOptions {
   /** A folder for configuration and nothing else. */
@@ -15,7 +14,7 @@ export interface NatsOptions {
   readonly config?: string;
 }
 
-const READY_MS = 10_000;
+const READY_MS = 30_000;
 
 interface NatsServer {
   readonly port: number;
@@ -60,7 +59,7 @@ export class NatsServers implements AsyncDisposable {
     const server = this.#server(at);
     server.process = spawn("nats-server", ["-c", server.config], { stdio: "ignore" });
     server.process.on("error", () => {});
-    await waitFor(() => isOpen(server.port), { deadlineMs: READY_MS, what: `nats-server ${at} to listen` });
+    await waitFor(() => takesConnections(server), { deadlineMs: READY_MS, what: `nats-server ${at} to listen` });
   }
 
   /** SIGKILL. */
@@ -87,12 +86,4 @@ export class NatsServers implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.#servers.map((_, at) => this.kill(at)));
   }
-}
-
-function isOpen(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1");
-    socket.on("connect", () => resolve(true)).on("error", () => resolve(false));
-    socket.on("connect", () => socket.destroy());
-  });
 }

@@ -24,11 +24,18 @@ export class PeerFiles {
 
   /** The options of a server by which it is one of the fleet, with these NATS servers as its directory. */
   async flagsOf(serverId: string, { peerPort, reachedAt = peerPort }: PeerPlace, nats: readonly string[]) {
-    const { cert, key } = await this.#authority.issue({ cn: serverId, o: ["culvert-servers"], usage: "both" });
     return {
       ...{ directory: nats.join(","), peerPort, peerBindAddress: "127.0.0.1", peerAddress: `127.0.0.1:${reachedAt}` },
+      ...{ ...(await this.certificatesOf(serverId)), peerIdentities: "O=culvert-servers" },
+    };
+  }
+
+  /** The options that name the files of a server's new certificate. */
+  async certificatesOf(serverId: string) {
+    const { cert, key } = await this.#authority.issue({ cn: serverId, o: ["culvert-servers"], usage: "both" });
+    return {
       ...{ peerCert: this.#written(`${serverId}.peer.crt`, cert), peerKey: this.#written(`${serverId}.peer.key`, key) },
-      ...{ peerCaCert: this.#written("peers.crt", this.#authority.cert), peerIdentities: "O=culvert-servers" },
+      peerCaCert: this.#written("peers.crt", this.#authority.cert),
     };
   }
 

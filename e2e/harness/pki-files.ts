@@ -32,8 +32,11 @@ export function callerTls(dir: string): CallerTls {
   };
 }
 
-/** Options as flags: `udsName` → `--uds-name`; values of durations must carry their unit already. */
-export function flags(options: Readonly<Record<string, string | number | boolean>>): string[] {
+/** Options of a command; values of durations must carry their unit. */
+export type Flags = Readonly<Record<string, string | number | boolean>>;
+
+/** Options as flags: `udsName` → `--uds-name`. */
+export function flags(options: Flags): string[] {
   return Object.entries(options).map(
     ([key, value]) => `--${key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}=${value}`,
   );

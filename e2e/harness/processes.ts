@@ -93,13 +93,13 @@ export class ManagedProcess implements AsyncDisposable {
   }
 
   /** Waits for a line of the log, also one that has come already; fails at once when the process ends. */
-  async waitForLog(pattern: RegExp | string, deadlineMs = 10_000): Promise<string> {
+  async waitForLog(pattern: RegExp | string, deadlineMs = 30_000): Promise<string> {
     const found = (line: string) => (typeof pattern === "string" ? line.includes(pattern) : pattern.test(line));
     return await this.#waitFor(() => this.log.find(found), deadlineMs, `log line ${pattern}`);
   }
 
   /** Waits until a GET answers 200. */
-  async waitForHealth(url: string, deadlineMs = 10_000): Promise<void> {
+  async waitForHealth(url: string, deadlineMs = 60_000): Promise<void> {
     const ok = async () => (await fetch(url, { signal: AbortSignal.timeout(1000) })).ok;
     await this.#waitFor(() => ok().catch(() => false), deadlineMs, `200 from ${url}`);
   }

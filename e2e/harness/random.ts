@@ -33,3 +33,10 @@ export function seedOfRun(): number {
   const { CULVERT_E2E_SEED } = process.env;
   return CULVERT_E2E_SEED === undefined ? Math.floor(Math.random() * 2 ** 31) : Number(CULVERT_E2E_SEED);
 }
+
+/** One of the items by chance, which cannot be had again. */
+export function anyOf<T>(items: readonly T[]): T {
+  const item = items[Math.floor(Math.random() * items.length)];
+  if (item === undefined) throw new Error("there is no item to choose");
+  return item;
+}

@@ -2,10 +2,9 @@ import { constants, setPriority } from "node:os";
 import { type CallerListener, type Connection, connectThrough } from "./caller.ts";
 import { type ClusterFiles, ClusterFolder, type DocumentChange } from "./cluster-files.ts";
 import { type ClusterServerProcess, startAgentProcess, startClusterProcess } from "./cluster-processes.ts";
+import type { Flags } from "./pki-files.ts";
 import type { ManagedProcess, ProcessOptions } from "./processes.ts";
 import { TARGETS } from "./targets.ts";
-
-type Flags = Readonly<Record<string, string | number | boolean>>;
 
 export interface TwoTenantsOptions {
   /** More flags of the server. */

@@ -1,9 +1,10 @@
+import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /** Polls until the condition is truthy and returns its value; throws with `what` when the deadline passes. */
 export async function waitFor<T>(
   condition: () => T | Promise<T>,
-  { deadlineMs = 5000, everyMs = 10, what = String(condition) }: WaitOptions = {},
+  { deadlineMs = 15_000, everyMs = 10, what = String(condition) }: WaitOptions = {},
 ): Promise<NonNullable<T>> {
   const until = performance.now() + deadlineMs;
   let last: unknown;
@@ -25,8 +26,20 @@ export async function waitFor<T>(
 export interface WaitOptions {
   readonly deadlineMs?: number;
   readonly everyMs?: number;
-  /** Told when the deadline passes. */
+  /** Of the error when the deadline passes. */
   readonly what?: string;
+}
+
+/** Whether somebody listens there, by one connection that is ended at once. */
+export function takesConnections({ path, port = 0 }: { readonly path?: string; readonly port?: number }) {
+  return new Promise<boolean>((resolve) => {
+    const socket = path === undefined ? connect({ host: "127.0.0.1", port }) : connect({ path });
+    socket.on("connect", () => {
+      resolve(true);
+      socket.destroy();
+    });
+    socket.on("error", () => resolve(false));
+  });
 }
 
 /** The promise, or a rejection that says what was waited for when the deadline passes first. */

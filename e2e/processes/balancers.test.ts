@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { Balancer } from "../harness/balancer.ts";
 import { configurations, located } from "../harness/page-configuration.ts";
 import { echoes, SeparateClusters } from "../harness/separate-clusters.ts";
 import { freePort } from "../harness/targets/absent.ts";
+import { missingProgram } from "../proxies/harness/missing.ts";
 
 const PAGE = "load-balancers.md";
 const PROXIED = {
@@ -13,14 +13,6 @@ const PROXIED = {
   serverProxyProtocol: "required",
   proxyProtocolTrustedCidrs: ["127.0.0.0/8"],
 } as const satisfies Partial<ServerOptions>;
-
-/** Why the real binary cannot be used here; on CI that is a failure. */
-function missing(binary: "haproxy" | "nginx"): string | false {
-  if (spawnSync(binary, ["-v"]).status === 0) return false;
-  const reason = `there is no ${binary}`;
-  if (process.env["CI"] === "true") throw new Error(`CI may not skip this: ${reason}`);
-  return reason;
-}
 
 /** Where the page's servers are, of two clusters. */
 function backends(clusters: SeparateClusters): Record<string, string> {
@@ -40,7 +32,7 @@ async function comesThroughByName(clusters: SeparateClusters, port: number): Pro
   }
 }
 
-test("haproxy passes TLS through with PROXY version 2", { skip: missing("haproxy") }, async () => {
+test("haproxy passes TLS through with PROXY version 2", { skip: missingProgram("haproxy") }, async () => {
   await using clusters = await SeparateClusters.start(["blue"], PROXIED);
   const [agents, callers] = [await freePort(), await freePort()];
   const text = located(configurations(PAGE, "haproxy")[0] ?? "", {
@@ -58,7 +50,7 @@ test("haproxy passes TLS through with PROXY version 2", { skip: missing("haproxy
   await assert.rejects(clusters.connect("blue", past));
 });
 
-test("haproxy passes TLS through by name", { skip: missing("haproxy") }, async () => {
+test("haproxy passes TLS through by name", { skip: missingProgram("haproxy") }, async () => {
   await using clusters = await SeparateClusters.start(["blue", "green"]);
   const port = await freePort();
   const text = located(configurations(PAGE, "haproxy")[1] ?? "", {
@@ -69,7 +61,7 @@ test("haproxy passes TLS through by name", { skip: missing("haproxy") }, async (
   await comesThroughByName(clusters, port);
 });
 
-test("nginx passes TLS through by name, with PROXY version 1", { skip: missing("nginx") }, async () => {
+test("nginx passes TLS through by name, with PROXY version 1", { skip: missingProgram("nginx") }, async () => {
   await using clusters = await SeparateClusters.start(["blue", "green"], PROXIED);
   const port = await freePort();
   const text = located(configurations(PAGE, "nginx")[0] ?? "", {

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Line } from "../../server/testing/server.ts";
-import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
+import type { Line, TestServer } from "../../server/testing/server.ts";
+import { Tenants } from "../../server/testing/tenants.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 
-async function lineOf(server: TenantServer, msg: string): Promise<Line> {
+async function lineOf(server: TestServer, msg: string): Promise<Line> {
   await until(() => server.lines.some((line) => line.msg === msg));
   return server.lines.find((line) => line.msg === msg) ?? assert.fail();
 }

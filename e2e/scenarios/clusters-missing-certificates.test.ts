@@ -3,8 +3,8 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { tokensOf, trustTokens } from "../../server/testing/insecure-port.ts";
-import { fetchText } from "../../server/testing/server.ts";
-import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
+import { fetchText, type TestServer } from "../../server/testing/server.ts";
+import { Tenants } from "../../server/testing/tenants.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 
 const NO_FLAGS = {
@@ -14,7 +14,7 @@ const NO_FLAGS = {
 const NO_PAIR = { cert: undefined, key: undefined };
 
 /** What readyz and the log's warnings say is missing, without the file. */
-async function told({ addresses, lines }: TenantServer): Promise<{ readyz: string[]; warned: string[] }> {
+async function told({ addresses, lines }: TestServer): Promise<{ readyz: string[]; warned: string[] }> {
   const { text, status } = await fetchText(addresses.admin?.port, "/readyz?verbose");
   assert.equal(status, 200, "the other clusters need this server");
   const sentences = (texts: readonly string[]) =>

@@ -3,16 +3,16 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { fetchText } from "../../server/testing/server.ts";
-import { answerOf, type TenantServer, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
+import { fetchText, type TestServer } from "../../server/testing/server.ts";
+import { answerOf, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 
-async function readyz(server: TenantServer) {
+async function readyz(server: TestServer) {
   return await fetchText(server.addresses.admin?.port, "/readyz?verbose");
 }
 
-async function faults(server: TenantServer): Promise<number> {
+async function faults(server: TestServer): Promise<number> {
   const { text } = await fetchText(server.addresses.admin?.port, "/metrics");
   return Number(/^culvert_server_cluster_faults (\d+)$/m.exec(text)?.[1]);
 }

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { tokensOf, trustTokens } from "../../server/testing/insecure-port.ts";
-import { fetchText } from "../../server/testing/server.ts";
-import { type TenantServer, Tenants } from "../../server/testing/tenants.ts";
+import { fetchText, type TestServer } from "../../server/testing/server.ts";
+import { Tenants } from "../../server/testing/tenants.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 
 /** The agents' side of a document that accepts tokens only. */
 const TOKEN_ONLY = { ca: undefined, identities: [] };
 
-const warnings = ({ lines }: TenantServer) =>
+const warnings = ({ lines }: TestServer) =>
   lines.filter(({ level, msg }) => level === "warn" && /token only/.test(msg));
 
 test("a document that accepts tokens only causes one warning about the CA of the flags, at the start and when it is added", async () => {

@@ -12,7 +12,9 @@ import { NatsServers } from "../harness/nats-servers.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TempDir } from "../harness/temp.ts";
 import { waitFor } from "../harness/wait.ts";
+import { missingProgram } from "../proxies/harness/missing.ts";
 
+const skip = missingProgram("nats-server");
 const NAMES = ["a", "b", "c"];
 
 /** The configuration of NATS on the page for operators, without its port. */
@@ -36,7 +38,9 @@ async function forbiddenBy(nats: NatsServers, lines: readonly string[]): Promise
   return [...said.matchAll(/^-ERR 'Permissions Violation for (.*)'/gm)].map(([, what = ""]) => what);
 }
 
-test("with NATS as the directory any server reaches the agent; without NATS its own server does, and all comes back by itself", async () => {
+test("with NATS as the directory any server reaches the agent; without NATS its own server does, and all comes back by itself", {
+  skip,
+}, async () => {
   using dir = new TempDir();
   const config = permissionsOfPage();
   await using nats = await NatsServers.start({ dir: dir.path, config });
@@ -65,7 +69,7 @@ test("with NATS as the directory any server reaches the agent; without NATS its 
   assert.match(refused.reason, /other servers cannot be found: the directory is not reachable/);
 
   await nats.start();
-  await waitFor(async () => (await fleet.connect("b")).status === 200, { deadlineMs: 10_000 });
+  await waitFor(() => fleet.reaches("b"), { deadlineMs: 10_000 });
 });
 
 /** Of a CA of NATS alone: its servers and their clients know each other by it. */
@@ -84,7 +88,9 @@ async function natsCertificates(dir: TempDir) {
   };
 }
 
-test("three NATS servers in a cluster: one that is killed is replaced by another, and a dead server's agents are found elsewhere", async () => {
+test("three NATS servers in a cluster: one that is killed is replaced by another, and a dead server's agents are found elsewhere", {
+  skip,
+}, async () => {
   using dir = new TempDir();
   const files = await natsCertificates(dir);
   const tls = `tls { cert_file: "${files.cert}", key_file: "${files.key}", ca_file: "${files.ca}", verify: true }`;
@@ -95,7 +101,7 @@ test("three NATS servers in a cluster: one that is killed is replaced by another
   }));
   await fleet.untilConnected(...NAMES);
   await fleet.startAgent("b");
-  await waitFor(async () => (await fleet.connect("a")).status === 200);
+  await waitFor(() => fleet.reaches("a"), { deadlineMs: 10_000 });
 
   const through = (await fleet.readiness("a")).line;
   await nats.kill(nats.numberOf(/127\.0\.0\.1:\d+/.exec(through)?.[0] ?? ""));
@@ -104,13 +110,13 @@ test("three NATS servers in a cluster: one that is killed is replaced by another
 
   // Its location is still remembered at the server that the caller comes to.
   fleet.server("b").destroy(new Error("killed by the test"));
-  const begunAt = performance.now();
   await fleet.startAgent("c");
-  await waitFor(async () => (await fleet.connect("a")).status === 200);
-  assert.ok(performance.now() - begunAt < 5_000);
+  await waitFor(() => fleet.reaches("a"), { deadlineMs: 10_000 });
 });
 
-test("with a .creds file: a path between two servers that is cut costs no stream, and one that stays cut costs an error in time", async () => {
+test("with a .creds file: a path between two servers that is cut costs no stream, and one that stays cut costs an error in time", {
+  skip,
+}, async () => {
   using dir = new TempDir();
   const { config, creds } = natsOperator();
   writeFileSync(dir.file("creds"), creds);
@@ -139,5 +145,5 @@ test("with a .creds file: a path between two servers that is cut costs no stream
   relay.leadTo({ host: "127.0.0.1", port: peerPort });
   await open.send("after the partition");
   assert.equal((await open.readBytes(19, 10_000)).toString(), "after the partition");
-  await waitFor(async () => (await fleet.connect("a")).status === 200);
+  await waitFor(() => fleet.reaches("a"), { deadlineMs: 10_000 });
 });

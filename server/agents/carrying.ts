@@ -114,7 +114,7 @@ export class Carrying {
     if (resuming === undefined) return undefined;
     const { owner, host, place } = resuming;
     const count = this.#counts.get(place) ?? 0;
-    // Each agent has at most two carriers; the owner lets so many wait that have proved nothing, in two stages.
+    // Each agent has at most two carriers, and the owner lets carriers that have proved nothing wait in two stages.
     const most = host.tunnels.maxAgents + this.#deps.options.maxInnerHandshakes;
     if (count >= 2 * most) {
       this.#notCarried(resuming, "too many connections of its cluster are carried to that server");

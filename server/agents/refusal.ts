@@ -16,7 +16,7 @@ import type { PeerRules } from "../listeners/authenticate-peer.ts";
  */
 export const RETRY_AFTER_S = 1;
 
-/** So many agents have connected at once that this one must come again. */
+/** Too many agents have connected at once, and this one has to come again. */
 export class TurnedAway extends CulvertError {
   constructor(backInMs: number) {
     super("overloaded", "more agents connect than this server has time for", { retryAfterMs: backInMs });

@@ -3,7 +3,7 @@ import { networkOf } from "../../shared/address/network.ts";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
-/** A refusal that was just sent may take so long to arrive before the connection is destroyed, ms. */
+/** Time for a refusal that was just sent to arrive before the connection is destroyed, ms. */
 const LINGER_MS = 200;
 
 /**

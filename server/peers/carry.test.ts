@@ -4,13 +4,11 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { CloseCode } from "../../shared/wire/handshake.ts";
 import { connection, HELLO, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
 import { pki } from "../testing/server.ts";
-import { Fleet, type FleetServer } from "./testing/fleet.ts";
+import { Fleet, linesOf } from "./testing/fleet.ts";
 
 /** A server gives the owner of a link a share of this grace, which a busy machine may need. */
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 const LASTING = { linkGraceMs: 60_000, drainTimeoutMs: 60_000 };
-
-const message = (server: FleetServer, msg: string) => server.lines.filter((line) => line.msg === msg);
 
 test("a resume is carried over the link between two servers, and again when that server has ended", async () => {
   await using fleet = new Fleet();
@@ -24,7 +22,7 @@ test("a resume is carried over the link between two servers, and again when that
   await agent.resume(HELLO, pki.agent, other);
   await say("carried");
   await say("x".repeat(200_000));
-  const [resumed] = message(owner, "tunnel resumed");
+  const [resumed] = linesOf(owner, "tunnel resumed");
   assert.match(String(resumed?.["remote"]), /^127\.0\.0\.1:\d+ \(carried by server "srv-2"\)$/);
 
   other.destroy(new Error("killed by the test"));
@@ -45,7 +43,7 @@ test("where the directory knows no such server, or a wrong place for it, the age
   const reason = async (forged: NonNullable<typeof fleet.hub.forged>, more: object = {}) => {
     fleet.hub.forged = forged;
     assert.equal(await refusalOf(other, { ...HELLO, resume: { ...agent.words(), ...more } }), CloseCode.foreignLink);
-    return String(message(other, "resume not carried to the server that has the link").at(-1)?.["reason"]);
+    return String(linesOf(other, "resume not carried to the server that has the link").at(-1)?.["reason"]);
   };
   const elsewhere = (serverId: string, port = 1) => ({ serverId, address: `127.0.0.1:${port}` });
   const gone = { link: "srv-8/1" };
@@ -54,7 +52,7 @@ test("where the directory knows no such server, or a wrong place for it, the age
   const agents = owner.addresses.agents?.port;
   assert.match(await reason(() => elsewhere("srv-1", agents)), /server "srv-1" cannot be reached/);
   assert.deepEqual(
-    message(other, "peer not reached").map(({ remote }) => remote),
+    linesOf(other, "peer not reached").map(({ remote }) => remote),
     ["127.0.0.1:1", `127.0.0.1:${agents}`],
   );
   fleet.hub.forged = undefined;
@@ -70,7 +68,7 @@ test("a server that drains takes resumes that others carry to it, and carried co
   await say("before");
   const closing = owner.close();
   agent.carrier.destroy();
-  await until(() => message(owner, "tunnel suspended").length === 1);
+  await until(() => linesOf(owner, "tunnel suspended").length === 1);
   await agent.resume(HELLO, pki.agent, other);
   await say("carried to a server that drains");
   await agent.session.close(0);

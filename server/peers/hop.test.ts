@@ -4,28 +4,25 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { ConnectCheck } from "../operators/connect-check.ts";
-import { agentOf, pki } from "../testing/server.ts";
-import { ask, Fleet } from "./testing/fleet.ts";
+import { pki } from "../testing/server.ts";
+import { ask, Fleet, linesOf, peerLeaf } from "./testing/fleet.ts";
 
 test("a CONNECT at a server without an agent of its cluster goes to the one that has it, and both logs have one id", async () => {
   await using fleet = new Fleet();
-  const near = await fleet.start("srv-1");
-  const far = await fleet.start("srv-2");
-  await agentOf(far, { agentId: "blue" });
-  await fleet.holders("srv-2");
+  const { near, far } = await fleet.pair();
   const caller = await ask(near);
   assert.match(caller.status, /^HTTP\/1\.1 200 /);
   caller.socket.write("over two servers");
   await until(() => caller.text.endsWith("over two servers"));
   caller.socket.end();
-  await until(() => near.lines.some(({ msg }) => msg === "connection closed"));
-  const mine = near.lines.find(({ msg }) => msg === "connection closed");
+  await until(() => linesOf(near, "connection closed").length > 0);
+  const mine = linesOf(near, "connection closed")[0];
   assert.deepEqual(
     [mine?.["outcome"], mine?.["agent"], mine?.["peer"], mine?.["bytesUp"]],
     ["ok", "blue", "srv-2", 16],
   );
-  await until(() => far.lines.some(({ msg }) => msg === "connection of a peer closed"));
-  const theirs = far.lines.find(({ msg }) => msg === "connection of a peer closed");
+  await until(() => linesOf(far, "connection of a peer closed").length > 0);
+  const theirs = linesOf(far, "connection of a peer closed")[0];
   assert.deepEqual(
     [theirs?.["outcome"], theirs?.["agent"], theirs?.["peer"], theirs?.["bytesDown"]],
     ["ok", "blue", "srv-1", 16],
@@ -35,26 +32,21 @@ test("a CONNECT at a server without an agent of its cluster goes to the one that
 
 test("a new certificate of a server is shown to its peers while connections over them go on", async () => {
   await using fleet = new Fleet();
-  const near = await fleet.start("srv-1");
-  const far = await fleet.start("srv-2");
-  await agentOf(far, { agentId: "blue" });
-  await fleet.holders("srv-2");
+  const { near, far } = await fleet.pair();
   const caller = await ask(near);
-  const { cert, key } = await pki.ca.issue({ cn: "srv-1", o: ["culvert-servers"], usage: "both" });
+  const { cert, key } = await pki.ca.issue(peerLeaf("srv-1"));
   await writeFile(join(pki.folder, "srv-1.key"), key);
   await writeFile(join(pki.folder, "srv-1.crt"), cert);
-  await until(() => near.lines.some(({ msg }) => msg === "peer link resumed"));
+  await until(() => linesOf(near, "peer link resumed").length > 0);
   caller.socket.write("goes on");
   await until(() => caller.text.endsWith("goes on"));
   assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
-  assert.equal(far.lines.filter(({ msg }) => msg === "peer link accepted").length, 2, "verified anew");
+  assert.equal(linesOf(far, "peer link accepted").length, 2, "verified anew");
 });
 
 test("the doctor is told over which server its connection went", async () => {
   await using fleet = new Fleet();
-  const near = await fleet.start("srv-1");
-  await agentOf(await fleet.start("srv-2"), { agentId: "blue" });
-  await fleet.holders("srv-2");
+  const { near } = await fleet.pair();
   const url = `http://127.0.0.1:${near.addresses.admin?.port}/trial`;
   const body = JSON.stringify({ cluster: "default", target: "10.0.0.1:10250" });
   const response = await fetch(url, { method: "POST", body, headers: { "content-type": "application/json" } });

@@ -3,24 +3,19 @@ import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CloseCode } from "../../shared/wire/handshake.ts";
 import { connection, HELLO, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
-import { agentOf, pki } from "../testing/server.ts";
-import { ask, Fleet, type FleetServer } from "./testing/fleet.ts";
+import { type agentOf, pki, type TestServer } from "../testing/server.ts";
+import { ask, Fleet, linesOf } from "./testing/fleet.ts";
 import { peerPath } from "./testing/peer-path.ts";
 
 /** No test waits for this grace. */
 const LASTING = { linkGraceMs: 600_000, drainTimeoutMs: 50 };
 
-const message = (server: FleetServer, msg: string) => server.lines.filter((line) => line.msg === msg);
-
 test("streams over a server end at once when its port refuses connections, or another process answers there", async () => {
   for (const how of ["refused", "replaced"] as const) {
     using path = await peerPath();
     await using fleet = new Fleet();
-    const near = await fleet.start("srv-1", LASTING);
-    const far = await fleet.start("srv-2", { ...LASTING, peerAddress: path.peerAddress });
+    const { near, far } = await fleet.pair(LASTING, { ...LASTING, peerAddress: path.peerAddress });
     path.leadTo(far);
-    await agentOf(far, { agentId: "blue" });
-    await fleet.holders("srv-2");
     const open = await ask(near);
     assert.match(open.status, /^HTTP\/1\.1 200 /);
     if (how === "refused") path.refuse();
@@ -31,10 +26,10 @@ test("streams over a server end at once when its port refuses connections, or an
       await until(() => open.socket.destroyed);
     }
     await until(() => open.socket.destroyed);
-    await until(() => message(near, "connection closed").length === 1);
-    const [line] = message(near, "connection closed");
+    await until(() => linesOf(near, "connection closed").length === 1);
+    const [line] = linesOf(near, "connection closed");
     assert.deepEqual([line?.["outcome"], line?.["endedBy"]], ["peer_lost", "server"], how);
-    const reason = String(message(near, "peer link lost")[0]?.["reason"]);
+    const reason = String(linesOf(near, "peer link lost")[0]?.["reason"]);
     assert.match(reason, how === "refused" ? /^its process has ended: / : /has no such link any more/);
     far.destroy(new Error("the test is over"));
   }
@@ -53,41 +48,38 @@ test("a carried connection ends when the owner cannot be dialled, a cut costs it
   await say("carried");
 
   path.cut();
-  await until(() => message(other, "peer link resumed").length === 1);
+  await until(() => linesOf(other, "peer link resumed").length === 1);
   await say("carried on");
-  assert.equal(message(other, "carried connection ended").length, 0);
+  assert.equal(linesOf(other, "carried connection ended").length, 0);
 
   path.silence();
   await until(() => agent.link.suspended);
-  const [ended] = message(other, "carried connection ended");
+  const [ended] = linesOf(other, "carried connection ended");
   assert.match(String(ended?.["reason"]), /^server "srv-1" cannot be reached: /);
   assert.equal(await refusalOf(other, { ...HELLO, resume: agent.words() }), CloseCode.foreignLink);
   path.leadTo(owner);
   path.cut();
-  await until(() => message(other, "peer link resumed").length === 2);
+  await until(() => linesOf(other, "peer link resumed").length === 2);
   await agent.resume(HELLO, pki.agent, other);
   await say("carried again");
 
   path.refuse();
   await until(() => agent.link.suspended);
-  assert.equal(message(other, "peer link lost").length, 1);
+  assert.equal(linesOf(other, "peer link lost").length, 1);
   agent.session.destroy();
 });
 
 test("why a stream ends at the other server is in the caller's line, too: drained, agent lost, or reset by the target", async () => {
-  const end = async (act: (far: FleetServer, agent: Awaited<ReturnType<typeof agentOf>>) => unknown) => {
+  const end = async (act: (far: TestServer, agent: Awaited<ReturnType<typeof agentOf>>) => unknown) => {
     await using fleet = new Fleet();
-    const near = await fleet.start("srv-1");
-    const far = await fleet.start("srv-2", { drainTimeoutMs: 100 });
-    const agent = await agentOf(far, { agentId: "blue" });
-    await fleet.holders("srv-2");
+    const { near, far, agent } = await fleet.pair({}, { drainTimeoutMs: 100 });
     const open = await ask(near);
     act(far, agent);
     await until(() => open.socket.destroyed);
-    await until(() => message(near, "connection closed").length === 1);
-    await until(() => message(far, "connection of a peer closed").length === 1);
-    const [mine] = message(near, "connection closed");
-    const [theirs] = message(far, "connection of a peer closed");
+    await until(() => linesOf(near, "connection closed").length === 1);
+    await until(() => linesOf(far, "connection of a peer closed").length === 1);
+    const [mine] = linesOf(near, "connection closed");
+    const [theirs] = linesOf(far, "connection of a peer closed");
     return [mine?.["outcome"], theirs?.["outcome"], mine?.["endedBy"], mine?.["reason"]];
   };
   assert.deepEqual(await end((far) => far.close()), [

@@ -3,26 +3,22 @@ import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { agentOf, pki } from "../testing/server.ts";
-import { ask, Fleet } from "./testing/fleet.ts";
+import { ask, Fleet, peerLeaf } from "./testing/fleet.ts";
 
 const DAY = 86_400_000;
-
-function leaf(more: object = {}) {
-  return { cn: "srv-1", o: ["culvert-servers"], usage: "both" as const, ...more };
-}
 
 test("a certificate that other servers refuse is told of at the start and in readyz", async () => {
   const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
   const rows: [string, CertificateAndKey, RegExp][] = [
     [
       "a role that is not of servers",
-      await pki.ca.issue(leaf({ o: ["other"] })),
+      await pki.ca.issue(peerLeaf("srv-1", { o: ["other"] })),
       /O=other, not among --peer-identities/,
     ],
-    ["another CA", await pki.other.issue(leaf()), /comes from no CA in --peer-ca-cert/],
-    ["no client's usage", await pki.ca.issue(leaf({ usage: "server" })), /has no clientAuth/],
-    ["no server's usage", await pki.ca.issue(leaf({ usage: "client" })), /has no serverAuth/],
-    ["expired", await pki.ca.issue(leaf(past)), /expired/],
+    ["another CA", await pki.other.issue(peerLeaf("srv-1")), /comes from no CA in --peer-ca-cert/],
+    ["no client's usage", await pki.ca.issue(peerLeaf("srv-1", { usage: "server" })), /has no clientAuth/],
+    ["no server's usage", await pki.ca.issue(peerLeaf("srv-1", { usage: "client" })), /has no serverAuth/],
+    ["expired", await pki.ca.issue(peerLeaf("srv-1", past)), /expired/],
   ];
   for (const [what, by, sentence] of rows) {
     await using fleet = new Fleet();
@@ -61,7 +57,7 @@ test("a peer whose certificate has expired is named with its option in the log, 
   await using fleet = new Fleet();
   const near = await fleet.start("srv-1", { agentWaitMs: 0 });
   const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
-  const far = await fleet.start("srv-2", {}, await pki.ca.issue(leaf(past)));
+  const far = await fleet.start("srv-2", {}, await pki.ca.issue(peerLeaf("srv-1", past)));
   await agentOf(far, { agentId: "blue" });
   await fleet.holders("srv-2");
   assert.match(

@@ -34,7 +34,7 @@ export class PeerHop implements ServerHop {
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
     const { links, metrics, onUseless } = this.#deps;
-    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch } = options;
+    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch, memory } = options;
     const deadline = performance.now() + timeoutMs;
     try {
       const link = await this.#inTime(links.get(this.location), cancellation, timeoutMs);
@@ -45,7 +45,7 @@ export class PeerHop implements ServerHop {
           ...(onlyClaimed && { onlyClaimed }),
           ...(watch && { timed: true }),
         },
-        { cancellation, ackTimeoutMs, onAcknowledged: watch && (() => watch.onAcknowledged()) },
+        { cancellation, ackTimeoutMs, memory, onAcknowledged: watch && (() => watch.onAcknowledged()) },
       );
       this.agent = answer.agent;
       watch?.onAnswer(answer);

@@ -1,5 +1,6 @@
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
@@ -18,7 +19,7 @@ import { PeerWatch } from "./peer-watch.ts";
 /** The path of the upgrade between servers. */
 export const PEER_PATH = "/culvert/v1/peer";
 
-/** A link without streams for so long is closed, ms. */
+/** Time after which a link without streams is closed, ms. */
 const IDLE_MS = 60_000;
 /** The longest wait between two attempts to resume a link, ms: streams stand still meanwhile. */
 const RESUME_CAP_MS = 800;
@@ -34,7 +35,7 @@ export interface PeerLinkDeps {
   /** Random for each start of this process. */
   readonly instance: string;
   readonly software: string;
-  /** The account of what waits in links to and from peers. */
+  /** The account of links to and from peers, and of streams that serve no CONNECT. */
   readonly memory: MemoryShare;
   /** How long one dial may take, ms. */
   readonly dialTimeoutMs: number;
@@ -159,9 +160,9 @@ export class PeerLink {
     return this.#session.streamCount;
   }
 
-  /** Opens a stream whose head is sent with the SYN. Throws `YamuxError`. */
-  open(head: Buffer): Stream {
-    return this.#session.open(head);
+  /** Opens a stream whose head is sent with the SYN, and which the account pays for. Throws `YamuxError`. */
+  open(head: Buffer, account?: MemoryAccount): Stream {
+    return this.#session.open(head, account);
   }
 
   /**

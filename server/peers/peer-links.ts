@@ -13,7 +13,7 @@ export interface PeerLinksDeps extends PeerLinkDeps {
 
 /** Links and dials at once. The directory is not trusted, and may name any number of servers. */
 const MAX_LINKS = 1_024;
-/** A server that could not be reached is not dialled again for so long, ms: CONNECTs should not wait for it in turn. */
+/** Time before a server that could not be reached is dialled again, ms: CONNECTs should not wait for it in turn. */
 const REST_MS = 1_000;
 const MAX_RESTING = 1_024;
 

@@ -1,4 +1,5 @@
 import type { Cancellation } from "../../shared/basics/promises.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodePeerOpen, type PeerAnswer, type PeerOpenRequest, parsePeerAnswer } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
@@ -10,6 +11,8 @@ export interface PeerOpenOptions {
   readonly cancellation: Cancellation<CulvertError>;
   /** The peer has not taken the stream by then: it does not respond, ms. */
   readonly ackTimeoutMs: number;
+  /** Who pays for what the stream holds here, if not the account of links to peers. */
+  readonly memory?: MemoryAccount;
   /** The peer has taken the stream. */
   onAcknowledged?: (() => void) | undefined;
 }
@@ -57,7 +60,7 @@ export function openByHead(
   options: PeerOpenOptions,
 ): Promise<OpenedAtPeer> {
   return new Promise((resolve, reject) => {
-    const { cancellation, ackTimeoutMs, onAcknowledged } = options;
+    const { cancellation, ackTimeoutMs, memory, onAcknowledged } = options;
     const { serverId } = link.location;
     const deadline = performance.now() + timeoutMs;
     if (cancellation.reason !== undefined) {
@@ -66,7 +69,7 @@ export function openByHead(
     }
     let stream: Stream;
     try {
-      stream = link.open(head);
+      stream = link.open(head, memory);
       for (const bytes of behind) stream.write(bytes);
     } catch (error) {
       reject(refusal(error, serverId));

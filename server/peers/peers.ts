@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
-import { untilAborted } from "../../shared/basics/promises.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -9,9 +8,6 @@ import { buildInfo } from "../../shared/runtime/build-info.ts";
 import type { Check } from "../../shared/runtime/readiness.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import { streamKind } from "../../shared/wire/peer-head.ts";
-import { receiveHead } from "../../shared/wire/stream-head.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import type { PortDeps } from "../listeners/open-port.ts";
 import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -20,7 +16,6 @@ import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
 import type { LinkOwners } from "../tunnels/link-owners.ts";
 import type { Registry } from "../tunnels/registry.ts";
-import type { FromPeer } from "./accepted-peer.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
 import { OwnCertificate, type OwnCertificateDeps } from "./own-certificate.ts";
@@ -30,12 +25,9 @@ import { PeerLinks } from "./peer-links.ts";
 import { PeerLog } from "./peer-log.ts";
 import { PeerOwners } from "./peer-owners.ts";
 import { PeerPort } from "./peer-port.ts";
-import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
+import { PeerStreams, type PeerStreamsDeps } from "./peer-streams.ts";
 
-/** Serves one stream of a peer, whose head says of which kind it is. Never throws. */
-export type PeerStreamHandler = (stream: Stream, head: Buffer, from: FromPeer) => void;
-
-export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps, "clusters" | "files"> {
+export interface PeersDeps extends Omit<PortDeps, "options">, Pick<PeerStreamsDeps, "clusters" | "files" | "handlers"> {
   readonly options: ServerOptions;
   readonly crls: OwnCertificateDeps["crls"];
   readonly metrics: ServerMetrics;
@@ -47,12 +39,8 @@ export interface PeersDeps extends Omit<PortDeps, "options">, Pick<ServePeerDeps
   hasLinks(): boolean;
   onDropped(): void;
   openDirectory(location: Location): Directory | Promise<Directory>;
-  /** By the kind in their heads: what serves streams between servers that are no CONNECT. */
-  readonly handlers: ReadonlyMap<string, PeerStreamHandler>;
 }
 
-/** Time for the head of a stream, which comes with its SYN, ms. */
-const HEAD_TIMEOUT_MS = 5_000;
 /** The name of the account of links between servers. No cluster has it. */
 const MEMORY_OF_PEERS = "(peers)";
 
@@ -69,8 +57,7 @@ export class Peers implements PeerFinder {
   readonly #locations: Locations;
   readonly #own: OwnCertificate;
   readonly #memory: MemoryShare;
-  /** CONNECTs of peers that are open here. */
-  readonly #serving: ReadonlySet<Promise<void>>;
+  readonly #streams: PeerStreams;
   /** The servers that have issued the links of other servers. */
   readonly owners: LinkOwners;
 
@@ -82,7 +69,7 @@ export class Peers implements PeerFinder {
     readonly directory: Directory;
     readonly own: OwnCertificate;
     readonly memory: MemoryShare;
-    readonly serving: ReadonlySet<Promise<void>>;
+    readonly streams: PeerStreams;
   }) {
     const { deps, directory } = parts;
     this.address = parts.address;
@@ -92,7 +79,7 @@ export class Peers implements PeerFinder {
     this.#directory = directory;
     this.#own = parts.own;
     this.#memory = parts.memory;
-    this.#serving = parts.serving;
+    this.#streams = parts.streams;
     this.owners = new PeerOwners((serverId) => this.linkTo(serverId), deps.options.agentAckTimeoutMs);
     this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
     deps.metrics.hops.watchDirectory(() => this.canAsk);
@@ -118,17 +105,17 @@ export class Peers implements PeerFinder {
       ...{ options, trust, instance, memory, peerLog, dialTimeoutMs: options.agentAckTimeoutMs },
       software: `culvert-server/${buildInfo().version}`,
     });
-    const serving = new Set<Promise<void>>();
+    const streams = new PeerStreams(deps);
     const port = new PeerPort({
       ...{ ...deps, trust, material: () => own.material, instance, peerMemory: memory, peerLog },
       draining: () => deps.draining() && !deps.hasLinks(),
-      onStream: (stream, from) => serveByKind(stream, from, serving, deps),
+      onStream: (stream, from) => streams.serve(stream, from),
       onDropped: () => deps.onDropped(),
     });
     try {
       const address = await port.open();
       const directory = await deps.openDirectory({ serverId, address: addressOf(options, address) });
-      started = new Peers({ address, deps, port, links, directory, own, memory, serving });
+      started = new Peers({ address, deps, port, links, directory, own, memory, streams });
       return started;
     } catch (error) {
       own.close();
@@ -233,11 +220,8 @@ export class Peers implements PeerFinder {
   }
 
   /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */
-  async emptied(deadlineMs: number): Promise<void> {
-    const deadline = AbortSignal.timeout(Math.ceil(deadlineMs));
-    while (this.#serving.size > 0 && !deadline.aborted) {
-      await untilAborted(Promise.all(this.#serving), deadline).catch(() => {});
-    }
+  emptied(deadlineMs: number): Promise<void> {
+    return this.#streams.emptied(deadlineMs);
   }
 
   /** Takes and opens nothing more, and ends every link; what is open has `deadlineMs` to end. */
@@ -258,27 +242,4 @@ export class Peers implements PeerFinder {
 function addressOf({ peerAddress }: Pick<ServerOptions, "peerAddress">, { port }: AddressInfo): string {
   const hasPort = /^(?:\[[^\]]*\]|[^:]*):\d+$/.test(peerAddress);
   return hasPort ? peerAddress : formatTarget({ host: peerAddress.replace(/^\[|\]$/g, ""), port });
-}
-
-/** Reads the head of a stream and gives it to the handler of its kind. */
-function serveByKind(stream: Stream, from: FromPeer, serving: Set<Promise<void>>, deps: PeersDeps): void {
-  stream.on("error", () => {}); // a bad peer is never an uncaught error
-  stream.accept();
-  const timer = setTimeout(() => stream.reset(), HEAD_TIMEOUT_MS).unref();
-  receiveHead(
-    stream,
-    (head) => {
-      clearTimeout(timer);
-      const handler = deps.handlers.get(streamKind(head) ?? "");
-      if (handler !== undefined) handler(stream, head, from);
-      else {
-        const served: Promise<void> = servePeer(stream, head, from, deps).finally(() => serving.delete(served));
-        serving.add(served);
-      }
-    },
-    () => {
-      clearTimeout(timer);
-      stream.reset();
-    },
-  );
 }

@@ -7,22 +7,22 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { agentOf, CONNECT, collect, pki } from "../testing/server.ts";
+import { agentOf, CONNECT, collect, pki, type TestServer } from "../testing/server.ts";
 import { PEER_PATH } from "./peer-link.ts";
-import { answerTo, ask, Fleet, type FleetServer, rawPeer } from "./testing/fleet.ts";
+import { answerTo, ask, Fleet, linesOf, peerLeaf, rawPeer } from "./testing/fleet.ts";
 
 const REQUEST = { kind: "peer", hops: 1, cluster: "default", target: "10.0.0.1:10250", timeoutMs: 1_000, id: "x/1" };
 
 function issuePeer(cn = "raw"): Promise<CertificateAndKey> {
-  return pki.ca.issue({ cn, o: ["culvert-servers"], usage: "both" });
+  return pki.ca.issue(peerLeaf(cn));
 }
 
-function notReached(server: FleetServer) {
-  return server.lines.filter(({ msg }) => msg === "peer not reached");
+function notReached(server: TestServer) {
+  return linesOf(server, "peer not reached");
 }
 
-function refusals(server: FleetServer): string[] {
-  return server.lines.filter(({ msg }) => msg === "peer refused").map((line) => String(line["reason"]));
+function refusals(server: TestServer): string[] {
+  return linesOf(server, "peer refused").map((line) => String(line["reason"]));
 }
 
 test("who has an agent's or a caller's certificate, one of another CA, or none, is no server: refused, counted and logged", async () => {
@@ -32,7 +32,7 @@ test("who has an agent's or a caller's certificate, one of another CA, or none, 
     ["an agent", pki.agent, 403, /CN=konnectivity-agent is not among --peer-identities/],
     ["a caller", pki.caller, 403, /CN=kube-apiserver,O=system:masters is not among --peer-identities/],
     ["nobody", undefined, 401, /no client certificate was sent/],
-    ["a server of another CA", await pki.other.issue({ cn: "x", o: ["culvert-servers"], usage: "both" }), 401, /CA/],
+    ["a server of another CA", await pki.other.issue(peerLeaf("x")), 401, /CA/],
   ];
   for (const [who, by, status, reason] of rows) {
     const error: Error = await rawPeer(server, by).then(

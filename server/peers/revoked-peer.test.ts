@@ -4,13 +4,12 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { crlOf } from "../../shared/pki/testing/certificates.ts";
-import { agentOf, fetchText, pki } from "../testing/server.ts";
-import { ask, Fleet, type FleetServer } from "./testing/fleet.ts";
+import { agentOf, fetchText, pki, type TestServer } from "../testing/server.ts";
+import { ask, Fleet, linesOf, peerLeaf } from "./testing/fleet.ts";
 
-const reasons = (server: FleetServer, message: string) =>
-  server.lines.filter(({ msg }) => msg === message).map((line) => String(line["reason"]));
+const reasons = (server: TestServer, message: string) => linesOf(server, message).map((line) => String(line["reason"]));
 
-const certificateOf = (cn: string) => pki.ca.issue({ cn, o: ["culvert-servers"], usage: "both" });
+const certificateOf = (cn: string) => pki.ca.issue(peerLeaf(cn));
 
 /** Two servers, the first of which goes to the second; `by` reads CRLs. */
 async function world(fleet: Fleet, by: "srv-1" | "srv-2") {
@@ -55,7 +54,7 @@ test("the link from a server whose certificate is revoked ends at once with its 
 test("a server whose own certificate is revoked says so, and a CRL of its peers' CA is no unknown one", async () => {
   await using fleet = new Fleet();
   const { other } = pki;
-  const own = await other.issue({ cn: "srv-1", o: ["culvert-servers"], usage: "both" });
+  const own = await other.issue(peerLeaf("srv-1"));
   const [clientCrlFile, peerCaCert] = [join(pki.folder, "own.crl"), join(pki.folder, "other.pem")];
   await writeFile(clientCrlFile, await crlOf(other, [own]));
   await writeFile(peerCaCert, other.cert);

@@ -70,6 +70,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     served.requireTarget(target);
     const cluster = served.tunnels;
+    stream.chargeTo(cluster.memory);
     deps.files.requireRoom("overloaded");
     let answer: (OpenAnswer & { readonly ok: true }) | undefined;
     context = contextOf(stream, request, startedAt, (given) => {

@@ -51,6 +51,29 @@ test("the lease of a server that was killed counts until it ends, and is deleted
   await until(() => servers.value === 1 && !api.objects.has("culvert-server-killed"));
 });
 
+test("stale leases are deleted a few at a time", async (t) => {
+  const api = await FakeCollection.start(t, LEASES);
+  for (let lease = 0; lease < 20; lease++) {
+    api.put({ metadata: { name: `stale-${lease}`, labels: { "k8s-app": "culvert-server" } } });
+  }
+  const { answer } = api.stub;
+  const waiting: (() => void)[] = [];
+  let most = 0;
+  api.stub.answer = async (asked) => {
+    if (asked.method === "DELETE") await new Promise<void>((resolve) => waiting.push(resolve));
+    return answer(asked);
+  };
+  serverWith(t, api, "one");
+  await until(() => waiting.length === 8 && api.watching === 1);
+  await until(() => {
+    most = Math.max(most, waiting.length);
+    for (const goOn of waiting.splice(0)) goOn();
+    return api.objects.size === 1;
+  });
+  api.stub.answer = answer;
+  assert.ok(most <= 8, `${most} at a time`);
+});
+
 test("where the Service does not exist, the number that was given stays, and a fault says what to check", async (t) => {
   const api = await FakeCollection.start(t, ENDPOINT_SLICES);
   const log = createLogger({ level: "silent", format: "json", name: "server" });

@@ -19,6 +19,9 @@ const EXPIRY_MARGIN_MS = 20;
 /** Others may write leases of any duration, ms. */
 const MAX_EXPIRY_MS = 60_000;
 
+/** Stale leases that are deleted at one time: each is a request, and one that is gone leads to the next count. */
+const MOST_COLLECTING = 8;
+
 export interface ReplicaCountDeps {
   readonly servers: Pick<ServerCount, "set" | "value">;
   readonly log: Logger;
@@ -145,6 +148,8 @@ class LeaseCount implements ReplicaCount {
   readonly #own: OwnLease;
   readonly #book = new LeaseBook();
   readonly #closed = new AbortController();
+  /** Names of stale leases that are being deleted. */
+  readonly #collecting = new Set<string>();
   #expiry: NodeJS.Timeout | undefined;
 
   constructor(options: CountOptions, deps: ReplicaCountDeps) {
@@ -191,7 +196,10 @@ class LeaseCount implements ReplicaCount {
   #count(leases: readonly Lease[]): void {
     const { valid, nextMs, stale } = this.#book.count(leases);
     this.#log.counted(valid);
-    for (const lease of stale) void this.#collect(lease);
+    for (const lease of stale) {
+      if (this.#collecting.size >= MOST_COLLECTING) break;
+      if (!this.#collecting.has(lease.name)) void this.#collect(lease);
+    }
     clearTimeout(this.#expiry);
     // A lease may have been renewed although the watch has said nothing: a list decides.
     if (nextMs === undefined) return;
@@ -202,6 +210,7 @@ class LeaseCount implements ReplicaCount {
   /** Another server may be faster, and the lease may have been renewed: both are no failure. */
   async #collect({ name, version }: { readonly name: string; readonly version: string }): Promise<void> {
     const body = { preconditions: { resourceVersion: version } };
+    this.#collecting.add(name);
     try {
       const answer = await this.#leases.ask("delete", { name, body, signal: this.#closed.signal });
       if (answer.status !== 404 && answer.status !== 409) this.#leases.requireSuccess(answer, "delete", name);
@@ -209,6 +218,8 @@ class LeaseCount implements ReplicaCount {
     } catch (error) {
       if (!(error instanceof KubeFailure)) throw error;
       if (!this.#closed.signal.aborted) this.#log.failed("old leases", error.message);
+    } finally {
+      this.#collecting.delete(name);
     }
   }
 }

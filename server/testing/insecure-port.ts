@@ -4,8 +4,8 @@ import { connect as dialPlain } from "node:net";
 import { join } from "node:path";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
-import { collect, within } from "./server.ts";
-import type { TenantServer, Tenants } from "./tenants.ts";
+import { collect, type TestServer, within } from "./server.ts";
+import type { Tenants } from "./tenants.ts";
 
 /** Opens the port without TLS in tests, which do not say its number: see `ServerDeps.listenEphemeral`. */
 export const OPEN = { agentInsecureTrustedCidrs: ["127.0.0.0/8"] };
@@ -35,7 +35,7 @@ export async function trustTokens(all: Tenants, name: string): Promise<void> {
 export const tokenOf = (name: string, change?: Parameters<Issuer["token"]>[0]): Promise<string> =>
   issuers.get(name)?.token({ aud: [audienceOf(name)], ...change }) ?? assert.fail(name);
 
-export function insecurePort({ addresses }: TenantServer): number {
+export function insecurePort({ addresses }: TestServer): number {
   return addresses["agents-insecure"]?.port ?? assert.fail("the port is off");
 }
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { duplexPair } from "node:stream";
 import { after } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
@@ -11,22 +12,36 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { CONNECT, callerOf, collect, pki, type start } from "./server.ts";
+import type { LinkOwners } from "../tunnels/link-owners.ts";
+import { CONNECT, callerOf, collect, pki, type TestServer } from "./server.ts";
 
-type Server = Awaited<ReturnType<typeof start>>;
 type Resume = NonNullable<Hello["resume"]>;
 
 export const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
 
+/** No other server is known. */
+export const NOBODY: LinkOwners = { open: () => Promise.reject(new Error("no server has this id")) };
+
+/** The way to one server, in memory. */
+export function leadingTo(owner: TestServer): LinkOwners {
+  return {
+    open: async (_serverId, facts) => {
+      const [near, far] = duplexPair();
+      owner.takeCarried(far, facts, "srv-b");
+      return near;
+    },
+  };
+}
+
 /** An agent whose carriers the test opens, one by one; its targets echo. */
 export class ResumingAgent {
-  readonly server: Server;
+  readonly server: TestServer;
   readonly link: Link;
   readonly session: Session;
   readonly key: LinkKey;
   carrier: Carrier;
 
-  private constructor(server: Server, { carrier, welcome }: Dialled) {
+  private constructor(server: TestServer, { carrier, welcome }: Dialled) {
     const { link, key, initialWindow, freshWindow = initialWindow } = welcome;
     this.server = server;
     this.carrier = carrier;
@@ -37,7 +52,7 @@ export class ResumingAgent {
     after(() => this.session.destroy());
   }
 
-  static async start(server: Server, hello = HELLO, by = pki.agent): Promise<ResumingAgent> {
+  static async start(server: TestServer, hello = HELLO, by = pki.agent): Promise<ResumingAgent> {
     return new ResumingAgent(server, await dial(server, hello, by));
   }
 
@@ -58,11 +73,11 @@ export class ResumingAgent {
   }
 }
 
-export function dial(server: Server, hello: Hello, by?: CertificateAndKey) {
+export function dial(server: TestServer, hello: Hello, by?: CertificateAndKey) {
   return dialCarrier(dialOptions(server, hello, by));
 }
 
-export function dialOptions(server: Server, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
+export function dialOptions(server: TestServer, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
   const port = server.addresses.agents?.port ?? 0;
   return {
     ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
@@ -82,7 +97,7 @@ export async function echo(stream: Stream): Promise<void> {
 }
 
 /** The code with which a hello is refused. */
-export async function refusalOf(server: Server, hello: Hello, by?: CertificateAndKey): Promise<number | undefined> {
+export async function refusalOf(server: TestServer, hello: Hello, by?: CertificateAndKey): Promise<number | undefined> {
   const dialled = hello.resume === undefined ? dial(server, hello, by) : dialAgain(dialOptions(server, hello, by));
   const error = await dialled.then(
     ({ carrier }) => {
@@ -95,8 +110,8 @@ export async function refusalOf(server: Server, hello: Hello, by?: CertificateAn
   return error.closeCode;
 }
 
-/** A connection through the tunnel that says words and hears them back. */
-export async function connection(server: Server): Promise<(words: string) => Promise<void>> {
+/** A connection through the tunnel that sends words and waits for their echo. */
+export async function connection(server: TestServer): Promise<(words: string) => Promise<void>> {
   const socket = await callerOf(server, pki.caller);
   after(() => socket.destroy());
   const reads = collect(socket);

@@ -16,9 +16,7 @@ import { Authority, type CertificateAndKey } from "../../shared/pki/certificates
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Balancer } from "./balancer.ts";
-import { collect, start } from "./server.ts";
-
-export type TenantServer = Awaited<ReturnType<typeof start>>;
+import { collect, start, type TestServer } from "./server.ts";
 
 /** A cluster of a test: its names, its certificates, and its document. */
 export class Tenant {
@@ -91,7 +89,7 @@ export class Tenant {
 export class Tenants implements AsyncDisposable {
   readonly folder: string;
   readonly #tenants = new Map<string, Tenant>();
-  #server: TenantServer | undefined;
+  #server: TestServer | undefined;
 
   private constructor(folder: string) {
     this.folder = folder;
@@ -107,7 +105,7 @@ export class Tenants implements AsyncDisposable {
     return all;
   }
 
-  async start(options: Parameters<typeof start>[0] = {}): Promise<TenantServer> {
+  async start(options: Parameters<typeof start>[0] = {}): Promise<TestServer> {
     this.#server = await start({ clusters: this.folder, ...options });
     return this.#server;
   }
@@ -116,7 +114,7 @@ export class Tenants implements AsyncDisposable {
     return this.#tenants.get(name) ?? assert.fail(`no tenant ${name}`);
   }
 
-  get server(): TenantServer {
+  get server(): TestServer {
     return this.#server ?? assert.fail("not started");
   }
 
@@ -146,7 +144,7 @@ export interface AgentWords {
 }
 
 /** How such an agent dials. */
-export function dialOptionsOf(server: TenantServer, words: AgentWords) {
+export function dialOptionsOf(server: TestServer, words: AgentWords) {
   const { at, by, token, agentId = "a", instance = "1", cluster, resume, through, host = at.sni } = words;
   const { identifiers } = words;
   return {
@@ -167,8 +165,8 @@ export function dialOptionsOf(server: TenantServer, words: AgentWords) {
   };
 }
 
-/** An agent whose every target says `greeting`, its cluster's name; without one they echo. */
-export async function agentAt(server: TenantServer, greeting: string | undefined, words: AgentWords) {
+/** An agent whose every target says `greeting`, its cluster's name, and reads nothing; without one they echo. */
+export async function agentAt(server: TestServer, greeting: string | Buffer | undefined, words: AgentWords) {
   const { carrier, welcome, remote } = await dialCarrier(dialOptionsOf(server, words));
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
   let over: (reason: Error | undefined) => void = () => {};
@@ -205,7 +203,7 @@ export async function answerOf(socket: Duplex, lines = `CONNECT 10.0.0.1:10250 H
 
 /** A caller on the TLS port, once its handshake is done or has failed. */
 export async function callerAt(
-  server: TenantServer,
+  server: TestServer,
   servername: string,
   by: CertificateAndKey | undefined,
 ): Promise<TLSSocket> {
@@ -223,7 +221,7 @@ export async function unixCallerAt(path: string): Promise<Duplex> {
 }
 
 /** A caller on the TLS port whose balancer says `header` first. */
-export async function callerBehind(server: TenantServer, header: Buffer, tenant: Tenant): Promise<TLSSocket> {
+export async function callerBehind(server: TestServer, header: Buffer, tenant: Tenant): Promise<TLSSocket> {
   const balancer = dialPlain(server.addresses.callers?.port ?? 0, "127.0.0.1").on("error", () => {});
   await once(balancer, "connect");
   balancer.write(header);

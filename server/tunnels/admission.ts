@@ -84,7 +84,7 @@ export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, r
   }
 }
 
-/** So many processes of one agent id are remembered, the last ones. */
+/** Maximum number of processes of one agent id that are remembered: the last ones. */
 const KEPT = 64;
 
 /**

@@ -49,7 +49,7 @@ export class ClusterTunnels implements Candidates {
   readonly name: string;
   /** CONNECTs of this cluster from their arrival to their end. */
   openConnects = 0;
-  /** Those of them that were answered with 200. */
+  /** CONNECTs of this cluster that were answered with 200. */
   establishedConnects = 0;
   /** CONNECTs of this cluster that have no answer yet. */
   pendingConnects = 0;

@@ -1,4 +1,4 @@
-/** So many failed dials in a row make an agent rest: fewer may be those of one target that is down. */
+/** Number of failed dials in a row after which an agent rests: fewer may be those of one target that is down. */
 const FAILURES = 3;
 /** The first rest, ms; each further failure doubles it. */
 const FIRST_REST_MS = 1_000;

@@ -1,5 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -10,8 +11,10 @@ export interface HopOptions {
   readonly cancellation: Cancellation<CulvertError>;
   /** The whole time until an answer must be there, ms. */
   readonly timeoutMs: number;
-  /** A server that has not taken the stream after so many milliseconds does not respond. */
+  /** Time for the server to take the stream, ms; after it the server does not respond. */
   readonly ackTimeoutMs: number;
+  /** The account of the cluster, which pays for what the stream holds here. */
+  readonly memory: MemoryAccount;
   /** Only agents that claim the target may be asked. */
   readonly onlyClaimed: boolean;
   /** Present: the agent is asked for the times of its steps. */

@@ -19,7 +19,7 @@ interface UnansweredCaller {
 
 /** One CONNECT from the moment at which its caller is known to its end. */
 export class OpenConnect {
-  /** Of its caller. */
+  /** The address of its caller. */
   readonly address: string;
   /** Present: it goes to this cluster, which is another than its caller's. */
   targetCluster: string | undefined;
@@ -68,7 +68,7 @@ export class AdmittedCredential {
   readonly connects = new Queue<OpenConnect>();
 }
 
-/** So many credentials without a CONNECT are kept: their next one often comes at once (decision 0018). */
+/** Minimum number of credentials without a CONNECT that are kept: their next one often comes at once (decision 0018). */
 const LEAST_KEPT = 64;
 
 /** The open CONNECTs of one cluster on the callers' port, by credential (decision 0022). */

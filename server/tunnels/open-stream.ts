@@ -142,7 +142,7 @@ export async function openStream(
     watch?.onPicked(hop, before);
     const stream = await hop.open(target, {
       ...{ id, cancellation, watch, timeoutMs: leftMs(), ackTimeoutMs: options.agentAckTimeoutMs },
-      onlyClaimed: candidates.onlyClaimed,
+      ...{ onlyClaimed: candidates.onlyClaimed, memory: cluster.memory },
     });
     cluster.hopStreams++;
     stream.once("close", () => cluster.hopStreams--);

@@ -17,7 +17,7 @@ export interface OpenOptions {
   readonly timeoutMs: number;
   /** The part of that time that the agent gets for its dial. */
   readonly dialTimeoutMs: number;
-  /** An agent that has not taken the stream after so many milliseconds does not respond. */
+  /** Time for the agent to take the stream, ms; after it the agent does not respond. */
   readonly ackTimeoutMs: number;
   /** Could another agent take the stream? Asked while the link of this one has no connection. */
   hasAlternative(): boolean;

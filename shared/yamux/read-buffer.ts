@@ -12,7 +12,7 @@ export interface HeldCounter {
  * Most streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
  */
 export class ReadBuffer {
-  readonly #counter: HeldCounter;
+  #counter: HeldCounter;
   readonly #now: () => number;
   #unread = 0;
   /** The part of them that the session counts: not what passes through to a reader that takes it at once. */
@@ -27,6 +27,13 @@ export class ReadBuffer {
   constructor(counter: HeldCounter, now: () => number) {
     this.#counter = counter;
     this.#now = now;
+  }
+
+  /** The bytes are counted there from now on. */
+  moveTo(counter: HeldCounter): void {
+    if (this.#held > 0) this.#counter.hold(-this.#held);
+    this.#counter = counter;
+    if (this.#held > 0) counter.hold(this.#held);
   }
 
   /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */

@@ -1,4 +1,5 @@
 import { type Deferred, deferred } from "../basics/promises.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import { Decoder, type FrameConsumer } from "./decoder.ts";
 import { isViolation, YamuxError } from "./errors.ts";
 import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
@@ -6,8 +7,9 @@ import { completeOptions, type SessionOptions } from "./options.ts";
 import { IdleFrameLimit, LateDataLimit } from "./peer-limits.ts";
 import { Pings } from "./pings.ts";
 import { SendQueue } from "./send-queue.ts";
-import type { Stream, StreamWire } from "./stream.ts";
+import type { Stream } from "./stream.ts";
 import { StreamTable } from "./stream-table.ts";
+import type { StreamWire } from "./stream-wire.ts";
 import type { Transport, TransportConsumer } from "./transport.ts";
 
 /** The side that dialled is the client and opens odd ids; the other opens even ones (spec, "Stream ID field"). */
@@ -110,27 +112,25 @@ export class Session {
     return this.#streams.values();
   }
 
-  /** Opens a stream. `first` is sent in the frame of the SYN and must fit the initial window. */
-  open(first?: Buffer): Stream {
-    this.#assertMayOpen();
+  /** Opens a stream. `first` goes with the SYN and must fit the initial window; `account` pays in place of the pool. */
+  open(first?: Buffer, account?: MemoryAccount): Stream {
+    this.#assertMayOpen(account);
     const length = first?.length ?? 0;
     if (length > this.#streams.initialSendWindow) throw new RangeError(`${length} bytes are beyond the initial window`);
-    const stream = this.#streams.open(this.#wire, length);
+    const stream = this.#streams.open(this.#wire, length, account);
     const delta = this.#streams.initialDelta(stream);
-    if (first === undefined) this.#queue.control(FrameType.windowUpdate, Flag.syn, stream.id, delta);
-    else {
-      this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
-      if (delta > 0) this.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta);
-    }
+    if (first !== undefined) this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
+    const flag = first === undefined ? Flag.syn : Flag.none;
+    if (first === undefined || delta > 0) this.#queue.control(FrameType.windowUpdate, flag, stream.id, delta);
     return stream;
   }
 
-  #assertMayOpen(): void {
+  #assertMayOpen(account: MemoryAccount | undefined): void {
     if (this.#closed) throw new YamuxError("closed", "the session has ended");
     if (this.draining) throw new YamuxError("go_away", "the session takes no new streams");
     if (this.#streams.idsExhausted) throw new YamuxError("exhausted", "no stream ids are left");
     if (this.#isOverloaded) throw new YamuxError("overloaded", "the session has too many streams");
-    if (this.#isPoolFull()) throw new YamuxError("pool_full", "all sessions together hold as much as they may");
+    if (this.#isPoolFull(account)) throw new YamuxError("pool_full", "all sessions together hold as much as they may");
   }
 
   get #isOverloaded(): boolean {
@@ -138,8 +138,7 @@ export class Session {
   }
 
   /** Called last for each new stream, because it counts a refusal when it returns true. */
-  #isPoolFull(): boolean {
-    const { pool } = this.#options;
+  #isPoolFull(pool = this.#options.pool): boolean {
     if (pool.isFull) pool.onRefused();
     return pool.isFull;
   }
@@ -260,8 +259,8 @@ export class Session {
       clearTimeout(this.#lingerTimer);
       this.#transportGone.resolve();
       if (this.#closed) return;
-      const isClean = this.#decoder.atBoundary;
-      this.#finish(reason ?? (isClean ? undefined : new YamuxError("closed", "the transport ended inside a frame")));
+      const isCut = reason === undefined && !this.#decoder.atBoundary;
+      this.#finish(isCut ? new YamuxError("closed", "the transport ended inside a frame") : reason);
     },
   };
 

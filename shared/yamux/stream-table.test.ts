@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { Stream } from "./stream.ts";
-import { OwnStreamIds, PeerStreamIds, StreamsById } from "./stream-table.ts";
+import { OwnStreamIds, PeerStreamIds } from "./stream-table.ts";
+import { StreamsById } from "./streams-by-id.ts";
 
 test("ids of the wrong side, of the session itself, and ids used before are refused", () => {
   const client = new PeerStreamIds(1);
@@ -42,7 +43,7 @@ test("a claimed id near 2^32 is refused without a walk to it", () => {
   const peer = new PeerStreamIds(1);
   const before = performance.now();
   assert.match(peer.use(0xffff_ffff) ?? "", /skips too many/);
-  assert.ok(performance.now() - before < 100);
+  assert.ok(performance.now() - before < 2_000, "a walk over two thousand million ids takes far longer");
 });
 
 test("own ids rise by two from the side's first and end at the limit", () => {

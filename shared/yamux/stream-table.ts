@@ -1,9 +1,12 @@
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import { YamuxError } from "./errors.ts";
 import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
 import { SendBuffer } from "./send-buffer.ts";
 import { SessionMemory } from "./session-memory.ts";
-import { Stream, type StreamWire } from "./stream.ts";
+import { Stream } from "./stream.ts";
+import type { StreamWire } from "./stream-wire.ts";
+import { StreamsById } from "./streams-by-id.ts";
 import { ReceiveWindow } from "./window.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they hold together. */
@@ -54,15 +57,17 @@ export class StreamTable {
     return stream.initialReceiveWindow - this.initialSendWindow;
   }
 
-  get #initialReceiveWindow(): number {
+  #firstReceiveWindow(account: MemoryAccount | undefined): number {
     const { initialWindow, freshWindow } = this.#options;
-    return this.memory.isTight ? initialWindow : Math.max(initialWindow, freshWindow);
+    return this.memory.isTight || account?.isTight === true ? initialWindow : Math.max(initialWindow, freshWindow);
   }
 
-  /** Makes a stream of ours, whose SYN carries `alreadySent` bytes. */
-  open(wire: StreamWire, alreadySent: number): Stream {
+  /** Makes a stream of ours, whose SYN carries `alreadySent` bytes, and which `account` pays for, or else the pool. */
+  open(wire: StreamWire, alreadySent: number, account: MemoryAccount | undefined): Stream {
     this.#pendingOpens++;
-    return this.#add(this.#ownIds.take(), wire, this.initialSendWindow - alreadySent);
+    const stream = this.#add(this.#ownIds.take(), wire, this.initialSendWindow - alreadySent, account);
+    if (account !== undefined) stream.chargeTo(account);
+    return stream;
   }
 
   /**
@@ -75,9 +80,9 @@ export class StreamTable {
     return welcome ? this.#add(id, wire, this.initialSendWindow) : undefined;
   }
 
-  #add(id: number, wire: StreamWire, sendWindow: number): Stream {
+  #add(id: number, wire: StreamWire, sendWindow: number, account?: MemoryAccount): Stream {
     const { maxWindow, now } = this.#options;
-    const receiveWindow = new ReceiveWindow(this.#initialReceiveWindow, maxWindow, now());
+    const receiveWindow = new ReceiveWindow(this.#firstReceiveWindow(account), maxWindow, now());
     const stream = new Stream(id, wire, new SendBuffer(sendWindow), receiveWindow);
     this.#streams.add(stream);
     return stream;
@@ -113,52 +118,6 @@ export class StreamTable {
     for (const stream of this.#streams) stream.onSessionLost(cause);
     this.#streams.clear();
     this.memory.close();
-  }
-}
-
-/**
- * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted
- * entries would keep those alive until the next full collection (docs/decisions/0018).
- */
-export class StreamsById {
-  readonly #indexOf = new Map<number, number>();
-  readonly #slots: (Stream | undefined)[] = [];
-  readonly #free: number[] = [];
-
-  get size(): number {
-    return this.#indexOf.size;
-  }
-
-  get(id: number): Stream | undefined {
-    const index = this.#indexOf.get(id);
-    return index === undefined ? undefined : this.#slots[index];
-  }
-
-  /** Adds a stream whose id no other stream has. */
-  add(stream: Stream): void {
-    const index = this.#free.pop() ?? this.#slots.length;
-    this.#slots[index] = stream;
-    this.#indexOf.set(stream.id, index);
-  }
-
-  /** Returns false if it was not here. */
-  delete(stream: Stream): boolean {
-    const index = this.#indexOf.get(stream.id);
-    if (index === undefined || this.#slots[index] !== stream) return false;
-    this.#indexOf.delete(stream.id);
-    this.#slots[index] = undefined;
-    this.#free.push(index);
-    return true;
-  }
-
-  clear(): void {
-    this.#indexOf.clear();
-    this.#slots.length = 0;
-    this.#free.length = 0;
-  }
-
-  *[Symbol.iterator](): IterableIterator<Stream> {
-    for (const stream of this.#slots) if (stream !== undefined) yield stream;
   }
 }
 

@@ -1,36 +1,15 @@
 import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/queue.ts";
-import { DESTROYED, memoryNeeded } from "../limits/memory-account.ts";
+import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
 import { sessionLost, streamReset } from "./errors.ts";
-import { type HeldCounter, ReadBuffer } from "./read-buffer.ts";
+import { ReadBuffer } from "./read-buffer.ts";
 import type { SendBuffer } from "./send-buffer.ts";
-import type { CreditBudget, PathTimes, ReceiveWindow } from "./window.ts";
+import type { StreamMemory, StreamWire } from "./stream-wire.ts";
+import type { ReceiveWindow } from "./window.ts";
 
 /** Calls back a write. */
 type WriteDone = (error?: Error | null) => void;
-
-/** Where a stream counts what it holds and takes credit from. */
-export interface StreamMemory extends CreditBudget, HeldCounter {
-  /** The stream is destroyed and holds nothing any more. */
-  forget(stream: Stream): void;
-}
-
-/** What a stream asks of its session. */
-export interface StreamWire extends PathTimes {
-  readonly memory: StreamMemory;
-  /** The stream has bytes and window: give it turns until `takePayload` has taken all it can. */
-  ready(stream: Stream): void;
-  /** The ACK of a stream that the peer opened. */
-  sendAck(stream: Stream): void;
-  sendCredit(stream: Stream, delta: number): void;
-  sendFin(stream: Stream): void;
-  sendReset(stream: Stream): void;
-  /** Both directions are over, or the stream was reset: the id can be forgotten. */
-  release(stream: Stream): void;
-  /** The tail of a write waits for more bytes only after this many bytes went one way. */
-  readonly bulkBytes: number;
-}
 
 /** High-water mark of the writable side, bytes. The readable side is bounded by the window instead. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
@@ -54,6 +33,7 @@ export class Stream extends Duplex {
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
   resetCode = 0; // what RST says, of either end, in a code of whoever uses the session; 0: nothing
+  memory: StreamMemory; // what counts for it now
   readonly #wire: StreamWire;
   readonly #receiveWindow: ReceiveWindow;
   #acknowledged = false;
@@ -76,6 +56,7 @@ export class Stream extends Duplex {
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
     this.id = id;
     this.#wire = wire;
+    this.memory = wire.memory;
     this.#incoming = new ReadBuffer(wire.memory, wire.now);
     this.#outgoing = outgoing;
     this.#receiveWindow = receiveWindow;
@@ -124,6 +105,13 @@ export class Stream extends Duplex {
     if (this.#ackSent || this.#released) return;
     this.#ackSent = true;
     this.#wire.sendAck(this);
+  }
+
+  /** Another account than the session's pays from now on; once. A stream whose window has grown stays as it is. */
+  chargeTo(account: MemoryAccount): void {
+    if (this.destroyed || this.reservedCredit > 0) return;
+    this.memory = this.#wire.memory.charge(this, account);
+    this.#incoming.moveTo(this.memory);
   }
 
   /** Ends the stream with RST on the wire, which tells the peer the code. */
@@ -247,7 +235,7 @@ export class Stream extends Duplex {
   #settleRead(): void {
     const read = this.#incoming.onRead(this.readableLength);
     if (read === 0 || this.#remoteEnded || this.#released) return;
-    const credit = this.#receiveWindow.consume(read, this.#wire.memory, this.#wire);
+    const credit = this.#receiveWindow.consume(read, this.memory, this.#wire);
     if (credit === 0) return;
     this.accept();
     this.#wire.sendCredit(this, credit);
@@ -331,7 +319,7 @@ export class Stream extends Duplex {
       this.#release();
       this.#wire.sendReset(this);
     }
-    this.#wire.memory.forget(this);
+    this.memory.forget(this);
     this.emit(DESTROYED);
     this.onAcknowledged = undefined;
     const abandoned = this.#writeDone ?? this.#finalDone;

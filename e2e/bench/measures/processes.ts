@@ -1,7 +1,7 @@
+import { scaleConfiguration } from "../../fleet/harness/haproxy.ts";
 import { ServerSlot } from "../../fleet/harness/server-slot.ts";
 import { Balancer } from "../../harness/balancer.ts";
 import { ClusterFolder, numbered } from "../../harness/cluster-files.ts";
-import { configurations, located } from "../../harness/page-configuration.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import type { Bench } from "../bench.ts";
 import { BenchChild } from "../child.ts";
@@ -34,7 +34,9 @@ async function measure(bench: Bench, folder: ClusterFolder, count: 1 | 2): Promi
       const flags = { ...PROXIED, proxyProtocolTrustedCidrs: "127.0.0.0/8", logLevel: "warn" };
       servers.push(await ServerSlot.reserve(`${count}-${name}`, folder, flags));
     }
-    await using _balancer = await Balancer.start("haproxy", configuration(servers, callers, agents), [callers]);
+    await using _balancer = await Balancer.start("haproxy", scaleConfiguration({ callers, agents }, servers), [
+      callers,
+    ]);
     for (const server of servers) await server.start();
     const more: Visitor[] = [];
     for (const cluster of folder.all) {
@@ -74,19 +76,4 @@ async function sample(bench: Bench, { loads, servers, port }: Parts): Promise<Ro
     return { group: "processes", label: what, unit, figures: { culvert: value }, goals: [] };
   };
   return [row(label, "/s", median(rates)), row(`${label}: each costs the servers`, "CPU ms", median(costs))];
-}
-
-/** The page's, with as many of its servers as there are. */
-function configuration(servers: readonly ServerSlot[], callers: number, agents: number): string {
-  const [page = ""] = configurations("scale.md", "haproxy");
-  const text = servers.length === 2 ? page : page.replace(/^ *server 02 .*\n/gm, "");
-  const addresses = servers.flatMap(({ callerPort, agentPort }, index): [string, string][] => [
-    [`127.0.0.1:810${index + 1}`, `127.0.0.1:${callerPort}`],
-    [`127.0.0.1:820${index + 1}`, `127.0.0.1:${agentPort}`],
-  ]);
-  return located(text, {
-    "bind :8090": `bind 127.0.0.1:${callers}`,
-    "bind :8091": `bind 127.0.0.1:${agents}`,
-    ...Object.fromEntries(addresses),
-  });
 }

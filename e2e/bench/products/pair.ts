@@ -1,6 +1,5 @@
-import { connect } from "node:net";
 import { createSite, type Site } from "../../harness/binaries.ts";
-import { waitFor } from "../../harness/wait.ts";
+import { takesConnections, waitFor } from "../../harness/wait.ts";
 import type { Contender, ContenderName, Surroundings } from "../contenders.ts";
 import type { BenchTarget, DialSpec } from "../dial-spec.ts";
 import type { Plan, Product, Way } from "./product.ts";
@@ -80,7 +79,7 @@ interface Parts {
 export async function listening(server: Program, listeners: readonly DialSpec[]): Promise<void> {
   for (const listener of listeners) {
     const what = `${JSON.stringify(listener)} accepts`;
-    await waitFor(() => server.ended || accepts(listener), { deadlineMs: DEADLINE_MS, everyMs: 1, what });
+    await waitFor(() => server.ended || takesConnections(listener), { deadlineMs: DEADLINE_MS, everyMs: 1, what });
     if (server.ended) throw new Error(`the server ended: ${server.lastLines()}`);
   }
 }
@@ -94,17 +93,6 @@ async function firstEcho(around: Surroundings, plan: Plan, programs: readonly Pr
     const logs = programs.map((program) => program.lastLines());
     throw new Error([(error as Error).message, ...logs].join("\n"), { cause: error });
   }
-}
-
-function accepts({ path, port = 0 }: DialSpec): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = path === undefined ? connect({ host: "127.0.0.1", port }) : connect({ path });
-    socket.on("connect", () => {
-      resolve(true);
-      socket.destroy();
-    });
-    socket.on("error", () => resolve(false));
-  });
 }
 
 /** Milliseconds since the epoch, as the load generator's process counts them, too. */

@@ -2,17 +2,18 @@ import assert from "node:assert/strict";
 import type { Agent } from "../../../agent/agent.ts";
 import { Balancer } from "../../harness/balancer.ts";
 import { type Connection, connectThrough } from "../../harness/caller.ts";
+import { startClusterAgent } from "../../harness/cluster-agents.ts";
 import { ClusterFolder } from "../../harness/cluster-files.ts";
 import { runConcurrently } from "../../harness/concurrently.ts";
 import { type FaultRelay, startRelay } from "../../harness/faults.ts";
 import { NatsServers } from "../../harness/nats-servers.ts";
 import { PeerFiles } from "../../harness/peer-files.ts";
+import type { Flags } from "../../harness/pki-files.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
-import { startClusterAgent } from "./cluster-agent.ts";
 import { ClusterTargets } from "./cluster-target.ts";
 import { agentsBalancer } from "./haproxy.ts";
-import { type Flags, ServerSlot } from "./server-slot.ts";
+import { FINDS_SERVERS_SOON, ServerSlot } from "./server-slot.ts";
 
 const PATIENCE_MS = 60_000;
 const AT_ONCE = 16;
@@ -96,7 +97,8 @@ export class DirectoryFleet implements AsyncDisposable {
   async startAgent(cluster: string, at?: ServerSlot, id = "first"): Promise<void> {
     this.stopAgent(cluster, id);
     const port = at === undefined ? this.#agentsPort : at.agentPort;
-    const options = { agentId: id, uplinks: "1", allowTarget: [this.#targets.addressOf(cluster)] };
+    const allowTarget = [this.#targets.addressOf(cluster)];
+    const options = { ...FINDS_SERVERS_SOON, agentId: id, uplinks: "1", allowTarget };
     this.#agents.set(`${cluster} ${id}`, await startClusterAgent(this.folder.get(cluster), port, options));
   }
 

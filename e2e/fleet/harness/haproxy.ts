@@ -29,6 +29,24 @@ ${servers.map(({ name, callerPort }) => `    server ${name} 127.0.0.1:${callerPo
 `;
 }
 
+/** haproxy before server processes of one machine that share the clusters out, as docs/scale.md has it for two. */
+export function scaleConfiguration(
+  ports: Pick<BalancerPorts, "agents"> & { readonly callers: number },
+  servers: readonly ServerSlot[],
+): string {
+  const [page = ""] = configurations("scale.md", "haproxy");
+  const text = servers.length === 2 ? page : page.replace(/^ *server 02 .*\n/gm, "");
+  const addresses = servers.flatMap(({ callerPort, agentPort }, index): [string, string][] => [
+    [`127.0.0.1:810${index + 1}`, `127.0.0.1:${callerPort}`],
+    [`127.0.0.1:820${index + 1}`, `127.0.0.1:${agentPort}`],
+  ]);
+  return located(text, {
+    "bind :8090": `bind 127.0.0.1:${ports.callers}`,
+    "bind :8091": `bind 127.0.0.1:${ports.agents}`,
+    ...Object.fromEntries(addresses),
+  });
+}
+
 /** One address for the agents of a fleet: each connection goes to the server that has fewest. */
 export function agentsBalancer(port: number, servers: readonly ServerSlot[]): string {
   return `global

@@ -1,13 +1,13 @@
 import type { Agent } from "../../../agent/agent.ts";
 import { Balancer } from "../../harness/balancer.ts";
 import { type Connection, connectThrough } from "../../harness/caller.ts";
+import { startClusterAgent } from "../../harness/cluster-agents.ts";
 import { ClusterFolder } from "../../harness/cluster-files.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
-import { startClusterAgent } from "./cluster-agent.ts";
 import { ClusterTargets } from "./cluster-target.ts";
 import { type BalancerPorts, haproxyConfiguration } from "./haproxy.ts";
-import { ServerSlot } from "./server-slot.ts";
+import { FINDS_SERVERS_SOON, ServerSlot } from "./server-slot.ts";
 
 const PATIENCE_MS = 60_000;
 
@@ -57,9 +57,10 @@ export class Replicas implements AsyncDisposable {
     this.#balancer = await Balancer.start("haproxy", text, Object.values(this.#ports));
     await Promise.all(this.servers.map((server) => server.start()));
     // Each agent reaches the target of its own cluster and no other.
-    const starting = this.folder.all.map((cluster) =>
-      startClusterAgent(cluster, this.#ports.agents, { allowTarget: [this.#targets.addressOf(cluster.name)] }),
-    );
+    const starting = this.folder.all.map((cluster) => {
+      const allowTarget = [this.#targets.addressOf(cluster.name)];
+      return startClusterAgent(cluster, this.#ports.agents, { ...FINDS_SERVERS_SOON, allowTarget });
+    });
     this.#agents.push(...(await Promise.all(starting)));
     for (const server of this.servers) await this.allBackAt(server);
   }

@@ -1,13 +1,15 @@
 import assert from "node:assert/strict";
 import type { ClusterFolder } from "../../harness/cluster-files.ts";
-import { flags } from "../../harness/pki-files.ts";
+import { clusterServerFlags } from "../../harness/cluster-processes.ts";
+import { type Flags, flags } from "../../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../../harness/processes.ts";
 import { scrapePort } from "../../harness/scrape.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { within } from "../../harness/wait.ts";
 import { OwnDocuments } from "./own-documents.ts";
 
-export type Flags = Readonly<Record<string, string | number | boolean>>;
+/** Options of agents of servers that come and go: one that is back is found within that time. */
+export const FINDS_SERVERS_SOON = { syncIntervalCapMs: 2_000 };
 
 /** On a busy machine; nothing is measured by it. */
 const PATIENCE_MS = 60_000;
@@ -48,12 +50,9 @@ export class ServerSlot implements AsyncDisposable {
 
   /** Resolves when the process listens, which is before an agent has come. */
   async start(): Promise<void> {
-    const { callerPort: serverPort, agentPort, healthPort, name: serverId } = this;
-    const bind = { serverBindAddress: "127.0.0.1", agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" };
-    const ports = { serverPort, agentPort, healthPort, adminPort: 0 };
-    const own = { serverId, clusters: this.documents.path, ...ports, ...bind };
-    this.#process = startCulvert(["server", ...flags({ ...own, ...this.#flags })]);
-    await this.#process.waitForHealth(`http://127.0.0.1:${healthPort}/livez`, PATIENCE_MS);
+    const own = clusterServerFlags(this.documents.path, this);
+    this.#process = startCulvert(["server", ...flags({ ...own, serverId: this.name, ...this.#flags })]);
+    await this.#process.waitForHealth(`http://127.0.0.1:${this.healthPort}/livez`, PATIENCE_MS);
   }
 
   async whenReady(): Promise<void> {

@@ -5,26 +5,31 @@ import { until } from "../../../shared/basics/testing/wait.ts";
 import type { Hello } from "../../../shared/link/control.ts";
 import { dialCarrier } from "../../../shared/link/dial.ts";
 import { Link } from "../../../shared/link/link.ts";
-import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
+import type { CertificateAndKey, LeafOptions } from "../../../shared/pki/certificates.ts";
 import { encodeHead, receiveHead } from "../../../shared/wire/stream-head.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { ServerOptions } from "../../options/options.ts";
-import { CONNECT, callerOf, collect, pki, start } from "../../testing/server.ts";
+import { agentOf, CONNECT, callerOf, collect, type Line, pki, start, type TestServer } from "../../testing/server.ts";
 import { PEER_PATH } from "../peer-link.ts";
 import { MemoryHub } from "./memory-directory.ts";
 
-export type FleetServer = Awaited<ReturnType<typeof start>>;
+/** What a certificate for a server says; the one CA of the tests has agents and callers, too. */
+export function peerLeaf(cn: string, more: Partial<LeafOptions> = {}): LeafOptions {
+  return { cn, o: ["culvert-servers"], usage: "both", ...more };
+}
 
-/** The role of servers under the one CA of the tests, whose agents and callers have certificates, too. */
-export const ROLE = "O=culvert-servers";
+/** The lines of a server's log with this message. */
+export function linesOf(server: TestServer, message: string): Line[] {
+  return server.lines.filter(({ msg }) => msg === message);
+}
 
 /** Several servers in one process, and their directory. */
 export class Fleet implements AsyncDisposable {
   readonly hub = new MemoryHub();
-  readonly #servers = new Map<string, FleetServer>();
+  readonly #servers = new Map<string, TestServer>();
 
-  async start(serverId: string, more: Partial<ServerOptions> = {}, by?: CertificateAndKey): Promise<FleetServer> {
-    const pair = by ?? (await pki.ca.issue({ cn: serverId, o: ["culvert-servers"], usage: "both" }));
+  async start(serverId: string, more: Partial<ServerOptions> = {}, by?: CertificateAndKey): Promise<TestServer> {
+    const pair = by ?? (await pki.ca.issue(peerLeaf(serverId)));
     const [cert, key] = ["crt", "key"].map((end) => join(pki.folder, `${serverId}.${end}`)) as [string, string];
     await writeFile(cert, pair.cert);
     await writeFile(key, pair.key);
@@ -33,7 +38,7 @@ export class Fleet implements AsyncDisposable {
         ...{ serverId, directory: ["nats://in-memory"], peerPort: 0, peerBindAddress: "127.0.0.1" },
         ...{ peerAddress: "127.0.0.1", peerCert: cert, peerKey: key, peerCaCert: join(pki.folder, "ca.pem") },
         // A busy machine takes its time for the first handshake between two servers.
-        ...{ peerIdentities: [ROLE], agentAckTimeoutMs: 10_000, connectTimeoutMs: 20_000, ...more },
+        ...{ peerIdentities: ["O=culvert-servers"], agentAckTimeoutMs: 10_000, connectTimeoutMs: 20_000, ...more },
       },
       { openDirectory: (location) => this.hub.join(location) },
     );
@@ -41,7 +46,16 @@ export class Fleet implements AsyncDisposable {
     return server;
   }
 
-  get(serverId: string): FleetServer {
+  /** Two servers: "srv-2" has the agent "blue", and "srv-1" has none. */
+  async pair(nearOptions: Partial<ServerOptions> = {}, farOptions: Partial<ServerOptions> = {}) {
+    const near = await this.start("srv-1", nearOptions);
+    const far = await this.start("srv-2", farOptions);
+    const agent = await agentOf(far, { agentId: "blue" });
+    await this.holders("srv-2");
+    return { near, far, agent };
+  }
+
+  get(serverId: string): TestServer {
     return this.#servers.get(serverId) ?? assert.fail(`no server ${serverId}`);
   }
 
@@ -56,7 +70,7 @@ export class Fleet implements AsyncDisposable {
 }
 
 /** One CONNECT; resolves with everything that was read when `until` matches it. */
-export async function ask(server: FleetServer, request = CONNECT) {
+export async function ask(server: TestServer, request = CONNECT) {
   const socket = await callerOf(server, pki.caller);
   const reads = collect(socket);
   socket.write(request);
@@ -74,7 +88,7 @@ export async function ask(server: FleetServer, request = CONNECT) {
 
 /** A peer that says what the test wants; rejects as `dialCarrier` does. */
 export async function rawPeer(
-  server: FleetServer,
+  server: TestServer,
   by?: CertificateAndKey,
   more: Partial<Hello> = {},
 ): Promise<{ readonly session: Session; readonly link: Link }> {

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import type { FleetServer } from "./fleet.ts";
+import type { TestServer } from "../../testing/server.ts";
 
 /** The way to the peers' port of a server, whose `--peer-address` it is. */
 export async function peerPath() {
@@ -25,7 +25,7 @@ export async function peerPath() {
   };
   return {
     peerAddress: `127.0.0.1:${(listener.address() as AddressInfo).port}`,
-    leadTo: (server: FleetServer) => {
+    leadTo: (server: TestServer) => {
       port = server.addresses.peers?.port;
     },
     cut,

@@ -1,0 +1,45 @@
+import { cp, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { until } from "../../../shared/basics/testing/wait.ts";
+import type { ServerOptions } from "../../options/options.ts";
+import { collect, type TestServer } from "../../testing/server.ts";
+import { agentAt, callerAt, type Tenant, Tenants } from "../../testing/tenants.ts";
+import { Fleet } from "./fleet.ts";
+
+/** Two servers with documents of the same clusters; the agents are at the second, whose documents say `more`. */
+export async function fleetOf(
+  names: readonly string[],
+  { more = {}, options = {}, greeting }: { more?: object; options?: Partial<ServerOptions>; greeting?: Buffer } = {},
+) {
+  const tenants = await Tenants.create(names);
+  for (const name of names) await tenants.get(name).write({ callers: { uds: undefined } });
+  const folder = await mkdtemp(join(tmpdir(), "culvert-tenants-"));
+  await cp(tenants.folder, folder, { recursive: true });
+  for (const name of names) await tenants.get(name).write({ callers: { uds: undefined }, ...more });
+  const fleet = new Fleet();
+  const near = await fleet.start("srv-1", { clusters: folder, ...options });
+  const far = await fleet.start("srv-2", { clusters: tenants.folder });
+  for (const name of names) {
+    const at = tenants.get(name);
+    await agentAt(far, greeting, { at, by: at.agent });
+    await until(() => fleet.hub.holders(name).join() === "srv-2");
+  }
+  return {
+    ...{ near, far, tenants },
+    [Symbol.asyncDispose]: async () => {
+      await fleet[Symbol.asyncDispose]();
+      await tenants[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** One CONNECT of a caller of the cluster; resolves with the answer's head. */
+export async function askAs(server: TestServer, tenant: Tenant, target = "10.0.0.1:10250") {
+  const socket = await callerAt(server, tenant.sni, tenant.caller);
+  const reads = collect(socket);
+  socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);
+  await until(() => reads.join("").includes("\r\n\r\n") || socket.destroyed);
+  return { socket, text: reads.join(""), status: reads.join("").split("\r\n", 1)[0] ?? "" };
+}
