@@ -6,13 +6,13 @@ WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 # Scripts are left out: `prepare` builds, and the sources come in a later, more often changed layer.
 RUN --mount=type=cache,target=/root/.npm npm ci --ignore-scripts
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json ./
 COPY shared ./shared
 COPY server ./server
 COPY agent ./agent
 COPY router ./router
 COPY cli ./cli
-COPY scripts/revision.mjs ./scripts/
+COPY scripts/build.mjs scripts/revision.mjs ./scripts/
 # The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)
 ARG REVISION=
 RUN CULVERT_REVISION=$REVISION npm run build

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { z } from "zod";
+import * as z from "zod";
 import { jsonOf } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { headOf, headText, stepLines } from "./doctor-report.ts";

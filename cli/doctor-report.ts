@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import type { DoctorWatcher } from "../agent/doctor/doctor.ts";
 import type { Step } from "../agent/doctor/steps.ts";
-import { withoutSecret } from "../shared/basics/text.ts";
+import { shellQuoted, withoutSecret } from "../shared/basics/text.ts";
 import { printable } from "../shared/outcomes.ts";
 import { version } from "../shared/runtime/build-info.ts";
 
@@ -86,7 +86,8 @@ export function headText({ version, node, host, date, command }: Head): string {
 function shownWord(word: string): string {
   const [, flag = "", value = word] = /^(--?[\w-]+=)(.*)$/s.exec(word) ?? [];
   const text = printable(`${flag}${withoutSecret(value)}`, MAX_WORD);
-  return /^[\w@%+=:,./*-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  // The stars of a masked secret need no quotes: nobody runs this line again as it is.
+  return /^[\w@%+=:,./*-]+$/.test(text) ? text : shellQuoted(text);
 }
 
 const MAX_WORD = 2_000;

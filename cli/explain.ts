@@ -1,6 +1,8 @@
 import { existsSync, readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { Help } from "commander";
+import { foldersAroundProgram } from "../shared/basics/program-files.ts";
 import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { ConfigError } from "../shared/config/options.ts";
@@ -73,7 +75,7 @@ export function explainedCodes(): Map<string, Explained[]> {
 
 /** docs/ stands beside package.json: above `dist` as well as above the sources. */
 function docsFolder(): URL {
-  const candidates = ["../docs/", "../../docs/"].map((path) => new URL(path, import.meta.url));
+  const candidates = foldersAroundProgram().map((folder) => pathToFileURL(join(folder, "docs/")));
   const found = candidates.find((folder) => existsSync(fileURLToPath(new URL("errors.md", folder))));
   if (found === undefined) throw new ConfigError("docs/errors.md is missing beside dist/: install the whole package");
   return found;

@@ -8,7 +8,7 @@ import { certificateOf, crlOf } from "../shared/pki/testing/certificates.ts";
 import { agentOf, CONNECT, callerOf, fetchText, pki, start, within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing/tenants.ts";
 
-const WITHIN_MS = 5_000;
+const WITHIN_MS = 15_000;
 
 /** Replaced as a tool that fetches CRLs does it. */
 async function replace(path: string, text: string): Promise<void> {

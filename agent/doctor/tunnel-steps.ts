@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { deferred } from "../../shared/basics/promises.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Hello, InnerWelcome, Renewed } from "../../shared/link/control.ts";
+import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
@@ -25,10 +25,10 @@ import {
   middleboxCa,
   type TerminatorRule,
 } from "../uplink/tls-terminator.ts";
-import { sendHello } from "../uplink/via-middlebox.ts";
+import { requireWelcome, sendHello } from "../uplink/via-middlebox.ts";
 import { chainOf } from "./certificates.ts";
 import { dateOf, middleboxNames } from "./second-look.ts";
-import type { Passed, StepFailed, StepLog } from "./steps.ts";
+import type { ChainLink, Passed, StepFailed, StepLog } from "./steps.ts";
 import { findingOf, innerTlsFault, opened, stepFailed, tlsFault } from "./tls-fault.ts";
 
 export interface TunnelDial {
@@ -106,12 +106,18 @@ async function secured(dial: TunnelDial, openedBy: string | undefined, start: St
     const started = start(dial, { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } });
     started.done.catch(reject); // later steps explain it
   });
-  const chain = chainOf(socket.getPeerX509Certificate());
-  const [leaf] = chain;
+  const { chain, words } = shownIn(socket);
   const value: OpenDial = { ...started, answer, openedBy };
-  const words = `${socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}, valid until ${leaf?.validTo}`;
   if (openedBy === undefined) return { value, detail: words, chain };
   return { value, detail: `opened by "${openedBy}", whom --outer-ca knows: ${words}`, chain, openedBy };
+}
+
+/** What a TLS connection shows: its version, and the peer's certificate. */
+function shownIn(socket: TLSSocket): { readonly chain: readonly ChainLink[]; readonly words: string } {
+  const chain = chainOf(socket.getPeerX509Certificate());
+  const [leaf] = chain;
+  const words = `${socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}, valid until ${leaf?.validTo}`;
+  return { chain, words };
 }
 
 /** A link that the server has welcomed, and what the session runs on. */
@@ -185,16 +191,13 @@ async function admittedInside(
   const { carrier, remote } = await done;
   const link = new Link("", remote, carrier, { graceMs: 0, replayBytes: dial.replayBytes });
   const { pipe } = await log.run("inner tls", () => innerTlsStep(link, openedBy, dial));
-  const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then(requireWelcome);
+  const greeting = sendHello(pipe, dial, AbortSignal.timeout(dial.options.timeoutMs)).then((answer) =>
+    requireWelcome(answer, link),
+  );
   const welcome = await log.run("admission", () => admissionStep(greeting, (words) => words, dial));
   link.assignId(welcome.link, 0);
   carrier.setKeepalive(Math.min(dial.options.keepaliveMs, welcome.keepaliveMs));
   return { link, pipe, welcome };
-}
-
-function requireWelcome(answer: InnerWelcome | Renewed): InnerWelcome {
-  if (answer.type !== "welcome") throw new Error("the server sent no welcome inside the inner TLS");
-  return answer;
 }
 
 async function innerTlsStep(link: Link, openedBy: string | undefined, dial: TunnelDial): Promise<Passed<InnerTls>> {
@@ -204,10 +207,8 @@ async function innerTlsStep(link: Link, openedBy: string | undefined, dial: Tunn
   const signal = AbortSignal.timeout(timeoutMs);
   try {
     const value = await dialInner(link, { host, tls: { ca, cert, key }, timeoutMs, signal });
-    const chain = chainOf(value.socket.getPeerX509Certificate());
-    const [leaf] = chain;
-    const words = `${value.socket.getProtocol()}, ${leaf?.subject} signed by ${leaf?.issuer}`;
-    return { value, detail: `${words}, valid until ${leaf?.validTo}`, chain };
+    const { chain, words } = shownIn(value.socket);
+    return { value, detail: words, chain };
   } catch (error) {
     throw innerTlsFault(error as Error, openedBy, dial);
   }

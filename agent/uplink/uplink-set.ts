@@ -1,8 +1,9 @@
 import type { Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { AddressWatch } from "./address-watch.ts";
 import { Endpoints } from "./endpoints.ts";
-import { AddressWatch, type NameResolver, noRecords } from "./server-addresses.ts";
+import { type NameResolver, noRecords } from "./server-addresses.ts";
 import type { ServerLocation } from "./servers.ts";
 import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";

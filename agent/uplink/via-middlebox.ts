@@ -34,15 +34,12 @@ export async function connectViaMiddlebox(
 ): Promise<Connection> {
   let used = terms.credentials;
   const { link, carrier, pipe, key, answer } = await startInnerTls(context, terms, middleboxCa(context, used));
-  if (answer.type !== "welcome") {
-    link.destroy();
-    throw new Error("the server sent no welcome inside the inner TLS");
-  }
-  const { graceMs } = answer;
-  const keepaliveMs = (): number => Math.min(context.path.keepaliveMs, answer.keepaliveMs);
-  link.assignId(answer.link, graceMs);
+  const welcome = requireWelcome(answer, link);
+  const { graceMs } = welcome;
+  const keepaliveMs = (): number => Math.min(context.path.keepaliveMs, welcome.keepaliveMs);
+  link.assignId(welcome.link, graceMs);
   carrier.setKeepalive(keepaliveMs());
-  return new Connection(link, answer, owner, {
+  return new Connection(link, welcome, owner, {
     ...connectionOptions(context, () => used),
     pipe,
     prove: async (signal) => {
@@ -60,6 +57,13 @@ export async function connectViaMiddlebox(
       return provenBy(key, link.id, await reportToRoute(context, again, dialled));
     },
   });
+}
+
+/** Throws where the server answered a hello for a new link with something else, and ends the link. */
+export function requireWelcome(answer: InnerWelcome | Renewed, link: Pick<Link, "destroy">): InnerWelcome {
+  if (answer.type === "welcome") return answer;
+  link.destroy();
+  throw new Error("the server sent no welcome inside the inner TLS");
 }
 
 /** The inner TLS over a new link, with the server's answer. */

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
-import { ownCommand, shellQuoted } from "./terminal.ts";
+import { shellQuoted } from "../../shared/basics/text.ts";
+import { ownCommand } from "./terminal.ts";
 
 test("a shell reads a quoted path back as it was", () => {
   for (const path of ["/tmp/a.b_c+d-e", "it's", "a b", "$(echo x)", "`x`", '"', "\\", "a\nb"]) {

@@ -1,5 +1,6 @@
 import { basename } from "node:path";
 import { deferred } from "../../shared/basics/promises.ts";
+import { shellQuoted } from "../../shared/basics/text.ts";
 import { exitCodeOf, SAME_REQUEST_MS, type StopSignal } from "../../shared/runtime/run.ts";
 
 /**
@@ -27,11 +28,6 @@ export function untilSignal(beforeExit: () => void = () => {}): {
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
   return { signal, received: () => received };
-}
-
-/** Quotes a path for commands that users paste into a shell. */
-export function shellQuoted(path: string): string {
-  return /^[A-Za-z0-9_./+-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
 }
 
 /**

@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { extname } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+import { programFile } from "../../shared/basics/program-files.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 
 /** Lines of each child that are kept for an error about its end. */
@@ -56,12 +55,11 @@ export class Children {
   }
 
   /**
-   * Runs a file, named relative to this folder and without extension, in the same form as this process: built or as a
-   * source.
+   * Runs a file of the program, named as for `programFile`, in the same form as this process: built or as a source.
    */
   start(name: string, file: string, args: readonly string[]): Child {
     if (this.#closing) throw new Error("the demo is ending");
-    const child = spawn(process.execPath, [...process.execArgv, "--import", LEASH, pathOf(file), ...args], {
+    const child = spawn(process.execPath, [...process.execArgv, "--import", LEASH, programFile(file), ...args], {
       stdio: ["ignore", "pipe", "pipe", "ipc"],
       env: ownEnvironment(),
     });
@@ -105,11 +103,6 @@ export class Children {
   }
 
   readonly #onExit = (): void => this.kill();
-}
-
-/** The path of a module with the extension of this one: `.ts` among sources, `.js` in the build. */
-function pathOf(file: string): string {
-  return fileURLToPath(new URL(`./${file}${extname(import.meta.url)}`, import.meta.url));
 }
 
 /** The environment without options of a real server or agent, which are not meant for the demo. */

@@ -1,11 +1,12 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { shellQuoted } from "../../shared/basics/text.ts";
 import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { exitCodeOf } from "../../shared/runtime/run.ts";
-import { shellQuoted, untilSignal } from "../common/terminal.ts";
+import { untilSignal } from "../common/terminal.ts";
 import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
 import { type Child, ChildDied, Children } from "./children.ts";
 import { connectOnce } from "./connect.ts";
@@ -107,9 +108,9 @@ async function start(
   const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as DemoPorts;
 
   const { files } = pki;
-  const target = children.start("target", "target", [String(ports.target), targetFiles.cert, targetFiles.key]);
+  const target = children.start("target", "cli/demo/target", [String(ports.target), targetFiles.cert, targetFiles.key]);
   const socket = join(dir, "culvert.sock");
-  const server = children.start("server", "../main", [
+  const server = children.start("server", "cli/main", [
     "server",
     ...(socket.length > MAX_SOCKET_PATH ? [] : [`--uds-name=${socket}`]),
     `--server-port=${ports.callers}`,
@@ -130,7 +131,7 @@ async function start(
   await ready(ports.serverHealth, server, children);
   timed(`server, process ${server.pid}: callers on 127.0.0.1:${ports.callers}, agents on 127.0.0.1:${ports.agents}`);
 
-  const agent = children.start("agent", "../main", [
+  const agent = children.start("agent", "cli/main", [
     "agent",
     `--server=wss://localhost:${ports.agents}`,
     "--server-address=127.0.0.1",

@@ -1,11 +1,10 @@
-import { createPrivateKey, X509Certificate } from "node:crypto";
-import { isIP, SocketAddress } from "node:net";
+import { X509Certificate } from "node:crypto";
 import { ConfigError } from "../../shared/config/options.ts";
 import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/access.ts";
 import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../../shared/pki/certificates.ts";
-import { parseAltNames } from "../../shared/tls/identity.ts";
 import { checkName, PEER } from "./pki.ts";
+import { isNearItsEnd, reasonToRenew } from "./renewal.ts";
 import { KubeSecrets, type Secret } from "./secrets.ts";
 
 export interface PkiKubernetesOptions {
@@ -217,52 +216,4 @@ function checkOptions({ namespace, name, serverNames }: PkiKubernetesOptions): v
   if (serverNames.length === 0)
     throw new ConfigError("--server-names needs at least one name or address of the server");
   for (const serverName of serverNames) checkName(serverName);
-}
-
-/** A certificate is renewed when less than this part of its lifetime is left, as by cert-manager. */
-const MIN_LIFE_LEFT = 1 / 3;
-
-export interface WantedCertificate {
-  /** Certificate of the CA that must have signed it, PEM. */
-  readonly ca: string;
-  /** All DNS names and IP addresses in its subjectAltName. */
-  readonly names: readonly string[];
-}
-
-/**
- * Why this certificate must be replaced, as the end of a sentence that begins with "because"; `undefined`: it is fine.
- */
-function reasonToRenew(
-  { cert, key }: CertificateAndKey,
-  { ca, names }: WantedCertificate,
-  now: Date,
-): string | undefined {
-  let certificate: X509Certificate;
-  let present: readonly string[];
-  try {
-    certificate = new X509Certificate(cert);
-    present = parseAltNames(certificate.subjectAltName ?? "").map(({ value }) => value);
-    if (!certificate.checkPrivateKey(createPrivateKey(key))) return "its key belongs to another certificate";
-  } catch {
-    return "its certificate or key cannot be read";
-  }
-  if (!certificate.verify(new X509Certificate(ca).publicKey)) return "another CA has signed it";
-  if (!sameNames(present, names)) return "the names have changed";
-  return isNearItsEnd(certificate, now) ? "less than a third of its life was left" : undefined;
-}
-
-/** Whether less than a third of its lifetime is left. */
-function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
-  const [begin, end] = [Date.parse(validFrom), Date.parse(validTo)];
-  return end - now.getTime() < (end - begin) * MIN_LIFE_LEFT;
-}
-
-function sameNames(present: readonly string[], wanted: readonly string[]): boolean {
-  const [a, b] = [new Set(present.map(canonical)), new Set(wanted.map(canonical))];
-  return a.size === b.size && [...a].every((name) => b.has(name));
-}
-
-/** One spelling for each name: Node writes IPv6 addresses of a certificate in full. */
-function canonical(name: string): string {
-  return isIP(name) === 6 ? new SocketAddress({ address: name, family: "ipv6" }).address : name.toLowerCase();
 }

@@ -3,10 +3,11 @@ import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { join, resolve } from "node:path";
 import { bracketed } from "../../shared/address/target.ts";
+import { shellQuoted } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 import { cannotWrite, makeFolder } from "../common/output-folder.ts";
-import { ownCommand, shellQuoted } from "../common/terminal.ts";
+import { ownCommand } from "../common/terminal.ts";
 
 export interface PkiOptions {
   /** Made if it does not exist. It must not contain any of the files yet. */

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
 import { jsonOf } from "../../shared/basics/text.ts";
 import type { ReadAccess } from "../../shared/kubernetes/access.ts";

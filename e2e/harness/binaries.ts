@@ -1,5 +1,5 @@
 import { createPki } from "../../cli/pki/pki.ts";
-import type { CallerListener } from "./caller.ts";
+import { type CallerListener, type Connection, connectThrough, established } from "./caller.ts";
 import { agentFiles, callerTls, type Flags, flags, serverFiles } from "./pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
 import { freePort } from "./targets/absent.ts";
@@ -22,6 +22,11 @@ export class Site implements Disposable {
   listener(via: "uds" | "tls"): CallerListener {
     if (via === "uds") return { path: this.uds };
     return { host: "127.0.0.1", port: this.callerPort, tls: callerTls(this.dir.path) };
+  }
+
+  /** A CONNECT of a caller, which must be answered with 200. */
+  open(via: "uds" | "tls", target: string): Promise<Connection> {
+    return established(connectThrough(this.listener(via), target));
   }
 
   /** `culvert server`, by Konnectivity's flag names; resolves when it is ready. */

@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { connect as connectTcp, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { within } from "./wait.ts";
@@ -57,17 +58,17 @@ export class Connection implements AsyncDisposable {
   }
 
   /** What comes next, as text; "" at the end. */
-  async read(deadlineMs = 5000): Promise<string> {
+  async read(deadlineMs = 15_000): Promise<string> {
     return (await this.#next(undefined, deadlineMs)).toString();
   }
 
   /** Exactly `length` bytes, fewer only at the end. */
-  readBytes(length: number, deadlineMs = 5000): Promise<Buffer> {
+  readBytes(length: number, deadlineMs = 15_000): Promise<Buffer> {
     return this.#next(length, deadlineMs);
   }
 
   /** Everything up to the end, as text (the body of a refusal). */
-  async readAll(deadlineMs = 5000): Promise<string> {
+  async readAll(deadlineMs = 15_000): Promise<string> {
     const parts: string[] = [];
     for (let part = await this.read(deadlineMs); part !== ""; part = await this.read(deadlineMs)) parts.push(part);
     return parts.join("");
@@ -160,6 +161,13 @@ export function connectThrough(
     socket.destroy();
     throw error;
   });
+}
+
+/** The connection, which must have been answered with 200. */
+export async function established(connecting: Promise<Connection>): Promise<Connection> {
+  const connection = await connecting;
+  assert.equal(connection.status, 200, connection.reason);
+  return connection;
 }
 
 /** Whether a CONNECT is answered with 200; its connection is ended at once. */

@@ -14,7 +14,7 @@ export interface NatsOptions {
   readonly config?: string;
 }
 
-const READY_MS = 10_000;
+const READY_MS = 30_000;
 
 interface NatsServer {
   readonly port: number;

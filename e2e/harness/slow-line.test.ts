@@ -47,7 +47,7 @@ test("all connections together have the rate of the one wire, each way", async (
   await waitFor(() => sum() - before >= 500_000);
   const rate = (sum() - before) / ((performance.now() - since) / 1000);
   // One tick's worth more than the rate can fall into the time that was measured; a busy machine makes it less.
-  assert.ok(rate < 1_100_000 && rate > 250_000, `${rate} B/s`);
+  assert.ok(rate < 1_100_000 && rate > 50_000, `${rate} B/s`);
   assert.ok(
     got.every((bytes) => bytes > 0),
     `each had a share: ${got}`,

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 /** Polls until the condition is truthy and returns its value; throws with `what` when the deadline passes. */
 export async function waitFor<T>(
   condition: () => T | Promise<T>,
-  { deadlineMs = 5000, everyMs = 10, what = String(condition) }: WaitOptions = {},
+  { deadlineMs = 15_000, everyMs = 10, what = String(condition) }: WaitOptions = {},
 ): Promise<NonNullable<T>> {
   const until = performance.now() + deadlineMs;
   let last: unknown;

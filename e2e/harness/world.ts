@@ -26,7 +26,7 @@ export interface WorldOptions<Name extends TargetName = TargetName> {
   readonly log?: Logger;
 }
 
-const CONNECTED_MS = 10_000;
+const CONNECTED_MS = 30_000;
 
 /** A server, its agents and their targets in this process, with throwaway certificates and free ports. */
 export class World<Name extends TargetName = TargetName> implements AsyncDisposable {

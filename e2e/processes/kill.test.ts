@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { createSite, type Site } from "../harness/binaries.ts";
-import { type Connection, connectThrough } from "../harness/caller.ts";
+import { createSite } from "../harness/binaries.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -24,7 +23,7 @@ test(`a server is killed: callers see the end at once, and of ${KILLS} restarts 
     await using agent = await site.startAgent({ logLevel: "debug" });
     const backMs: number[] = [];
     for (let kill = 1; kill <= KILLS && !backMs.some((ms) => ms < BACK_MS); kill++) {
-      const callers = [await open(site, "tls", echo.address), await open(site, "uds", echo.address)];
+      const callers = [await site.open("tls", echo.address), await site.open("uds", echo.address)];
       const failedBefore = lines(agent, "uplink not resumed").length;
       const ends = Promise.all(callers.map(({ socket }) => peerEnd(socket.resume())));
       server.kill("SIGKILL");
@@ -43,7 +42,7 @@ test(`a server is killed: callers see the end at once, and of ${KILLS} restarts 
       const back = () => lines(agent, "uplink connected")[kill];
       const { time } = await waitFor(back, { deadlineMs: 20_000, what: "the agent to be back" });
       backMs.push(Date.parse(time) - upAt);
-      await using again = await open(site, "uds", echo.address);
+      await using again = await site.open("uds", echo.address);
       await again.send("back");
       assert.equal((await again.readBytes(4)).toString(), "back");
     }
@@ -58,12 +57,6 @@ test(`a server is killed: callers see the end at once, and of ${KILLS} restarts 
 });
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-async function open(site: Site, via: "uds" | "tls", target: string): Promise<Connection> {
-  const connection = await connectThrough(site.listener(via), target);
-  assert.equal(connection.status, 200, connection.reason);
-  return connection;
-}
 
 interface Line {
   readonly msg: string;

@@ -117,7 +117,7 @@ for (const [what, { says, hears }] of Object.entries(ANSWERS)) {
     script = says;
     const started = performance.now();
     const heard = await everythingSaid(world.listener("uds"));
-    assert.ok(performance.now() - started < CONNECT_TIMEOUT_MS + 1_000);
+    assert.ok(performance.now() - started < CONNECT_TIMEOUT_MS + 10_000);
     assert.match(heard, hears);
     assertOneAnswer(heard);
     // The tunnel goes on: it was one stream that went wrong.

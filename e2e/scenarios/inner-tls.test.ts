@@ -189,16 +189,16 @@ test("a token is shown to nobody but the server: not to a box that is not expect
   await waitFor(() => box.read.includes(`Bearer ${MARKER}`));
 });
 
-test("strangers inside are refused inside, each with a sentence that nobody in between reads", async (t) => {
+test("unauthenticated peers are refused in the inner TLS, each with a sentence that nobody in between reads", async (t) => {
   const { box, start, world, line } = await behindBox(t, { server: { agentIdentities: ["CN=culvert-agent"] } });
   const { clusterAuthority } = world.pki;
-  const stranger = await Authority.create("stranger");
+  const otherAuthority = await Authority.create("other");
   const hourAgo = new Date(Date.now() - 3_600_000);
-  const strangers = [
+  const refusedAgents = [
     ["nothing", undefined, /no client certificate was sent/],
     [
       "another CA's",
-      await stranger.issue({ cn: "culvert-agent", usage: "client" }),
+      await otherAuthority.issue({ cn: "culvert-agent", usage: "client" }),
       /not signed by a CA that is accepted here/,
     ],
     [
@@ -212,7 +212,7 @@ test("strangers inside are refused inside, each with a sentence that nobody in b
       /CN=mallory is not among --agent-identities/,
     ],
   ] as const;
-  for (const [index, [what, pair, reason]] of strangers.entries()) {
+  for (const [index, [what, pair, reason]] of refusedAgents.entries()) {
     const files = { agentCert: "", agentKey: "" };
     if (pair !== undefined) {
       files.agentCert = world.dir.file(`${index}.crt`);
@@ -220,7 +220,7 @@ test("strangers inside are refused inside, each with a sentence that nobody in b
       await writeFile(files.agentCert, pair.cert);
       await writeFile(files.agentKey, pair.key);
     }
-    const agent = await start({ ...files, agentId: `stranger-${index}` }, false);
+    const agent = await start({ ...files, agentId: `refused-${index}` }, false);
     const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[index]);
     assert.match(String(refusal["reason"]), reason, what);
     await agent.close();
@@ -230,7 +230,7 @@ test("strangers inside are refused inside, each with a sentence that nobody in b
   for (const secret of ["certificate", "mallory", "CA that is accepted"]) assert.equal(read.includes(secret), false);
 });
 
-test("strangers that come again and again are counted, and few of them are written", async (t) => {
+test("unauthenticated peers that come again and again are counted, and few of them are written", async (t) => {
   const { box, world, line } = await behindBox(t);
   const port = world.server.addresses.agents?.port ?? 0;
   for (let count = 0; count < 15; count++) {

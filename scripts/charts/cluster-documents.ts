@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { clusterDocument } from "../../server/clusters/document.ts";
 import type { Schema } from "./values-file.ts";
 

@@ -1,5 +1,5 @@
 import { isAbsolute } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { parseServerNamePattern } from "../../shared/address/server-name.ts";
 import { formatSize, inRange, parseBoolean, parseSize } from "../../shared/config/values.ts";
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";

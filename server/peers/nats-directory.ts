@@ -4,7 +4,7 @@ import {
   PermissionViolationError,
   type Subscription,
 } from "@nats-io/transport-node";
-import { z } from "zod";
+import * as z from "zod";
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 
 export const ENDPOINT_SLICES = { group: "discovery.k8s.io", plural: "endpointslices", singular: "EndpointSlice" };
 

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 
 export const LEASES = { group: "coordination.k8s.io", plural: "leases", singular: "lease" };
 

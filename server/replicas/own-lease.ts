@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { z } from "zod";
+import * as z from "zod";
 import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
 import { jsonOf } from "../../shared/basics/text.ts";
 import { type KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";

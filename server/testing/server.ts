@@ -199,7 +199,7 @@ export function collect(socket: Readable): string[] {
 export async function within<T>(promise: Promise<T>, what: string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not within 5 s: ${what}`)), 5_000);
+    timer = setTimeout(() => reject(new Error(`not within 15 s: ${what}`)), 15_000);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

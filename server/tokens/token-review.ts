@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import type { QueueNode } from "../../shared/basics/queue.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";

@@ -111,7 +111,7 @@ test("closing does not wait for idle or half-open connections", async () => {
   await once(silent, "connect");
   const before = performance.now();
   await Promise.all([admin.close(), admin.close(), once(silent, "close")]);
-  assert.ok(performance.now() - before < 500);
+  assert.ok(performance.now() - before < 4_000, "it waited for a timeout of a connection");
   agent.destroy();
 });
 

@@ -73,7 +73,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
 
 /** The fastify instance that answers. It does not listen itself: it gets connections from `startAdmin`. */
 async function appOf(options: AdminOptions): Promise<FastifyInstance> {
-  const { fastify } = await import("fastify");
+  const { default: fastify } = await import("fastify");
   const app: FastifyInstance = fastify({
     bodyLimit: BODY_LIMIT,
     http: { maxHeaderSize: HEADER_LIMIT },

@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import type * as z from "zod";
 
 /** Words for the types of values, by zod's names. */
 const KINDS: Readonly<Record<string, string>> = {

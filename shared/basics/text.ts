@@ -41,6 +41,11 @@ export function seconds(ms: number): string {
   return `${Number(value < 10 ? value.toPrecision(2) : value.toFixed(0))} s`;
 }
 
+/** A word for a command that users paste into a shell. */
+export function shellQuoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
 const GO_TRUE: readonly string[] = ["1", "t", "T", "TRUE", "true", "True"];
 const GO_FALSE: readonly string[] = ["0", "f", "F", "FALSE", "false", "False"];
 

@@ -36,7 +36,7 @@ test("a hostile duration is refused in linear time", () => {
   const before = performance.now();
   assert.throws(() => parseDuration(`${"1".repeat(100_000)}x`));
   assert.throws(() => parseDuration(`${"1s".repeat(50_000)}x`));
-  assert.ok(performance.now() - before < 200);
+  assert.ok(performance.now() - before < 2_000, "quadratic time takes far longer");
 });
 
 test("every whole number of milliseconds survives the round trip", () => {

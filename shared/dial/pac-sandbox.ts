@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 import { extname, join, sep } from "node:path";
+import { programFile } from "../basics/program-files.ts";
 import { seconds } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 
@@ -22,7 +23,7 @@ export interface PacAnswer {
 /** Time for the child process to start on a busy machine. */
 const START_TIMEOUT_MS = 20_000;
 
-const PROGRAM = join(import.meta.dirname, `pac-process${extname(import.meta.filename)}`);
+const PROGRAM = programFile("shared/dial/pac-process");
 /** The packages that the program imports. */
 const PACKAGES = ["pac-resolver", "quickjs-wasi"];
 

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { nearest } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 import { type PlainValue, shownDocument, yamlDocuments } from "./yaml-documents.ts";

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import { bracketed } from "../address/target.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";

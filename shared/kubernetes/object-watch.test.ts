@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { z } from "zod";
+import * as z from "zod";
 import { until } from "../basics/testing/wait.ts";
 import { KubeCollection } from "./kube-collection.ts";
 import { ObjectWatch } from "./object-watch.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { z } from "zod";
+import * as z from "zod";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { jsonOf } from "../basics/text.ts";
 import { type KubeCollection, KubeFailure } from "./kube-collection.ts";

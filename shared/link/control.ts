@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { MAX_IDENTIFIERS } from "../address/agent-identifiers.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";

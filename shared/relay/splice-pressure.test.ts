@@ -103,7 +103,7 @@ test("a side that takes nothing of what is held for it for too long ends the spl
       assert.deepEqual([endedBy, resets], ["stall", ["caller", "target"]], name);
       assert.match(error?.message ?? "", /took no byte for too long/);
       const tookMs = performance.now() - since;
-      assert.ok(tookMs >= 119 && tookMs < 1_000, `${name}: ${tookMs}`);
+      assert.ok(tookMs >= 119, `${name}: ${tookMs}`);
     }),
   );
   clearInterval(awake);
@@ -149,7 +149,7 @@ test("after the end of one side, a splice in which nothing passes for too long e
     assert.equal(endedBy, "stall");
     assert.equal(error?.message, `the ${first} had ended, and the other side was silent for too long`);
     const tookMs = performance.now() - since;
-    assert.ok(tookMs >= 100 && tookMs < 2_000, `${tookMs}`);
+    assert.ok(tookMs >= 100, `${tookMs}`);
   }
   clearInterval(awake);
 });

@@ -1,4 +1,6 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { foldersAroundProgram, PROGRAM_FOLDER } from "../basics/program-files.ts";
 
 /** Versions of the running program. */
 export interface BuildInfo {
@@ -20,7 +22,7 @@ export function buildInfo(): BuildInfo {
 /** scripts/revision.mjs writes the revision into dist/; sources that run without a build have none. */
 function revision(): string | undefined {
   try {
-    const content = JSON.parse(readFileSync(new URL("../../revision.json", import.meta.url), "utf8")) as {
+    const content = JSON.parse(readFileSync(join(PROGRAM_FOLDER, "revision.json"), "utf8")) as {
       revision?: unknown;
     };
     return typeof content.revision === "string" && content.revision !== "" ? content.revision : undefined;
@@ -36,13 +38,15 @@ let knownVersion: string | undefined;
 
 /** The version in package.json, which is in the parent folder of `dist` and of the sources. */
 export function version(): string {
-  knownVersion ??= ["../../package.json", "../../../package.json"].map(versionIn).find((found) => found !== undefined);
+  knownVersion ??= foldersAroundProgram()
+    .map(versionIn)
+    .find((found) => found !== undefined);
   return knownVersion ?? "unknown";
 }
 
-function versionIn(path: string): string | undefined {
+function versionIn(folder: string): string | undefined {
   try {
-    const content = JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as {
+    const content = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as {
       name?: unknown;
       version?: unknown;
     };

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { CulvertError } from "../outcomes.ts";
 import { encodeHead, parseJson } from "./stream-head.ts";
 

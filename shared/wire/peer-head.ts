@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
 import { encodeHead, MAX_HEAD_BYTES, type OpenTimes, parseJson } from "./stream-head.ts";

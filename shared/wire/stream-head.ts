@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { z } from "zod";
+import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
 

@@ -43,7 +43,7 @@ test("a claimed id near 2^32 is refused without a walk to it", () => {
   const peer = new PeerStreamIds(1);
   const before = performance.now();
   assert.match(peer.use(0xffff_ffff) ?? "", /skips too many/);
-  assert.ok(performance.now() - before < 100);
+  assert.ok(performance.now() - before < 2_000, "a walk over two thousand million ids takes far longer");
 });
 
 test("own ids rise by two from the side's first and end at the limit", () => {

@@ -1,14 +1,13 @@
 import assert from "node:assert/strict";
 import { percentile } from "../../bench/stats.ts";
-import type { Connection } from "../../harness/caller.ts";
+import { type Connection, established } from "../../harness/caller.ts";
 
 const EVERY_MS = 200;
 const PATIENCE_MS = 30_000;
 
 /** One review, as kube-apiserver asks a webhook for it: a connection of its own, a question, the answer, the end. */
 export async function review(connecting: Promise<Connection>, cluster: string, question: string): Promise<void> {
-  await using connection = await connecting;
-  assert.equal(connection.status, 200, connection.reason);
+  await using connection = await established(connecting);
   await connection.send(`${question}\n`);
   assert.equal(await connection.readAll(PATIENCE_MS), `${cluster} allows ${question}\n`);
 }

@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { shellQuoted } from "../../basics/text.ts";
 
 /** The part of the package `kerberos` in use. It is an optional peer, so its types may be absent at build time. */
 export interface Kerberos {
@@ -48,18 +49,14 @@ export function installLine(folder: string): string {
   const above = dirname(folder);
   // The name of our package has a scope, which is one more folder.
   const modules = basename(above).startsWith("@") ? dirname(above) : above;
-  if (basename(modules) !== "node_modules") return `npm install --prefix ${quoted(above)} ${PACKAGE}`;
+  if (basename(modules) !== "node_modules") return `npm install --prefix ${shellQuoted(above)} ${PACKAGE}`;
   const project = dirname(modules);
   const isProject = existsSync(join(project, "package.json"));
-  return isProject ? `npm install --prefix ${quoted(project)} ${PACKAGE}` : `npm install --global ${PACKAGE}`;
+  return isProject ? `npm install --prefix ${shellQuoted(project)} ${PACKAGE}` : `npm install --global ${PACKAGE}`;
 }
 
 /** The major version is the one in package.json. */
 const PACKAGE = "kerberos@7";
-
-function quoted(path: string): string {
-  return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
-}
 
 /** The folder of this package. */
 function packageFolder(): string {
