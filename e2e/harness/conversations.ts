@@ -25,16 +25,16 @@ interface Client {
 /** Question and answer on one connection, until somebody wants it finished. */
 export class Conversation implements AsyncDisposable {
   readonly name: string;
-  readonly #door: AsyncDisposable;
+  readonly #port: AsyncDisposable;
   readonly #talk: Promise<void>;
   #finishing = false;
   /** Answers that were right. */
   rounds = 0;
 
-  /** The client speaks through `door`. */
-  constructor(name: string, seed: number, door: AsyncDisposable, client: Client) {
+  /** The client speaks through `port`. */
+  constructor(name: string, seed: number, port: AsyncDisposable, client: Client) {
     this.name = name;
-    this.#door = door;
+    this.#port = port;
     this.#talk = this.#run(new Random(seed), client);
     this.#talk.catch(() => {}); // told by `finish`
   }
@@ -49,7 +49,7 @@ export class Conversation implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#finishing = true;
-    await this.#door[Symbol.asyncDispose]();
+    await this.#port[Symbol.asyncDispose]();
   }
 
   async #run(random: Random, client: Client): Promise<void> {
@@ -71,8 +71,8 @@ export async function http2Conversation(
   target: TlsTarget,
   connect: () => Promise<Connection>,
 ): Promise<Conversation> {
-  const door = await portThrough(connect);
-  const session = connectHttp2(`https://${door.address}`, { ca: target.certificate.cert });
+  const port = await portThrough(connect);
+  const session = connectHttp2(`https://${port.address}`, { ca: target.certificate.cert });
   const lost = failureOf(session);
   const ask = async (body: Buffer) => {
     const stream = session.request({ ":method": "POST", ":path": "/" });
@@ -84,7 +84,7 @@ export async function http2Conversation(
     session.close();
     await closed;
   };
-  return new Conversation(name, seed, door, { ask, close });
+  return new Conversation(name, seed, port, { ask, close });
 }
 
 /** Messages on one WebSocket that are echoed. */
@@ -93,8 +93,8 @@ export async function webSocketConversation(
   seed: number,
   connect: () => Promise<Connection>,
 ): Promise<Conversation> {
-  const door = await portThrough(connect);
-  const client = new WebSocket(`ws://${door.address}/`, { perMessageDeflate: false });
+  const port = await portThrough(connect);
+  const client = new WebSocket(`ws://${port.address}/`, { perMessageDeflate: false });
   const lost = failureOf(client);
   await Promise.race([once(client, "open"), lost]);
   const ask = async (body: Buffer) => {
@@ -109,7 +109,7 @@ export async function webSocketConversation(
     const [code] = await closed;
     if (code !== 1000) throw new Error(`the WebSocket was closed with ${code}`);
   };
-  return new Conversation(name, seed, door, { ask, close });
+  return new Conversation(name, seed, port, { ask, close });
 }
 
 /** Rejects when the client is told of an error or an end that nobody asked for. */

@@ -32,13 +32,13 @@ export class Runner {
 
   /** Never rejects: what is wrong is in the row. */
   async #one(check: Check): Promise<Row> {
-    const row = await this.#judged(check);
+    const row = await this.#rowOf(check);
     console.log(rowLine(row));
     if (row.failure !== undefined) console.error(this.#logs());
     return row;
   }
 
-  async #judged(check: Check): Promise<Row> {
+  async #rowOf(check: Check): Promise<Row> {
     const started = performance.now();
     const { name, goal, trouble } = check;
     const row = { check: name, lane: this.#lane, goal, trouble };

@@ -29,7 +29,7 @@ const GARBAGE: Readonly<Record<string, Buffer>> = {
 };
 
 /**
- * The counters of connections that say nothing and make room for others, and through how many doors they come. Which of
+ * The counters of connections that say nothing and make room for others, and through how many ports they come. Which of
  * the callers' have their TLS handshake behind them depends on the speed of the machine.
  */
 const DROPPED = [
@@ -54,9 +54,9 @@ test("garbage on every port of both processes: all of it is cut, nobody else not
   await agent.waitForHealth(`http://127.0.0.1:${ports.agentHealth}/readyz`);
   await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("tls"), echo.address));
 
-  const doors = doorsOf(site, ports);
+  const listeners = listenersOf(site, ports);
   const throwAll = async (rounds: number) => {
-    const throws = Object.values(doors).flatMap((dial) => Object.values(GARBAGE).map((bytes) => ({ dial, bytes })));
+    const throws = Object.values(listeners).flatMap((dial) => Object.values(GARBAGE).map((bytes) => ({ dial, bytes })));
     await runConcurrently(rounds * throws.length, 16, async (index) => {
       const { dial, bytes } = throws[index % throws.length] as (typeof throws)[number];
       await thrown(dial(), bytes);
@@ -90,28 +90,28 @@ test("a flood of connections that say nothing costs the server its bounds, not i
   await using server = await site.startServer({ maxHandshakes: most, maxWaitingConnections: most });
   await using _agent = await site.startAgent();
   await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("tls"), echo.address));
-  const doors = Object.values(serverDoors(site));
+  const listeners = Object.values(serverListeners(site));
   const before = server.fdCount();
   const silent: Socket[] = [];
   try {
     for (let round = 0; round < 10; round++) {
-      for (const dial of doors) silent.push(...Array.from({ length: most }, dial));
+      for (const dial of listeners) silent.push(...Array.from({ length: most }, dial));
       for (const socket of silent) socket.on("error", () => {}).resume();
       await using next = await connectThrough(site.listener("uds"), echo.address);
       assert.equal(next.status, 200, next.reason);
-      const bound = before + doors.length * most + 40;
+      const bound = before + listeners.length * most + 40;
       await waitFor(() => server.fdCount() < bound, { what: `fewer than ${bound} descriptors, from ${before}` });
     }
     await steadyCaller.assertUnharmed();
     const held = () => silent.filter(({ closed, readableEnded }) => !closed && !readableEnded).length;
-    await waitFor(() => held() <= doors.length * most);
+    await waitFor(() => held() <= listeners.length * most);
     assertCalm(server);
     assert.ok(server.log.length < 100, `${server.log.length} lines`);
     const scrape = await scrapePort(site.healthPort);
     for (const [listener, ways, counters] of DROPPED) {
       let dropped = 0;
       for (const counter of counters) dropped += scrape.value(counter, { listener });
-      // Each door had ten times as many as it keeps.
+      // Each listener had ten times as many as it keeps.
       assert.ok(dropped >= 8 * most * ways, `${dropped} of ${listener}`);
     }
   } finally {
@@ -160,13 +160,13 @@ test("an admin port answers its own paths only, and no method that changes anyth
 
 // ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-type Doors = Readonly<Record<string, () => Socket>>;
+type Listeners = Readonly<Record<string, () => Socket>>;
 
 function tcp(port: number | undefined): () => Socket {
   return () => connect({ port: port ?? 0, host: "127.0.0.1" });
 }
 
-function serverDoors(site: Site): Doors {
+function serverListeners(site: Site): Listeners {
   return {
     "callers, before TLS": tcp(site.callerPort),
     "callers, inside TLS": () => dialListener(site.listener("tls")),
@@ -175,9 +175,9 @@ function serverDoors(site: Site): Doors {
   };
 }
 
-function doorsOf(site: Site, ports: Readonly<Record<string, number>>): Doors {
+function listenersOf(site: Site, ports: Readonly<Record<string, number>>): Listeners {
   return {
-    ...serverDoors(site),
+    ...serverListeners(site),
     "the server's health": tcp(site.healthPort),
     "the server's admin": tcp(ports["serverAdmin"]),
     "the agent's health": tcp(ports["agentHealth"]),
@@ -205,7 +205,7 @@ function cut(socket: Socket): Promise<void> {
   });
 }
 
-/** Strangers are no errors, and no stack of ours is shown for them. */
+/** Unauthenticated peers are no errors, and no stack of ours is logged for them. */
 function assertCalm(process: ManagedProcess): void {
   assert.equal(process.running, true);
   const upset = process.log.filter((line) => /"level":"(error|fatal)"|^\s+at /.test(line));

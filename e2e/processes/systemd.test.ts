@@ -52,8 +52,8 @@ for (const { unit: name, config, instance = "" } of UNITS) {
       .filter((line) => line.includes(basename(path)));
     assert.deepEqual([verified.status, objections], [0, []], String(verified.stderr));
     const security = ["security", "--offline=true", "--no-pager", `--threshold=${MAX_EXPOSURE}`, path];
-    const judged = spawnSync("systemd-analyze", security);
-    assert.equal(judged.status, 0, String(judged.stdout));
+    const rated = spawnSync("systemd-analyze", security);
+    assert.equal(rated.status, 0, String(rated.stdout));
   });
 
   test(`culvert takes the command line and the file of ${name}, and stops in the time it has`, async () => {

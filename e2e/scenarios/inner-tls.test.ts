@@ -71,7 +71,7 @@ test("the same box reads all when it is the server's own CA that it has, and inn
   assert.equal(messages(box).includes(MARKER), true);
 });
 
-test("without the box's CA the agent fails closed, and names who stands there", async (t) => {
+test("without the middlebox's CA the agent fails closed, and names who stands there", async (t) => {
   const { start, line, box } = await behindBox(t, { agent: { outerCa: "" } });
   await start({}, false);
   const failed = await waitFor(() => line("uplink attempt failed")[0]);
@@ -81,7 +81,7 @@ test("without the box's CA the agent fails closed, and names who stands there", 
   assert.equal(messages(box).length, 0);
 });
 
-test("a box that cuts every connection costs no stream: the link is resumed by proof", async (t) => {
+test("a middlebox that cuts every connection costs no stream: the link is resumed by proof", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -108,7 +108,7 @@ test("a box that cuts every connection costs no stream: the link is resumed by p
   );
 });
 
-test("a box that has seen everything cannot take the link over", async (t) => {
+test("a middlebox that has seen everything cannot take the link over", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -152,7 +152,7 @@ test("a box that has seen everything cannot take the link over", async (t) => {
   assert.deepEqual([line("tunnel resumed").length + line("tunnel moved").length, line("tunnel lost").length], [1, 0]);
 });
 
-test("a box that speaks of its own sends nobody away", async (t) => {
+test("a middlebox that speaks of its own sends nobody away", async (t) => {
   const { box, start, world, line, echoed } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -170,7 +170,7 @@ test("a box that speaks of its own sends nobody away", async (t) => {
   assert.deepEqual([line("server asked the agent to reconnect").length, line("uplink connected").length], [0, 1]);
 });
 
-test("a token is shown to nobody but the server: not to a box that is not expected, nor to one that is", async (t) => {
+test("a token is shown to nobody but the server: not to a middlebox that is not expected, nor to one that is", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   const tokenFile = world.dir.file("token");
   await writeFile(tokenFile, MARKER);
@@ -189,16 +189,16 @@ test("a token is shown to nobody but the server: not to a box that is not expect
   await waitFor(() => box.read.includes(`Bearer ${MARKER}`));
 });
 
-test("strangers inside are refused inside, each with a sentence that nobody in between reads", async (t) => {
+test("unauthenticated peers are refused in the inner TLS, each with a sentence that nobody in between reads", async (t) => {
   const { box, start, world, line } = await behindBox(t, { server: { agentIdentities: ["CN=culvert-agent"] } });
   const { clusterAuthority } = world.pki;
-  const stranger = await Authority.create("stranger");
+  const otherAuthority = await Authority.create("other");
   const hourAgo = new Date(Date.now() - 3_600_000);
-  const strangers = [
+  const refusedAgents = [
     ["nothing", undefined, /no client certificate was sent/],
     [
       "another CA's",
-      await stranger.issue({ cn: "culvert-agent", usage: "client" }),
+      await otherAuthority.issue({ cn: "culvert-agent", usage: "client" }),
       /not signed by a CA that is accepted here/,
     ],
     [
@@ -212,7 +212,7 @@ test("strangers inside are refused inside, each with a sentence that nobody in b
       /CN=mallory is not among --agent-identities/,
     ],
   ] as const;
-  for (const [index, [what, pair, reason]] of strangers.entries()) {
+  for (const [index, [what, pair, reason]] of refusedAgents.entries()) {
     const files = { agentCert: "", agentKey: "" };
     if (pair !== undefined) {
       files.agentCert = world.dir.file(`${index}.crt`);
@@ -220,7 +220,7 @@ test("strangers inside are refused inside, each with a sentence that nobody in b
       await writeFile(files.agentCert, pair.cert);
       await writeFile(files.agentKey, pair.key);
     }
-    const agent = await start({ ...files, agentId: `stranger-${index}` }, false);
+    const agent = await start({ ...files, agentId: `refused-${index}` }, false);
     const refusal = await waitFor(() => line("uplink refused: the server does not accept this agent")[index]);
     assert.match(String(refusal["reason"]), reason, what);
     await agent.close();
@@ -230,7 +230,7 @@ test("strangers inside are refused inside, each with a sentence that nobody in b
   for (const secret of ["certificate", "mallory", "CA that is accepted"]) assert.equal(read.includes(secret), false);
 });
 
-test("strangers that come again and again are counted, and few of them are written", async (t) => {
+test("unauthenticated peers that come again and again are counted, and few of them are written", async (t) => {
   const { box, world, line } = await behindBox(t);
   const port = world.server.addresses.agents?.port ?? 0;
   for (let count = 0; count < 15; count++) {

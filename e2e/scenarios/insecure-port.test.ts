@@ -16,7 +16,7 @@ import { waitFor, within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /**
- * What strangers say on the port without TLS, while two agents carry streams from the first test to the last: one that
+ * What unauthenticated peers send on the port without TLS, while two agents carry streams from the first test to the last: one that
  * came there, by inner TLS behind a balancer, and one on the port with TLS.
  */
 const HANDSHAKE_TIMEOUT_MS = 1_000;
@@ -71,13 +71,13 @@ function insecurePort(): number {
   return world.server.addresses["agents-insecure"]?.port ?? assert.fail("the port is off");
 }
 
-/** A stranger, and what it hears until its end. */
-function stranger(): { readonly socket: Socket; readonly heard: Promise<string> } {
+/** An unauthenticated peer, and what it receives until its end. */
+function unauthenticatedPeer(): { readonly socket: Socket; readonly received: Promise<string> } {
   const socket = connect({ port: insecurePort(), host: "127.0.0.1" }).on("error", () => {});
   const reads: Buffer[] = [];
   socket.on("data", (chunk: Buffer) => reads.push(chunk));
   const closed = new Promise((resolve) => socket.on("close", resolve));
-  return { socket, heard: closed.then(() => Buffer.concat(reads).toString("latin1")) };
+  return { socket, received: closed.then(() => Buffer.concat(reads).toString("latin1")) };
 }
 
 const HEAD = "GET /culvert/v1/tunnel HTTP/1.1\r\nHost: x\r\n";
@@ -95,10 +95,10 @@ const HOSTILE: readonly [what: string, say: (socket: Socket) => void, hears: Reg
   ["nothing", () => {}, /^$/],
 ];
 for (const [what, say, hears] of HOSTILE) {
-  test(`whoever says ${what} hears a no or nothing, and is gone`, async () => {
-    const { socket, heard } = stranger();
+  test(`whoever says ${what} gets a refusal or nothing, and is gone`, async () => {
+    const { socket, received } = unauthenticatedPeer();
     say(socket);
-    assert.match(await within(heard, 10_000, "the end of a stranger"), hears);
+    assert.match(await within(received, 10_000, "the end of an unauthenticated peer"), hears);
   });
 }
 
@@ -112,20 +112,20 @@ function endless(socket: Socket, head: string): void {
 }
 
 test("a header that comes a byte at a time is cut at the deadline, however lively it is", async () => {
-  const { socket, heard } = stranger();
+  const { socket, received } = unauthenticatedPeer();
   const timer = setInterval(() => socket.write("x"), 20);
   socket.write(`${HEAD}X: `);
-  assert.equal(await within(heard, 10_000, "the end of a slow one"), "");
+  assert.equal(await within(received, 10_000, "the end of a slow one"), "");
   clearInterval(timer);
 });
 
 test("a header that comes a byte at a time, and in time, is read as one", async () => {
-  const { socket, heard } = stranger();
+  const { socket, received } = unauthenticatedPeer();
   for (const byte of "GET / HTTP/1.1\r\nHost: x\r\n\r\n") {
     socket.write(byte);
     await pause(2);
   }
-  assert.match(await within(heard, 10_000, "the answer"), /^HTTP\/1\.1 (?:401|404|426) /);
+  assert.match(await within(received, 10_000, "the answer"), /^HTTP\/1\.1 (?:401|404|426) /);
 });
 
 for (const [what, words] of [
@@ -133,7 +133,7 @@ for (const [what, words] of [
   ["half-said", HEAD],
 ] as const) {
   test(`a flood of ${what} connections stays within its bounds, and agents still come in on both ports`, async () => {
-    const flood = Array.from({ length: 400 }, () => stranger());
+    const flood = Array.from({ length: 400 }, () => unauthenticatedPeer());
     for (const { socket } of flood) socket.write(words);
     const open = () => flood.filter(({ socket }) => !socket.destroyed).length;
     await waitFor(() => open() <= 3 * BOUND, { what: "the bound" });

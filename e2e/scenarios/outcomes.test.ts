@@ -109,8 +109,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   "a caller whose certificate comes from another CA": {
     ...unauthenticated(/^the client certificate is not signed by a CA that is accepted here$/),
     provoke: async (world) => {
-      const stranger = await (await Authority.create("elsewhere")).issue({ cn: "culvert-client", usage: "client" });
-      return asCaller(world, { ca: callerTls(world.dir.path).ca, ...stranger });
+      const pair = await (await Authority.create("elsewhere")).issue({ cn: "culvert-client", usage: "client" });
+      return asCaller(world, { ca: callerTls(world.dir.path).ca, ...pair });
     },
   },
   "an agent's certificate on the callers' port": {

@@ -34,7 +34,7 @@ const RULES: Readonly<
       ["[fd00:ec2::254]:80", 403, /cloud-metadata/],
     ],
   },
-  "--deny-target, judged on the address that a name resolves to": {
+  "--deny-target, decided on the address that a name resolves to": {
     agent: () => ({ denyTarget: ["127.0.0.0/8", "::1/128"] }),
     verdicts: (port) => [
       [`127.0.0.1:${port}`, 403, /--deny-target 127\.0\.0\.0\/8 covers it/],

@@ -17,11 +17,11 @@ const DEADLINE_MS = 20_000;
 for (const via of ["uds", "tls"] as const) {
   test(`over ${via}, plain HTTP requests follow one another on one connection`, async () => {
     await using world = await startWorld({ targets: ["http"] });
-    await using door = await doorTo(world, "http", via);
+    await using local = await portTo(world, "http", via);
     const agent = new Agent({ keepAlive: true });
     for (const bytes of [0, 1, BYTES]) {
       const body = whole(bytes);
-      const call = requestHttp({ host: door.host, port: door.port, agent, method: "POST", path: "/" });
+      const call = requestHttp({ host: local.host, port: local.port, agent, method: "POST", path: "/" });
       assert.ok((await answerTo(call, body)).equals(body), `${bytes} bytes`);
     }
     assert.equal(world.targets.http.accepted, 1);
@@ -30,19 +30,19 @@ for (const via of ["uds", "tls"] as const) {
 
   test(`over ${via}, HTTPS requests go to their target end to end`, async () => {
     await using world = await startWorld({ targets: ["https"] });
-    await using door = await doorTo(world, "https", via);
+    await using local = await portTo(world, "https", via);
     const { cert: ca } = world.targets.https.certificate;
     const path = `/bytes/${BYTES}`;
     const calls = [1, 2, 3].map(() =>
-      answerTo(requestHttps({ host: door.host, port: door.port, path, ca, agent: false })),
+      answerTo(requestHttps({ host: local.host, port: local.port, path, ca, agent: false })),
     );
     for (const body of await Promise.all(calls)) assert.ok(body.equals(whole(BYTES)));
   });
 
   test(`over ${via}, HTTP/2 runs many requests on one connection`, async () => {
     await using world = await startWorld({ targets: ["http2"] });
-    await using door = await doorTo(world, "http2", via);
-    const session = connectHttp2(`https://${door.address}`, { ca: world.targets.http2.certificate.cert });
+    await using local = await portTo(world, "http2", via);
+    const session = connectHttp2(`https://${local.address}`, { ca: world.targets.http2.certificate.cert });
     const wanted = Array.from({ length: 20 }, (_, turn) => `request ${turn}`);
     const bodies = wanted.map((body) => {
       const stream = session.request({ ":method": "POST", ":path": "/" });
@@ -58,8 +58,8 @@ for (const via of ["uds", "tls"] as const) {
 
   test(`over ${via}, WebSocket messages keep their kind, size and order`, async () => {
     await using world = await startWorld({ targets: ["websocket"] });
-    await using door = await doorTo(world, "websocket", via);
-    const client = new WebSocket(`ws://${door.address}/`);
+    await using local = await portTo(world, "websocket", via);
+    const client = new WebSocket(`ws://${local.address}/`);
     await within(once(client, "open"), DEADLINE_MS, "the upgrade");
     const sent = ["first", Buffer.alloc(1), Buffer.alloc(200_000, "culvert"), "last"];
     const received: (string | Buffer)[] = [];
@@ -76,7 +76,7 @@ for (const via of ["uds", "tls"] as const) {
  * A port that leads through the tunnel, one CONNECT for each connection: clients are used as they are. Node's TLS on a
  * TLS socket would do for them, too, but HTTP/2 on it may keep a process from ending.
  */
-function doorTo<Name extends "http" | "https" | "http2" | "websocket">(
+function portTo<Name extends "http" | "https" | "http2" | "websocket">(
   world: World<Name>,
   name: Name,
   via: Via,

@@ -184,9 +184,9 @@ test("changed routes are taken up, broken ones leave the old in use and say so, 
   await using one = await new TestBackend().start();
   await using two = await new TestBackend().start();
   await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [one.address] }]);
-  const witness = await test.dial();
-  witness.write(BLUE);
-  await readSome(witness, BLUE.length);
+  const bystander = await test.dial();
+  bystander.write(BLUE);
+  await readSome(bystander, BLUE.length);
 
   test.write("sni: [blue.example]\nto: [nowhere]\n");
   await until(() => test.logged(/^a route file cannot be used/).length === 1);
@@ -206,8 +206,8 @@ test("changed routes are taken up, broken ones leave the old in use and say so, 
   const young = await test.dial();
   young.write(BLUE);
   await until(() => two.accepted === 1);
-  witness.write("still here");
-  assert.equal(String(await readSome(witness, 10)), "still here");
+  bystander.write("still here");
+  assert.equal(String(await readSome(bystander, 10)), "still here");
 });
 
 test("a router that closes takes nothing new, waits for what is open, and ends what is not over in time as a failure", async () => {

@@ -189,7 +189,8 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #schedule(): void {
     if (this.waiting === 0) return;
     if (this.#begun.size < this.#limit) this.#turn ??= setImmediate(this.#beginOne);
-    if (this.#look === undefined) this.#startLooking();
+    // One client alone begins in the next turn: there is nothing to look at, unless its budget keeps it back.
+    if (this.#look === undefined && (this.waiting > 1 || this.#turn === undefined)) this.#startLooking();
   }
 
   readonly #beginOne = (): void => {
@@ -202,7 +203,10 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     }
     this.#turnsGiven = 0;
     const item = this.#takeNext();
-    if (item === undefined) return;
+    if (item === undefined) {
+      if (this.#look === undefined) this.#startLooking();
+      return;
+    }
     this.#begunSince++;
     this.#begun.add(item);
     item.begunAt = performance.now();

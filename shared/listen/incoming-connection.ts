@@ -86,6 +86,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   readonly place = new QueueNode<IncomingConnection<Host>>(this);
   #socket: Socket;
   #deadline: NodeJS.Timeout | undefined;
+  /** The network of the source, which changes when a PROXY header has come. */
+  #network: { readonly of: Endpoint; readonly name: string } | undefined;
   /** Present in the states `preface` and `queued`. */
   #waiting: HeldPreface | undefined;
 
@@ -123,9 +125,11 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     return formatEndpoint(this.source);
   }
 
-  /** Connections of one network share their turns. */
+  /** Connections of one network share their turns. It is asked for several times, and an address has to be parsed for it. */
   get network(): string {
-    return networkOf(this.source.address);
+    const { source } = this;
+    if (this.#network?.of !== source) this.#network = { of: source, name: networkOf(source.address) };
+    return this.#network.name;
   }
 
   get hasSpoken(): boolean {
