@@ -1,0 +1,20 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { loadedWith } from "../shared/runtime/testing/loaded-with.ts";
+
+const SELDOM = ["@peculiar/x509", "kerberos", "pac-resolver", "quickjs-wasi", "pino-pretty", "@nats-io/transport-node"];
+
+for (const [file, unused] of [
+  ["cli/command-line.ts", [...SELDOM, "fastify", "jose", "pino", "prom-client", "ws", "yaml", "zod"]],
+  ["server/server.ts", SELDOM],
+  ["agent/agent.ts", [...SELDOM, "fastify", "jose", "yaml", "zod"]],
+] as const) {
+  test(`no package that only some processes use, or use later, is loaded with ${file}`, () => {
+    const loaded = loadedWith(file);
+    assert.ok(loaded.length > 3, "the walk has found the files");
+    assert.deepEqual(
+      loaded.filter((name) => unused.includes(name)),
+      [],
+    );
+  });
+}
