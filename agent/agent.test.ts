@@ -136,7 +136,7 @@ test("a target rule that is none fails the start with a sentence", async (t) => 
   });
 });
 
-test("a port that is taken, and files that cannot work, fail the start before any server hears of the agent", async (t) => {
+test("a port that is taken, and files that cannot work, fail the start before any server learns of the agent", async (t) => {
   const { server, dir, caCert, start } = await prepared(t);
   let dialled = 0;
   server.server.on("connection", () => dialled++);

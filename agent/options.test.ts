@@ -48,7 +48,7 @@ test("a token file is enough in place of a certificate, or comes with one; as Ko
   assert.match(missing.problems.join("\n"), /--service-account-token-path.*\/nowhere\/token/);
 });
 
-test("everything that is missing is told in one go", async () => {
+test("everything that is missing is reported in one go", async () => {
   const { problems } = await read([]);
   assert.match(problems.join("\n"), /Which server\?[\s\S]*--agent-cert and --agent-key/);
   assert.equal(problems.length, 2);
@@ -87,7 +87,7 @@ test("several servers come as flags, in one variable or as a YAML list", async (
   assert.deepEqual(problems, ['--readiness needs one of any, quorum, all, not "most".']);
 });
 
-test("a server named twice, a fault in one of several, and one address for several are told at the start", async () => {
+test("a server named twice, a fault in one of several, and one address for several are reported at the start", async () => {
   const cases: [string[], string][] = [
     [
       ["--server=wss://a", "--server=wss://A:443"],

@@ -4,7 +4,7 @@ import { readiness, status, type UplinkSummary, type UplinksSummary } from "./st
 
 type StateName = UplinkSummary["state"]["state"];
 
-const judged = (...states: StateName[]): UplinksSummary => {
+const summaryOf = (...states: StateName[]): UplinksSummary => {
   const uplinks = states.map((state) => ({ state: { state } }));
   return { uplinks, wanted: uplinks.length, servers: undefined };
 };
@@ -21,30 +21,30 @@ test("any, more than half, or all of the servers make an agent ready, as its ope
     [[on, on, on], { any: true, quorum: true, all: true }],
   ] as const) {
     for (const rule of ["any", "quorum", "all"] as const) {
-      assert.equal(readiness(judged(...states), rule)[0]?.ok, ready[rule], `${states} by ${rule}`);
+      assert.equal(readiness(summaryOf(...states), rule)[0]?.ok, ready[rule], `${states} by ${rule}`);
     }
   }
 });
 
 test("readiness says how many servers there are, how many are wanted and connected, and what a rule that fails needs", () => {
-  assert.deepEqual(readiness({ ...judged("connected", "connected"), servers: 3 }, "all")[0], {
+  assert.deepEqual(readiness({ ...summaryOf("connected", "connected"), servers: 3 }, "all")[0], {
     ...{ name: "servers", ok: true },
     detail: "connected 2 of 2 wanted (servers: 3)",
   });
-  assert.deepEqual(readiness(judged("connected", "connecting"), "quorum"), [
+  assert.deepEqual(readiness(summaryOf("connected", "connecting"), "quorum"), [
     { name: "servers", ok: false, detail: "connected 1 of 2 wanted; --readiness=quorum needs 2" },
     { name: "not-draining", ok: true },
   ]);
 });
 
 test("an uplink that is being resumed counts, and is told apart", () => {
-  const [servers] = readiness(judged("connected", "suspended"), "all");
+  const [servers] = readiness(summaryOf("connected", "suspended"), "all");
   assert.deepEqual(servers, { name: "servers", ok: true, detail: "connected 1 of 2 wanted, resuming 1" });
-  assert.equal(readiness(judged("suspended"), "any")[0]?.ok, true);
+  assert.equal(readiness(summaryOf("suspended"), "any")[0]?.ok, true);
 });
 
 test("an agent that drains is not ready, however many servers it has", () => {
-  const [, draining] = readiness(judged("draining", "closed"), "any");
+  const [, draining] = readiness(summaryOf("draining", "closed"), "any");
   assert.deepEqual(draining, { name: "not-draining", ok: false });
 });
 

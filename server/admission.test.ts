@@ -5,7 +5,7 @@ import { connect as dialTls } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
 import { agentOf, CONNECT, callerOf, collect, pki, start } from "./testing/server.ts";
 
-test("a CONNECT at the agents' port hears 405 and where callers come in, is logged and counted; a stranger hears that it is one", async () => {
+test("a CONNECT at the agents' port reads 405 and where callers come in, is logged and counted; an unauthenticated peer reads that it is one", async () => {
   const client = await pki.ca.issue({ cn: "konnectivity-client", usage: "client" });
   await using server = await start();
   const sentence = "this is the port of culvert's agents; callers come to --server-port";
@@ -39,7 +39,7 @@ test("a CONNECT at the agents' port hears 405 and where callers come in, is logg
   }
 });
 
-test("an agent at the callers' port hears whose port it is, once it has shown a caller's certificate", async () => {
+test("an agent at the callers' port reads whose port it is, once it has shown a caller's certificate", async () => {
   await using server = await start();
   for (const [by, says] of [
     [pki.caller, /^HTTP\/1\.1 405 .*this is the port of culvert's callers, agents connect to --agent-port\r\n/],

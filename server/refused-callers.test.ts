@@ -63,7 +63,7 @@ test("behind a balancer that address is the one that its PROXY header says, besi
   assert.equal((await toldOf(server, "request refused")).remote, "192.0.2.9:4711");
 });
 
-test("a request that is no CONNECT is told with its caller, its address and a sentence", async () => {
+test("a request that is no CONNECT is reported with its caller, its address and a sentence", async () => {
   await using tenants = await Tenants.create(["blue"]);
   const server = await tenants.start();
   const { sni, caller, uds } = tenants.get("blue");

@@ -28,7 +28,7 @@ async function told(lines: readonly Line[], ...messages: string[]): Promise<Line
 for (const listener of ["callers", "agents"] as const) {
   const own = () => (listener === "callers" ? pki.caller : pki.agent);
 
-  test(`a client of the ${listener}' port that does not accept the server's certificate is told of, whenever it looked`, async () => {
+  test(`a client of the ${listener}' port that does not accept the server's certificate is reported, whenever it looked`, async () => {
     const { cert, key } = own();
     for (const maxVersion of ["TLSv1.2", "TLSv1.3"] as const) {
       await using server = await start();
@@ -42,14 +42,14 @@ for (const listener of ["callers", "agents"] as const) {
     }
   });
 
-  test(`who leaves the ${listener}' port after its handshake is told of at debug if it has brought no certificate`, async () => {
+  test(`who leaves the ${listener}' port after its handshake is logged at debug if it has brought no certificate`, async () => {
     await using server = await start();
     await look(server.addresses[listener]?.port, { ca: pki.ca.cert });
     assert.equal((await told(server.lines, LEFT)).level, "debug");
   });
 }
 
-test("who leaves in the midst of its request is told of as that", async () => {
+test("who leaves in the midst of its request is reported as that", async () => {
   await using server = await start();
   for (const [port, { cert, key }, leave] of [
     [server.addresses.agents?.port, pki.agent, (socket: Socket) => socket.end()],
@@ -80,7 +80,7 @@ test("who is sent away has not left without a request", async () => {
   assert.equal(server.lines.filter(({ msg }) => msg === LEFT).length, 0);
 });
 
-test("a client that speaks plain HTTP to a TLS port is told of in words", async () => {
+test("a client that speaks plain HTTP to a TLS port is reported in words", async () => {
   await using server = await start();
   const socket = dialPlain({ host: "127.0.0.1", port: server.addresses.callers?.port ?? 0 });
   socket.on("error", () => {}).end("GET / HTTP/1.1\r\n\r\n");

@@ -4,7 +4,7 @@ import { until } from "../shared/basics/testing/wait.ts";
 import { fetchText } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, Tenants } from "./testing/tenants.ts";
 
-test("who was refused stands at the cluster whose door it came to, and at no other", async () => {
+test("who was refused stands at the cluster whose listener it came to, and at no other", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   const blue = tenants.get("blue");
   await blue.write({ deny: ["10.0.0.0/8"] });

@@ -92,7 +92,7 @@ test("a certificate and a token together are one credential too many, and so is 
   assert.match(await ask(at, `Proxy-Authorization: Basic ${basic}`), /^HTTP\/1.1 407 .*cluster "red"/);
 });
 
-test("whoever brings neither is told of both", async () => {
+test("whoever brings neither reads about both", async () => {
   const at = tenants.get("blue");
   const refused = /^HTTP\/1.1 407 .*no token \(Proxy-Authorization: Bearer\)\r\nProxy-Authenticate: Bearer /;
   assert.match(await ask(at, "X-Nothing: 1"), refused);

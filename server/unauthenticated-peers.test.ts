@@ -6,7 +6,7 @@ import { until } from "../shared/basics/testing/wait.ts";
 import type { Server } from "./server.ts";
 import { CONNECT, callerOf, collect, start } from "./testing/server.ts";
 
-test("a flood of strangers is a few lines of the log, and every one is counted", async () => {
+test("a flood of unauthenticated peers is a few lines of the log, and every one is counted", async () => {
   await using server = await start();
   const told = (level: string) =>
     server.lines.filter((line) => line.level === level && line.msg === "TLS handshake failed").length;

@@ -42,7 +42,7 @@ test("a server of before probes, or one that has no time for them, is no fault",
   await assert.rejects(openProbe(busy.doctor, "sink"), (error) => error instanceof NoProbes);
 });
 
-test("a tunnel that is lost in the middle of a measurement is told as that", async () => {
+test("a tunnel that is lost in the middle of a measurement is reported as that", async () => {
   for (const measure of [upload, download]) {
     using world = sessionWith((stream) => {
       stream.write(TAKEN);

@@ -38,14 +38,14 @@ test(
   },
 );
 
-test("a box that does not answer the handshake is looked at until the time is over", IN_TIME, async (t) => {
+test("a middlebox that does not answer the handshake is looked at until the time is over", IN_TIME, async (t) => {
   const time = new AbortController();
   const box = net.createServer((socket) => socket.once("data", () => time.abort(new Error("the time is over"))));
   const { options, open } = await lookedAt(t, box);
   await assert.rejects(lookAt(open(), options, time.signal), /the time is over/);
 });
 
-test("a box to which the way took all the time is not looked at", IN_TIME, async (t) => {
+test("a middlebox to which the way took all the time is not looked at", IN_TIME, async (t) => {
   const { options, open } = await lookedAt(t, net.createServer());
   await assert.rejects(lookAt(open(), options, AbortSignal.abort(new Error("the time is over"))), /the time is over/);
 });
@@ -79,7 +79,7 @@ test("what boxes write is one line of bounded length, each name apart", () => {
   assert.equal(middleboxNames(several), ', server "one,two"');
 });
 
-test("a box that repeats our token is not quoted", () => {
+test("a middlebox that repeats our token is not quoted", () => {
   const named = middleboxNames({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
   assert.equal(named, ', server "nginx", via "(not shown: it repeats our token)"');
 });

@@ -297,7 +297,7 @@ test("beside a clock that is off is named what has ended by the server's clock, 
   assert.match(beside([mine, ended(LONG_AGO), clock(DAY)])[0] ?? "", /^The certificate of someone:443 expired on/);
 });
 
-test("the network on the way to the script of --pac is told as that, and not as one to the server", () => {
+test("the network on the way to the script of --pac is reported as that, and not as one to the server", () => {
   const by = "the PAC script http://pac.corp/x refused the connection";
   for (const culprit of ["dns", "refused", "unreachable", "timeout", "closed"] as const) {
     const verdict = verdictOf([failed("proxy route", { culprit, by, isOfScript: true })], NOW);
@@ -308,7 +308,7 @@ test("the network on the way to the script of --pac is told as that, and not as 
   assert.match(verdictOf([failed("proxy route", { culprit: "pac", by, isOfScript: true })]).sentence, /gives no route/);
 });
 
-test("a server that lets us not in for another reason says it, and a clock that is off is told beside it", () => {
+test("a server that lets us not in for another reason says it, and a clock that is off is reported beside it", () => {
   for (const aheadMs of [6 * 60_000, -DAY]) {
     const off = clock(aheadMs);
     const { culprit, sentence } = verdictOf([failed("upgrade", REFUSED), off], NOW);
@@ -332,7 +332,7 @@ test("beside a clock that explains our certificate is told what it does not expl
   );
 });
 
-test("a TLS handshake that is cut, not answered or refused is told as that, and of a cut one the server is asked first", () => {
+test("a TLS handshake that is cut, not answered or refused is reported as that, and of a cut one the server is asked first", () => {
   const found = (more: Partial<Finding>) => verdictOf([failed("tls", { culprit: "tls", by, ...more })]);
   const proxy = { by: "http://p:3128", proxyFrom: "--proxy" };
   const all = [

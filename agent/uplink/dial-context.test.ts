@@ -46,7 +46,7 @@ test("a way by which the server itself says no stays where it is", async () => {
   }
 });
 
-test("a way on which a box opens TLS, as --outer-ca expects it, stays where it is", async () => {
+test("a way on which a middlebox opens TLS, as --outer-ca expects it, stays where it is", async () => {
   assert.deepEqual(await remembered(BOX, { outerCa: ["box"] }), []);
   assert.deepEqual(await remembered(CUT, { outerCa: ["box"] }), ["failed"]);
 });

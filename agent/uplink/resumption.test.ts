@@ -145,7 +145,7 @@ test("a link that the server does not know is over, whatever of its grace is lef
   }
 });
 
-test("another server behind the balancer is told of, and its own one looked for on", async (t) => {
+test("another server behind the balancer is reported, and its own one looked for on", async (t) => {
   const { link, wire, dials, elsewhere } = resumable(t);
   wire.agent.over(CUT);
   await dials[0]?.refuse(refused(CloseCode.foreignLink));

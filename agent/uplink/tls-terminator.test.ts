@@ -73,7 +73,7 @@ test("any other fault than somebody else at the end is the end of it", async () 
   assert.deepEqual(ends, ["server"]);
 });
 
-test("a link begins at a box of --outer-ca; at one of --ca-cert where that is wanted always, or where it goes on", () => {
+test("a link begins at a middlebox of --outer-ca; at one of --ca-cert where that is wanted always, or where it goes on", () => {
   const credentials = { ca: "server", outerCa: ["box"] };
   assert.deepEqual(middleboxCa({ innerTls: "auto" }, credentials), ["box"]);
   assert.deepEqual(middleboxCa({ innerTls: "always" }, credentials), ["server", "box"]);
@@ -82,8 +82,8 @@ test("a link begins at a box of --outer-ca; at one of --ca-cert where that is wa
   assert.ok((outerTrust({ outerCa: ["box"] })?.length ?? 0) > 100, "with the well-known ones");
 });
 
-/** Somebody who opens TLS 1.2, where a client's certificate comes before the client has judged his. */
-async function stranger(t: TestContext) {
+/** Somebody who opens TLS 1.2, where a client's certificate comes before the client has verified the server's. */
+async function otherTerminator(t: TestContext) {
   const { leaf } = await testCertificate();
   const shown: string[] = [];
   const server = tls.createServer({ ...leaf, maxVersion: "TLSv1.2", requestCert: true, rejectUnauthorized: false });
@@ -110,7 +110,7 @@ test("our certificate is shown to nobody but the server, where it is known or li
     ["never", [ours.cert], true, ["agent"]],
   ];
   for (const [innerTls, outerCa, intercepted, expected] of rows) {
-    const { port, shown, seen } = await stranger(t);
+    const { port, shown, seen } = await otherTerminator(t);
     const to = { host: "localhost", port, path: "/", tls: {}, keepaliveMs: KEEPALIVE_MS, timeoutMs: 5_000 };
     const credentials = { ca: ours.cert, ...pair, ...(outerCa && { outerCa }) };
     const dialled = dialServer(to, { innerTls, path: { intercepted } }, credentials, (ready) =>

@@ -53,7 +53,7 @@ test("the one CONNECT is over when both sides have ended it, without a reset tha
   assert.deepEqual(story, ["the caller has ended", "closed"]);
 });
 
-test("a path that breaks below the TLS with the target is told at once, and as what it is", async (t) => {
+test("a path that breaks below the TLS with the target is reported at once, and as what it is", async (t) => {
   const authority = await Authority.create("demo CA");
   const { cert, key } = await authority.issue({ cn: "localhost", names: ["localhost"], usage: "server" });
   const caller = await authority.issue({ cn: "caller", usage: "client" });

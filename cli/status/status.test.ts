@@ -86,7 +86,7 @@ test("--cluster shows that cluster alone, as a table and as JSON", async (t) => 
   assert.deepEqual([json.clusters.length, json.clusters[0].cluster], [1, "red"]);
 });
 
-test("a cluster that is not there is a sentence with the nearest, and one of no server is told as such", async (t) => {
+test("a cluster that is not there is a sentence with the nearest, and one of no server is reported as such", async (t) => {
   const unknown = await shown(t, SERVER, { cluster: "bleu" });
   assert.deepEqual(
     [unknown.code, unknown.out, unknown.err],

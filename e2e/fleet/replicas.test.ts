@@ -13,8 +13,8 @@ import { review, WebhookCalls } from "./harness/webhook.ts";
 const CONNECTS = atFull(10_000, 200);
 const KILLS = atFull(20, 3);
 const IN_FLIGHT = 8;
-/** Of CI, which runs nothing else meanwhile. */
-const BACK_MS = 5_000;
+/** Agents look for a server that is missing each 2 s; the rest is for a busy machine. */
+const BACK_MS = 15_000;
 const LINES = 5;
 
 describe("three servers beside each other, with agents at each of them", { skip: missingProgram("haproxy") }, () => {
@@ -54,7 +54,7 @@ describe("three servers beside each other, with agents at each of them", { skip:
     }
   });
 
-  test(`a server killed ${KILLS} times: CONNECTs at the others succeed, and every agent is back in 5 s`, async (t) => {
+  test(`a server killed ${KILLS} times: CONNECTs at the others succeed, and every agent is back within ${BACK_MS / 1_000} s`, async (t) => {
     const times: number[] = [];
     for (let run = 0; run < KILLS; run++) {
       const victim = anyOf(replicas.servers);

@@ -217,7 +217,7 @@ test("a target's reset goes through as a reset", async () => {
   await using relay = await startRelay(target);
   const socket = dial(relay);
   socket.write("abc");
-  const [error] = await within(once(socket, "error"), 2000, "a reset");
+  const [error] = await within(once(socket, "error"), 15_000, "a reset");
   assert.equal((error as NodeJS.ErrnoException).code, "ECONNRESET");
 });
 

@@ -31,7 +31,7 @@ async function grpcClient(target: string, ...flags: string[]): Promise<string> {
   return (await promisify(execFile)(binary, ["-mode", "client", "-target", target, ...flags])).stdout;
 }
 
-test("a konnectivity-agent that dials culvert is named in the log, and hears HTTP/1.1", { skip }, async () => {
+test("a konnectivity-agent that dials culvert is named in the log, and receives HTTP/1.1", { skip }, async () => {
   const target = `127.0.0.1:${world.server.addresses.agents?.port}`;
   assert.match(await grpcClient(target, ...credentials("cluster-ca", "agent")), GO_SAYS);
   const line = await waitFor(() => lines.find(({ msg }) => msg === "agent refused"));

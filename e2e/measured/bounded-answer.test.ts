@@ -120,7 +120,7 @@ for (const how of ["end", "reset"] as const) {
   });
 }
 
-test("while no agent is connected a CONNECT waits for --agent-wait, then hears 503", async () => {
+test("while no agent is connected a CONNECT waits for --agent-wait, then receives 503", async () => {
   await using world = await startWorld({ agents: 0, server: { agentWaitMs: 300 } });
   const { status, reason, answeredMs } = await world.connect(echo.address);
   assert.equal(status, 503, reason);

@@ -6,9 +6,9 @@ import type { ManagedProcess } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { takesConnections, waitFor, within } from "../harness/wait.ts";
 
-/** What an end may take: the kernel tells it, and nobody else has to do anything for it. */
-const AT_ONCE_MS = 2_000;
-const BACK_MS = 1_000;
+/** What an end may take: the kernel reports it, and nobody else has to do anything for it. */
+const AT_ONCE_MS = 15_000;
+const BACK_MS = 2_000;
 /** A busy machine may hold up one restart, or two. */
 const KILLS = 3;
 /** So often the agent has found nobody before its server comes back: its waits have their whole length by then. */

@@ -83,7 +83,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     assert.equal(await roundTrip(connection), "still here");
     connection.end();
     assert.equal(await connection.readAll(), "");
-    assert.deepEqual(await within(leaving.exited, 2_000, "the agent to end"), { code: 0, signal: null });
+    assert.deepEqual(await within(leaving.exited, AT_ONCE_MS, "the agent to end"), { code: 0, signal: null });
     assertCleanEnd(leaving);
   });
 

@@ -65,7 +65,7 @@ describe("signals", { concurrency: 2 }, () => {
     await sleep(SAME_WISH_MS + 100);
     assert.equal(agent.running, true);
     agent.kill("SIGTERM");
-    assert.deepEqual(await within(agent.exited, 2_000, "the agent to end"), { code: 143, signal: null });
+    assert.deepEqual(await within(agent.exited, 15_000, "the agent to end"), { code: 143, signal: null });
     assert.equal(await ended, "ECONNRESET");
   });
 

@@ -100,7 +100,7 @@ test("--ca-cert of another CA of the same name, whatever --inner-tls and --outer
   }
 });
 
-test("behind a box that is known, --ca-cert of another CA of the same name is told inside of inner TLS", async (t) => {
+test("behind a middlebox that is known, --ca-cert of another CA of the same name is reported inside of inner TLS", async (t) => {
   await using world = await startWorld({ agents: 0, server: { innerTls: "auto" } });
   const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
   t.after(() => box[Symbol.asyncDispose]());

@@ -179,7 +179,7 @@ test("5: a proxy that wants a login, and nobody has given one", async () => {
   });
 });
 
-test("5b: a file with the login for the proxy that cannot be read is told before anything is dialled", async () => {
+test("5b: a file with the login for the proxy that cannot be read is reported before anything is dialled", async () => {
   const proxyCredentialsFile = here.dir.file("no-such-login");
   await using proxy = await ScriptedProxy.start({
     onRequest: (_request, socket) => socket.write(`${ASKS}Content-Length: 0\r\n\r\n`),
@@ -340,7 +340,7 @@ async function innerWorld(t: TestContext): Promise<World<never>> {
   return world;
 }
 
-test("10a: intercepted by a CA that is known: inner TLS goes through it, and the box is named", async (t) => {
+test("10a: intercepted by a CA that is known: inner TLS goes through it, and the middlebox is named", async (t) => {
   const world = await innerWorld(t);
   const { box, change } = await opened(t, world);
   const report = await examined(world, { ...change, seconds: 1 });

@@ -30,7 +30,7 @@ test("a healthy way is measured in full, under a name of its own, while a caller
   assert.equal(String(await caller.readBytes("still here".length)), "still here");
 });
 
-test("a slow line is told with its rate, and not as one that holds back or cuts", async () => {
+test("a slow line is reported with its rate, and not as one that holds back or cuts", async () => {
   await using world = await startWorld({ agents: 0 });
   const port = world.server.addresses.agents?.port ?? 0;
   const bytesPerSecond = 64_000 / 8;
@@ -68,7 +68,7 @@ async function holder(port: number, { up, down }: { readonly up: number; readonl
   };
 }
 
-test("a box that lets little pass and holds back what is much is told at its direction", async () => {
+test("a middlebox that lets little pass and holds back what is much is reported at its direction", async () => {
   await using world = await startWorld({ agents: 0 });
   const port = world.server.addresses.agents?.port ?? 0;
   // Handshake and echo take about ten.
@@ -222,7 +222,7 @@ test("a healthy way through a proxy says which one, and who has named it", async
   assert.deepEqual(shown, [`${at} (--proxy)`, `through ${at} (--proxy); no login is asked for`]);
 });
 
-test("a login at a proxy is told with what the proxy has offered, and the password is not", async () => {
+test("a login at a proxy is reported with what the proxy has offered, and the password is not", async () => {
   await using world = await startWorld({ agents: 0 });
   const challenges = 'Proxy-Authenticate: NTLM\r\nProxy-Authenticate: Basic realm="corp"\r\nContent-Length: 0\r\n\r\n';
   await using proxy = await proxyTo(world, ({ fields }) =>

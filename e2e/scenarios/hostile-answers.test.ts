@@ -113,7 +113,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
 };
 
 for (const [what, { says, hears }] of Object.entries(ANSWERS)) {
-  test(`an agent that answers with ${what}: the caller hears a legal refusal within the deadline`, async () => {
+  test(`an agent that answers with ${what}: the caller receives a legal refusal within the deadline`, async () => {
     script = says;
     const started = performance.now();
     const heard = await everythingSaid(world.listener("uds"));

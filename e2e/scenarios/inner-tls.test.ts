@@ -71,7 +71,7 @@ test("the same box reads all when it is the server's own CA that it has, and inn
   assert.equal(messages(box).includes(MARKER), true);
 });
 
-test("without the box's CA the agent fails closed, and names who stands there", async (t) => {
+test("without the middlebox's CA the agent fails closed, and names who stands there", async (t) => {
   const { start, line, box } = await behindBox(t, { agent: { outerCa: "" } });
   await start({}, false);
   const failed = await waitFor(() => line("uplink attempt failed")[0]);
@@ -81,7 +81,7 @@ test("without the box's CA the agent fails closed, and names who stands there", 
   assert.equal(messages(box).length, 0);
 });
 
-test("a box that cuts every connection costs no stream: the link is resumed by proof", async (t) => {
+test("a middlebox that cuts every connection costs no stream: the link is resumed by proof", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -108,7 +108,7 @@ test("a box that cuts every connection costs no stream: the link is resumed by p
   );
 });
 
-test("a box that has seen everything cannot take the link over", async (t) => {
+test("a middlebox that has seen everything cannot take the link over", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -152,7 +152,7 @@ test("a box that has seen everything cannot take the link over", async (t) => {
   assert.deepEqual([line("tunnel resumed").length + line("tunnel moved").length, line("tunnel lost").length], [1, 0]);
 });
 
-test("a box that speaks of its own sends nobody away", async (t) => {
+test("a middlebox that speaks of its own sends nobody away", async (t) => {
   const { box, start, world, line, echoed } = await behindBox(t);
   await start();
   await using connection = await world.connect("echo");
@@ -170,7 +170,7 @@ test("a box that speaks of its own sends nobody away", async (t) => {
   assert.deepEqual([line("server asked the agent to reconnect").length, line("uplink connected").length], [0, 1]);
 });
 
-test("a token is shown to nobody but the server: not to a box that is not expected, nor to one that is", async (t) => {
+test("a token is shown to nobody but the server: not to a middlebox that is not expected, nor to one that is", async (t) => {
   const { box, start, world, line } = await behindBox(t);
   const tokenFile = world.dir.file("token");
   await writeFile(tokenFile, MARKER);

@@ -139,7 +139,7 @@ describe("the trust of a cluster changes while inner TLS stands", { concurrency:
     assert.doesNotMatch(box.read.toString("latin1"), /revoked/);
   });
 
-  test("an identity is not allowed any more: its tunnel goes at once, and the box is told nothing", async (t) => {
+  test("an identity is not allowed any more: its tunnel goes at once, and the middlebox is told nothing", async (t) => {
     const { blue, give, begin, write, lost, box } = await boxed(t);
     await give("a", blue.agent);
     const lines = await begin("a");

@@ -95,7 +95,7 @@ const HOSTILE: readonly [what: string, say: (socket: Socket) => void, hears: Reg
   ["nothing", () => {}, /^$/],
 ];
 for (const [what, say, hears] of HOSTILE) {
-  test(`whoever says ${what} hears a no or nothing, and is gone`, async () => {
+  test(`whoever says ${what} gets a refusal or nothing, and is gone`, async () => {
     const { socket, received } = unauthenticatedPeer();
     say(socket);
     assert.match(await within(received, 10_000, "the end of an unauthenticated peer"), hears);

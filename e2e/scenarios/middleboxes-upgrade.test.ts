@@ -92,7 +92,7 @@ const IN_THE_WAY: Readonly<Record<string, { habit: () => MiddleboxBehaviour; wor
 };
 
 for (const [what, { habit, word, says }] of Object.entries(IN_THE_WAY)) {
-  test(`a box that ${what} is "${word}", and the agent comes up when it lets go`, async (t) => {
+  test(`a middlebox that ${what} is "${word}", and the agent comes up when it lets go`, async (t) => {
     // Its CA is the one that the agent knows: each attempt is one connection.
     const behind = await BehindMiddlebox.start(t, {
       ...{ innerTls: false, agent: HASTY },
@@ -130,7 +130,7 @@ const HARMLESS: Readonly<Record<string, () => MiddleboxBehaviour>> = {
 };
 
 for (const [what, habit] of Object.entries(HARMLESS)) {
-  test(`a box that ${what} does no harm`, async (t) => {
+  test(`a middlebox that ${what} does no harm`, async (t) => {
     for (const innerTls of [true, false]) {
       const behind = await BehindMiddlebox.start(t, { innerTls, habit });
       await behind.startAgent();

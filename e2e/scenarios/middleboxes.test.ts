@@ -20,7 +20,7 @@ const REWRITING: Readonly<Record<string, Rewriting>> = {
 
 for (const [what, rewriting] of Object.entries(REWRITING)) {
   for (const innerTls of [true, false]) {
-    test(`a box that ${what} harms no stream, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
+    test(`a middlebox that ${what} harms no stream, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
       const seed = seedOfRun();
       t.diagnostic(`seed ${seed}`);
       const rewriters: Rewriter[] = [];
@@ -57,7 +57,7 @@ test("thousands of pings in one read cost neither connection nor memory, and str
 });
 
 for (const code of [1000, 1001, 1002, 1008, 1009, 1011]) {
-  test(`a box that closes every connection with ${code} now and then ends no stream`, async (t) => {
+  test(`a middlebox that closes every connection with ${code} now and then ends no stream`, async (t) => {
     const behind = await BehindMiddlebox.start(t);
     const agent = await behind.startAgent();
     await using connection = await behind.world.connect("echo");
@@ -85,7 +85,7 @@ for (const code of [1000, 1001, 1002, 1008, 1009, 1011]) {
   });
 }
 
-test("a box that cuts each connection over what one stream sends costs that link, and not the cluster", async (t) => {
+test("a middlebox that cuts each connection over what one stream sends costs that link, and not the cluster", async (t) => {
   const DISLIKED = "what a box does not like";
   const habit = (): MiddleboxBehaviour => ({
     fromAgent: (bytes, { toServer }) => toServer(bytes),
@@ -110,7 +110,7 @@ test("a box that cuts each connection over what one stream sends costs that link
 });
 
 for (const innerTls of [true, false]) {
-  test(`a box that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
+  test(`a middlebox that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
     const IDLE_MS = 1_500;
     const slow = { keepaliveMs: 30_000 };
     const behind = await BehindMiddlebox.start(t, { innerTls, server: slow, agent: slow });
@@ -160,7 +160,7 @@ function cutsIdle(behind: BehindMiddlebox, idleMs: number): { count(): number; s
   return { count: () => count, stop: () => clearInterval(timer) };
 }
 
-test("a box that cuts what is old is found out, and from then on each connection is replaced before", async (t) => {
+test("a middlebox that cuts what is old is found out, and from then on each connection is replaced before", async (t) => {
   const AGE_MS = 5_500;
   const lively = { keepaliveMs: 1_000 };
   const behind = await BehindMiddlebox.start(t, { server: lively, agent: lively });
@@ -195,7 +195,7 @@ test("a box that cuts what is old is found out, and from then on each connection
   assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "age_limit" }), 1);
 });
 
-test("a box that holds all bytes for a while is named, and streams arrive whole, only late", async (t) => {
+test("a middlebox that holds all bytes for a while is named, and streams arrive whole, only late", async (t) => {
   const HELD_MS = 600; // a ping and its answer, each no less
   const keepalive = { keepaliveMs: 1_500 };
   const habit = () => holdsBack("both", { forMs: HELD_MS, bytes: 32 * 1024 });
@@ -214,7 +214,7 @@ test("a box that holds all bytes for a while is named, and streams arrive whole,
   await behind.transfers(2, 40_000);
 });
 
-test("a box that passes nothing on any more, to old connections and new ones, is named, and no stream ends", async (t) => {
+test("a middlebox that passes nothing on any more, to old connections and new ones, is named, and no stream ends", async (t) => {
   const hasty = { keepaliveMs: 300, handshakeTimeoutMs: 1_000, syncIntervalMs: 20 };
   let stuck = false;
   // What it has taken while it was stuck is never seen again, nor is anything behind that.

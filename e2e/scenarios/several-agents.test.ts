@@ -83,7 +83,7 @@ test("an agent that drains keeps its connections and gets no new ones; its leavi
     connection.end();
     assert.equal(await connection.readAll(), "");
   }
-  await within(closed ?? Promise.reject(new Error("no agent")), 2_000, "the agent that drains");
+  await within(closed ?? Promise.reject(new Error("no agent")), 15_000, "the agent that drains");
   await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 1);
 });
 

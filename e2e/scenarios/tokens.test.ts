@@ -130,7 +130,7 @@ async function waitForConnect(blue: Blue): Promise<Duplex> {
   }
 }
 
-test("behind a box that opens TLS, a token is shown inside only, and so is the one that comes after it", async () => {
+test("behind a middlebox that opens TLS, a token is shown inside only, and so is the one that comes after it", async () => {
   await using blue = await startBlue(60, { boxed: true });
   const caller = await blue.connect();
   await assertEcho(caller, "before");

@@ -119,7 +119,7 @@ test("a peer that measures may come by inner TLS as well", async () => {
   pipe.destroy();
 });
 
-test("a box that leads the agent of one cluster to another one's door gets no tunnel there", async () => {
+test("a middlebox that leads the agent of one cluster to another one's listener gets no tunnel there", async () => {
   await using tenants = await Tenants.create([], ["blue", "green"]);
   const green = tenants.get("green");
   await green.write({ agents: { innerTls: "auto" } });

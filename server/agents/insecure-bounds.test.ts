@@ -66,7 +66,7 @@ test("a source is who the PROXY header says; X-Forwarded-For is nobody's word", 
 
 // ── from its start to its end ────────────────────────────────────────────────────────────────────────────────────────
 
-test("the insecure port is told at the start and in readyz, and closes as the agents' other port does", async () => {
+test("the insecure port is reported at the start and in readyz, and closes as the agents' other port does", async () => {
   await using mine = await Tenants.create(["blue"]);
   await trustTokens(mine, "blue");
   const server = await mine.start({ ...OPEN, linkGraceMs: 5_000, drainTimeoutMs: 60_000 });

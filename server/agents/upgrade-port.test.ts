@@ -110,7 +110,7 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
   };
 }
 
-test("an agent that is turned away hears 503 and when to come back; a stranger only that it is one", async () => {
+test("an agent that is turned away reads 503 and when to come back; an unauthenticated peer only that it is one", async () => {
   const host = hostOf("default");
   await using it = await portOf(() => host, { backInMs: 4_200 });
   const turnedAway = await it.ask(pki.agent).over;
@@ -121,9 +121,9 @@ test("an agent that is turned away hears 503 and when to come back; a stranger o
     /\r\nproxy-status: culvert; error=connection_limit_reached; details="[^"]+: come back in 5 s"\r\n/i,
   );
   assert.match(turnedAway, /come back in 5 s\n$/);
-  const stranger = await it.ask({}).over;
-  assert.match(stranger, /^HTTP\/1\.1 401 /);
-  assert.doesNotMatch(stranger, /retry-after/i);
+  const unauthenticated = await it.ask({}).over;
+  assert.match(unauthenticated, /^HTTP\/1\.1 401 /);
+  assert.doesNotMatch(unauthenticated, /retry-after/i);
 });
 
 test("each 401 says by what one may prove oneself, and no other answer does", async () => {
@@ -171,7 +171,7 @@ test("an agent that was refused has one line in the log, and none about how its 
 
 const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
 
-test("a fault of our own in an inner handshake is an error in the log, and no stranger's, and ends the connection", async () => {
+test("a fault of our own in an inner handshake is an error in the log, and no unauthenticated peer's, and ends the connection", async () => {
   const tls = { ...pki.server, key: "no key", ca: pki.ca.cert, notAfter: new Date() };
   const host = hostOf("default", { innerTls: "auto", tls });
   await using it = await portOf(() => host);
@@ -199,10 +199,10 @@ test("of whom nobody knows who it is has one deadline: a late hello, or none, ge
   assert.deepEqual(reasons.sort(), [noHello, noHello, tooLong]);
 });
 
-test("agents whose tokens are judged for long push nobody of another cluster out, and are bounded in their own", async () => {
-  let judge: (verdict: VerificationResult) => void = () => {};
+test("agents whose tokens are verified for long push nobody of another cluster out, and are bounded in their own", async () => {
+  let answerVerification: (verdict: VerificationResult) => void = () => {};
   const verdict = new Promise<VerificationResult>((resolve) => {
-    judge = resolve;
+    answerVerification = resolve;
   });
   const slow = hostOf("slow", { verifier: { verify: () => verdict, close: () => {} } });
   const quick = hostOf("quick");
@@ -229,7 +229,7 @@ test("agents whose tokens are judged for long push nobody of another cluster out
   await until(() => verifying.size === 2);
   held.push(askSlow());
   await until(() => verifying.size === 3);
-  judge({ refused: "the token is none" });
+  answerVerification({ refused: "the token is none" });
   for (const { over } of held) assert.match(await over, /^HTTP\/1\.1 401 .*the token is none/s);
   assert.equal(verifying.size, 0);
   assert.equal(it.dropped(), 0);
@@ -288,7 +288,7 @@ test("a flood without a credential, or of one bad kind, hides no refusal of anot
   assert.match(told[2] ?? "", /^agents connect at /);
 });
 
-test("a stranger makes up no kinds of refusals: names, tokens and paths of his own choice share ten lines", async () => {
+test("an unauthenticated peer makes up no kinds of refusals: names, tokens and paths of its own choice share ten lines", async () => {
   const refuse = async (token: string): Promise<VerificationResult> => ({ refused: `the token ${token} is none` });
   const tokens = hostOf("tokens", { verifier: { verify: refuse, close: () => {} } });
   await using it = await portOf((name) => (name === "tokens" ? tokens : hostOf("default")));

@@ -10,7 +10,7 @@ test("an agent that does not take the stream is replaced by another one, once", 
   const deaf = fakeAgent({ agentId: "deaf", onStream: () => {} });
   const well = fakeAgent({ agentId: "well", onTarget: (stream) => stream.pipe(stream) });
   await using world = await start([deaf, well], { agentAckTimeoutMs: 500, connectTimeoutMs: 10_000 });
-  for (const caller of [world.call(), world.call()]) assert.equal(await caller.ask(CONNECT), ESTABLISHED);
+  for (let calls = 1; calls <= 2; calls++) assert.equal(await world.call().ask(CONNECT), ESTABLISHED);
   assert.ok(deaf.streams.length > 0, "the deaf one was tried");
 
   const deaf2 = fakeAgent({ agentId: "deaf2", onStream: () => {} });
@@ -99,7 +99,7 @@ test("who waits for the agent after the next is not answered later than --connec
   assert.equal(world.cluster.pendingConnects, 0);
 });
 
-test("where nobody comes after an agent that was lost, the CONNECT hears of the lost one; and a caller need not wait", async () => {
+test("where nobody comes after an agent that was lost, the CONNECT learns of the lost one; and a caller need not wait", async () => {
   for (const leaves of [false, true]) {
     const agent = fakeAgent({ onStream: () => {} });
     await using world = await start([agent], { agentWaitMs: leaves ? 60_000 : 60, connectTimeoutMs: 120_000 });
@@ -137,7 +137,7 @@ test("more CONNECTs than may wait hear 503 at once", async () => {
   );
 });
 
-test("who needs no judge hears of too many CONNECTs only when it would be one more that waits", async () => {
+test("who needs no verifier learns of too many CONNECTs only when it would be one more that waits", async () => {
   const agent = fakeAgent({ answer: () => new Promise(() => {}) });
   await using world = await start([agent], { maxPendingConnects: 1 });
   world.call().socket.write(CONNECT);
@@ -170,7 +170,7 @@ test("what comes while a token is verified counts for unauthenticated peers, and
   const caller = world.call();
   const answer = caller.ask(withToken("Bearer a.b.c") + "x".repeat(10_000));
   await until(() => held().includes(10_000));
-  assert.deepEqual(held(), [10_000, 0], "a stranger has sent it");
+  assert.deepEqual(held(), [10_000, 0], "an unauthenticated peer has sent it");
   decide({ ok: { subject: "me" } } as VerificationResult);
   await until(() => cluster.pendingConnects === 1);
   assert.deepEqual(held(), [0, 10_000]);
@@ -178,7 +178,7 @@ test("what comes while a token is verified counts for unauthenticated peers, and
   await until(() => cluster.memory.held === 0);
 });
 
-test("a door that takes tokens asks for one, in both ways that it reads", async () => {
+test("a listener that takes tokens asks for one, in both ways that it reads", async () => {
   const verifier = { verify: async () => ({ refused: "the token is none" }), close: () => {} };
   await using world = await start([], { verifier });
   const asks =

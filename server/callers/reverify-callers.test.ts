@@ -10,16 +10,16 @@ import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import { OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
 import { CallerReverification } from "./reverify-callers.ts";
 
-/** What this takes of a door. */
-type Door = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
+/** What this takes of a virtual host. */
+type HostParts = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
 
-function doorOf(more: Partial<Door> = {}): { door: ClusterVirtualHost } & { parts: Door } {
-  const parts: Door = {
+function hostOf(more: Partial<HostParts> = {}): { host: ClusterVirtualHost } & { parts: HostParts } {
+  const parts: HostParts = {
     ...{ open: new OpenConnects(), trust: new ClientTrust(""), verifier: undefined, identities: [], rule: "a list" },
     sourceObjection: () => undefined,
     ...more,
   };
-  return { door: parts as ClusterVirtualHost, parts };
+  return { host: parts as ClusterVirtualHost, parts };
 }
 
 function openConnect(): OpenConnect {
@@ -27,7 +27,7 @@ function openConnect(): OpenConnect {
 }
 
 /** Says what it is given of each token, and counts how many it is asked about at once. */
-class Judge implements TokenVerifier {
+class CountingVerifier implements TokenVerifier {
   asked = 0;
   atOnce = 0;
   most = 0;
@@ -60,14 +60,14 @@ test("thousands of CONNECTs, of one credential and of many, are reset in turns b
   const ca = await certificateOf({ cn: "ca" });
   const leaf = await certificateOf({ cn: "leaf", isCa: false, by: ca });
   const chain = [new X509Certificate(leaf.cert).raw];
-  const { door, parts } = doorOf();
+  const { host, parts } = hostOf();
   const connects = Array.from({ length: 3_000 }, openConnect);
   connects.forEach((connect, index) => {
     const fingerprint256 = index < 1_500 ? "one" : `another ${index}`;
     const peer = { cn: "leaf", o: [], dns: [], uri: [], notAfter: new Date(), fingerprint256, chain };
     parts.open.add({ kind: "certificate", peer }, connect);
   });
-  void again.verify(door);
+  void again.verify(host);
   assert.ok(connects.filter(({ refusal }) => refusal !== undefined).length < 100, "not in one go");
   const turns = await settled(connects);
   assert.ok(turns > 100, `${turns} turns`);
@@ -75,31 +75,31 @@ test("thousands of CONNECTs, of one credential and of many, are reset in turns b
 });
 
 test("a token is verified once for all of its CONNECTs, by other rules only, and few of them at once", async () => {
-  const [before, now] = [new Judge(), new Judge()];
-  const { door, parts } = doorOf({ verifier: before });
+  const [before, now] = [new CountingVerifier(), new CountingVerifier()];
+  const { host, parts } = hostOf({ verifier: before });
   for (let index = 0; index < 300; index++) {
     parts.open.add({ kind: "token", text: `token ${index % 100}`, verifier: before }, openConnect());
   }
-  await again.verify(door);
+  await again.verify(host);
   assert.deepEqual([before.asked, now.asked], [0, 0]);
   Object.assign(parts, { verifier: now });
-  await again.verify(door);
+  await again.verify(host);
   assert.deepEqual([before.asked, now.asked, now.most], [0, 100, 32]);
-  await again.verify(door);
+  await again.verify(host);
   assert.equal(now.asked, 100);
 });
 
 test("a token of which nobody can say anything is asked about again, and refused when the time is over", async () => {
-  const judge = new Judge();
-  judge.verdict = (token) => {
-    if (token === "later" && judge.asked > 2) return { ok: { subject: "s", expiresAt: new Date() } };
+  const verifier = new CountingVerifier();
+  verifier.verdict = (token) => {
+    if (token === "later" && verifier.asked > 2) return { ok: { subject: "s", expiresAt: new Date() } };
     return { unavailable: "not now", detail: "", retryAfterMs: 1 };
   };
-  const { door, parts } = doorOf({ verifier: judge });
+  const { host, parts } = hostOf({ verifier: verifier });
   const [later, never] = [openConnect(), openConnect()];
-  parts.open.add({ kind: "token", text: "later", verifier: new Judge() }, later);
-  parts.open.add({ kind: "token", text: "never", verifier: new Judge() }, never);
-  await again.verify(door);
+  parts.open.add({ kind: "token", text: "later", verifier: new CountingVerifier() }, later);
+  parts.open.add({ kind: "token", text: "never", verifier: new CountingVerifier() }, never);
+  await again.verify(host);
   assert.equal(later.refusal, undefined);
   assert.match(never.refusal?.message ?? "", /nobody could verify this one by the new rules in time/);
 });

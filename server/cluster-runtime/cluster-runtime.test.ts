@@ -80,7 +80,7 @@ test("the TLS handshakes of agents use up nothing of the callers' limit", () => 
   assert.equal(served.figures.limitsHit.get("handshakesPerSecond"), 2);
 });
 
-test("its doors say whether handshakes are limited, whenever the document changes", () => {
+test("its listeners say whether handshakes are limited, whenever the document changes", () => {
   const served = serve(clusterOf("blue"));
   const said = () => [served.agents.limitsHandshakes, served.callers.limitsHandshakes];
   assert.deepEqual(said(), [false, false]);

@@ -16,7 +16,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
   writeFileSync(join(folder, "issuer-ca.crt"), stub.authority.cert);
   const text = (jwksCa: string) =>
     `name: blue\nagents:\n  token: {jwt: {issuer: "${ISSUER}", audience: culvert, jwks: "${stub.url}/keys", ${jwksCa}subjects: ["${SUBJECT}"]}}`;
-  const judged = async (jwksCa: string) => {
+  const verified = async (jwksCa: string) => {
     const loaded = parseClusterFile(join(folder, "blue.yaml"), text(jwksCa), new MaterialFiles()).load();
     assert.deepEqual(loaded.faults, []);
     const token = loaded.documents[0]?.agents.token ?? assert.fail("no token");
@@ -24,8 +24,8 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
     t.after(() => verifier.close());
     return Object.keys(await verifier.verify(await issuer.token(), { signal: never() }))[0];
   };
-  assert.equal(await judged("jwksCa: issuer-ca.crt, "), "ok");
-  assert.equal(await judged(""), "unavailable", "Node's own authorities do not know that CA");
+  assert.equal(await verified("jwksCa: issuer-ca.crt, "), "ok");
+  assert.equal(await verified(""), "unavailable", "Node's own authorities do not know that CA");
 });
 
 test("a fault of one document among several says which and where, empty ones counted", () => {

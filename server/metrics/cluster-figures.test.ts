@@ -77,7 +77,7 @@ test("ten that differ are kept, whoever comes", () => {
   );
 });
 
-test("what a stranger says is one printable line, and not a long one", () => {
+test("what an unauthenticated peer says is one printable line, and not a long one", () => {
   const refusals = new RecentRefusals();
   refusals.add({ ...AGENT, from: `\u001b[2J${"x".repeat(10_000)}`, reason: `a\nb${"y".repeat(10_000)}` });
   const [told] = refusals.list();

@@ -47,7 +47,7 @@ test("the callers' TCP port is open when --server-port or --server-cert is given
   assert.match(bare.problems.join("\n"), /give --server-ca-cert/);
 });
 
-test("everything that is missing is told in one go, by the names of flags", async () => {
+test("everything that is missing is reported in one go, by the names of flags", async () => {
   const { problems } = await read([]);
   assert.equal(problems.length, 3);
   assert.match(problems.join("\n"), /--uds-name[\s\S]*--cluster-cert and --cluster-key[\s\S]*--cluster-ca-cert/);

@@ -35,7 +35,7 @@ test("a resume is carried over the link between two servers, and again when that
   assert.equal(third.tunnels.cluster("default").tunnels().size, 0);
 });
 
-test("where the directory knows no such server, or a wrong place for it, the agent is told as ever", async () => {
+test("where the directory knows no such server, or a wrong place for it, the agent is answered as ever", async () => {
   await using fleet = new Fleet();
   const owner = await fleet.start("srv-1", BRIEF);
   const other = await fleet.start("srv-2", BRIEF);

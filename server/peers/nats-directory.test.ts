@@ -101,7 +101,7 @@ function faults({ state }: NatsDirectory): string {
   return state.isUp ? (state.faults ?? []).join("; ") : "not connected";
 }
 
-test("another server with the id of this one is told of while it answers, and one at this address is none", async () => {
+test("another server with the id of this one is reported while it answers, and one at this address is none", async () => {
   let address = LOCATION.address;
   let questions = 0;
   await using nats = await rawNats((socket) =>
@@ -126,7 +126,7 @@ test("another server with the id of this one is told of while it answers, and on
   await until(() => faults(directory) === "");
 });
 
-test("what NATS does not permit is told of until a question comes through", async () => {
+test("what NATS does not permit is reported until a question comes through", async () => {
   let isPermitted = false;
   await using nats = await rawNats((socket) =>
     answering(socket, (subject) =>
@@ -143,7 +143,7 @@ test("what NATS does not permit is told of until a question comes through", asyn
   assert.equal(faults(directory), "");
 });
 
-test("a subject that may not be listened to is told of, and the next connection begins without a fault", async () => {
+test("a subject that may not be listened to is reported, and the next connection begins without a fault", async () => {
   let isPermitted = false;
   await using nats = await rawNats((socket) =>
     speak(socket, (line) => {

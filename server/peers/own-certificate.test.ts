@@ -7,7 +7,7 @@ import { ask, Fleet, peerLeaf } from "./testing/fleet.ts";
 
 const DAY = 86_400_000;
 
-test("a certificate that other servers refuse is told of at the start and in readyz", async () => {
+test("a certificate that other servers refuse is reported at the start and in readyz", async () => {
   const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
   const rows: [string, CertificateAndKey, RegExp][] = [
     [

@@ -78,7 +78,7 @@ test("a connection with the old token does not put the cut off", async (t) => {
 test("a refusal of the old token that comes after a fresh one is no matter", async (t) => {
   const { watch, state, identity, pass } = watched(t, 60 * MINUTE);
   state.verdict = { refused: "the account has gone" };
-  t.mock.timers.tick(MINUTE); // judged, and the verdict not yet there
+  t.mock.timers.tick(MINUTE); // under verification, and the verdict not yet there
   watch.renewed("second", identity(60 * MINUTE));
   await pass(0);
   assert.deepEqual([state.verified, state.told], [["first"], []]);

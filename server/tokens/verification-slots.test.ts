@@ -15,7 +15,7 @@ function enter(room: VerificationSlots, network: string) {
   return { socket, finish, result };
 }
 
-test("one too many drops the oldest of the network that has most, which hears why", async () => {
+test("one too many drops the oldest of the network that has most, which learns why", async () => {
   const room = new VerificationSlots();
   const flood = [1, 2, 3].map(() => enter(room, "10.0.0.1"));
   const honest = enter(room, "10.0.0.2");

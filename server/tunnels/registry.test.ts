@@ -7,7 +7,7 @@ import { fakeAgent } from "./testing/fake-agent.ts";
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
 const A = { agentId: "a", instance: "1", identity: "CN=agent" };
 
-test("a cluster that is not known is told as such", () => {
+test("a cluster that is not known is reported as such", () => {
   const registry = new Registry();
   registry.add("default", LIMITS);
   assert.equal(registry.cluster("default").name, "default");

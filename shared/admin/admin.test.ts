@@ -125,7 +125,7 @@ test("garbage on the port ends that connection alone", async () => {
   await admin.close();
 });
 
-test("a port in use is told with the flag that moves it", async () => {
+test("a port in use is reported with the flag that moves it", async () => {
   const first = await start();
   await assert.rejects(start({ port: first.address.port }), (error: unknown) => {
     assert.ok(error instanceof ConfigError);

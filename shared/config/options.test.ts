@@ -53,7 +53,7 @@ test("flag wins over environment, environment over file, file over default", asy
   );
 });
 
-test("an unknown flag names the nearest known one, and every fault is told at once", async () => {
+test("an unknown flag names the nearest known one, and every fault is reported at once", async () => {
   const { problems } = await read([
     "--uds-nam",
     "/x",
@@ -123,7 +123,7 @@ test("values out of their bounds or form are refused with the cure", async () =>
   }
 });
 
-test("a negative value behind a space is told as such, not as an unknown flag", async () => {
+test("a negative value behind a space is reported as such, not as an unknown flag", async () => {
   assert.deepEqual((await read(["--dial-timeout", "-5s", "--count", "-1", "--delete-file", "-.5"])).problems, [
     '--dial-timeout must not be negative: a duration such as 8s, not "-5s".',
     '--count needs at least 1, not "-1".',
@@ -166,7 +166,7 @@ test("a flag whose function is missing is refused, except for values that ask fo
   assert.deepEqual((await read(["--config", configFile("mode: grpc\n")])).problems.length, 1);
 });
 
-test("what crosses options is judged with the values of all sources", async () => {
+test("what crosses options is checked with the values of all sources", async () => {
   assert.deepEqual((await read(["--window=17KiB"])).problems, ["A window of 17KiB brings bad luck."]);
 });
 

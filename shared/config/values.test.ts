@@ -76,7 +76,7 @@ test("sizes are read in powers of 1,024", () => {
   for (const [text, bytes] of table) assert.equal(parseSize(text), bytes, text);
 });
 
-test("what is negative is told as such", () => {
+test("what is negative is reported as such", () => {
   assert.throws(() => parseDuration("-5s"), /must not be negative: a duration such as 8s, not "-5s"/);
   assert.throws(() => parseDuration(" -.5s"), /must not be negative/);
   assert.throws(() => parseSize("-1"), /must not be negative: a size such as 64KiB, not "-1"/);

@@ -138,7 +138,7 @@ test("a proxy that calls every nonce stale has trouble of its own, and one that 
   assert.deepEqual([refused.fault, refusing.requests.length], ["proxy_auth_refused", 3]);
 });
 
-test("who follows the password hears of each time it goes out, and of the answer that proves it taken", async () => {
+test("who follows the password learns of each time it goes out, and of the answer that proves it taken", async () => {
   const offer = (more = "") => `Digest realm="x", nonce="n", qop="auth"${more}`;
   const stale = ({ index }: ProxyRequest) => ({ offers: [offer(index === 0 ? "" : ", stale=true")] });
   const followed = async (proxy: ScriptedProxy, mayResend: boolean) => {

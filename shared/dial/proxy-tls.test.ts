@@ -28,7 +28,7 @@ test("a proxy's certificate is verified even with NODE_TLS_REJECT_UNAUTHORIZED=0
   assert.equal(proxy.requests.length, 0);
 });
 
-test("a proxy that speaks HTTP/2, too, hears in the handshake that it is HTTP/1.1 here", async () => {
+test("a proxy that speaks HTTP/2, too, learns in the handshake that it is HTTP/1.1 here", async () => {
   const { ca, server } = await testCertificates();
   const chosen: unknown[] = [];
   await using proxy = await ScriptedProxy.start({

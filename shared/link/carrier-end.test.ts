@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { LinkRefused } from "../wire/handshake.ts";
 import { ABNORMAL_CLOSURE, CarrierLost, type Closed, explainClose, LINK_ENDED } from "./carrier-end.ts";
 
-function judged(closed: Partial<Closed>): Error | undefined {
+function lossOf(closed: Partial<Closed>): Error | undefined {
   return explainClose(
     { code: ABNORMAL_CLOSURE, reason: "", socketError: undefined, wasEnding: false, role: "client", ...closed },
     (lossCause, sentence) => new CarrierLost(sentence, { lossCause, ageMs: 0, idleMs: 0 }),
@@ -13,7 +13,7 @@ function judged(closed: Partial<Closed>): Error | undefined {
 /** What is said of a connection that ended so, without a close frame. */
 function said(code: string | undefined): string | undefined {
   const socketError = code === undefined ? undefined : Object.assign(new Error(`write ${code}`), { code });
-  return judged({ socketError })?.message;
+  return lossOf({ socketError })?.message;
 }
 
 test("a lost connection is explained in a sentence that keeps the kernel's error code", () => {
@@ -30,7 +30,7 @@ test("a lost connection is explained in a sentence that keeps the kernel's error
 test("a close code that is not ours ends the carrier and not the link, whatever its reason", () => {
   for (const code of [1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009, 1010, 1011, 1014, 3000, 4000, 4399, 4500]) {
     for (const role of ["client", "server"] as const) {
-      const loss = judged({ code, role, reason: "policy" });
+      const loss = lossOf({ code, role, reason: "policy" });
       assert.ok(loss instanceof CarrierLost && loss.lossCause === "closed", `${code} ${role}`);
       assert.equal(loss.message, `the peer closed with ${code}: policy`);
     }
@@ -39,11 +39,11 @@ test("a close code that is not ours ends the carrier and not the link, whatever 
 
 test("a peer ends the link with a code of ours, or with the reason link_ended", () => {
   for (const code of [4400, 4450, 4457, 4499]) {
-    const [client, server] = [judged({ code }), judged({ code, role: "server" })];
+    const [client, server] = [lossOf({ code }), lossOf({ code, role: "server" })];
     assert.ok(client instanceof LinkRefused, `${code}`);
     assert.ok(server !== undefined && !(server instanceof CarrierLost), `${code}`);
   }
-  assert.equal(judged({ code: 1000, reason: LINK_ENDED }), undefined);
-  const violated = judged({ code: 1002, reason: `${LINK_ENDED}: MASK must be set` });
+  assert.equal(lossOf({ code: 1000, reason: LINK_ENDED }), undefined);
+  const violated = lossOf({ code: 1002, reason: `${LINK_ENDED}: MASK must be set` });
   assert.ok(violated !== undefined && !(violated instanceof CarrierLost));
 });

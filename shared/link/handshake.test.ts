@@ -105,11 +105,11 @@ test("an error while a hello is answered closes that carrier and nothing else", 
 });
 
 test("a client that sends nothing, or another message first, is refused once", async () => {
-  let judged = 0;
+  let verified = 0;
   const options = {
     helloTimeoutMs: 150,
     welcome: () => {
-      judged++;
+      verified++;
       return welcome();
     },
   };
@@ -137,15 +137,15 @@ test("a client that sends nothing, or another message first, is refused once", a
   const leaving = await rawClient(server.port, CLOSE);
   leaving.resume();
   assert.match((await server.refusal(4)).message, /closed before its hello/);
-  assert.equal(judged, 0);
+  assert.equal(verified, 0);
   await until(() => server.sockets.size === 0);
 });
 
 test("a hello is answered once, however often it comes", async () => {
-  let judged = 0;
+  let verified = 0;
   await using server = await LinkServer.start({
     welcome: () => {
-      judged++;
+      verified++;
       throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "no" });
     },
   });
@@ -154,7 +154,7 @@ test("a hello is answered once, however often it comes", async () => {
   await server.refusal();
   client.write(CLOSE);
   await once(client, "close");
-  assert.equal(judged, 1);
+  assert.equal(verified, 1);
 });
 
 test("payload that comes along with the handshake waits for the consumer, in order, and is bounded", async () => {

@@ -76,7 +76,7 @@ test("a peer that names another protocol inside, or none, is refused, at each si
   await assertRefused({ ALPNProtocols: undefined }, /inner TLS: the peer does not speak its protocol/);
 });
 
-test("a handshake that fails, and whose end TLS hears of later, is not the next agent's", async (t) => {
+test("a handshake that fails, and whose end TLS learns of later, is not the next agent's", async (t) => {
   const { authority, material } = await pki();
   const shown = async (cn: string) => ({ ...(await authority.issue({ cn, usage: "client" })), ca: authority.cert });
   const [first, next] = [await shown("first"), await shown("next")];

@@ -9,20 +9,20 @@ const OURS = { "proxy-status": "culvert; error=http_request_denied", "content-ty
 const HTML = { "content-type": "text/html; charset=utf-8" };
 
 /** What an answer is taken for: the word of a box in between, or the status of a refusal. */
-function judge(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
+function classify(statusCode: number, statusMessage: string, headers: Record<string, string>, body = "") {
   const verdict = explainAnswer({ statusCode, statusMessage, headers }, body, []);
   if (verdict instanceof DialFault) return { box: verdict.fault, sentence: verdict.message };
   return { refused: verdict.status, sentence: verdict.reason, retryAfterMs: verdict.retryAfterMs };
 }
 
 test("a page, a redirection or a success in place of the upgrade is somebody in between, not the server", () => {
-  const portal = judge(200, "OK", { ...HTML, server: "nginx" }, "<html><title>Guest login</title>");
+  const portal = classify(200, "OK", { ...HTML, server: "nginx" }, "<html><title>Guest login</title>");
   assert.equal(portal.box, "web_page");
   assert.match(
     portal.sentence,
     /in between answered .*\(200 OK, page "Guest login", server "nginx"\): .*WebSocket upgrades/,
   );
-  const blocked = judge(
+  const blocked = classify(
     403,
     "Forbidden",
     { ...HTML, via: "1.1 gw (squid/5.7)" },
@@ -30,10 +30,10 @@ test("a page, a redirection or a success in place of the upgrade is somebody in 
   );
   assert.equal(blocked.box, "web_page");
   assert.match(blocked.sentence, /via "1\.1 gw \(squid\/5\.7\)"/);
-  const moved = judge(302, "Found", { location: "https://me:pw@portal.corp/login\u0007?session=1" });
+  const moved = classify(302, "Found", { location: "https://me:pw@portal.corp/login\u0007?session=1" });
   assert.equal(moved.box, "redirected");
   assert.match(moved.sentence, /to "https:\/\/portal\.corp\/login"/);
-  assert.equal(judge(204, "No Content", {}).box, "web_page");
+  assert.equal(classify(204, "No Content", {}).box, "web_page");
 });
 
 /** What balancers write into everything that they pass on, and what they put behind our mark. */
@@ -48,7 +48,7 @@ test("what bears the server's mark is its refusal, in its words, whoever has pas
   for (const passedOn of ON_THE_WAY) {
     for (const status of [401, 403, 404, 405, 421, 429, 431, 500, 503]) {
       const headers = { ...OURS, "retry-after": "7", ...passedOn };
-      const refusal = judge(status, "Some Reason", headers, "this server is shutting down: come back in 7 s\n");
+      const refusal = classify(status, "Some Reason", headers, "this server is shutting down: come back in 7 s\n");
       assert.deepEqual(refusal, {
         ...{ refused: status, sentence: "this server is shutting down: come back in 7 s", retryAfterMs: 7_000 },
       });
@@ -59,42 +59,47 @@ test("what bears the server's mark is its refusal, in its words, whoever has pas
 test("what does not is somebody in between, in whatever words", () => {
   for (const status of [502, 503, 504]) {
     for (const headers of [{}, HTML, { server: "envoy" }, { "proxy-status": "cdn; error=destination_unavailable" }]) {
-      assert.equal(judge(status, "Bad", headers, "no healthy upstream").box, "gateway");
+      assert.equal(classify(status, "Bad", headers, "no healthy upstream").box, "gateway");
     }
   }
-  const denied = judge(403, "Forbidden", { "content-type": "text/plain", server: "envoy" }, "RBAC: access denied");
+  const denied = classify(403, "Forbidden", { "content-type": "text/plain", server: "envoy" }, "RBAC: access denied");
   assert.equal(denied.box, "web_page");
   assert.match(
     denied.sentence,
     /^something in between answered .*\(403 Forbidden, "RBAC: access denied", server "envoy"\)/,
   );
-  const lost = judge(404, "Not Found", { "content-type": "text/plain" }, "default backend - 404");
+  const lost = classify(404, "Not Found", { "content-type": "text/plain" }, "default backend - 404");
   assert.equal(lost.box, "web_page");
   assert.match(lost.sentence, /\(404 Not Found, "default backend - 404"\): are host, port and path in --server right/);
-  assert.match(judge(401, "Unauthorized", {}).sentence, /^something in between wants a login \(401 Unauthorized\)/);
+  assert.match(classify(401, "Unauthorized", {}).sentence, /^something in between wants a login \(401 Unauthorized\)/);
   for (const status of [405, 413, 418, 429, 500, 501, 521])
-    assert.equal(judge(status, "Bad", {}, "no").box, "web_page");
+    assert.equal(classify(status, "Bad", {}, "no").box, "web_page");
 });
 
 test("the server's port for callers says whose port it is, whoever asks there", () => {
-  const stranger = judge(407, "no client certificate was sent", { ...OURS, "proxy-authenticate": "Culvert" }, "no\n");
-  const caller = judge(405, "only CONNECT is served here", { ...OURS, allow: "CONNECT" }, "no\n");
+  const withoutCertificate = classify(
+    407,
+    "no client certificate was sent",
+    { ...OURS, "proxy-authenticate": "Culvert" },
+    "no\n",
+  );
+  const caller = classify(405, "only CONNECT is served here", { ...OURS, allow: "CONNECT" }, "no\n");
   const sentence =
     "this is its port for callers (CONNECT), not the one for agents; correct the port in --server: agents come to the server's --agent-port";
-  assert.deepEqual(stranger, { refused: 407, sentence, retryAfterMs: undefined });
+  assert.deepEqual(withoutCertificate, { refused: 407, sentence, retryAfterMs: undefined });
   assert.deepEqual(caller, { refused: 405, sentence, retryAfterMs: undefined });
   // Some proxy on the way, which may take CONNECT alone as well, and a server that takes another method.
-  assert.equal(judge(407, "Proxy Authentication Required", { "proxy-authenticate": "Basic" }).box, "web_page");
+  assert.equal(classify(407, "Proxy Authentication Required", { "proxy-authenticate": "Basic" }).box, "web_page");
   for (const more of [{}, { "proxy-status": "gw; error=http_request_error" }, { "content-type": "text/plain" }]) {
-    assert.equal(judge(405, "Method Not Allowed", { allow: "CONNECT", ...more }, "no\n").box, "web_page");
+    assert.equal(classify(405, "Method Not Allowed", { allow: "CONNECT", ...more }, "no\n").box, "web_page");
   }
-  assert.equal(judge(405, "Method Not Allowed", { allow: "POST" }).box, "web_page");
+  assert.equal(classify(405, "Method Not Allowed", { allow: "POST" }).box, "web_page");
 });
 
 test("somebody who is no culvert may stand where --server says: host and port are asked for first", () => {
   for (const status of [401, 403, 405, 407, 418]) {
     assert.match(
-      judge(status, "Bad", {}).sentence,
+      classify(status, "Bad", {}).sentence,
       /: are host and port in --server those of a culvert server\? If so, it must/,
     );
   }
@@ -123,7 +128,7 @@ test("a token that an answer revealsSecret, wherever in it, is in no message", (
 });
 
 test("426 means that the upgrade which was sent did not arrive", () => {
-  const { box, sentence } = judge(426, "Upgrade Required", { "content-type": "text/plain" }, "upgrade to websocket");
+  const { box, sentence } = classify(426, "Upgrade Required", { "content-type": "text/plain" }, "upgrade to websocket");
   assert.equal(box, "upgrade_stripped");
   assert.match(
     sentence,
@@ -140,13 +145,13 @@ test("the server's own words are kept, and nothing compressed or unprintable is 
   assert.ok(refused instanceof LinkRefused);
   assert.ok(!refused.reason.includes("\u001b"));
   const packed = { ...OURS, "content-encoding": "gzip" };
-  assert.equal(judge(403, "Forbidden", packed, "\u001f\u008b").sentence, "Forbidden");
-  assert.equal(judge(403, "Forbidden", { ...OURS, ...HTML }, "<html>a balancer's page").sentence, "Forbidden");
-  assert.doesNotMatch(judge(403, "F", { ...HTML, "content-encoding": "gzip" }, "<title>x</title>").sentence, /page/);
+  assert.equal(classify(403, "Forbidden", packed, "\u001f\u008b").sentence, "Forbidden");
+  assert.equal(classify(403, "Forbidden", { ...OURS, ...HTML }, "<html>a balancer's page").sentence, "Forbidden");
+  assert.doesNotMatch(classify(403, "F", { ...HTML, "content-encoding": "gzip" }, "<title>x</title>").sentence, /page/);
 });
 
 test("a 101 that has lost a header, or got one, is somebody in between, and other errors of ws are not", () => {
-  const half = judge(101, "Switching Protocols", { connection: "keep-alive", upgrade: "websocket" });
+  const half = classify(101, "Switching Protocols", { connection: "keep-alive", upgrade: "websocket" });
   assert.equal(half.box, "upgrade_stripped");
   assert.match(
     half.sentence,
@@ -166,12 +171,12 @@ test("a 101 that has lost a header, or got one, is somebody in between, and othe
 });
 
 test("400 is the server's word for half an upgrade: something in between has taken the rest", () => {
-  const { box, sentence } = judge(400, "Bad Request", { "content-type": "text/plain" }, "Missing header");
+  const { box, sentence } = classify(400, "Bad Request", { "content-type": "text/plain" }, "Missing header");
   assert.equal(box, "upgrade_stripped");
   assert.match(sentence, /did not reach the server whole \(400 Bad Request, "Missing header"\)/);
 });
 
-test("who is refused for a certificate is told of a clock that differs, by the Date of the answer", () => {
+test("who is refused for a certificate learns of a clock that differs, by the Date of the answer", () => {
   const now = Date.parse("2026-06-15T12:00:00Z");
   const refusedAt = (date: string | undefined): string => {
     const headers = { ...OURS, ...(date !== undefined && { date: new Date(date).toUTCString() }) };

@@ -21,7 +21,7 @@ test("numbers are read when somebody scrapes, under every name they have", async
   }
 });
 
-test("label values that a stranger invents end in one common series", () => {
+test("label values that an unauthenticated peer invents end in one common series", () => {
   const tally = new LabelledMetric(2);
   for (let i = 0; i < 60_000; i++) tally.add(1, `cluster-${i}`, "ok");
   const values = () => new Map([...tally].map(([labels, value]) => [labels.join(), value]));

@@ -15,14 +15,14 @@ for (const [names, certificate, whom] of [
   ["a common name", { subject: { CN: "a.example" } }, "a.example"],
   ["several common names", { subject: { CN: ["a", "c"] } }, "a, c"],
 ] as const) {
-  test(`a certificate with other names (${names}) is told with the names that it has`, () => {
+  test(`a certificate with other names (${names}) is reported with the names that it has`, () => {
     for (const host of ["10.0.0.1", "b.example"]) {
       assert.equal(wordsFor(host, certificate), `the certificate is for ${whom}, not for ${host}`);
     }
   });
 }
 
-test("a certificate without any name is told as that", () => {
+test("a certificate without any name is reported as that", () => {
   for (const host of ["10.0.0.1", "b.example"]) {
     assert.equal(wordsFor(host, {}), `the certificate has no name in it, and so not ${host}`);
   }
@@ -32,7 +32,7 @@ test("what is no fault of a name stays in Node's words", () => {
   assert.equal(identityWords(new Error("socket hang up")), "socket hang up");
 });
 
-test("what a stranger's certificate says is one line, and bounded", () => {
+test("what an unauthenticated peer's certificate says is one line, and bounded", () => {
   const long = `x\r\n\u001b[2J${"y".repeat(500)}`;
   const certificate = { subject: { CN: Array(9).fill(long) } };
   assert.match(wordsFor("::1", certificate), /^[\x20-\x7e]{1,320}$/);

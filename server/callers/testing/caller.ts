@@ -96,7 +96,7 @@ export async function start(
   const host: CallerHost = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
   const callers = new CallerListeners({
     options: {
-      ...{ headerLimit: 16 * 1024, headerTimeoutMs: 1_000, maxWaitingConnections: 100 },
+      ...{ headerLimit: 16 * 1024, headerTimeoutMs: 30_000, maxWaitingConnections: 100 },
       ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16, ...options },
     },
     ...{ waiting: new WaitingConnections(100), log, throttledLog: deps.throttledLog },
