@@ -137,19 +137,16 @@ test("a router counts two files for a connection, and what it has open by itself
   await router.waitForLog("router started");
 });
 
-for (const fileLimit of [20, 60]) {
-  test(`a process that may have only ${fileLimit} files open says that its start needs more, in one sentence`, {
-    skip: process.platform !== "linux",
-  }, async () => {
-    using dir = new TempDir();
-    const args = ["router", ...flags({ routes: dir.path, port: await freePort(), healthPort: 0, adminPort: 0 })];
-    await using router = startCulvert(args, { fileLimit, env: { CULVERT_ROUTER_LOG_FORMAT: "pretty" } });
-    assert.deepEqual(await within(router.exited, 5_000, "the process to give up"), { code: 1, signal: null });
-    assert.match(
-      router.log.join("\n"),
-      new RegExp(
-        `^culvert(?: router)?: this process may have ${fileLimit} files open, which is too few to start \\(150 for its own modules, .*\\): raise the limit .*$`,
-      ),
-    );
-  });
-}
+// Node.js itself has about that many open; with few more it can read the modules of the program one after the other.
+test("a process that may have only 20 files open says that its start needs more, in one sentence", {
+  skip: process.platform !== "linux",
+}, async () => {
+  using dir = new TempDir();
+  const args = ["router", ...flags({ routes: dir.path, port: await freePort(), healthPort: 0, adminPort: 0 })];
+  await using router = startCulvert(args, { fileLimit: 20, env: { CULVERT_ROUTER_LOG_FORMAT: "pretty" } });
+  assert.deepEqual(await within(router.exited, 5_000, "the process to give up"), { code: 1, signal: null });
+  assert.match(
+    router.log.join("\n"),
+    /^culvert(?: router)?: this process may have 20 files open, which is too few to start \(150 for its own modules, .*\): raise the limit .*$/,
+  );
+});
