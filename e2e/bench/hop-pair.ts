@@ -49,7 +49,7 @@ export async function startHopPair(ports: Pick<Ports, "echo"> & Partial<Ports>):
       dial: (target: BenchTarget) => ({ path: socket, connect: `127.0.0.1:${ports[target]}` }),
     });
     const over = contender("culvert", sockets.near, near);
-    await waitFor(async () => await connects(sockets.near, ports.echo), { deadlineMs: 10_000, what: "the hop" });
+    await waitFor(async () => await connects(sockets.near, ports.echo), { deadlineMs: 30_000, what: "the hop" });
     return { over, direct: contender("without", sockets.far, far), far, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();

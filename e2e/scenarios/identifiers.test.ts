@@ -74,14 +74,6 @@ test("an address goes to the agent that names it alone, all else to that of the 
   for (const agent of started.values()) await leave(agent);
 });
 
-test("two agents of one host share its streams evenly", async () => {
-  const started = await agents({ a: "host=api.example", b: "host=API.Example.", c: "default-route=true" });
-  for (let i = 0; i < 40; i++) assert.equal(await statusOf("api.example:443"), 200);
-  const { a = 0, b = 0, c } = counts(started);
-  assert.ok(a + b === 40 && Math.abs(a - 20) <= 4 && c === 0, JSON.stringify(counts(started)));
-  for (const agent of started.values()) await leave(agent);
-});
-
 test("agents say their identifiers by option; with strict ones a claimed address without its agent gets 503 with a sentence", async () => {
   await using strict = await startWorld({
     agents: 0,
