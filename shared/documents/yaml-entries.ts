@@ -17,7 +17,7 @@ const MAX_DEPTH = 8;
  * not expanded.
  */
 export async function yamlEntries(text: string): Promise<{ readonly entries: YamlEntry[]; readonly faults: string[] }> {
-  const { isMap, isScalar, isSeq, parseDocument, Parser } = await import("yaml");
+  const { isMap, isScalar, isSeq, parseDocument, Parser } = await import("./yaml-parser.ts");
   if (isDeep(new Parser().parse(text))) return fault("it is nested too deeply.");
   // Every scalar stays the text that was written, as on the command line: `0660` is a mode, and `1e3` is no number.
   const { contents, errors } = parseDocument(text, { schema: "failsafe", uniqueKeys: false });
