@@ -1,14 +1,17 @@
 import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { answerAndEnd, refusalText } from "../../shared/http/connection-end.ts";
+import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { TlsListener, VirtualHost } from "../../shared/listen/listeners.ts";
-import { CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { agentStatus, CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -23,7 +26,6 @@ import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
 import { OpenPeers } from "./open-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerLog } from "./peer-log.ts";
-import { refusePeer } from "./peer-refusal.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 export interface PeerPortDeps extends PortDeps {
@@ -254,4 +256,11 @@ export class PeerPort {
     this.#connections.resetAll();
     this.#listener?.destroyAll();
   }
+}
+
+/** Refuses a connection to the peers' port in HTTP, so that the log of the other end shows the sentence. */
+function refusePeer(socket: Duplex, { code, fault, message }: CulvertError): void {
+  const sentence = printable(message);
+  const headers = { "Proxy-Status": proxyStatus({ error: outcome(code).proxyStatus, fault }, sentence) };
+  answerAndEnd(socket, refusalText(agentStatus(code), headers, sentence));
 }
