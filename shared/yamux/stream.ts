@@ -32,8 +32,10 @@ export class Stream extends Duplex {
   readonly turn = new QueueNode<Stream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
-  resetCode = 0; // what RST says, of either end, in a code of whoever uses the session; 0: nothing
-  memory: StreamMemory; // what counts for it now
+  /** What RST says, of either end, in a code of whoever uses the session; 0: nothing. */
+  resetCode = 0;
+  /** Counts what it holds: for the session, or for the account that pays (`chargeTo`). */
+  memory: StreamMemory;
   readonly #wire: StreamWire;
   readonly #receiveWindow: ReceiveWindow;
   #acknowledged = false;
