@@ -3,7 +3,7 @@ const ACK_BYTES = 64 * 1024;
 /** … but acknowledgements are at least so far apart: each is a TLS record, a system call and a wake-up of the peer … */
 const ACK_GAP_MS = 5;
 /** … and without a write to go with, fewer bytes are acknowledged after this time. */
-const ACK_WAIT_MS = 20;
+const ACK_WAIT_MS = 10;
 
 /**
  * Decides when to acknowledge what a link has received (docs/link-protocol.md). Acknowledgements go with what is written

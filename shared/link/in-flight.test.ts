@@ -100,7 +100,7 @@ class SimulatedLink {
   acknowledge(nowMs: number, arrivesAtMs: number): void {
     const due = this.received - this.#told;
     const enough = due >= 64 * KIB && nowMs - this.#toldAtMs >= 5;
-    if (due === 0 || !(enough || nowMs - this.#waitingSinceMs >= 20)) return;
+    if (due === 0 || !(enough || nowMs - this.#waitingSinceMs >= 10)) return;
     this.#told = this.received;
     this.#toldAtMs = nowMs;
     this.#acks.push({ atMs: Math.max(arrivesAtMs, this.#acks.at(-1)?.atMs ?? 0), offset: this.received });

@@ -1,7 +1,10 @@
 /** The least bound: an interactive stream always has room beside a bulk one. It costs 52 ms at 10 Mbit/s. */
 export const IN_FLIGHT_FLOOR = 64 * 1024;
 const START = 256 * 1024;
-/** What a queue may add to the least round trip: 20 ms for which a receiver may delay an ack, and 5 so that the line never idles. */
+/**
+ * What may come on top of the least round trip: 10 ms for which a receiver may delay an ack, and 15 by which timers and
+ * bursts are late, so that the line never idles.
+ */
 const SLACK_MS = 25;
 /** So many rounds in a row must be late: an event loop that stood still, or a spike of the path, makes one or two late. */
 const LATE_ROUNDS = 3;
@@ -9,8 +12,9 @@ const LATE_ROUNDS = 3;
 const HASTY_CUTS = 2;
 /** A cut that should have made rounds shorter by less than this proves nothing: the delays of acks alone vary that much. */
 const TELLING_MS = 20;
-/** A sender that had more than 64 KiB under way in every round for this long makes a round with less: two round trips. */
-const PROBE_EVERY_MS = 20_000;
+/** A sender that had more than 64 KiB under way in every round for this long makes a round with less: two round trips, 2 %. */
+const PROBE_EVERY_MS = 10_000;
+const PROBE_EVERY_ROUND_TRIPS = 100;
 
 /**
  * How many bytes a link may have unacknowledged: delivery rate × (least round trip + ack delay), so that a bulk transfer
@@ -22,8 +26,8 @@ const PROBE_EVERY_MS = 20_000;
  *
  * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
  * - **Less** after three late rounds in a row, by the fastest of them.
- * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so one round in 20 s
- *   is a *probe*, with next to nothing under way.
+ * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then one
+ *   round is a *probe*, with next to nothing under way.
  * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back and
  *   a probe measures the path anew.
  *
@@ -127,7 +131,7 @@ export class InFlight {
     this.#probing = false;
     if (probed || underWay <= IN_FLIGHT_FLOOR) this.#bareAtMs = nowMs;
     if (probed) return;
-    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > PROBE_EVERY_MS) {
+    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
       this.#probing = true;
       return;
     }
@@ -162,13 +166,17 @@ export class InFlight {
     }
     this.#cutFrom = telling ? { bound: this.#bound, tookMs } : from;
     // At the floor no cut can prove anything. To stay there costs little, unless the path has become far longer.
-    if (this.#bound === IN_FLIGHT_FLOOR && tookMs > 2 * allowedMs) this.#measureAnew();
+    if (this.#bound === IN_FLIGHT_FLOOR && tookMs > 1.5 * allowedMs) this.#measureAnew();
     this.#setBound((this.#bound * allowedMs) / tookMs);
   }
 
   #measureAnew(): void {
     this.#least = Number.POSITIVE_INFINITY;
     this.#probing = true;
+  }
+
+  #probeEveryMs(): number {
+    return Math.max(PROBE_EVERY_MS, PROBE_EVERY_ROUND_TRIPS * this.#least);
   }
 
   #setBound(bytes: number): void {

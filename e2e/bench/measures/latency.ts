@@ -6,6 +6,8 @@ import { atMost, below, Rounds, type Row } from "../rows.ts";
 
 const PACE_MS = 1;
 const WARM_UP_MS = 300;
+/** So much echo passes before the first round: until V8 has optimised the path, its compiler takes turns on the same cores. */
+const OPTIMISED_AFTER_SECONDS = 6;
 
 /** What else the tunnel does while the echo is measured. */
 type Beside = "idle" | "bulk download" | "stalled reader" | "stalled target";
@@ -13,6 +15,11 @@ type Beside = "idle" | "bulk download" | "stalled reader" | "stalled target";
 /** The time of an echo: alone, beside a bulk download, beside somebody who does not read. */
 export async function latency(bench: Bench): Promise<Row[]> {
   const rounds = new Rounds();
+  bench.say("latency, warm-up");
+  for (const each of contenders(bench, 0, "pipe", "corked")) {
+    const dial = each.dial("echo");
+    await bench.around.echoLoad.call("echo", { dial, seconds: OPTIMISED_AFTER_SECONDS, paceMs: PACE_MS });
+  }
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`latency, round ${round + 1}`);
     const alone = round === 0 ? (["direct"] as const) : [];
