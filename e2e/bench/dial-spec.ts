@@ -10,6 +10,6 @@ export interface DialSpec {
 /** Directions as in the glossary: down is target → caller. */
 export type Flow = "down" | "up";
 
-/** What stands behind the tunnel. `stuck` accepts and never reads. */
-export const BENCH_TARGETS = ["source", "sink", "echo", "stuck"] as const;
+/** What stands behind the tunnel. `megabyte` sends no more than that, `stuck` accepts and never reads. */
+export const BENCH_TARGETS = ["source", "megabyte", "sink", "echo", "stuck"] as const;
 export type BenchTarget = (typeof BENCH_TARGETS)[number];

@@ -24,6 +24,16 @@ function onSource(socket: Socket): void {
   socket.on("error", ignore).on("drain", pump).once("data", pump).resume();
 }
 
+/**
+ * Sends, once it was asked, more than a tunnel holds for a reader that has stopped. A thousand sources without end would
+ * fill the memory that the kernel has for TCP (`net.ipv4.tcp_mem`), and it then drops packets of every connection.
+ */
+function onMegabyte(socket: Socket): void {
+  socket.on("error", ignore).once("data", () => {
+    for (let sent = 0; sent < 1_048_576; sent += HOT.length) socket.write(HOT);
+  });
+}
+
 function onSink(accepted: Socket): void {
   rereadInto(accepted, COLD, countSink).on("error", ignore);
 }
@@ -60,6 +70,7 @@ async function startResponders({ path, tls }: { path: string; tls: { ca: string;
 const methods = {
   start: async (_: object): Promise<Record<BenchTarget, number>> => ({
     source: await start(onSource),
+    megabyte: await start(onMegabyte),
     sink: await start(onSink, true),
     echo: await start(onEcho),
     stuck: await start(onStuck, true),

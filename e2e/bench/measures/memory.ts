@@ -81,7 +81,7 @@ async function stalledReaders(bench: Bench, pair: Culvert): Promise<Row[]> {
   }, 50);
   bench.say(`memory: ${STALLED} stalled readers`);
   try {
-    await bulkLoad.call("holdMany", { dial: pair.dial("source"), count: STALLED, as: "stalled" });
+    await bulkLoad.call("holdMany", { dial: pair.dial("megabyte"), count: STALLED, as: "stalled" });
     await sleep(STALLED_MS);
   } finally {
     clearInterval(watch);
