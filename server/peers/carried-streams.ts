@@ -36,7 +36,7 @@ export class CarriedStreams {
   }
 
   /** Never throws. */
-  readonly serve = (stream: Stream, head: Buffer, from: FromPeer): void => {
+  serve(stream: Stream, head: Buffer, from: FromPeer): void {
     try {
       const request = parseCarrier(head);
       this.#enter(stream, from);
@@ -44,7 +44,7 @@ export class CarriedStreams {
     } catch (error) {
       this.#refuse(stream, error, from);
     }
-  };
+  }
 
   #enter(stream: Stream, { serverId }: FromPeer): void {
     const count = this.#counts.get(serverId) ?? 0;
