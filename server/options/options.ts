@@ -160,7 +160,11 @@ const agents = section("Agents", {
     "How long a tunnel that has lost its connection waits for the agent's next one; its streams stand still meanwhile. 0: they end with the connection.",
     { max: "1h" },
   ),
-  helloTimeoutMs: option.duration("5s", "From the upgrade to the agent's hello.", { min: "1ms" }),
+  helloTimeoutMs: option.duration(
+    "5s",
+    "From the upgrade to the agent's hello. Of one cluster, twice as many connections as it may have agents (at least 16) may wait for theirs; one more gets 503.",
+    { min: "1ms" },
+  ),
 });
 
 const bounds = section("Deadlines and bounds", {
