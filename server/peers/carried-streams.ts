@@ -1,7 +1,8 @@
 import { GrowingBytes } from "../../shared/basics/bytes.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { MAX_CHAIN, MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
+import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
+import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
 import { type CarrierRequest, parseCarrier } from "../../shared/wire/carrier-head.ts";
 import { encodePeerAnswer } from "../../shared/wire/peer-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -36,7 +37,7 @@ export class CarriedStreams {
   }
 
   /** Never throws. */
-  readonly serve = (stream: Stream, head: Buffer, from: FromPeer): void => {
+  serve(stream: Stream, head: Buffer, from: FromPeer): void {
     try {
       const request = parseCarrier(head);
       this.#enter(stream, from);
@@ -44,7 +45,7 @@ export class CarriedStreams {
     } catch (error) {
       this.#refuse(stream, error, from);
     }
-  };
+  }
 
   #enter(stream: Stream, from: FromPeer): void {
     const count = this.#counts.get(from) ?? 0;
