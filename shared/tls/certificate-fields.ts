@@ -149,3 +149,19 @@ export function mayBeRoot({ raw }: X509Certificate): boolean {
     return false; // not DER, although OpenSSL accepts it
   }
 }
+
+/** Maximum length of a chain. CAs that have signed each other make an endless one. */
+export const MAX_CHAIN = 10;
+
+/** A certificate, and those above it as far as TLS knows them. */
+export function chainFrom<C extends { readonly fingerprint256: string; readonly issuerCertificate?: C | undefined }>(
+  leaf: C,
+): C[] {
+  const chain: C[] = [];
+  for (let next: C | undefined = leaf; next !== undefined && chain.length < MAX_CHAIN; ) {
+    chain.push(next);
+    const issuer: C | undefined = next.issuerCertificate;
+    next = issuer?.fingerprint256 === next.fingerprint256 ? undefined : issuer;
+  }
+  return chain;
+}
