@@ -23,12 +23,12 @@ const server = section("The server", {
   ),
   uplinks: option.string(
     "all",
-    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one for each URL, and up to 4 of those that DNS has, or that there are as servers say (--server-count of the server). A number: so many, or as many as there are where servers say it.",
+    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count of the server). A number: so many tunnels, or fewer if the servers announce fewer.",
     { defaultText: "all" },
   ),
   serverAddress: option.string(
     "",
-    "HOST[:PORT] to dial instead of the one in the name, which stays for SNI and verification. With one server only.",
+    "HOST[:PORT] to dial. The name in --server is still used for SNI and verification. With one server only.",
   ),
   proxyServerHost: option.address("", "Host of the server, in place of --server.", {
     konnectivity: "--proxy-server-host",
@@ -84,7 +84,7 @@ const server = section("The server", {
   ),
   maxCarrierAgeMs: option.duration(
     "0s",
-    "Oldest age of a connection: a new one is opened and takes the tunnel over before, 10 % about; its streams notice nothing, but each change is a handshake for both ends. 0: only where the path has shown a limit of its own.",
+    "Oldest age of a connection: about 10 % earlier the agent opens a new one and moves the tunnel to it. Its streams notice nothing, but each change is a handshake for both ends. 0: only where the path has shown a limit of its own.",
     { min: "1s", orZero: true },
   ),
   syncIntervalMs: option.duration(

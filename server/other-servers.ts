@@ -4,26 +4,23 @@ import type { Check } from "../shared/runtime/readiness.ts";
 import type { Expiring } from "../shared/tls/expiry.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";
-import type { StartPeersDeps } from "./peers/start-peers.ts";
 import type { PeerFinder } from "./tunnels/hop.ts";
 import type { LinkOwners } from "./tunnels/link-owners.ts";
 
-export type OtherServersDeps = StartPeersDeps & Pick<PeersDeps, "options">;
-
 /** The other servers of a fleet, as the composition of a server needs them. Nothing is loaded without `--directory`. */
 export class OtherServers {
-  readonly #deps: OtherServersDeps;
+  readonly #deps: PeersDeps;
   #peers: Peers | undefined;
 
-  constructor(deps: OtherServersDeps) {
+  constructor(deps: PeersDeps) {
     this.#deps = deps;
   }
 
   /** Opens the port for peers. Rejects with a `ConfigError`. */
   async open(): Promise<{ readonly peers?: AddressInfo }> {
     if (this.#deps.options.directory.length === 0) return {};
-    const { startPeers } = await import("./peers/start-peers.ts");
-    this.#peers = await startPeers(this.#deps);
+    const { Peers } = await import("./peers/peers.ts");
+    this.#peers = await Peers.start(this.#deps);
     return { peers: this.#peers.address };
   }
 

@@ -23,7 +23,8 @@ import { WaitingConnections } from "./listeners/port-connections.ts";
 import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
-import { OtherServers, type OtherServersDeps } from "./other-servers.ts";
+import { OtherServers } from "./other-servers.ts";
+import type { PeersDeps } from "./peers/peers.ts";
 import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
 import { ServerCount } from "./replicas/server-count.ts";
 import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
@@ -38,7 +39,7 @@ export interface ServerDeps {
    */
   readonly listenEphemeral?: boolean;
   /** For tests: the directory in place of that of `--directory`. */
-  readonly openDirectory?: OtherServersDeps["openDirectory"];
+  readonly openDirectory?: PeersDeps["openDirectory"];
   /** For tests: the way to the other servers, in place of links to those that the directory names. */
   readonly owners?: LinkOwners;
 }

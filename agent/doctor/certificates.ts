@@ -1,24 +1,15 @@
 import { X509Certificate } from "node:crypto";
 import { printable } from "../../shared/outcomes.ts";
+import { chainFrom } from "../../shared/tls/certificate-fields.ts";
 import { certificates } from "../../shared/tls/tls-material.ts";
 import type { ChainLink, Finding } from "./steps.ts";
 
-/** How deep a chain is followed: a root signs itself, a loop never ends. */
-const MAX_CHAIN = 10;
-
 /** What the other end has shown, from its own certificate upwards. */
 export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {
-  const chain: ChainLink[] = [];
-  let certificate = shown;
-  while (certificate !== undefined && chain.length < MAX_CHAIN) {
-    chain.push(linkOf(certificate));
-    const issuer: X509Certificate | undefined = certificate.issuerCertificate;
-    certificate = issuer?.fingerprint256 === certificate.fingerprint256 ? undefined : issuer;
-  }
-  return chain;
+  return shown === undefined ? [] : chainIn(chainFrom(shown));
 }
 
-/** The same of certificates that are in hand. */
+/** A chain of certificates, for the report. */
 export function chainIn(shown: readonly X509Certificate[]): readonly ChainLink[] {
   return shown.map(linkOf);
 }

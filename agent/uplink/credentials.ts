@@ -1,4 +1,4 @@
-import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
+import { readTextSync } from "../../shared/documents/read-bounded.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
@@ -90,19 +90,11 @@ export interface AgentToken {
 
 /** Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it. */
 function readToken(path: string): AgentToken {
-  const text = readText(path).trim();
+  const text = readTextSync(path, `the token ${path}`).trim();
   const unfit = unfitToken(text);
   if (unfit !== undefined) throw new Error(`the token in ${path} ${unfit}`);
   const claims = unverifiedClaims(text);
   return { text, expiresAt: claims?.expiresAt, issuedAt: claims?.issuedAt };
-}
-
-function readText(path: string): string {
-  try {
-    return readBoundedSync(path).toString("utf8");
-  } catch (error) {
-    throw new Error(`the token ${path} cannot be read: ${readFailure(error)}`, { cause: error });
-  }
 }
 
 /**
@@ -181,7 +173,7 @@ function hasBegun({ notBefore }: Credentials): boolean {
 export class AgentExpiry {
   readonly #files: CredentialFiles & { readonly cluster: string };
   readonly #held: () => Credentials | undefined;
-  #authorities = new AuthorityEnds("");
+  readonly #authorities = new AuthorityEnds();
 
   /** `held`: what the agent shows to its servers now, and the CAs by which it verifies them. */
   constructor(files: CredentialFiles & { readonly cluster: string }, held: () => Credentials | undefined) {
@@ -199,8 +191,7 @@ export class AgentExpiry {
         ...{ notBefore, notAfter, content: cert, consequence },
       };
     }
-    if (this.#authorities.pem !== ca) this.#authorities = new AuthorityEnds(ca);
-    const next = this.#authorities.next(new Date());
+    const next = this.#authorities.next(ca, new Date());
     if (next !== undefined) {
       yield {
         ...{ role: "server_ca", cluster, thing: "CA", by: "--ca-cert", fields: { file: caCert }, ...next, content: ca },

@@ -26,6 +26,8 @@ import type { UplinkDeps, UplinkState } from "./uplink-state.ts";
  *                               drain(), close(), destroy() while not connected ─────────▶ closed
  * ```
  *
+ * `connected` is shown as `suspended` while its link waits for another carrier (resumption.ts).
+ *
  * What counts as a failure, and how long it makes us wait: shared/basics/backoff.ts, docs/decisions/0005.
  */
 export class Uplink implements ConnectionOwner {

@@ -5,6 +5,7 @@ import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { requireBuilt } from "../harness/processes.ts";
 import { anyOf } from "../harness/random.ts";
+import { waitFor } from "../harness/wait.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 import { DirectoryFleet } from "./harness/directory-fleet.ts";
 import type { ServerSlot } from "./harness/server-slot.ts";
@@ -15,6 +16,7 @@ const CLUSTERS = atFull(300, 30);
 const MOVERS = numbered("mover", 5);
 const AT_ONCE = 16;
 const CALLS = 10;
+const PATIENCE_MS = 60_000;
 /** Far less than the deadline of a CONNECT, which is 30 s here. */
 const WHOLE_MS = 20_000;
 /** What a server may say while a cluster cannot be reached. */
@@ -91,6 +93,53 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     fleet.stopAgent(cluster, "second");
     await fleet.startAgent(cluster);
   });
+
+  test("the path between two servers is cut: who needs it reads so, and everybody else notices nothing", async (t) => {
+    const [a, b, c, d] = [fleet.server("a"), fleet.server("b"), fleet.server("c"), fleet.server("d")];
+    const [ofA = "", ofB = "", ofBoth = "", ofD = ""] = MOVERS;
+    await Promise.all([fleet.startAgent(ofA, a), fleet.startAgent(ofB, b), fleet.startAgent(ofD, d)]);
+    await Promise.all([fleet.startAgent(ofBoth, b), fleet.startAgent(ofBoth, c, "second")]);
+    await Promise.all([reviewAt(a, ofB), reviewAt(b, ofA)]);
+    assert.ok(Math.min(...fleet.between.open) > 0, "both have a link to the other over that path");
+
+    fleet.between.drop();
+    const unhurt = [
+      ...[reviewAt(c, ofA), reviewAt(c, ofB), reviewAt(a, ofD), reviewAt(b, ofD), reviewAt(a, ofA), reviewAt(b, ofB)],
+      ...Array.from({ length: CALLS }, () => reviewAt(a, ofBoth)),
+    ];
+    await Promise.all([readsOf(a, ofB, b), readsOf(b, ofA, a), ...unhurt]);
+    await Promise.all([
+      readsOf(a, ofB, b),
+      readsOf(b, ofA, a),
+      reviewAt(c, ofB),
+      reviewAt(a, ofD),
+      reviewAt(a, ofBoth),
+    ]);
+    fleet.between.restore();
+    const ms = await Promise.all([reachedAgain(a, ofB), reachedAgain(b, ofA)]);
+    t.diagnostic(`reached again in ${ms} ms`);
+  });
+
+  /** A CONNECT at `at` fails, and what is read names both ends of the path to the server with the agent. */
+  async function readsOf(at: ServerSlot, cluster: string, holder: ServerSlot): Promise<void> {
+    await using connection = await fleet.connect(at, cluster);
+    assert.equal(connection.status, 502);
+    assert.match(connection.reason, new RegExp(`server "${holder.name}".* server "${at.name}"`));
+    const details = connection.reason.replaceAll('"', "'");
+    assert.equal(connection.headers.get("proxy-status"), `culvert; error=connection_terminated; details="${details}"`);
+  }
+
+  /** Resolves when a CONNECT succeeds, with the time until then, ms. */
+  async function reachedAgain(at: ServerSlot, cluster: string): Promise<number> {
+    const begun = performance.now();
+    await waitFor(() => reviewAt(at, cluster).then(() => true), {
+      deadlineMs: PATIENCE_MS,
+      what: `${cluster} at ${at.name}`,
+    });
+    const ms = Math.round(performance.now() - begun);
+    if (FULL) assert.ok(ms < WHOLE_MS, `${ms} ms`);
+    return ms;
+  }
 
   /** One CONNECT for each cluster, at any server. */
   async function reviewAll(when: string, { mayFail = true } = {}): Promise<string[]> {

@@ -5,13 +5,19 @@ import { listenOnLoopback } from "./targets/tcp.ts";
 
 export type Directions = Direction | "both";
 
+/** What stands behind a relay. */
+export interface Behind {
+  readonly host: string;
+  readonly port: number;
+}
+
 /**
  * A TCP relay that misbehaves on demand. `forward` is from whoever dials the relay (the agent) to what stands behind
  * it (the server), `backward` the other way. Faults may be changed at any time and hold for connections to come too.
  */
 export class FaultRelay implements AsyncDisposable {
   readonly host = "127.0.0.1";
-  #behind: { readonly host: string; readonly port: number };
+  #behindFor: (dialler: Socket) => Behind;
   readonly #faults: Record<Direction, Faults> = { forward: noFaults(), backward: noFaults() };
   readonly #pairs = new Set<RelayedPair>();
   /** Connections to come that are to be cut, by their number among all accepted. */
@@ -25,8 +31,8 @@ export class FaultRelay implements AsyncDisposable {
   /** Bytes delivered since the start. */
   readonly bytes: Record<Direction, number> = { forward: 0, backward: 0 };
 
-  constructor(behind: { readonly host: string; readonly port: number }) {
-    this.#behind = behind;
+  constructor(behind: Behind) {
+    this.#behindFor = () => behind;
   }
 
   get port(): number {
@@ -38,9 +44,9 @@ export class FaultRelay implements AsyncDisposable {
     return this.#pairs.size;
   }
 
-  /** Connections to come go to another server, as a balancer decides. */
-  leadTo(behind: { readonly host: string; readonly port: number }): void {
-    this.#behind = behind;
+  /** Connections to come go to another server, as a balancer decides: all of them, or each by its dialler. */
+  leadTo(behind: Behind | ((dialler: Socket) => Behind)): void {
+    this.#behindFor = typeof behind === "function" ? behind : () => behind;
   }
 
   /** Holds every byte (and FIN) for `ms` each way; order is kept and throughput is not limited. */
@@ -120,7 +126,8 @@ export class FaultRelay implements AsyncDisposable {
 
   #relay(dialler: Socket): void {
     this.accepted++;
-    const server = connect({ host: this.#behind.host, port: this.#behind.port, allowHalfOpen: true, noDelay: true });
+    const { host, port } = this.#behindFor(dialler);
+    const server = connect({ host, port, allowHalfOpen: true, noDelay: true });
     const pair = new RelayedPair(dialler, server, this.#faults, this.bytes);
     this.#pairs.add(pair);
     pair.onCut = () => this.cuts++;
@@ -139,7 +146,7 @@ export class FaultRelay implements AsyncDisposable {
 }
 
 /** Starts a relay in front of `behind`. */
-export async function startRelay(behind: { readonly host: string; readonly port: number }): Promise<FaultRelay> {
+export async function startRelay(behind: Behind): Promise<FaultRelay> {
   const relay = new FaultRelay(behind);
   await relay.plug();
   return relay;

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 
 /** Linux reports CPU time to user space in hundredths of a second, whatever the kernel's own tick (proc(5)). */
 const TICKS_PER_SECOND = 100;
@@ -23,6 +23,28 @@ export function peakRssBytes(pid: number): number {
 
 export function fdCount(pid: number): number {
   return readdirSync(`/proc/${pid}/fd`).length;
+}
+
+/** Whether the process has the IPv4 connection from this local port to that remote one: who has dialled a relay. */
+export function hasConnection(pid: number, localPort: number, remotePort: number): boolean {
+  const connection = new RegExp(`^ *\\d+: \\w+:${hex(localPort)} \\w+:${hex(remotePort)} (?:\\S+ +){6}(\\d+)`, "m");
+  const inode = connection.exec(readFileSync("/proc/net/tcp", "latin1"))?.[1];
+  return inode !== undefined && openFiles(pid).includes(`socket:[${inode}]`);
+}
+
+/** What the descriptors of a process lead to; those that are closed meanwhile are left out. */
+function openFiles(pid: number): string[] {
+  return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+    try {
+      return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
+    } catch {
+      return [];
+    }
+  });
+}
+
+function hex(port: number): string {
+  return port.toString(16).toUpperCase().padStart(4, "0");
 }
 
 function statusKiB(pid: number, name: string): number {

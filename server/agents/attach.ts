@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
@@ -6,14 +7,16 @@ import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
+import { agentStatus, CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { HelloPlace } from "../tunnels/hello-places.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
 import { type AgentPeer, attachInside, type InnerDeps, requireFirstHand } from "./attach-inside.ts";
+import type { AgentHost } from "./authenticate-agent.ts";
 import { CarriedConnection } from "./carried-connection.ts";
 import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
-import { refusalKind } from "./refusal.ts";
+import { refusalKind, TurnedAway } from "./refusal.ts";
 import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
 import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
 
@@ -34,6 +37,22 @@ export interface Admission {
   readonly deadline?: HandshakeDeadline;
   /** Present with `deadline`: see `shownCredential`. */
   readonly shown?: string;
+  /** Present if the agent is authenticated. */
+  readonly place?: HelloPlace;
+}
+
+/** Gives an agent that was admitted its place before the upgrade, or says why it has to come again. */
+export function takePlace(
+  admission: Admission,
+  { socket, host, backInMs }: IncomingConnection<AgentHost>,
+): Admission | CulvertError {
+  if (backInMs !== undefined) return new TurnedAway(backInMs);
+  if (admission.credential instanceof CulvertError || host === undefined) return admission; // see `deadline`
+  try {
+    return { ...admission, place: host.tunnels.hellos.enter(socket) };
+  } catch (error) {
+    return toCulvertError(error);
+  }
 }
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
@@ -59,7 +78,7 @@ export async function attach(
 ): Promise<void> {
   const { options } = deps;
   const { socket, remote, source } = connection;
-  const { deadline, shown = "" } = admission;
+  const { deadline, shown = "", place } = admission;
   const onlyResumes = connection instanceof CarriedConnection;
   const peer: AgentPeer = { remote, address: source.address, onlyResumes, identity: "", shown };
   if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
@@ -81,7 +100,10 @@ export async function attach(
         return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
       },
     });
-    if (result?.kind !== "inner") deadline?.end();
+    if (result?.kind !== "inner") {
+      deadline?.end();
+      place?.leave();
+    }
     if (result?.kind === "resume") resume(carrier, result, remote);
     else if (result?.kind === "new") {
       const fields = hello as Hello;
@@ -89,7 +111,7 @@ export async function attach(
       await runTunnel({ link, pipe: link }, fields, result, result.credential, deps);
     } else if (result?.kind === "inner") {
       if (deadline !== undefined) enterInner(carrier, peer, deadline, deps);
-      await attachInside(carrier, peer, deadline ?? new HandshakeDeadline(socket, options.handshakeTimeoutMs), deps);
+      await attachInside(carrier, peer, deadline ?? ownDeadline(admission, socket, options), deps);
     }
   } catch (error) {
     // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of
@@ -109,6 +131,7 @@ export async function attach(
       );
     }
   } finally {
+    if (socket.destroyed) place?.leave(); // it may close much later (shared/listen/paced-close.ts)
     if (result?.kind === "new") release(result, deps.links);
   }
 }
@@ -147,6 +170,17 @@ function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: Atta
   if (resume === undefined) return { kind: "inner" };
   const peerReceived = resume.received;
   return { kind: "resume", peerReceived, credential: undefined, ...links.resume(cluster.name, resume, undefined) };
+}
+
+/** The deadline of an inner handshake whose agent has proved itself outside; it keeps its place meanwhile. */
+function ownDeadline(
+  { place }: Admission,
+  socket: Duplex,
+  { handshakeTimeoutMs }: Pick<AttachDeps["options"], "handshakeTimeoutMs">,
+): HandshakeDeadline {
+  const deadline = new HandshakeDeadline(socket, handshakeTimeoutMs);
+  deadline.occupy(() => place?.leave());
+  return deadline;
 }
 
 /** An inner handshake takes longer than a resume, and its peer is not authenticated: their number is bounded. */

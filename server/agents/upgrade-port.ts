@@ -17,7 +17,7 @@ import type { RequestHeader } from "../listeners/usual-connect.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
-import { type Admission, type AttachDeps, attach } from "./attach.ts";
+import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { Carrying } from "./carrying.ts";
 import {
@@ -29,7 +29,6 @@ import {
   isDoctorRequest,
   refusalKind,
   shownCredential,
-  TurnedAway,
 } from "./refusal.ts";
 import {
   CALLER,
@@ -173,7 +172,6 @@ export class UpgradePort {
     const { headers, rawHeaders, httpVersion } = request.raw;
     const connection = connectionOf(request);
     const admitted = await this.#admit({ headers, rawHeaders, httpVersion, url, ws }, connection);
-    const { backInMs } = connection;
     const carryOn = isAdmission(admitted)
       ? await this.#deps.carrying?.ask({ request: { url, rawHeaders }, connection, ...admitted })
       : undefined;
@@ -184,13 +182,13 @@ export class UpgradePort {
       carryOn.begin();
       return;
     }
-    if (isAdmission(admitted) && backInMs === undefined) {
-      request.setDecorator(ADMISSION, admitted);
+    const result = isAdmission(admitted) ? takePlace(admitted, connection) : admitted;
+    if (isAdmission(result)) {
+      request.setDecorator(ADMISSION, result);
       return;
     }
-    const refusal = isAdmission(admitted) ? new TurnedAway(backInMs ?? 0) : admitted;
     reply.hijack();
-    this.#refuse(connection, this.#answerTo(refusal, { headers }, connection), { headers }, refusal);
+    this.#refuse(connection, this.#answerTo(result, { headers }, connection), { headers }, result);
   };
 
   /** Refuses a request that is no upgrade; `answer` is sent unless something else is wrong with it. */

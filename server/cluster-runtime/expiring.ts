@@ -17,7 +17,7 @@ export interface SideInUse {
 export class SideExpiry {
   readonly #clients: SideName | "peers";
   readonly #inUse: () => SideInUse;
-  #authorities = new AuthorityEnds("");
+  readonly #authorities = new AuthorityEnds();
 
   constructor(clients: SideName | "peers", inUse: () => SideInUse) {
     this.#clients = clients;
@@ -34,8 +34,7 @@ export class SideExpiry {
         ...{ notBefore, notAfter, lacksServerAuth, content, consequence: `${clients} refuse this server` },
       };
     }
-    if (this.#authorities.pem !== ca) this.#authorities = new AuthorityEnds(ca);
-    const next = this.#authorities.next(new Date());
+    const next = this.#authorities.next(ca, new Date());
     if (next !== undefined) {
       yield {
         ...{ role: `${clients}_ca`, cluster, thing: "CA", by: by.ca, fields: caFields, ...next, content: ca },

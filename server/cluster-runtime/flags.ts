@@ -3,7 +3,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
-import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
@@ -29,12 +29,12 @@ export function flagCluster(options: FlagClusterOptions): ClusterSource {
     file: "the flags",
     agents: {
       sni: [],
-      identities: patterns("--agent-identities", options.agentIdentities),
+      identities: options.agentIdentities.map(parsePattern),
       ...(options.authenticationAudience !== "" && { token: tokenReview(options) }),
     },
     callers: {
       sni: [],
-      identities: patterns("--caller-identities", options.callerIdentities),
+      identities: options.callerIdentities.map(parsePattern),
       ...(options.udsName === "" ? {} : { uds: options.udsName }),
     },
     targets: new TargetRules([], []),
@@ -58,14 +58,6 @@ function tokenReview(flags: TokenReviewFlags): TokenTrust {
   };
 }
 
-function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
-  try {
-    return texts.map(parsePattern);
-  } catch (error) {
-    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
-  }
-}
-
 // ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 type FlagTlsOptions = Pick<
@@ -83,7 +75,6 @@ export interface FlagTlsDeps {
   readonly log: Logger;
   /** The certificate shown to agents, or the CA that verifies them, has changed. */
   onAgentsRenewed(caChanged: boolean): void;
-  /** The CA that verifies callers has changed. */
   onCallersCaChanged(): void;
   /** The set of revoked certificates may have changed. */
   onCrlChanged(): void;

@@ -1,6 +1,7 @@
 import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { hellosAllowed } from "../tunnels/hello-places.ts";
 import { ALL_PORTS_FACTOR } from "./port-connections.ts";
 
 type Bounds = Pick<
@@ -32,12 +33,12 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
 }
 
 /**
- * The number of open files at the bounds for unauthenticated peers, and for the agents and waiting callers of one
- * cluster. Established connections have no bound.
+ * The number of open files at the bounds for unauthenticated peers, and for the agents, awaited hellos and waiting callers
+ * of one cluster. Established connections have no bound.
  */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;
-  const agents = FILES_PER_AGENT * bounds.maxAgents;
+  const agents = FILES_PER_AGENT * bounds.maxAgents + hellosAllowed(bounds.maxAgents);
   return listeners + unauthenticatedAllowed(bounds, entries) + bounds.maxPendingConnects + agents;
 }
 

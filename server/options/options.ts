@@ -81,24 +81,28 @@ const agents = section("Agents", {
   clusterCaCert: option.file("", "CA certificates (PEM) that agents' certificates must come from.", {
     konnectivity: "--cluster-ca-cert",
   }),
-  agentProxyProtocol: option.oneOf(PROXY_PROTOCOL, "off", "The same on the agents' port."),
+  agentProxyProtocol: option.oneOf(
+    PROXY_PROTOCOL,
+    "off",
+    "PROXY protocol on the agents' port: off, optional, or required.",
+  ),
   agentInsecurePort: option.port(
     0,
     "Port for agents in clear HTTP, for a balancer in front that ends their TLS. No certificate gets through to it: agents come with a token, which the balancer sees, or with inner TLS. The cluster is found by Host. 0: off.",
   ),
   agentInsecureBindAddress: option.address(
     "127.0.0.1",
-    "Address of that port. Empty: all interfaces. Beyond loopback it needs --agent-insecure-trusted-cidrs.",
+    "Address of --agent-insecure-port. Empty: all interfaces. Beyond loopback it needs --agent-insecure-trusted-cidrs.",
   ),
   agentInsecureTrustedCidrs: option.list(
     [],
-    "Addresses of balancers that may connect to that port, beside loopback. Others are cut at once.",
+    "Addresses of balancers that may connect to --agent-insecure-port, beside loopback. Others are cut at once.",
     { item: cidr },
   ),
   agentInsecureProxyProtocol: option.oneOf(
     PROXY_PROTOCOL,
     "off",
-    "PROXY protocol on that port. X-Forwarded-For is not believed.",
+    "PROXY protocol on --agent-insecure-port. X-Forwarded-For is not believed.",
   ),
   proxyProtocolTrustedCidrs: option.list(
     [],
@@ -143,7 +147,7 @@ const agents = section("Agents", {
   ),
   strictIdentifiers: option.boolean(
     false,
-    "A target that an agent claims by destHost or cidr is never asked of one that does not: without such an agent the answer is 503. Claims are remembered from the start of the server on; a document names them beforehand (agents.claims).",
+    "If an agent claims a target by destHost or cidr, other agents are never asked for it: while no agent that claims it is connected, the answer is 503. Claims are remembered from the start of the server on; a document names them beforehand (agents.claims).",
   ),
   maxAgents: option.integer(
     100,
@@ -160,16 +164,24 @@ const agents = section("Agents", {
     "How long a tunnel that has lost its connection waits for the agent's next one; its streams stand still meanwhile. 0: they end with the connection.",
     { max: "1h" },
   ),
-  helloTimeoutMs: option.duration("5s", "From the upgrade to the agent's hello.", { min: "1ms" }),
+  helloTimeoutMs: option.duration(
+    "5s",
+    "From the upgrade to the agent's hello. Of one cluster, twice as many connections as it may have agents (at least 16) may wait for theirs; one more gets 503.",
+    { min: "1ms" },
+  ),
 });
 
 const bounds = section("Deadlines and bounds", {
   connectTimeoutMs: option.duration("8s", "Every CONNECT is answered within this time; webhooks give up at 10s.", {
     min: "1ms",
   }),
-  dialTimeoutMs: option.duration("4s", "What the agent gets of it to reach the target. 0: all of it.", {
-    konnectivity: "--backend-dial-timeout",
-  }),
+  dialTimeoutMs: option.duration(
+    "4s",
+    "The part of --connect-timeout that the agent has to reach the target. 0: all of it.",
+    {
+      konnectivity: "--backend-dial-timeout",
+    },
+  ),
   agentAckTimeoutMs: option.duration("2s", "An agent that has not taken a stream by then is passed over for another.", {
     min: "1ms",
   }),
@@ -179,7 +191,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   establishedGapMs: option.duration(
     "100ms",
-    "On the unix socket, bytes of a target that speaks first wait so long after the 200: kube-apiserver fails when one read has both.",
+    "On the unix socket, the first bytes of a target that speaks first are held back this long after the 200: kube-apiserver fails if one read returns both.",
   ),
   handshakeTimeoutMs: option.duration(
     "10s",
@@ -209,7 +221,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxInnerHandshakes: option.integer(
     256,
-    "Agents of one cluster that are in their inner TLS handshake, and nobody knows yet who they are; as many again may be about to say that they want one. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
+    "Unauthenticated agents of one cluster in the inner TLS handshake at once. As many more may wait before their hello. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
     { min: 1, max: 1_000_000 },
   ),
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),

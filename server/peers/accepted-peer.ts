@@ -12,8 +12,9 @@ import type { PeerLog } from "./peer-log.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 import { PeerWatch } from "./peer-watch.ts";
 
-/** The server that has opened a stream here. */
+/** The server that has opened a stream here; one object for each link. */
 export interface FromPeer {
+  /** What the server says of itself. */
   readonly serverId: string;
   readonly remote: string;
 }

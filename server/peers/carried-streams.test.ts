@@ -30,6 +30,12 @@ function carriedBy(serverId: string, { most, refuse }: { most?: number; refuse?:
     },
     most,
   );
+  return { taken, lines, ...linkTo(streams, serverId) };
+}
+
+/** A link whose server says that it has this id. */
+function linkTo(streams: CarriedStreams, serverId: string) {
+  const from = { serverId, remote: "10.0.0.2:1" };
   const { client, server } = pair();
   const open = async (...bytes: readonly Buffer[]): Promise<{ stream: Stream; answer: Promise<Buffer> }> => {
     const known = server.accepted.length;
@@ -42,14 +48,14 @@ function carriedBy(serverId: string, { most, refuse }: { most?: number; refuse?:
     far.on("error", () => {});
     receiveHead(
       far,
-      (head) => streams.serve(far, head, { serverId, remote: "10.0.0.2:1" }),
+      (head) => streams.serve(far, head, from),
       () => {},
     );
     const answer = new Promise<Buffer>((resolve, reject) => receiveHead(stream, resolve, reject));
     answer.catch(() => {});
     return { stream, answer };
   };
-  return { taken, lines, open };
+  return { open, another: () => linkTo(streams, serverId) };
 }
 
 const REQUEST = { cluster: "blue", address: "2001:db8::7", port: 40_000, chain: [] };
@@ -104,7 +110,7 @@ test("a peer that sends more than its certificates before the answer loses the s
   assert.equal(peer.taken.length, 0);
 });
 
-test("one peer carries so many connections here at once, and each that ends frees its place", async () => {
+test("one link carries so many connections here at once, and each that ends frees its place", async () => {
   const peer = carriedBy("srv-b", { most: 1 });
   const first = await peer.open(encodeCarrier(REQUEST));
   assert.equal(parsePeerAnswer(await first.answer).ok, true);
@@ -113,5 +119,11 @@ test("one peer carries so many connections here at once, and each that ends free
   assert.match(second.error.message, /server "srv-b" carries 1 connections here, the limit/);
   first.stream.destroy();
   await until(() => peer.taken[0]?.stream.destroyed === true);
+  assert.equal(parsePeerAnswer(await (await peer.open(encodeCarrier(REQUEST))).answer).ok, true);
+});
+
+test("a server that takes another one's id uses up no places of that one", async () => {
+  const peer = carriedBy("srv-b", { most: 1 });
+  assert.equal(parsePeerAnswer(await (await peer.another().open(encodeCarrier(REQUEST))).answer).ok, true);
   assert.equal(parsePeerAnswer(await (await peer.open(encodeCarrier(REQUEST))).answer).ok, true);
 });

@@ -1,7 +1,8 @@
 import { GrowingBytes } from "../../shared/basics/bytes.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { MAX_CHAIN, MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
+import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
+import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
 import { type CarrierRequest, parseCarrier } from "../../shared/wire/carrier-head.ts";
 import { encodePeerAnswer } from "../../shared/wire/peer-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -10,7 +11,7 @@ import type { FromPeer } from "./accepted-peer.ts";
 import { refuseStream } from "./serve-peer.ts";
 
 /**
- * Maximum number of connections that one server carries here at once. It bounds what a faulty server takes; in a fleet
+ * Maximum number of connections that are carried here over one link at once. It bounds what a faulty server takes; in a fleet
  * that works, `Carrying` of the other server stays far below.
  */
 const MAX_FROM_ONE = 16_384;
@@ -26,17 +27,17 @@ export interface CarriedStreamsDeps {
 export class CarriedStreams {
   readonly #deps: CarriedStreamsDeps;
   readonly #most: number;
-  /** By the server that carries them. */
-  readonly #counts = new Map<string, number>();
+  /** By link: a server says itself which id it has, and must not use up the places of another. */
+  readonly #counts = new Map<FromPeer, number>();
 
-  /** `most`: the maximum for one server. */
+  /** `most`: the maximum for one link. */
   constructor(deps: CarriedStreamsDeps, most = MAX_FROM_ONE) {
     this.#deps = deps;
     this.#most = most;
   }
 
   /** Never throws. */
-  readonly serve = (stream: Stream, head: Buffer, from: FromPeer): void => {
+  serve(stream: Stream, head: Buffer, from: FromPeer): void {
     try {
       const request = parseCarrier(head);
       this.#enter(stream, from);
@@ -44,18 +45,18 @@ export class CarriedStreams {
     } catch (error) {
       this.#refuse(stream, error, from);
     }
-  };
+  }
 
-  #enter(stream: Stream, { serverId }: FromPeer): void {
-    const count = this.#counts.get(serverId) ?? 0;
+  #enter(stream: Stream, from: FromPeer): void {
+    const count = this.#counts.get(from) ?? 0;
     if (count >= this.#most) {
-      throw new CulvertError("overloaded", `server "${serverId}" carries ${count} connections here, the limit`);
+      throw new CulvertError("overloaded", `server "${from.serverId}" carries ${count} connections here, the limit`);
     }
-    this.#counts.set(serverId, count + 1);
+    this.#counts.set(from, count + 1);
     stream.once("close", () => {
-      const left = (this.#counts.get(serverId) ?? 1) - 1;
-      if (left === 0) this.#counts.delete(serverId);
-      else this.#counts.set(serverId, left);
+      const left = (this.#counts.get(from) ?? 1) - 1;
+      if (left === 0) this.#counts.delete(from);
+      else this.#counts.set(from, left);
     });
   }
 

@@ -62,7 +62,7 @@ test("a peer whose certificate has expired is named with its option in the log, 
   await fleet.holders("srv-2");
   assert.match(
     (await ask(near)).status,
-    /^HTTP\/1\.1 502 server "srv-2" cannot be reached: this server's log says why$/,
+    /^HTTP\/1\.1 502 server "srv-2" cannot be reached from server "srv-1": the log of "srv-1" says why$/,
   );
   const line = near.lines.find(({ msg }) => msg === "peer not reached");
   assert.match(String(line?.["reason"]), /its certificate, or its CA's, expired on \S+: renew its --peer-cert/);

@@ -9,7 +9,7 @@ import type { PeerLink } from "./peer-link.ts";
 import { openAtPeer } from "./peer-opening.ts";
 
 export interface PeerHopDeps {
-  readonly links: { get(location: Location): Promise<PeerLink> };
+  readonly links: { readonly ownId: string; get(location: Location): Promise<PeerLink> };
   readonly metrics: Pick<HopMetrics, "opened">;
   /** The server has not done what the directory said of it. */
   onUseless(cluster: string, location: Location): void;
@@ -64,7 +64,7 @@ export class PeerHop implements ServerHop {
   #inTime<T>(work: Promise<T>, cancellation: Cancellation<CulvertError>, timeoutMs: number): Promise<T> {
     return new Promise((resolve, reject) => {
       const onCancelled = () => reject(cancellation.reason);
-      const sentence = `server "${this.serverId}" was not reached in time: check its process and the path to it`;
+      const sentence = `server "${this.serverId}" was not reached in time from server "${this.#deps.links.ownId}": check its process and the path between them`;
       const timer = setTimeout(() => reject(new CulvertError("peer_lost", sentence)), timeoutMs);
       if (cancellation.reason !== undefined) onCancelled();
       cancellation.onCancelled = onCancelled;

@@ -115,6 +115,11 @@ export class PeerLink {
     this.#watchIdle();
   }
 
+  /** The id of this server. */
+  get ownId(): string {
+    return this.#deps.options.serverId;
+  }
+
   /** Rejects with the error of the dial. */
   static async dial(location: Location, deps: PeerLinkDeps, owner: PeerLinkOwner): Promise<PeerLink> {
     const { options, memory } = deps;

@@ -35,6 +35,11 @@ export class PeerLinks {
     return this.#links.size;
   }
 
+  /** The id of this server. */
+  get ownId(): string {
+    return this.#deps.options.serverId;
+  }
+
   /** The link to the server with this id, if there is one that takes streams. */
   openTo(serverId: string): PeerLink | undefined {
     const link = this.#links.get(serverId);
@@ -47,7 +52,8 @@ export class PeerLinks {
     const link = this.#links.get(serverId);
     if (link?.isUsable && link.location.address === address) return link;
     if (link?.suspended && link.location.address === address) {
-      throw new CulvertError("peer_lost", `the connection to server "${serverId}" was lost: it is opened again`);
+      const sentence = `the connection to server "${serverId}" from server "${this.ownId}" was lost: it is opened again`;
+      throw new CulvertError("peer_lost", sentence);
     }
     const resting = this.#resting.get(address);
     if (resting !== undefined && resting.untilMs > performance.now()) throw resting.error;
@@ -78,7 +84,9 @@ export class PeerLinks {
       const reason = printable(whyUnreached(error as Error));
       const isDraining = error instanceof LinkRefused && error.closeCode === CloseCode.draining;
       // The callers of a cluster read it: addresses and certificates of servers are nothing for them.
-      const sentence = isDraining ? "is shutting down: try again" : "cannot be reached: this server's log says why";
+      const own = this.ownId;
+      const unreached = `cannot be reached from server "${own}": the log of "${own}" says why`;
+      const sentence = isDraining ? "is shutting down: try again" : unreached;
       const code = isDraining ? "draining" : "peer_lost";
       const failure = new CulvertError(code, `server "${serverId}" ${sentence}`, { cause: error });
       this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });

@@ -62,6 +62,7 @@ export function openByHead(
   return new Promise((resolve, reject) => {
     const { cancellation, ackTimeoutMs, memory, onAcknowledged } = options;
     const { serverId } = link.location;
+    const { ownId } = link;
     const deadline = performance.now() + timeoutMs;
     if (cancellation.reason !== undefined) {
       reject(cancellation.reason);
@@ -72,7 +73,7 @@ export function openByHead(
       stream = link.open(head, memory);
       for (const bytes of behind) stream.write(bytes);
     } catch (error) {
-      reject(refusal(error, serverId));
+      reject(refusal(error, link));
       return;
     }
     stream.on("error", ignore); // it stays: between answer and splice there is no other listener
@@ -91,7 +92,7 @@ export function openByHead(
       if (!stream.acknowledged) link.probe(PROBE_MS);
       const sentence = stream.acknowledged
         ? `server "${serverId}" took the request, but did not answer in time`
-        : `server "${serverId}" does not respond: check its process and the path to it`;
+        : `server "${serverId}" does not respond to server "${ownId}": check its process and the path between them`;
       fail(new CulvertError("peer_lost", sentence, { acknowledged: stream.acknowledged }));
     };
     let timer = setTimeout(onTimeout, Math.min(ackTimeoutMs, timeoutMs));
@@ -118,25 +119,26 @@ export function openByHead(
         finish();
         resolve({ stream, answer });
       },
-      (cause) => fail(lost(serverId, cause)),
+      (cause) => fail(lost(link, cause)),
     );
   });
 }
 
-function lost(serverId: string, cause: Error): CulvertError {
-  return new CulvertError("peer_lost", `the connection to server "${serverId}" was lost`, { cause });
+function lost({ location, ownId }: PeerLink, cause: Error): CulvertError {
+  const sentence = `the connection to server "${location.serverId}" from server "${ownId}" was lost`;
+  return new CulvertError("peer_lost", sentence, { cause });
 }
 
-function refusal(error: unknown, serverId: string): CulvertError {
+function refusal(error: unknown, link: PeerLink): CulvertError {
   if (!(error instanceof YamuxError)) throw error;
   switch (error.reason) {
     case "overloaded":
     case "pool_full": {
-      const sentence = `the link to server "${serverId}" carries as much as it may (--max-streams, --memory-limit)`;
+      const sentence = `the link to server "${link.location.serverId}" carries as much as it may (--max-streams, --memory-limit)`;
       return new CulvertError("overloaded", sentence, { cause: error });
     }
     default:
-      return lost(serverId, error);
+      return lost(link, error);
   }
 }
 

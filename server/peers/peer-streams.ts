@@ -1,17 +1,13 @@
 import { untilAborted } from "../../shared/basics/promises.ts";
+import { CARRIER_KIND } from "../../shared/wire/carrier-head.ts";
 import { streamKind } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { FromPeer } from "./accepted-peer.ts";
+import { CarriedStreams, type CarriedStreamsDeps } from "./carried-streams.ts";
 import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
 
-/** Serves one stream of a peer, whose head says of which kind it is. Never throws. */
-export type PeerStreamHandler = (stream: Stream, head: Buffer, from: FromPeer) => void;
-
-export interface PeerStreamsDeps extends ServePeerDeps {
-  /** By the kind in their heads: what serves streams between servers that are no CONNECT. */
-  readonly handlers: ReadonlyMap<string, PeerStreamHandler>;
-}
+export type PeerStreamsDeps = ServePeerDeps & CarriedStreamsDeps;
 
 /** Time for the head of a stream, which comes with its SYN, ms. */
 const HEAD_TIMEOUT_MS = 5_000;
@@ -19,14 +15,16 @@ const HEAD_TIMEOUT_MS = 5_000;
 /** The streams that peers open here. */
 export class PeerStreams {
   readonly #deps: PeerStreamsDeps;
+  readonly #carried: CarriedStreams;
   /** CONNECTs of peers that are open here. */
   readonly #connects = new Set<Promise<void>>();
 
   constructor(deps: PeerStreamsDeps) {
     this.#deps = deps;
+    this.#carried = new CarriedStreams(deps);
   }
 
-  /** Reads the head of a stream and gives it to the handler of its kind. */
+  /** Reads the head of a stream, which says of which kind it is. */
   serve(stream: Stream, from: FromPeer): void {
     stream.on("error", () => {}); // a bad peer is never an uncaught error
     stream.accept();
@@ -35,8 +33,7 @@ export class PeerStreams {
       stream,
       (head) => {
         clearTimeout(timer);
-        const handler = this.#deps.handlers.get(streamKind(head) ?? "");
-        if (handler !== undefined) handler(stream, head, from);
+        if (streamKind(head) === CARRIER_KIND) this.#carried.serve(stream, head, from);
         else this.#serveConnect(stream, head, from);
       },
       () => {

@@ -18,6 +18,7 @@ import type { LinkOwners } from "../tunnels/link-owners.ts";
 import type { Registry } from "../tunnels/registry.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
+import { NatsDirectory } from "./nats-directory.ts";
 import { OwnCertificate, type OwnCertificateDeps } from "./own-certificate.ts";
 import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
@@ -27,7 +28,9 @@ import { PeerOwners } from "./peer-owners.ts";
 import { PeerPort } from "./peer-port.ts";
 import { PeerStreams, type PeerStreamsDeps } from "./peer-streams.ts";
 
-export interface PeersDeps extends Omit<PortDeps, "options">, Pick<PeerStreamsDeps, "clusters" | "files" | "handlers"> {
+export interface PeersDeps
+  extends Omit<PortDeps, "options">,
+    Pick<PeerStreamsDeps, "clusters" | "files" | "takeCarried"> {
   readonly options: ServerOptions;
   readonly crls: OwnCertificateDeps["crls"];
   readonly metrics: ServerMetrics;
@@ -38,7 +41,8 @@ export interface PeersDeps extends Omit<PortDeps, "options">, Pick<PeerStreamsDe
   /** Links of agents are open, and peers may carry resumes of them here. */
   hasLinks(): boolean;
   onDropped(): void;
-  openDirectory(location: Location): Directory | Promise<Directory>;
+  /** In place of the directory of `--directory`. */
+  readonly openDirectory: ((location: Location) => Directory) | undefined;
 }
 
 /** The name of the account of links between servers. No cluster has it. */
@@ -114,7 +118,8 @@ export class Peers implements PeerFinder {
     });
     try {
       const address = await port.open();
-      const directory = await deps.openDirectory({ serverId, address: addressOf(options, address) });
+      const location = { serverId, address: addressOf(options, address) };
+      const directory = deps.openDirectory?.(location) ?? new NatsDirectory(location, deps);
       started = new Peers({ address, deps, port, links, directory, own, memory, streams });
       return started;
     } catch (error) {

@@ -65,7 +65,10 @@ test("a forged answer that leads to whoever has no server's certificate sends no
   const address = `127.0.0.1:${(impostor.address() as AddressInfo).port}`;
   fleet.hub.forged = () => ({ serverId: "srv-2", address });
   const { status } = await ask(near);
-  assert.equal(status, `HTTP/1.1 502 server "srv-2" cannot be reached: this server's log says why`);
+  assert.equal(
+    status,
+    `HTTP/1.1 502 server "srv-2" cannot be reached from server "srv-1": the log of "srv-1" says why`,
+  );
   const [line] = notReached(near);
   assert.equal(line?.["remote"], address);
   assert.match(String(line?.["reason"]), /CN=server\S* is not among --peer-identities/);
@@ -183,7 +186,7 @@ test("a server that is led to itself says so, and no link to itself is opened", 
   const server = await fleet.start("srv-1", { agentWaitMs: 300 });
   fleet.hub.forged = () => ({ serverId: "srv-9", address: `127.0.0.1:${server.addresses.peers?.port}` });
   const { status } = await ask(server);
-  assert.match(status, /^HTTP\/1\.1 502 server "srv-9" cannot be reached: /);
+  assert.match(status, /^HTTP\/1\.1 502 server "srv-9" cannot be reached from server "srv-1": /);
   assert.match(String(notReached(server)[0]?.["reason"]), /this is server "srv-1" itself/);
   assert.match(refusals(server)[0] ?? "", /this is server "srv-1" itself/);
 });

@@ -41,7 +41,7 @@ test("where the second server is of no use either, the caller reads the truth an
   fleet.hub.forged = () => ({ serverId: `srv-${2 + (asked % 2)}`, address: addresses[asked++ % 2] ?? "" });
   assert.match(
     (await ask(near)).status,
-    /^HTTP\/1\.1 502 server "srv-3" cannot be reached: this server's log says why$/,
+    /^HTTP\/1\.1 502 server "srv-3" cannot be reached from server "srv-1": the log of "srv-1" says why$/,
   );
   assert.equal(asked, 2);
   const notReached = linesOf(near, "peer not reached");

@@ -10,7 +10,7 @@ import {
 } from "jose";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { matchesSubject } from "../../shared/basics/text.ts";
-import { readBoundedSync, readFailure } from "../../shared/documents/read-bounded.ts";
+import { readTextSync } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
 import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
@@ -163,12 +163,7 @@ function keysInFile(file: string, log: Logger, onRenewed: () => void): IssuerKey
 }
 
 function readKeys(file: string): JWTVerifyGetKey {
-  let text: string;
-  try {
-    text = readBoundedSync(file).toString("utf8");
-  } catch (error) {
-    throw new Error(`the key set ${file} cannot be read: ${readFailure(error)}`, { cause: error });
-  }
+  const text = readTextSync(file, `the key set ${file}`);
   let keys: JSONWebKeySet;
   let find: JWTVerifyGetKey;
   try {

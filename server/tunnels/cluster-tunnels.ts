@@ -10,6 +10,7 @@ import { VerificationSlots } from "../tokens/verification-slots.ts";
 import { type AgentCandidate, admit, EarlierProcesses, endUnclaimable, type IdHolder } from "./admission.ts";
 import { AgentPace } from "./agent-pace.ts";
 import { type Candidates, type Choice, expectedOf, noAgentAmong, RoutedCandidates } from "./candidates.ts";
+import { HelloPlaces } from "./hello-places.ts";
 import { MeasuringPlaces } from "./measuring-places.ts";
 import { pick } from "./pick.ts";
 import { ProbeRoom } from "./probes.ts";
@@ -60,6 +61,8 @@ export class ClusterTunnels implements Candidates {
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
+  /** Its connections whose hello is awaited. */
+  readonly hellos = new HelloPlaces(this);
   /** The memory account of its tunnels and callers. */
   readonly memory: MemoryShare;
   /** Maximum number of agents at once. */

@@ -39,6 +39,15 @@ export function readBoundedSync(path: string, maxBytes = MAX_FILE_BYTES): Buffer
   }
 }
 
+/** The text of a file, as `readBoundedSync`. Throws a sentence about `name`, which is the path or ends with it. */
+export function readTextSync(path: string, name = path): string {
+  try {
+    return readBoundedSync(path).toString("utf8");
+  } catch (error) {
+    throw new Error(`${name} cannot be read: ${readFailure(error)}`, { cause: error });
+  }
+}
+
 /** As `readBoundedSync`, without blocking the event loop. */
 export async function readBounded(path: string, maxBytes = MAX_FILE_BYTES): Promise<Buffer> {
   await using file = await promises.open(path, FLAGS);

@@ -4,7 +4,7 @@ import { parse } from "yaml";
 import * as z from "zod";
 import { bracketed } from "../address/target.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
-import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
+import { readTextSync } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import { certificates } from "../tls/tls-material.ts";
 
@@ -36,8 +36,8 @@ export function inCluster(env: NodeJS.ProcessEnv = process.env, folder = POD_CRE
     }
     return {
       server: new URL(`https://${bracketed(host)}:${port}`),
-      tls: { ca: readText(resolve(folder, "ca.crt")) },
-      token: readText(resolve(folder, "token")).trim(),
+      tls: { ca: readTextSync(resolve(folder, "ca.crt")) },
+      token: readTextSync(resolve(folder, "token")).trim(),
     };
   };
 }
@@ -108,12 +108,12 @@ function accessOf(path: string): ApiAccess {
   const pem = (holder: Readonly<Record<string, unknown>>, key: string): string | undefined => {
     const { [`${key}-data`]: data, [key]: file } = holder;
     if (typeof data === "string") return Buffer.from(data, "base64").toString("utf8");
-    return typeof file === "string" ? readText(resolve(folder, file)) : undefined;
+    return typeof file === "string" ? readTextSync(resolve(folder, file)) : undefined;
   };
   const ca = pem(cluster, "certificate-authority");
   const cert = pem(user ?? {}, "client-certificate");
   const key = pem(user ?? {}, "client-key");
-  const token = user?.tokenFile === undefined ? user?.token : readText(resolve(folder, user.tokenFile));
+  const token = user?.tokenFile === undefined ? user?.token : readTextSync(resolve(folder, user.tokenFile));
   if ((cert === undefined) !== (key === undefined)) throw new Error("a client certificate and its key come together");
   if (cert === undefined && token === undefined) {
     throw new Error("its user has neither a client certificate nor a token: the API server would not answer us");
@@ -137,7 +137,7 @@ const SUPPORTED: ReadonlySet<string> = new Set([
 ]);
 
 function readConfig(path: string): z.infer<typeof Kubeconfig> {
-  const text = readText(path);
+  const text = readTextSync(path);
   let content: unknown;
   try {
     content = parse(text);
@@ -154,14 +154,6 @@ function named<T extends { readonly name: string }>(entries: readonly T[], name:
   const found = entries.find((one) => one.name === name);
   if (found !== undefined) return found;
   throw new Error(name === "" ? `it names no ${kind} to use` : `it has no ${kind} "${printable(name, 60)}"`);
-}
-
-function readText(path: string): string {
-  try {
-    return readBoundedSync(path).toString("utf8");
-  } catch (error) {
-    throw new Error(`${path} cannot be read: ${readFailure(error)}`, { cause: error });
-  }
 }
 
 /** Throws a sentence if this access cannot work, whatever the API server answers. */

@@ -1,8 +1,8 @@
-/** So many bytes are acknowledged at once, fewer with the next write … */
+/** So many bytes are acknowledged at once, fewer with the next write. */
 const ACK_BYTES = 64 * 1024;
-/** … but acknowledgements are at least so far apart: each is a TLS record, a system call and a wake-up of the peer … */
+/** Acknowledgements are at least so far apart: each is a TLS record, a system call and a wake-up of the peer. */
 const ACK_GAP_MS = 5;
-/** … and without a write to go with, fewer bytes are acknowledged after this time. */
+/** Without a write to go with, fewer bytes are acknowledged after this time. */
 const ACK_WAIT_MS = 10;
 
 /**

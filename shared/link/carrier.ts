@@ -30,11 +30,11 @@ export const WEBSOCKET_BOUNDS = { maxPayload: 128 * 1024, maxFragments: 64, maxB
 const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
 /** What each piece counts beside its payload. */
 const EARLY_PIECE_BYTES = 256;
-/** Time for the peer to answer our close frame, ms, */
+/** Time for the peer to answer our close frame, ms. */
 const CLOSE_TIMEOUT_MS = 2_000;
-/** and for a link that was given up, whose owner waits for nothing, */
+/** The same time for a link that was given up, whose owner waits for nothing. */
 const ABANDON_TIMEOUT_MS = 100;
-/** and when all that was written is still to be delivered, which takes a slow path some time. */
+/** The same time when all that was written is still to be delivered, which takes a slow path some time. */
 const END_TIMEOUT_MS = 10_000;
 /** Bytes of answers and pings that a peer may leave unread. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;

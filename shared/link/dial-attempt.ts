@@ -4,7 +4,6 @@ import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
-import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -123,11 +122,8 @@ export class DialAttempt {
         ...sniOf(host),
         ALPNProtocols: ["http/1.1"],
       });
-      let shown: readonly Buffer[] = [];
-      beforeVerification(socket, () => {
-        shown = shownBy(socket);
-      });
-      socket.on("error", (error) => reject(certificateFault(error, shown, this.#circumstances()) ?? error));
+      const shown = shownBy(socket);
+      socket.on("error", (error) => reject(certificateFault(error, shown(), this.#circumstances()) ?? error));
       socket.once("secureConnect", () => {
         this.#noProtocol = !socket.alpnProtocol;
         this.#options.watch?.onSecure?.(socket);

@@ -2,7 +2,6 @@ import { constants } from "node:crypto";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
-import { beforeVerification } from "../node/sockets.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
@@ -80,11 +79,8 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
     ALPNProtocols: [INNER_PROTOCOL],
   });
   const secured = new Promise<void>((resolve, reject) => {
-    let shown: readonly Buffer[] = [];
-    beforeVerification(socket, () => {
-      shown = shownBy(socket);
-    });
-    socket.on("error", (error) => reject(new InnerTlsFault(error, shown, options)));
+    const shown = shownBy(socket);
+    socket.on("error", (error) => reject(new InnerTlsFault(error, shown(), options)));
     socket.once("secureConnect", resolve);
   });
   await handshake(secured, bottom, options.timeoutMs, options.signal);

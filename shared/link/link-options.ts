@@ -17,7 +17,7 @@ export interface LinkOptions {
 export interface LinkWatcher {
   /** Control messages for the owner of the link: drain, rotate. */
   onControl?(message: ControlMessage): void;
-  /** The carrier is lost; a new one may be given with `resume` within `graceMs`. */
+  /** The carrier is lost; a new one may be given with `resume` or `offer` within `graceMs`. */
   onSuspended?(cause: CarrierLost): void;
   onResumed?(report: ResumeReport): void;
   /** The link is over and takes no carrier any more. */

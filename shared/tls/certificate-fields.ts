@@ -61,7 +61,7 @@ export function publicKeyOf(certificate: Buffer): Buffer {
  * The extensions of a certificate (RFC 5280 §4.1.2.9): the DER of each by its hexadecimal OID. `undefined`: the
  * certificate has version 1, which has none. Throws as `subjectOf` does.
  */
-export function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefined {
+function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefined {
   const parts = signedParts(certificate);
   if (parts[0]?.tag !== VERSION) return undefined;
   const extensions = parts.find(({ tag }) => tag === EXTENSIONS);
@@ -148,4 +148,20 @@ export function mayBeRoot({ raw }: X509Certificate): boolean {
   } catch {
     return false; // not DER, although OpenSSL accepts it
   }
+}
+
+/** Maximum length of a chain. CAs that have signed each other make an endless one. */
+export const MAX_CHAIN = 10;
+
+/** A certificate, and those above it as far as TLS knows them. */
+export function chainFrom<C extends { readonly fingerprint256: string; readonly issuerCertificate?: C | undefined }>(
+  leaf: C,
+): C[] {
+  const chain: C[] = [];
+  for (let next: C | undefined = leaf; next !== undefined && chain.length < MAX_CHAIN; ) {
+    chain.push(next);
+    const issuer: C | undefined = next.issuerCertificate;
+    next = issuer?.fingerprint256 === next.fingerprint256 ? undefined : issuer;
+  }
+  return chain;
 }

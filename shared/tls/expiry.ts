@@ -94,22 +94,26 @@ function inWords(ms: number): string {
 
 /** When the CAs of a PEM file expire; of those with one name, renewed ones, the last counts. */
 export class AuthorityEnds {
-  readonly pem: string;
-  readonly #latest: readonly Validity[];
+  #pem = "";
+  #latest: readonly Validity[] = [];
 
-  constructor(pem: string) {
-    this.pem = pem;
-    const latest = new Map<string, Validity>();
-    for (const { subject, validFrom, validTo } of certificates(pem)) {
-      const validity = { notBefore: new Date(validFrom), notAfter: new Date(validTo) };
-      const known = latest.get(subject);
-      if (known === undefined || known.notAfter < validity.notAfter) latest.set(subject, validity);
-    }
-    this.#latest = [...latest.values()].sort((one, other) => one.notAfter.getTime() - other.notAfter.getTime());
-  }
-
-  /** The validity of the CA that expires next; of the last one if all have expired. */
-  next(now: Date): Validity | undefined {
+  /**
+   * The validity of the CA that expires next; of the last one if all have expired. The file is parsed once for each
+   * content.
+   */
+  next(pem: string, now: Date): Validity | undefined {
+    if (pem !== this.#pem) this.#latest = latestIn(pem);
+    this.#pem = pem;
     return this.#latest.find(({ notAfter }) => notAfter > now) ?? this.#latest.at(-1);
   }
+}
+
+function latestIn(pem: string): Validity[] {
+  const latest = new Map<string, Validity>();
+  for (const { subject, validFrom, validTo } of certificates(pem)) {
+    const validity = { notBefore: new Date(validFrom), notAfter: new Date(validTo) };
+    const known = latest.get(subject);
+    if (known === undefined || known.notAfter < validity.notAfter) latest.set(subject, validity);
+  }
+  return [...latest.values()].sort((one, other) => one.notAfter.getTime() - other.notAfter.getTime());
 }

@@ -6,6 +6,7 @@ import { RecentMap } from "../basics/recent-map.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { shownCertificate } from "../node/session.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
+import { chainFrom } from "./certificate-fields.ts";
 
 /** The identity in a verified certificate (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -264,21 +265,15 @@ export function identityOfChain(chain: readonly Buffer[]): PeerIdentity {
   return { ...readNames(new X509Certificate(leaf).toLegacyObject()), chain };
 }
 
-/** Maximum length of a chain. CAs that have signed each other make an endless one. */
-export const MAX_CHAIN = 10;
 /** A chain is kept as long as its connection; three certificates with RSA keys of 4,096 bits have 6 KiB. */
 export const MAX_CHAIN_BYTES = 32 * 1024;
 
 /** The chain without the CA at its end. Not by `getPeerX509Certificate`: a second call returns the leaf alone. */
 function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
-  const chain: Buffer[] = [];
-  let certificate: DetailedPeerCertificate | undefined = leaf;
-  while (chain.length < MAX_CHAIN && certificate !== undefined && certificate.issuerCertificate !== certificate) {
-    chain.push(certificate.raw);
-    certificate = certificate.issuerCertificate;
-  }
-  // A self-signed certificate that is trusted as it is.
-  if (chain.length === 0 && certificate !== undefined) chain.push(certificate.raw);
+  // A self-signed certificate that is trusted as it is stays.
+  const chain = chainFrom(leaf)
+    .filter((each) => each === leaf || each.issuerCertificate !== each)
+    .map(({ raw }) => raw);
   const bytes = chain.reduce((sum, { length }) => sum + length, 0);
   if (bytes > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
   return chain;

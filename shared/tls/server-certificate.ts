@@ -2,28 +2,24 @@ import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
 import type { CaRelation, FaultFacts } from "../faults/fault-row.ts";
 import { DialFault } from "../faults/faults.ts";
+import { beforeVerification } from "../node/sockets.ts";
 import { isInstalled, signs } from "./authorities.ts";
-import { usageOf } from "./certificate-fields.ts";
+import { chainFrom, usageOf } from "./certificate-fields.ts";
 import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
 import { certificates } from "./tls-material.ts";
 
-/** More certificates than any real chain has; CAs that have signed each other never come to an end. */
-const MAX_CHAIN = 10;
-
 /**
- * What the peer has shown, from its own certificate upwards, and the CA that we know if there is one. To be asked at
- * "secure", before Node verifies the certificate and throws it away with the connection. Not by `getPeerX509Certificate`:
- * after that Node finds no name in the certificate.
+ * Returns what the peer has shown when the handshake is done, from its own certificate upwards, and the CA that we know if
+ * there is one: before Node verifies the certificate and throws it away with the connection. Not by
+ * `getPeerX509Certificate`: after that Node finds no name in the certificate.
  */
-export function shownBy(socket: TLSSocket): readonly Buffer[] {
-  const shown: Buffer[] = [];
-  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
-  while (certificate?.raw !== undefined && shown.length < MAX_CHAIN) {
-    shown.push(certificate.raw);
-    const issuer: DetailedPeerCertificate | undefined = certificate.issuerCertificate;
-    certificate = issuer === certificate ? undefined : issuer;
-  }
-  return shown;
+export function shownBy(socket: TLSSocket): () => readonly Buffer[] {
+  let shown: readonly Buffer[] = [];
+  beforeVerification(socket, () => {
+    const certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+    if (certificate?.raw !== undefined) shown = chainFrom(certificate).map(({ raw }) => raw);
+  });
+  return () => shown;
 }
 
 /** Where a certificate was shown, and to whom. */

@@ -5,7 +5,7 @@ import { type Connection, connectThrough } from "../../harness/caller.ts";
 import { startClusterAgent } from "../../harness/cluster-agents.ts";
 import { ClusterFolder } from "../../harness/cluster-files.ts";
 import { runConcurrently } from "../../harness/concurrently.ts";
-import { type FaultRelay, startRelay } from "../../harness/faults.ts";
+import type { FaultRelay } from "../../harness/faults.ts";
 import { NatsServers } from "../../harness/nats-servers.ts";
 import { PeerFiles } from "../../harness/peer-files.ts";
 import type { Flags } from "../../harness/pki-files.ts";
@@ -13,6 +13,7 @@ import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { ClusterTargets } from "./cluster-target.ts";
 import { agentsBalancer } from "./haproxy.ts";
+import { PathBetween } from "./path-between.ts";
 import { FINDS_SERVERS_SOON, ServerSlot } from "./server-slot.ts";
 
 const PATIENCE_MS = 60_000;
@@ -33,36 +34,36 @@ export class DirectoryFleet implements AsyncDisposable {
   readonly servers: ServerSlot[] = [];
   readonly nats: NatsServers;
   readonly folder: ClusterFolder;
-  /** The way of all peers to the first server. */
-  readonly relay: FaultRelay;
+  /** The path between the first two servers. */
+  readonly between: PathBetween;
   readonly #agents = new Map<string, Agent>();
   readonly #agentsPort: number;
   readonly #targets: ClusterTargets;
   #balancer: Balancer | undefined;
 
   private constructor(
-    parts: Pick<DirectoryFleet, "nats" | "folder" | "relay">,
+    parts: Pick<DirectoryFleet, "nats" | "folder" | "between">,
     targets: ClusterTargets,
     agentsPort: number,
   ) {
     this.nats = parts.nats;
     this.folder = parts.folder;
-    this.relay = parts.relay;
+    this.between = parts.between;
     this.#targets = targets;
     this.#agentsPort = agentsPort;
   }
 
   static async start({ serverNames, clusterNames, natsServers }: DirectoryFleetOptions): Promise<DirectoryFleet> {
-    const [agentsPort, peerPort] = await Promise.all([freePort(), freePort()]);
+    const [agentsPort, ...peerPorts] = await Promise.all([freePort(), freePort(), freePort()]);
     const folder = await ClusterFolder.create(clusterNames);
     const parts = {
       folder,
       nats: await NatsServers.start({ dir: folder.path, count: natsServers }),
-      relay: await startRelay({ host: "127.0.0.1", port: peerPort }),
+      between: await PathBetween.start(peerPorts),
     };
     const fleet = new DirectoryFleet(parts, await ClusterTargets.start(clusterNames), agentsPort);
     try {
-      await fleet.#startServers(serverNames, peerPort);
+      await fleet.#startServers(serverNames, peerPorts);
       await runConcurrently(clusterNames.length, AT_ONCE, (index) => fleet.startAgent(clusterNames[index] ?? ""));
       return fleet;
     } catch (error) {
@@ -71,13 +72,13 @@ export class DirectoryFleet implements AsyncDisposable {
     }
   }
 
-  async #startServers(names: readonly string[], firstPeerPort: number): Promise<void> {
+  async #startServers(names: readonly string[], peerPorts: readonly [number, number]): Promise<void> {
     const peers = await PeerFiles.create(this.folder.dir);
     for (const [index, name] of names.entries()) {
-      const isFirst = index === 0;
+      const front = this.between.fronts[index];
       const place = {
-        peerPort: isFirst ? firstPeerPort : await freePort(),
-        ...(isFirst && { reachedAt: this.relay.port }),
+        peerPort: peerPorts[index] ?? (await freePort()),
+        ...(front !== undefined && { reachedAt: front.port }),
       };
       const flags: Flags = {
         // What is tested are servers that go and come, and not how long a busy machine takes for it.
@@ -86,11 +87,18 @@ export class DirectoryFleet implements AsyncDisposable {
       };
       this.servers.push(await ServerSlot.reserve(name, this.folder, flags));
     }
+    const [first, second] = this.servers;
+    if (first !== undefined && second !== undefined) this.between.join(first, second);
     this.#balancer = await Balancer.start("haproxy", agentsBalancer(this.#agentsPort, this.servers), [
       this.#agentsPort,
     ]);
     await Promise.all(this.servers.map((server) => server.start()));
     await Promise.all(this.servers.map((server) => server.whenReady()));
+  }
+
+  /** The way of all peers to the first server. */
+  get relay(): FaultRelay {
+    return this.between.fronts[0];
   }
 
   /** An agent of a cluster, in place of the one of that id: behind the balancer, or at a server. */
@@ -132,7 +140,7 @@ export class DirectoryFleet implements AsyncDisposable {
     for (const agent of this.#agents.values()) agent.destroy(new Error("the test is over"));
     await Promise.all(this.servers.map((server) => server[Symbol.asyncDispose]()));
     await this.#balancer?.[Symbol.asyncDispose]();
-    await this.relay[Symbol.asyncDispose]();
+    await this.between[Symbol.asyncDispose]();
     await this.nats[Symbol.asyncDispose]();
     await this.#targets[Symbol.asyncDispose]();
     this.folder[Symbol.dispose]();

@@ -15,7 +15,10 @@ export interface AuthContext {
   readonly authority: string;
   /** The user and the password for this proxy, if there are any. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `ProxyRoute`: no ticket may be requested. `credentials` gives what may be sent nevertheless. */
+  /**
+   * The proxy comes from a source that anybody on the network could have written (see `ProxyRoute`). A scheme that sends
+   * anything else than `credentials` must then throw `NoCredentials`, as Negotiate does.
+   */
   readonly isUnverified: boolean;
   /** Absent if Kerberos is not used here. */
   readonly tickets: KerberosTickets | undefined;
