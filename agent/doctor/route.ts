@@ -177,7 +177,7 @@ export interface Hop extends Target {
 }
 
 /** The addresses behind a name. */
-export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
+async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
   const { host, at } = hop;
   try {
     const addresses = await untilAborted(dns.lookup(host, { all: true }), signal);
@@ -193,7 +193,7 @@ export async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<rea
   }
 }
 
-export async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Socket>> {
+async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Socket>> {
   try {
     const socket = await dialTcp(hop, hop.at, signal);
     return { value: socket, detail: `connected to ${socket.remoteAddress}:${socket.remotePort}` };

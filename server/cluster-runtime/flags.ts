@@ -75,7 +75,6 @@ export interface FlagTlsDeps {
   readonly log: Logger;
   /** The certificate shown to agents, or the CA that verifies them, has changed. */
   onAgentsRenewed(caChanged: boolean): void;
-  /** The CA that verifies callers has changed. */
   onCallersCaChanged(): void;
   /** The set of revoked certificates may have changed. */
   onCrlChanged(): void;

@@ -40,13 +40,13 @@ function shareAuthority(one: string | undefined, other: string | undefined): boo
  * Warns of a cluster whose document accepts agents by token only although `--cluster-ca-cert` is given: agents with a
  * certificate of that CA are refused there.
  */
-export function tokenOnlyWarning({ cluster, agents }: ClusterRuntime): string | undefined {
+function tokenOnlyWarning({ cluster, agents }: ClusterRuntime): string | undefined {
   if (!agents.ignoresFlagCa) return undefined;
   return `agents of cluster "${cluster.name}" (${cluster.file}) come with a token only: --cluster-ca-cert does not count where a document has agents.token and neither agents.identities nor agents.ca`;
 }
 
 /** Warns of a cluster that denies addresses but allows every name, because a name may resolve to a denied address. */
-export function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | undefined {
+function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | undefined {
   if (!cluster.targets.namesBypassDeny) return undefined;
   return `${cluster.file}: cluster "${cluster.name}": deny names addresses and there is no allow, so a name that resolves to one of them passes: the agents resolve it. Add allow, or give the agents --deny-target`;
 }
@@ -114,7 +114,7 @@ export const WARNINGS: readonly Warning[] = [
 const NOTICE_MS = 86_400_000;
 
 /** Warns of the CRLs of a file that have expired, expire soon, or belong to no CA in use. */
-export function crlWarnings(
+function crlWarnings(
   file: string,
   { lists }: CrlFile,
   isKnown: (list: RevocationList) => boolean,

@@ -112,7 +112,7 @@ export function outlineOf({ parts }: IdentityPattern): Outline {
 }
 
 /** A CA certificate of a bundle, identified by its key. */
-export class BundledCa {
+class BundledCa {
   /** Hash of its public key, which survives a renewal with the same key and every spelling of the PEM text. */
   readonly key: string;
   /** Distinguished names as OpenSSL compares them: without case and runs of spaces. */

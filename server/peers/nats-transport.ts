@@ -19,7 +19,7 @@ export const MAX_INFO_BYTES = 32 * 1024;
 /** Bytes a second, and at once, that a NATS server may send: all questions and answers of a large fleet are fewer. */
 export const READ_RATE = { perSecond: 1024 * 1024, burst: 4 * 1024 * 1024 };
 /** Bytes that may wait for a NATS server that does not read. */
-export const MAX_UNSENT_BYTES = 1024 * 1024;
+const MAX_UNSENT_BYTES = 1024 * 1024;
 
 const INFO = /^INFO\s+(\{.*\})\s*\r\n/i;
 
@@ -34,7 +34,7 @@ export function connectNats(options: NodeConnectionOptions): Promise<NatsConnect
 }
 
 /** TCP, the INFO of the server, TLS if one of the two wants it; then bytes in both directions. */
-export class BoundedTransport implements Transport {
+class BoundedTransport implements Transport {
   readonly lang = "nats.js";
   readonly version = buildInfo().version;
   closeError?: Error;

@@ -55,7 +55,7 @@ export class RoutedCandidates implements Candidates {
   /** Another server knows that the target is claimed. */
   readonly #isClaimedElsewhere: boolean;
 
-  constructor(cluster: RoutedCluster, table: RoutingTable, target: Target, isClaimedElsewhere = false) {
+  constructor(cluster: RoutedCluster, table: RoutingTable, target: Target, isClaimedElsewhere: boolean) {
     this.#cluster = cluster;
     this.#table = table;
     this.#host = canonicalHost(target.host);

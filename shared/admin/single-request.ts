@@ -129,10 +129,7 @@ function refusal(status: number, sentence: string): string {
   return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${header}\r\n\r\n${body}`;
 }
 
-export const NO_HTTP = refusal(
-  400,
-  "this is not an HTTP/1.1 request: this port speaks plain HTTP, for example GET /readyz",
-);
+const NO_HTTP = refusal(400, "this is not an HTTP/1.1 request: this port speaks plain HTTP, for example GET /readyz");
 export const CONNECT_TO_HEALTH = refusal(
   405,
   "this is the health port, which takes no CONNECT: callers use the server's --server-port",

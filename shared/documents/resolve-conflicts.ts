@@ -26,7 +26,7 @@ export interface Reservation {
 }
 
 /** Whether two reservations cannot both be granted. */
-export function conflict(one: Reservation, other: Reservation): boolean {
+function conflict(one: Reservation, other: Reservation): boolean {
   const { shares } = one;
   if (one.owner === other.owner || (shares !== undefined && shares === other.shares)) return false;
   return one.overlaps(other);

@@ -40,7 +40,6 @@ export function cgroupMemoryLimit(root: string): number {
 /** A control group with a memory limit. */
 export interface LimitedGroup {
   readonly limit: number;
-  /** Its folder. */
   readonly folder: string;
 }
 

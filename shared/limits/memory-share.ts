@@ -13,7 +13,6 @@ const OVERRUN = { times: 2, afterMs: 1_000 };
 /** What the tunnels of one cluster hold, as a part of the pool. */
 export class MemoryShare implements MemoryAccount {
   readonly cluster: string;
-  /** The account of its links. */
   readonly links: Pick<MemoryAccount, "isSpent" | "hold" | "enter">;
   readonly #pool: MemoryPool;
   readonly #onClosed: () => void;

@@ -44,7 +44,7 @@ const identifiersSchema = z.object({
   defaultRoute: z.boolean().optional(),
 });
 
-export const helloSchema = z.object({
+const helloSchema = z.object({
   type: z.literal("hello"),
   version: offeredVersion,
   agentId,
@@ -81,7 +81,7 @@ export type ResumeAnswer = z.infer<typeof resumedSchema>;
 /** How many servers there are. A hint: agents look for so many, within a bound of their own. */
 const serverCount = z.number().int().min(1).max(1_000_000);
 
-export const welcomeSchema = z.object({
+const welcomeSchema = z.object({
   type: z.literal("welcome"),
   version: chosenVersion,
   serverId: name,

@@ -36,7 +36,6 @@ const MALFORMED = "its ClientHello is malformed";
  */
 export class ClientHelloReader {
   readonly #message = new GrowingBytes();
-  /** The header of the record that is being read. */
   readonly #header = Buffer.alloc(RECORD_HEADER);
   #headerLength = 0;
   /** Bytes of the record's fragment that have not come. */

@@ -61,7 +61,7 @@ export function publicKeyOf(certificate: Buffer): Buffer {
  * The extensions of a certificate (RFC 5280 §4.1.2.9): the DER of each by its hexadecimal OID. `undefined`: the
  * certificate has version 1, which has none. Throws as `subjectOf` does.
  */
-export function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefined {
+function extensionsOf(certificate: Buffer): Map<string, Buffer> | undefined {
   const parts = signedParts(certificate);
   if (parts[0]?.tag !== VERSION) return undefined;
   const extensions = parts.find(({ tag }) => tag === EXTENSIONS);

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
-import { encodeHead, MAX_HEAD_BYTES, type OpenTimes, parseJson } from "./stream-head.ts";
+import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes, parseJson } from "./stream-head.ts";
 
 /**
  * The head of a stream of kind `peer`, by which a server asks another one for a target of a cluster whose agents are
@@ -52,14 +52,12 @@ const requestSchema = z.object({
   timed: z.boolean().optional(),
 });
 
-const milliseconds = z.number().min(0).max(3_600_000);
-
 const answerSchema = z.union([
   z.object({
     ok: z.literal(true),
     agent: z.string().max(253),
     address: z.string().max(512).optional(),
-    times: z.object({ dnsMs: milliseconds, dialMs: milliseconds }).optional(),
+    times: openTimes.optional(),
   }),
   z.object({
     error: z.string().max(64),

@@ -53,13 +53,14 @@ const requestSchema = z.object({
 
 const kindSchema = z.object({ kind: z.string() });
 
-const milliseconds = z.number().min(0).max(3_600_000);
+export const milliseconds = z.number().min(0).max(3_600_000);
+export const openTimes = z.object({ dnsMs: milliseconds, dialMs: milliseconds });
 
 const answerSchema = z.union([
   z.object({
     ok: z.literal(true),
     address: z.string().max(512).optional(),
-    times: z.object({ dnsMs: milliseconds, dialMs: milliseconds }).optional(),
+    times: openTimes.optional(),
   }),
   z.object({ error: z.string().max(64), detail: z.string().max(MAX_HEAD_BYTES).optional() }),
 ]);

@@ -187,7 +187,7 @@ export class Session {
   }
 
   /** Sends the last frames and ends the transport; destroys it if the peer does not take them in time. */
-  #end(reason: Error | undefined, lingerMs: number = LINGER_MS.most): void {
+  #end(reason: Error | undefined, lingerMs: number): void {
     if (this.#closed) return;
     this.#queue.end();
     const boundMs = Math.min(LINGER_MS.most, Math.max(LINGER_MS.least, lingerMs));
