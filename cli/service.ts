@@ -4,6 +4,7 @@ import { flagNames, type OptionTable, type Rows, type ValuesOf } from "../shared
 import { readOptions } from "../shared/config/read-options.ts";
 import { printConfig } from "../shared/config/show-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
+import { collectWhenQuiet } from "../shared/limits/quiet-collection.ts";
 import { tuneHeapForRelaying } from "../shared/node/v8.ts";
 import { createLogger, isPretty, type Logger } from "../shared/runtime/logger.ts";
 import { type Closable, run } from "../shared/runtime/run.ts";
@@ -44,6 +45,7 @@ export async function runService<R extends Rows>(
     return;
   }
   for (const warning of options.warnings) log.warn(warning);
+  collectWhenQuiet();
   await run(() => start(options.values, log), { log, reload: recheckAllFiles, reportFailure });
 }
 

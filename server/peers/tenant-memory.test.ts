@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { TestServer } from "../testing/server.ts";
 import type { Tenant } from "../testing/tenants.ts";
-import { askAs, fleetOf } from "./testing/tenant-fleet.ts";
+import { askAs, fleetOf, held } from "./testing/tenant-fleet.ts";
 
 const KIB = 1024;
 /** What a stream whose reader has stopped holds at one end, at least: half of its first window. */
@@ -24,15 +24,8 @@ async function stalled(server: TestServer, tenant: Tenant, count: number) {
   return sockets;
 }
 
-async function held(server: TestServer, cluster: string): Promise<number> {
-  const text = await server.metrics.registry.metrics();
-  const start = `culvert_server_memory_held_bytes{cluster="${cluster}"} `;
-  const line = text.split("\n").find((each) => each.startsWith(start)) ?? "";
-  return Number(line.slice(start.length));
-}
-
 test("what stands still on the way over another server is charged to its cluster at both servers, and its limit presses nobody else", async () => {
-  await using world = await fleetOf(["blue", "red"], { greeting: PAYLOAD });
+  await using world = await fleetOf(["blue", "red"], { greetings: { blue: PAYLOAD, red: PAYLOAD } });
   const { near, far, tenants } = world;
   const [blue, red] = [tenants.get("blue"), tenants.get("red")];
   const reds = await stalled(near, red, STREAMS);

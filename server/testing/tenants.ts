@@ -165,7 +165,7 @@ export function dialOptionsOf(server: TestServer, words: AgentWords) {
   };
 }
 
-/** An agent whose every target says `greeting`, its cluster's name, and reads nothing; without one they echo. */
+/** An agent whose every target says `greeting`, ends, and reads nothing; an empty one: it stays. Without one they echo. */
 export async function agentAt(server: TestServer, greeting: string | Buffer | undefined, words: AgentWords) {
   const { carrier, welcome, remote } = await dialCarrier(dialOptionsOf(server, words));
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
@@ -183,7 +183,7 @@ export async function agentAt(server: TestServer, greeting: string | Buffer | un
         await readOpen(stream, 1_000);
         stream.write(encodeAnswer({ ok: true }));
         if (greeting === undefined) stream.pipe(stream);
-        else stream.end(greeting);
+        else if (greeting.length > 0) stream.end(greeting);
       },
       onClosed: over,
     },

@@ -7,10 +7,18 @@ import { collect, type TestServer } from "../../testing/server.ts";
 import { agentAt, callerAt, type Tenant, Tenants } from "../../testing/tenants.ts";
 import { Fleet } from "./fleet.ts";
 
+interface TenantFleetOptions {
+  readonly more?: object;
+  /** Of the first server. */
+  readonly options?: Partial<ServerOptions>;
+  /** What the targets of a cluster send, and then end; with nothing they stay. They never read; those of others echo. */
+  readonly greetings?: Readonly<Record<string, Buffer>>;
+}
+
 /** Two servers with documents of the same clusters; the agents are at the second, whose documents say `more`. */
 export async function fleetOf(
   names: readonly string[],
-  { more = {}, options = {}, greeting }: { more?: object; options?: Partial<ServerOptions>; greeting?: Buffer } = {},
+  { more = {}, options = {}, greetings = {} }: TenantFleetOptions = {},
 ) {
   const tenants = await Tenants.create(names);
   for (const name of names) await tenants.get(name).write({ callers: { uds: undefined } });
@@ -22,7 +30,7 @@ export async function fleetOf(
   const far = await fleet.start("srv-2", { clusters: tenants.folder });
   for (const name of names) {
     const at = tenants.get(name);
-    await agentAt(far, greeting, { at, by: at.agent });
+    await agentAt(far, greetings[name], { at, by: at.agent });
     await until(() => fleet.hub.holders(name).join() === "srv-2");
   }
   return {
@@ -42,4 +50,12 @@ export async function askAs(server: TestServer, tenant: Tenant, target = "10.0.0
   socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);
   await until(() => reads.join("").includes("\r\n\r\n") || socket.destroyed);
   return { socket, text: reads.join(""), status: reads.join("").split("\r\n", 1)[0] ?? "" };
+}
+
+/** Bytes that a server holds for a cluster. */
+export async function held(server: TestServer, cluster: string): Promise<number> {
+  const text = await server.metrics.registry.metrics();
+  const start = `culvert_server_memory_held_bytes{cluster="${cluster}"} `;
+  const line = text.split("\n").find((each) => each.startsWith(start)) ?? "";
+  return Number(line.slice(start.length));
 }
