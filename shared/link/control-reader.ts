@@ -11,9 +11,19 @@ interface Rate {
   readonly burst: number;
 }
 
+/**
+ * Braces, brackets, colons and commas in a message: each may begin a value, and a value costs a hundred times its bytes. The
+ * longest hello has some 600, with 64 IPv6 addresses.
+ */
+const MAX_VALUES = 1_024;
+const BEGINS_VALUE = new Set(Buffer.from("{[:,"));
+/** An ack is shorter. */
+const ACK_BYTES = 256;
+
 /** An end acknowledges at most every 5 ms. A path that stood still delivers the acks of that time at once. */
 const ACK_RATE: Rate = { kind: "acks", perSecond: 300, burst: 15_000 };
-const OTHER_RATE: Rate = { kind: "control messages", perSecond: 100, burst: 100 };
+/** With the shortest --keepalive-time, 100 ms, these are ten pings and ten pongs. */
+const OTHER_RATE: Rate = { kind: "control messages", perSecond: 40, burst: 100 };
 
 /** Bounds how often a peer sends control messages of one kind. */
 class RateLimit {
@@ -99,9 +109,8 @@ export class ControlReader {
   #read(text: Buffer): void {
     if (this.#stopped) return;
     try {
-      if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
+      this.#count(text);
       const message = parseControl(text.toString("utf8"));
-      (message?.type === "ack" ? this.#acks : this.#others).count();
       if (message?.type === "ping") this.#actions.onPing();
       else if (message?.type === "pong") this.#actions.onPong();
       else if (message !== undefined) this.#deliver(message);
@@ -111,8 +120,22 @@ export class ControlReader {
     }
   }
 
+  /** Counts a message, and refuses one that would be dear to parse, before it is parsed. */
+  #count(text: Buffer): void {
+    if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
+    (text.length < ACK_BYTES && text.includes('"ack"') ? this.#acks : this.#others).count();
+    if (text.length > MAX_VALUES && countValues(text) > MAX_VALUES)
+      throw new BadControlMessage("a control message has too many values");
+  }
+
   #deliver(message: ControlMessage): void {
     if (this.#listener !== undefined) this.#listener(message);
     else if (this.#early.length < MAX_EARLY_MESSAGES) this.#early.push(message);
   }
+}
+
+function countValues(text: Buffer): number {
+  let values = 0;
+  for (const byte of text) if (BEGINS_VALUE.has(byte)) values++;
+  return values;
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
+import { Flag, FrameType } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 import {
   type End,
@@ -399,4 +400,41 @@ test("among others a stream's turn is half a frame unless the path has ample roo
     transport.take();
     assert.equal(Math.ceil(((transport.frames()[0]?.length ?? 0) + 12) / RECORD), records);
   }
+});
+
+test("answers that wait share buffers, in their order: one that nobody reads costs the bytes of its frame", async () => {
+  const { transport } = await stuckClient(0);
+  transport.pendingBytes = 1024 * KIB;
+  const pings = Array.from({ length: 1000 }, (_, value) => frame.ping(value));
+  transport.receive(...pings.slice(0, 500));
+  transport.receive(...pings.slice(500));
+  await turn();
+  assert.equal(transport.writes.length, 0);
+  transport.take();
+  const pongs = transport.frames().filter(({ type }) => type === FrameType.ping);
+  assert.deepEqual(
+    pongs.map(({ length }) => length),
+    Array.from({ length: 1000 }, (_, value) => value),
+  );
+  assert.equal(transport.buffersInLast, Math.ceil(1000 / 64));
+});
+
+test("the heads of streams that are opened between answers stay where they were put", async () => {
+  const { session, transport } = await stuckClient(0);
+  transport.pendingBytes = 1024 * KIB;
+  const expected: string[] = [];
+  for (let round = 0; round < 150; round++) {
+    transport.receive(frame.ping(round));
+    expected.push(`ping ${round}`);
+    if (round % 3 > 0) continue;
+    const stream = session.open(Buffer.from(`head ${round}`)).on("error", () => {});
+    expected.push(`open ${stream.id} head ${round}`);
+  }
+  await turn();
+  transport.take();
+  const sent = transport.frames().flatMap(({ type, flags, id, length, payload }) => {
+    if (type === FrameType.ping) return [`ping ${length}`];
+    return (flags & Flag.syn) !== 0 ? [`open ${id} ${payload}`] : [];
+  });
+  assert.deepEqual(sent, expected);
 });

@@ -1,5 +1,5 @@
 import { Queue } from "../basics/queue.ts";
-import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
+import { Flag, FrameType, HEADER_LENGTH, header, writeHeader } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
@@ -25,6 +25,8 @@ const LEAST_FRAME = 4 * 1024;
  * leaves a small rest for the next one: measured, up to 12 % of the CPU of bulk, and 10 % of an echo's time beside it.
  */
 const DATA_BELOW = 3 / 4;
+/** Headers without payload that wait behind each other share a buffer, up to so many bytes: a peer may never read them. */
+const MOST_HEADERS = 64 * HEADER_LENGTH;
 const EMPTY = Buffer.alloc(0);
 
 /**
@@ -42,10 +44,14 @@ export class SendQueue {
   readonly #tails: TailCoalescer;
   #control: Buffer[] = [];
   #controlBytes = 0;
+  #controlFrames = 0;
+  /** The last buffer of `#control`, whole, if it holds headers: `#headerBytes` of it are used. */
+  #headers: Buffer = EMPTY;
+  #headerBytes = 0;
   #flushing = false;
   /** Small frames are being gathered; the end of this turn of the event loop sends them. */
   #gathering = false;
-  /** Buffers and streams that were waiting at the end of the previous turn. */
+  /** Control frames and streams that were waiting at the end of the previous turn. */
   #gathered = 0;
   #gatheringSince = 0;
   /** The last turn that was measured was a long one, so nothing waits for another. */
@@ -72,23 +78,54 @@ export class SendQueue {
     return this.#controlBytes;
   }
 
-  /** The number of their buffers, which bounds answers: bytes include the first payload of streams that we open. */
+  /** Their number, which bounds answers: bytes include the first payload of streams that we open. */
   get controlFrames(): number {
-    return this.#control.length;
+    return this.#controlFrames;
   }
 
   /** Sends a frame before all data. `payload` belongs to it and is small. */
   control(type: FrameType, flags: number, streamId: number, length: number, payload?: Buffer): void {
     if (this.#stopped) return;
-    this.#add(header(type, flags, streamId, length));
-    if (payload !== undefined) this.#add(payload);
+    this.#addHeader(type, flags, streamId, length);
+    if (payload !== undefined) this.#addPayload(payload);
     if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
     else this.#gather();
   }
 
-  #add(buffer: Buffer): void {
-    this.#control.push(buffer);
-    this.#controlBytes += buffer.length;
+  #addHeader(type: FrameType, flags: number, streamId: number, length: number): void {
+    this.#controlFrames++;
+    this.#controlBytes += HEADER_LENGTH;
+    const used = this.#headerBytes;
+    if (used === 0 || used === MOST_HEADERS) {
+      this.#headers = header(type, flags, streamId, length);
+      this.#headerBytes = HEADER_LENGTH;
+      this.#control.push(this.#headers);
+      return;
+    }
+    if (used === this.#headers.length) {
+      const larger = Buffer.allocUnsafe(Math.min(2 * used, MOST_HEADERS));
+      this.#headers.copy(larger);
+      this.#headers = larger;
+    }
+    writeHeader(this.#headers, used, type, flags, streamId, length);
+    this.#headerBytes = used + HEADER_LENGTH;
+    this.#control[this.#control.length - 1] = this.#headers.subarray(0, this.#headerBytes);
+  }
+
+  #addPayload(payload: Buffer): void {
+    this.#control.push(payload);
+    this.#controlBytes += payload.length;
+    this.#headerBytes = 0;
+  }
+
+  #takeControl(): Buffer[] {
+    const taken = this.#control;
+    this.#control = [];
+    this.#controlBytes = 0;
+    this.#controlFrames = 0;
+    this.#headers = EMPTY;
+    this.#headerBytes = 0;
+    return taken;
   }
 
   /** Gives `stream` turns as long as it has something to send and may. */
@@ -123,8 +160,7 @@ export class SendQueue {
     this.#stopped = true;
     this.#ready.clear();
     this.#tails.stop();
-    this.#control = [];
-    this.#controlBytes = 0;
+    this.#takeControl();
   }
 
   /** The transport has room again: a flush that was stopped by it goes on. */
@@ -143,10 +179,8 @@ export class SendQueue {
       const isDataDue = room > 0 && pendingBytes <= this.#maxPending * DATA_BELOW;
       this.#blocked = room <= 0 || (!isDataDue && this.#ready.size > 0);
       if (room <= 0) break;
-      const batch = this.#control;
       const controlBytes = this.#controlBytes;
-      this.#control = [];
-      this.#controlBytes = 0;
+      const batch = this.#takeControl();
       const bytes = isDataDue ? this.#takeTurns(batch, controlBytes, room, pathRoom) : controlBytes;
       if (bytes === 0 || this.#stopped) break;
       this.#transport.write(batch, bytes);
@@ -197,7 +231,7 @@ export class SendQueue {
     this.#gathering = false;
     this.#gathered = 0;
     const writers = this.#ready.size + (this.#sentAtOnce ? 1 : 0);
-    if (writers > 0) this.#singleWriter = writers === 1 && this.#control.length === 0;
+    if (writers > 0) this.#singleWriter = writers === 1 && this.#controlFrames === 0;
     this.#sentAtOnce = false;
     this.flush();
     if (this.#isLoopBusy) this.#measureTurn(this.#onTurnMeasured);
@@ -206,7 +240,7 @@ export class SendQueue {
   /** This turn has brought something, so the next may as well. */
   #isMoreExpected(): boolean {
     const before = this.#gathered;
-    this.#gathered = this.#ready.size + this.#control.length;
+    this.#gathered = this.#ready.size + this.#controlFrames;
     return this.#gathered > before && !this.#isLoopBusy && this.#now() - this.#gatheringSince < GATHER_MS;
   }
 

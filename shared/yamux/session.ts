@@ -24,8 +24,8 @@ export interface SessionHandler {
   onClosed(reason: Error | undefined): void;
 }
 
-/** With so many control frames waiting the session ends: the peer asks and never reads the answers. */
-const MAX_CONTROL_FRAMES = 65_536;
+/** With so many control frames waiting, 12 bytes each, the session ends: the peer asks and never reads the answers. */
+const MAX_CONTROL_FRAMES = 24_576;
 /** With so many bytes of control frames waiting, first payloads included, no more streams are opened. */
 const MAX_CONTROL_BYTES = 1024 * 1024;
 /** Credit or payload of fewer bytes counts as an idle frame: an honest peer gives credit by halves of a window. */

@@ -117,6 +117,8 @@ export const frame = {
 /** A transport without a peer: the test feeds bytes in and sees what was written, and when it is taken. */
 export class FakeTransport implements Transport {
   readonly writes: Buffer[] = [];
+  /** The number of buffers that the last write had. */
+  buffersInLast = 0;
   pendingBytes = 0;
   ended = false;
   destroyedWith: { readonly reason: Error | undefined } | undefined;
@@ -140,6 +142,7 @@ export class FakeTransport implements Transport {
     const bytes = Buffer.concat(batch);
     assert.equal(bytes.length, byteLength);
     this.writes.push(bytes);
+    this.buffersInLast = batch.length;
     if (!this.takesAtOnce) this.pendingBytes += byteLength;
   }
 
