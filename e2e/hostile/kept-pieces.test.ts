@@ -11,7 +11,7 @@ import { assertUnharmed } from "../harness/bystander.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { INSPECTED } from "../harness/inspector.ts";
 import { ResidentGrowth } from "../harness/resident-growth.ts";
-import { tenantAgent } from "../harness/tenant-agent.ts";
+import { type TenantAgentOptions, tenantAgent } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -29,6 +29,14 @@ const FILLING = 288 * KIB;
 
 /** As a user starts it: an inspector alone is added, to collect what is garbage before it is measured. */
 const PROCESS = { nodeArgs: INSPECTED };
+
+/** Acknowledges nothing that it is sent. */
+const DEAF: TenantAgentOptions = {
+  onLink: (link) => {
+    const say = link.sendControl.bind(link);
+    link.sendControl = (message) => (message.type === "ack" ? undefined : say(message));
+  },
+};
 
 /** Runs an attack of red on a server whose growth is measured, beside honest callers of blue. */
 async function withGrowthBounded(
@@ -78,12 +86,7 @@ test("pieces of one byte that a caller leaves unread, each in a read of 16 KiB, 
 
 test("so do pieces of one byte that come back in an echo probe and are never acknowledged", async (t) => {
   await withGrowthBounded(t, async ({ red, agentPort, callerPort }, attacked) => {
-    await using agent = await tenantAgent(red, agentPort, {
-      onLink: (link) => {
-        const say = link.sendControl.bind(link);
-        link.sendControl = (message) => (message.type === "ack" ? undefined : say(message));
-      },
-    });
+    await using agent = await tenantAgent(red, agentPort, DEAF);
     await using reading = await connectThrough(await red.listener("tls", callerPort), "10.0.0.2:1");
     reading.socket.resume();
     const probe = agent.session.open(encodeProbe("echo")).on("error", () => {}) as Stream;
@@ -93,6 +96,29 @@ test("so do pieces of one byte that come back in an echo probe and are never ack
       await sendPadded(probe, agent.streams[0] as Stream);
       await waitFor(() => reading.socket.bytesRead > ATTACK_BYTES, { deadlineMs: 20_000, what: "the padding" });
     });
+  });
+});
+
+/** Fewer a second than end a session, and more than a link may have unacknowledged. */
+const PINGS = { links: 24, rounds: 500, each: 90 };
+
+test("so do answers to pings on links that acknowledge nothing", async (t) => {
+  await withGrowthBounded(t, async ({ red, agentPort }, attacked) => {
+    const links = await Promise.all(
+      Array.from({ length: PINGS.links }, (_, number) =>
+        tenantAgent(red, agentPort, { ...DEAF, agentId: `${number}` }),
+      ),
+    );
+    const pings = Buffer.concat(Array.from({ length: PINGS.each }, (_, value) => frame.ping(value)));
+    await attacked(async () => {
+      for (let round = 0; round < PINGS.rounds; round++) {
+        for (const { link } of links) link.write([pings], pings.length);
+        await sleep(REST_MS);
+      }
+      const answers = links.reduce((sum, { link }) => sum + link.received, 0);
+      t.diagnostic(`${(answers / MIB).toFixed(1)} MiB of answers have come`);
+    });
+    for (const { session } of links) session.destroy();
   });
 });
 

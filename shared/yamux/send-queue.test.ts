@@ -402,28 +402,28 @@ test("among others a stream's turn is half a frame unless the path has ample roo
   }
 });
 
-test("answers that wait share buffers, in their order: one that nobody reads costs the bytes of its frame", async () => {
+test("thousands of answers that wait share buffers, in their order: one that nobody reads costs the bytes of its frame", async () => {
   const { transport } = await stuckClient(0);
   transport.pendingBytes = 1024 * KIB;
-  const pings = Array.from({ length: 1000 }, (_, value) => frame.ping(value));
-  transport.receive(...pings.slice(0, 500));
-  transport.receive(...pings.slice(500));
+  const pings = Array.from({ length: 5_000 }, (_, value) => frame.ping(value));
+  transport.receive(...pings.slice(0, 2_500));
+  transport.receive(...pings.slice(2_500));
   await turn();
   assert.equal(transport.writes.length, 0);
   transport.take();
   const pongs = transport.frames().filter(({ type }) => type === FrameType.ping);
   assert.deepEqual(
     pongs.map(({ length }) => length),
-    Array.from({ length: 1000 }, (_, value) => value),
+    Array.from({ length: 5_000 }, (_, value) => value),
   );
-  assert.equal(transport.buffersInLast, Math.ceil(1000 / 64));
+  assert.equal(transport.buffersInLast, 4 + (5_000 % 1_024), "four full ones, and what came behind them");
 });
 
 test("the heads of streams that are opened between answers stay where they were put", async () => {
   const { session, transport } = await stuckClient(0);
   transport.pendingBytes = 1024 * KIB;
   const expected: string[] = [];
-  for (let round = 0; round < 150; round++) {
+  for (let round = 0; round < 2_500; round++) {
     transport.receive(frame.ping(round));
     expected.push(`ping ${round}`);
     if (round % 3 > 0) continue;

@@ -1,5 +1,5 @@
 import { Queue } from "../basics/queue.ts";
-import { Flag, FrameType, HEADER_LENGTH, header, writeHeader } from "./frame.ts";
+import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
 import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
@@ -25,8 +25,8 @@ const LEAST_FRAME = 4 * 1024;
  * leaves a small rest for the next one: measured, up to 12 % of the CPU of bulk, and 10 % of an echo's time beside it.
  */
 const DATA_BELOW = 3 / 4;
-/** Headers without payload that wait behind each other share a buffer, up to so many bytes: a peer may never read them. */
-const MOST_HEADERS = 64 * HEADER_LENGTH;
+/** So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes more. */
+const PACKED = 1_024;
 const EMPTY = Buffer.alloc(0);
 
 /**
@@ -45,9 +45,8 @@ export class SendQueue {
   #control: Buffer[] = [];
   #controlBytes = 0;
   #controlFrames = 0;
-  /** The last buffer of `#control`, whole, if it holds headers: `#headerBytes` of it are used. */
-  #headers: Buffer = EMPTY;
-  #headerBytes = 0;
+  /** Buffers at the beginning of `#control` that were packed. */
+  #packed = 0;
   #flushing = false;
   /** Small frames are being gathered; the end of this turn of the event loop sends them. */
   #gathering = false;
@@ -86,36 +85,19 @@ export class SendQueue {
   /** Sends a frame before all data. `payload` belongs to it and is small. */
   control(type: FrameType, flags: number, streamId: number, length: number, payload?: Buffer): void {
     if (this.#stopped) return;
-    this.#addHeader(type, flags, streamId, length);
-    if (payload !== undefined) this.#addPayload(payload);
+    this.#add(header(type, flags, streamId, length));
+    if (payload !== undefined) this.#add(payload);
     if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
     else this.#gather();
   }
 
-  #addHeader(type: FrameType, flags: number, streamId: number, length: number): void {
+  #add(buffer: Buffer): void {
+    this.#control.push(buffer);
+    this.#controlBytes += buffer.length;
     this.#controlFrames++;
-    this.#controlBytes += HEADER_LENGTH;
-    const used = this.#headerBytes;
-    if (used === 0 || used === MOST_HEADERS) {
-      this.#headers = header(type, flags, streamId, length);
-      this.#headerBytes = HEADER_LENGTH;
-      this.#control.push(this.#headers);
-      return;
-    }
-    if (used === this.#headers.length) {
-      const larger = Buffer.allocUnsafe(Math.min(2 * used, MOST_HEADERS));
-      this.#headers.copy(larger);
-      this.#headers = larger;
-    }
-    writeHeader(this.#headers, used, type, flags, streamId, length);
-    this.#headerBytes = used + HEADER_LENGTH;
-    this.#control[this.#control.length - 1] = this.#headers.subarray(0, this.#headerBytes);
-  }
-
-  #addPayload(payload: Buffer): void {
-    this.#control.push(payload);
-    this.#controlBytes += payload.length;
-    this.#headerBytes = 0;
+    if (this.#control.length - this.#packed < PACKED) return;
+    this.#control.push(Buffer.concat(this.#control.splice(this.#packed)));
+    this.#packed++;
   }
 
   #takeControl(): Buffer[] {
@@ -123,8 +105,7 @@ export class SendQueue {
     this.#control = [];
     this.#controlBytes = 0;
     this.#controlFrames = 0;
-    this.#headers = EMPTY;
-    this.#headerBytes = 0;
+    this.#packed = 0;
     return taken;
   }
 
