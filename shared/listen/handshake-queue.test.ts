@@ -73,6 +73,15 @@ test("handshakes whose peers do not go on keep nobody out for long", async () =>
   assert.deepEqual(it.begun, items);
 });
 
+test("a client that waits alone begins in the next turn, however many others have begun and do not go on", async () => {
+  using it = queueOf();
+  for (let item = 0; item < 50; item++) {
+    it.enter(item);
+    await turn();
+    assert.equal(it.begun.length, item + 1);
+  }
+});
+
 test("who enters first goes before all that wait, and never are there more than may be", async () => {
   using it = queueOf(2);
   for (const item of [1, 2, 3, 4]) it.enter(item);

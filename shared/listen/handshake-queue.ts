@@ -180,8 +180,13 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return line;
   }
 
+  /**
+   * A client that waits alone begins at once. Those in progress, which may be silent, have left nobody waiting, so a few more
+   * are not too many.
+   */
   #arrive(): void {
     if (this.waiting > 0) return;
+    this.#limit = Math.min(this.#options.most, Math.max(this.#limit, this.#begun.size + LEAST));
     this.#busySince = performance.now();
     this.#begunSince = 0;
   }
