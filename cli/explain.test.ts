@@ -39,6 +39,11 @@ test("an outcome is shown with its status and all its paragraphs, and how to rea
   assert.equal(explain("DIAL-TIMEOUT"), text);
 });
 
+test("the error type of an answer's Proxy-Status is shown as the outcomes that have it", () => {
+  assert.equal(explain("connection_refused"), explain("dial_refused"));
+  assert.match(explain("connection_timeout"), /^dial_timeout [\s\S]*\n\nagent_timeout \(docs\/errors\.md\)/);
+});
+
 test("a code that several places tell of is shown with all of them", () => {
   assert.match(
     explain("4409"),

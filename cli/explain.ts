@@ -6,6 +6,7 @@ import { foldersAroundProgram } from "../shared/basics/program-files.ts";
 import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { ConfigError } from "../shared/config/options.ts";
+import { OUTCOMES } from "../shared/outcomes.ts";
 
 /** `culvert explain`: all codes with a line each, or what the pages say of one. Throws a `ConfigError`. */
 export function runExplain(
@@ -20,9 +21,15 @@ export function runExplain(
     return;
   }
   const code = asked.toLowerCase().replaceAll("-", "_");
-  const explained = codes.get(code);
-  if (explained === undefined) throw new ConfigError(unknownCode(asked, nearest(code, codes.keys())));
-  print(`${explained.map((each) => shown(code, each, width)).join("\n\n")}\n`);
+  const found = codes.has(code) ? [code] : outcomesWith(code);
+  if (found.length === 0) throw new ConfigError(unknownCode(asked, nearest(code, codes.keys())));
+  const texts = found.flatMap((each) => (codes.get(each) ?? []).map((explained) => shown(each, explained, width)));
+  print(`${texts.join("\n\n")}\n`);
+}
+
+/** The outcomes that a CONNECT is answered with under this error type of `Proxy-Status`, which is what a caller sees. */
+function outcomesWith(proxyStatus: string): string[] {
+  return Object.entries(OUTCOMES).flatMap(([code, outcome]) => (outcome.proxyStatus === proxyStatus ? [code] : []));
 }
 
 function shown(code: string, { page, inShort, paragraphs }: Explained, width: number): string {
