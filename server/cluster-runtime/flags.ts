@@ -3,7 +3,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
-import { parsePattern } from "../../shared/tls/identity.ts";
+import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
@@ -29,12 +29,12 @@ export function flagCluster(options: FlagClusterOptions): ClusterSource {
     file: "the flags",
     agents: {
       sni: [],
-      identities: options.agentIdentities.map(parsePattern),
+      identities: patterns("--agent-identities", options.agentIdentities),
       ...(options.authenticationAudience !== "" && { token: tokenReview(options) }),
     },
     callers: {
       sni: [],
-      identities: options.callerIdentities.map(parsePattern),
+      identities: patterns("--caller-identities", options.callerIdentities),
       ...(options.udsName === "" ? {} : { uds: options.udsName }),
     },
     targets: new TargetRules([], []),
@@ -56,6 +56,14 @@ function tokenReview(flags: TokenReviewFlags): TokenTrust {
     ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
     ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),
   };
+}
+
+function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
+  try {
+    return texts.map(parsePattern);
+  } catch (error) {
+    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
+  }
 }
 
 // ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────
