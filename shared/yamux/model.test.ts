@@ -155,9 +155,10 @@ class Model {
       return Object.values(this.ends).every(({ session }) => session.streamCount === 0);
     };
     await until(settled);
-    await turn();
+    // A stream that was reset with bytes that nobody has read gives them back when it is destroyed, turns later.
+    await until(() => Object.values(this.ends).every(({ session }) => session.bufferedBytes === 0));
     for (const { session } of Object.values(this.ends)) {
-      assert.deepEqual([session.closed, session.bufferedBytes, session.pendingOpens], [false, 0, 0]);
+      assert.deepEqual([session.closed, session.pendingOpens], [false, 0]);
     }
     for (const conversation of this.conversations) {
       for (const stream of Object.values(conversation.ends)) assert.ok(stream.destroyed, "every stream ends");
