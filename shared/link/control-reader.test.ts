@@ -23,14 +23,14 @@ function reading() {
 const filled = (unit: string) => unit.repeat(Math.floor((MAX_CONTROL_BYTES - 100) / unit.length));
 const nested = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
 
-const DEAR: Readonly<Record<string, string>> = {
+const EXPENSIVE: Readonly<Record<string, string>> = {
   "arrays in arrays": `{"type":"x","a":${nested(4_000)}}`,
   "numbers in an array": `{"type":"x","a":[${filled("1,")}1]}`,
   "objects in an array": `{"type":"x","a":[${filled('{"a":1},')}1]}`,
   fields: `{"type":"x"${Array.from({ length: 700 }, (_, index) => `,"k${index}":1`).join("")}}`,
 };
 
-for (const [name, text] of Object.entries(DEAR)) {
+for (const [name, text] of Object.entries(EXPENSIVE)) {
   test(`a message of many ${name} is refused before it is parsed, although its type is unknown`, () => {
     const { push, violations } = reading();
     assert.ok(text.length <= MAX_CONTROL_BYTES);
@@ -51,6 +51,12 @@ test("more messages than the burst end the carrier", () => {
   for (let count = 0; count < 150; count++) push('{"type":"ping"}');
   assert.deepEqual(violations, ["too many control messages"]);
   assert.ok(pings() >= 100, `${pings()} pings were answered`);
+});
+
+test("a message that only mentions an ack has the rate of the others", () => {
+  const { push, violations } = reading();
+  for (let count = 0; count < 150; count++) push('{"type":"ping","of":"ack"}');
+  assert.deepEqual(violations, ["too many control messages"]);
 });
 
 test("acks have a rate of their own, however they are spelled", () => {

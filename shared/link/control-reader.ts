@@ -12,17 +12,17 @@ interface Rate {
 }
 
 /**
- * Braces, brackets, colons and commas in a message: each may begin a value, and a value costs a hundred times its bytes. The
+ * Braces, brackets, colons and commas in a message: each may begin a value, and to parse many values takes long. The
  * longest hello has some 600, with 64 IPv6 addresses.
  */
 const MAX_VALUES = 1_024;
 const BEGINS_VALUE = new Set(Buffer.from("{[:,"));
-/** An ack is shorter. */
-const ACK_BYTES = 256;
+/** An ack is shorter than this, bytes. */
+const LONGEST_ACK = 256;
 
 /** An end acknowledges at most every 5 ms. A path that stood still delivers the acks of that time at once. */
 const ACK_RATE: Rate = { kind: "acks", perSecond: 300, burst: 15_000 };
-/** With the shortest --keepalive-time, 100 ms, these are ten pings and ten pongs. */
+/** With the shortest --keepalive-time, 100 ms, ten pings and ten pongs come in a second. */
 const OTHER_RATE: Rate = { kind: "control messages", perSecond: 40, burst: 100 };
 
 /** Bounds how often a peer sends control messages of one kind. */
@@ -109,8 +109,10 @@ export class ControlReader {
   #read(text: Buffer): void {
     if (this.#stopped) return;
     try {
-      this.#count(text);
+      const isAck = text.length < LONGEST_ACK && text.includes('"ack"');
+      this.#count(text, isAck);
       const message = parseControl(text.toString("utf8"));
+      if (isAck && message?.type !== "ack") this.#others.count();
       if (message?.type === "ping") this.#actions.onPing();
       else if (message?.type === "pong") this.#actions.onPong();
       else if (message !== undefined) this.#deliver(message);
@@ -120,10 +122,10 @@ export class ControlReader {
     }
   }
 
-  /** Counts a message, and refuses one that would be dear to parse, before it is parsed. */
-  #count(text: Buffer): void {
+  /** Counts a message that may be an ack, and refuses one that takes long to parse, before it is parsed. */
+  #count(text: Buffer, isAck: boolean): void {
     if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
-    (text.length < ACK_BYTES && text.includes('"ack"') ? this.#acks : this.#others).count();
+    (isAck ? this.#acks : this.#others).count();
     if (text.length > MAX_VALUES && countValues(text) > MAX_VALUES)
       throw new BadControlMessage("a control message has too many values");
   }
