@@ -40,6 +40,12 @@ export async function tenantAgent(
   return new ScriptedAgent(link, welcome.initialWindow, onStream);
 }
 
+/** Makes an agent acknowledge nothing that it is sent. */
+export function withoutAcks(link: Link): void {
+  const say = link.sendControl.bind(link);
+  link.sendControl = (message) => (message.type === "ack" ? undefined : say(message));
+}
+
 /** Takes the stream and says that its target is there. */
 export async function answered(stream: Stream): Promise<void> {
   stream.accept();

@@ -11,7 +11,7 @@ import { assertUnharmed } from "../harness/bystander.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { INSPECTED } from "../harness/inspector.ts";
 import { ResidentGrowth } from "../harness/resident-growth.ts";
-import { type TenantAgentOptions, tenantAgent } from "../harness/tenant-agent.ts";
+import { tenantAgent, withoutAcks } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -29,14 +29,6 @@ const FILLING = 288 * KIB;
 
 /** As a user starts it: an inspector alone is added, to collect what is garbage before it is measured. */
 const PROCESS = { nodeArgs: INSPECTED };
-
-/** Acknowledges nothing that it is sent. */
-const DEAF: TenantAgentOptions = {
-  onLink: (link) => {
-    const say = link.sendControl.bind(link);
-    link.sendControl = (message) => (message.type === "ack" ? undefined : say(message));
-  },
-};
 
 /** Runs an attack of red on a server whose growth is measured, beside honest callers of blue. */
 async function withGrowthBounded(
@@ -86,7 +78,7 @@ test("pieces of one byte that a caller leaves unread, each in a read of 16 KiB, 
 
 test("so do pieces of one byte that come back in an echo probe and are never acknowledged", async (t) => {
   await withGrowthBounded(t, async ({ red, agentPort, callerPort }, attacked) => {
-    await using agent = await tenantAgent(red, agentPort, DEAF);
+    await using agent = await tenantAgent(red, agentPort, { onLink: withoutAcks });
     await using reading = await connectThrough(await red.listener("tls", callerPort), "10.0.0.2:1");
     reading.socket.resume();
     const probe = agent.session.open(encodeProbe("echo")).on("error", () => {}) as Stream;
@@ -106,7 +98,7 @@ test("so do answers to pings on links that acknowledge nothing", async (t) => {
   await withGrowthBounded(t, async ({ red, agentPort }, attacked) => {
     const links = await Promise.all(
       Array.from({ length: PINGS.links }, (_, number) =>
-        tenantAgent(red, agentPort, { ...DEAF, agentId: `${number}` }),
+        tenantAgent(red, agentPort, { onLink: withoutAcks, agentId: `${number}` }),
       ),
     );
     const pings = Buffer.concat(Array.from({ length: PINGS.each }, (_, value) => frame.ping(value)));

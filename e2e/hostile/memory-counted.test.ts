@@ -11,7 +11,7 @@ import { MemoryCgroup } from "../harness/memory-cgroup.ts";
 import { GROWTH_MEASURED } from "../harness/resident-growth.ts";
 import { Scrape } from "../harness/scrape.ts";
 import type { ScriptedAgent } from "../harness/scripted-agent.ts";
-import { answered, type TenantAgentOptions, tenantAgent } from "../harness/tenant-agent.ts";
+import { answered, type TenantAgentOptions, tenantAgent, withoutAcks } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
 
@@ -45,10 +45,7 @@ interface Scenario {
 const SILENT: TenantAgentOptions = { onStream: (stream) => stream.accept() };
 /** Acknowledges nothing that it is sent, and reads it all. */
 const UNACKNOWLEDGING: TenantAgentOptions = {
-  onLink: (link) => {
-    const say = link.sendControl.bind(link);
-    link.sendControl = (message) => (message.type === "ack" ? undefined : say(message));
-  },
+  onLink: withoutAcks,
   onStream: (stream) =>
     void answered(stream).then(
       () => stream.resume(),

@@ -1,3 +1,4 @@
+import { compact } from "../basics/bytes.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { LinkCarrier } from "./carrier-cursor.ts";
@@ -191,7 +192,7 @@ export class Replay {
     else {
       this.#lastBegins = undefined;
       const areSmall = byteLength < LEAST_MEAN * buffers.length;
-      this.#push(areSmall ? [joined(buffers, byteLength)] : buffers, byteLength);
+      this.#push(areSmall ? [compact(Buffer.concat(buffers, byteLength))] : buffers, byteLength);
     }
   }
 
@@ -297,12 +298,4 @@ export class Replay {
     }
     return low;
   }
-}
-
-/** In memory of its own: a part of Node's pool would keep what else is in it. */
-function joined(buffers: readonly Buffer[], byteLength: number): Buffer {
-  const all = Buffer.allocUnsafeSlow(byteLength);
-  let at = 0;
-  for (const buffer of buffers) at += buffer.copy(all, at);
-  return all;
 }

@@ -44,8 +44,7 @@ export class SendQueue {
   readonly #tails: TailCoalescer;
   #control: Buffer[] = [];
   #controlBytes = 0;
-  #controlFrames = 0;
-  /** Buffers at the beginning of `#control` that were packed. */
+  /** Buffers at the beginning of `#control` that have `PACKED` others in them. */
   #packed = 0;
   #flushing = false;
   /** Small frames are being gathered; the end of this turn of the event loop sends them. */
@@ -79,7 +78,7 @@ export class SendQueue {
 
   /** Their number, which bounds answers: bytes include the first payload of streams that we open. */
   get controlFrames(): number {
-    return this.#controlFrames;
+    return this.#control.length + this.#packed * (PACKED - 1);
   }
 
   /** Sends a frame before all data. `payload` belongs to it and is small. */
@@ -94,7 +93,6 @@ export class SendQueue {
   #add(buffer: Buffer): void {
     this.#control.push(buffer);
     this.#controlBytes += buffer.length;
-    this.#controlFrames++;
     if (this.#control.length - this.#packed < PACKED) return;
     this.#control.push(Buffer.concat(this.#control.splice(this.#packed)));
     this.#packed++;
@@ -104,7 +102,6 @@ export class SendQueue {
     const taken = this.#control;
     this.#control = [];
     this.#controlBytes = 0;
-    this.#controlFrames = 0;
     this.#packed = 0;
     return taken;
   }
@@ -212,7 +209,7 @@ export class SendQueue {
     this.#gathering = false;
     this.#gathered = 0;
     const writers = this.#ready.size + (this.#sentAtOnce ? 1 : 0);
-    if (writers > 0) this.#singleWriter = writers === 1 && this.#controlFrames === 0;
+    if (writers > 0) this.#singleWriter = writers === 1 && this.#control.length === 0;
     this.#sentAtOnce = false;
     this.flush();
     if (this.#isLoopBusy) this.#measureTurn(this.#onTurnMeasured);
@@ -221,7 +218,7 @@ export class SendQueue {
   /** This turn has brought something, so the next may as well. */
   #isMoreExpected(): boolean {
     const before = this.#gathered;
-    this.#gathered = this.#ready.size + this.#controlFrames;
+    this.#gathered = this.#ready.size + this.controlFrames;
     return this.#gathered > before && !this.#isLoopBusy && this.#now() - this.#gatheringSince < GATHER_MS;
   }
 
