@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
-import { textFrame } from "../shared/link/testing/frames.ts";
+import { frame, textFrame } from "../shared/link/testing/frames.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { collect, type TestServer } from "./testing/server.ts";
 import { agentAt, type Tenant, Tenants } from "./testing/tenants.ts";
@@ -15,7 +15,7 @@ const NEVER_MS = 600_000;
 /** A connection with the tenant's certificate that asks for the upgrade, and its answer. */
 async function upgraded(server: TestServer, tenant: Tenant): Promise<{ socket: TLSSocket; answer: string }> {
   const port = server.addresses.agents?.port ?? 0;
-  const where = { port, host: "127.0.0.1", servername: tenant.sni, ca: tenant.authority.cert };
+  const where = { port, host: "127.0.0.1", servername: tenant.sni, ca: tenant.authority.cert, allowHalfOpen: true };
   const socket = dialTls({ ...where, ...tenant.agent }).on("error", () => {});
   const reads = collect(socket);
   socket.write(
@@ -62,7 +62,10 @@ test("a credential gets so many connections without a hello, and no agent of ano
   const { answer } = await upgraded(server, blue);
   assert.match(answer, /^HTTP\/1\.1 503 /);
   assert.match(answer, /\r\nretry-after: 1\r\n/i);
-  assert.match(answer, /agents of cluster "blue" have not sent their hello \(--max-agents\): come back in 1 s\n$/);
+  assert.match(
+    answer,
+    /agents of cluster "blue" have not sent their hello, or are closing \(--max-agents\): come back in 1 s\n$/,
+  );
   const told = server.lines.filter(({ msg, cluster }) => msg === "agent refused" && cluster === "blue");
   assert.deepEqual(
     told.map(({ level, code }) => [level, code]),
@@ -95,4 +98,24 @@ test("a hello that announces an inner TLS which never begins keeps the place of 
   const silent = await hold(server, blue, textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4)));
   assert.match((await upgraded(server, blue)).answer, /^HTTP\/1\.1 503 /);
   end(silent);
+});
+
+test("connections that an agent has closed and does not end keep their places", async () => {
+  await using tenants = await Tenants.create(["blue", "green"]);
+  const [blue, green] = [tenants.get("blue"), tenants.get("green")];
+  const server = await tenants.start({ maxAgents: 2 });
+  const sockets = await hold(server, blue);
+  const close = frame({ opcode: 8, payload: Buffer.from("\x03\xe8link_ended", "latin1"), mask: Buffer.alloc(4) });
+  for (const [index, socket] of sockets.entries()) {
+    const hello = { type: "hello", version: 1, agentId: `a${index}`, instance: `i${index}`, software: "test" };
+    socket.write(Buffer.concat([textFrame(hello, Buffer.alloc(4)), close]));
+  }
+  const ended = ["tunnel closed", "agent refused"];
+  await until(() => server.lines.filter(({ msg }) => ended.includes(String(msg))).length === ALLOWED);
+  const { answer } = await upgraded(server, blue);
+  assert.match(answer, /^HTTP\/1\.1 503 .*, or are closing \(--max-agents\)/s);
+  const { session } = await agentAt(server, "green", { at: green, by: green.agent });
+  session.destroy();
+  await getsIn(server, blue);
+  end(sockets);
 });

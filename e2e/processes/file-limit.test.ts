@@ -101,12 +101,12 @@ test("an agent that comes to its limit of open files refuses new streams, and st
   assert.equal(next.status, 200);
 });
 
-/** Few unauthenticated peers on two TCP ports and a unix socket, a caller that waits, an agent that moves and has been replaced, and awaited hellos: loading the program takes more. */
+/** Few unauthenticated peers on two TCP ports and a unix socket, a caller that waits, an agent that moves and has been replaced, awaited hellos, inner handshakes and tokens: loading the program takes more. */
 const TIGHT = {
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 1, maxWaitingConnections: 60 },
-  ...{ maxPendingConnects: 1, maxAgents: 1 },
+  ...{ maxInnerHandshakes: 1, maxTokenVerifications: 1, maxPendingConnects: 1, maxAgents: 1 },
 };
-const LET_IN = 2 * (3 + 60) + 60 + 1 + 4 + 16;
+const LET_IN = 2 * (3 + 60) + 60 + 4 + 1 + 4 + 16;
 
 test("the limit that a server names at its start has room for what its bounds let in, and for what it has open by itself", {
   skip: process.platform !== "linux",

@@ -10,7 +10,6 @@ import type { IncomingConnection } from "../../shared/listen/incoming-connection
 import { agentStatus, CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { HelloPlace } from "../tunnels/hello-places.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
 import { type AgentPeer, attachInside, type InnerDeps, requireFirstHand } from "./attach-inside.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
@@ -37,8 +36,6 @@ export interface Admission {
   readonly deadline?: HandshakeDeadline;
   /** Present with `deadline`: see `shownCredential`. */
   readonly shown?: string;
-  /** Present if the agent is authenticated. */
-  readonly place?: HelloPlace;
 }
 
 /** Gives an agent that was admitted its place before the upgrade, or says why it has to come again. */
@@ -49,7 +46,8 @@ export function takePlace(
   if (backInMs !== undefined) return new TurnedAway(backInMs);
   if (admission.credential instanceof CulvertError || host === undefined) return admission; // see `deadline`
   try {
-    return { ...admission, place: host.tunnels.hellos.enter(socket) };
+    host.tunnels.hellos.enter(socket);
+    return admission;
   } catch (error) {
     return toCulvertError(error);
   }
@@ -76,9 +74,9 @@ export async function attach(
   admission: Admission,
   deps: AttachDeps,
 ): Promise<void> {
-  const { options } = deps;
+  const { options, cluster } = deps;
   const { socket, remote, source } = connection;
-  const { deadline, shown = "", place } = admission;
+  const { deadline, shown = "" } = admission;
   const onlyResumes = connection instanceof CarriedConnection;
   const peer: AgentPeer = { remote, address: source.address, onlyResumes, identity: "", shown };
   if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
@@ -100,9 +98,10 @@ export async function attach(
         return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
       },
     });
+    carrier.onClosing = () => cluster.hellos.closing(socket);
     if (result?.kind !== "inner") {
       deadline?.end();
-      place?.leave();
+      cluster.hellos.leave(socket);
     }
     if (result?.kind === "resume") resume(carrier, result, remote);
     else if (result?.kind === "new") {
@@ -111,7 +110,7 @@ export async function attach(
       await runTunnel({ link, pipe: link }, fields, result, result.credential, deps);
     } else if (result?.kind === "inner") {
       if (deadline !== undefined) enterInner(carrier, peer, deadline, deps);
-      await attachInside(carrier, peer, deadline ?? ownDeadline(admission, socket, options), deps);
+      await attachInside(carrier, peer, deadline ?? ownDeadline(socket, deps), deps);
     }
   } catch (error) {
     // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of
@@ -122,16 +121,11 @@ export async function attach(
       ws.terminate();
       const { identity } = peer;
       const reason = "a fault of this server: its log has it";
-      deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
-      deps.agentLog.write(
-        "error",
-        { cluster: deps.cluster, identity },
-        { err: error, identity, remote },
-        "agent refused",
-      );
+      deps.metrics.agentRefused("internal", { cluster: cluster.name, from: identity, reason });
+      deps.agentLog.write("error", { cluster, identity }, { err: error, identity, remote }, "agent refused");
     }
   } finally {
-    if (socket.destroyed) place?.leave(); // it may close much later (shared/listen/paced-close.ts)
+    if (socket.destroyed) cluster.hellos.leave(socket); // it may close much later (shared/listen/paced-close.ts)
     if (result?.kind === "new") release(result, deps.links);
   }
 }
@@ -173,13 +167,9 @@ function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: Atta
 }
 
 /** The deadline of an inner handshake whose agent has proved itself outside; it keeps its place meanwhile. */
-function ownDeadline(
-  { place }: Admission,
-  socket: Duplex,
-  { handshakeTimeoutMs }: Pick<AttachDeps["options"], "handshakeTimeoutMs">,
-): HandshakeDeadline {
-  const deadline = new HandshakeDeadline(socket, handshakeTimeoutMs);
-  deadline.occupy(() => place?.leave());
+function ownDeadline(socket: Duplex, { options, cluster }: Pick<AttachDeps, "options" | "cluster">): HandshakeDeadline {
+  const deadline = new HandshakeDeadline(socket, options.handshakeTimeoutMs);
+  deadline.occupy(() => cluster.hellos.leave(socket));
   return deadline;
 }
 

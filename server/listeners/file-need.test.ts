@@ -6,7 +6,7 @@ import { fileNeedWarning, filesNeeded, unauthenticatedAllowed } from "./file-nee
 
 const BOUNDS = {
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 10, maxWaitingConnections: 100 },
-  ...{ maxPendingConnects: 1_000, maxAgents: 100, clusters: "" },
+  ...{ maxInnerHandshakes: 30, maxTokenVerifications: 20, maxPendingConnects: 1_000, maxAgents: 100, clusters: "" },
 };
 
 test("each port may hold who says nothing, who waits, who shakes hands and who has not asked yet", () => {
@@ -23,9 +23,9 @@ test("health and admin ports hold so many connections at most, and those need fi
   assert.equal(unauthenticatedAllowed(BOUNDS, entries), 224 + 2 * MAX_CONNECTIONS);
 });
 
-test("agents that are held, with what they have replaced and what they move to, awaited hellos, callers that wait for an answer, and listeners need files beside unauthenticated peers", () => {
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0, operatorPorts: 0 }), 112 + 1_000 + 6 * 100 + 1);
-  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1, operatorPorts: 0 }), 212 + 1_000 + 6 * 100 + 2);
+test("agents that are held, with what they have replaced and what they move to, awaited hellos, inner handshakes, tokens that are verified, callers that wait for an answer, and listeners need files beside unauthenticated peers", () => {
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 0, operatorPorts: 0 }), 112 + 1_000 + 6 * 100 + 100 + 1);
+  assert.equal(filesNeeded(BOUNDS, { tcpPorts: 1, unixSockets: 1, operatorPorts: 0 }), 212 + 1_000 + 6 * 100 + 100 + 2);
 });
 
 test("with the limit that the warning names nothing is few when all bounds are reached, and with one less something is", () => {

@@ -6,7 +6,14 @@ import { ALL_PORTS_FACTOR } from "./port-connections.ts";
 
 type Bounds = Pick<
   ServerOptions,
-  "maxHandshakes" | "maxWaitingHandshakes" | "maxWaitingConnections" | "maxPendingConnects" | "maxAgents" | "clusters"
+  | "maxHandshakes"
+  | "maxWaitingHandshakes"
+  | "maxWaitingConnections"
+  | "maxPendingConnects"
+  | "maxAgents"
+  | "maxInnerHandshakes"
+  | "maxTokenVerifications"
+  | "clusters"
 >;
 
 /** The listeners of a server. */
@@ -33,13 +40,15 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
 }
 
 /**
- * The number of open files at the bounds for unauthenticated peers, and for the agents, awaited hellos and waiting callers
- * of one cluster. Established connections have no bound.
+ * The number of open files at the bounds for unauthenticated peers, and for those of one cluster whose tokens are verified
+ * or who do inner TLS, its agents, their awaited hellos and its waiting callers. Established connections have no bound.
  */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;
   const agents = FILES_PER_AGENT * bounds.maxAgents + hellosAllowed(bounds.maxAgents);
-  return listeners + unauthenticatedAllowed(bounds, entries) + bounds.maxPendingConnects + agents;
+  // Agents before their hello and in the handshake; tokens of agents and of callers.
+  const inHandshakes = 2 * bounds.maxInnerHandshakes + 2 * bounds.maxTokenVerifications;
+  return listeners + unauthenticatedAllowed(bounds, entries) + inHandshakes + bounds.maxPendingConnects + agents;
 }
 
 /** A warning if the limit of open files would be reached, or nearly so, before those bounds. */

@@ -61,7 +61,7 @@ export class ClusterTunnels implements Candidates {
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
-  /** Its connections whose hello is awaited. */
+  /** Its connections whose hello is awaited, or that are closing. */
   readonly hellos = new HelloPlaces(this);
   /** The memory account of its tunnels and callers. */
   readonly memory: MemoryShare;

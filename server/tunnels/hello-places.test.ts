@@ -22,8 +22,12 @@ test("each agent has two places, and a small cluster has some more", () => {
 
 test("one too many is told when to come back, and the next gets in where one has left", () => {
   const { places, rules } = placesOf(9);
-  const enter = () => places.enter(duplexPair()[0]);
-  const [first] = Array.from({ length: 18 }, enter);
+  const enter = () => {
+    const [socket] = duplexPair();
+    places.enter(socket);
+    return socket;
+  };
+  const [first = duplexPair()[0]] = Array.from({ length: 18 }, enter);
   assert.throws(
     enter,
     (error) =>
@@ -32,8 +36,8 @@ test("one too many is told when to come back, and the next gets in where one has
       error.retryAfterMs === 1_000 &&
       /cluster "blue" .*\(--max-agents\)/.test(error.message),
   );
-  first?.leave();
-  first?.leave();
+  places.leave(first);
+  places.leave(first);
   enter();
   assert.throws(enter);
   rules.maxAgents = 10;
@@ -44,12 +48,26 @@ test("one too many is told when to come back, and the next gets in where one has
 test("a connection leaves its place when it closes, and what it takes of the process is counted meanwhile", async () => {
   const { places, counted } = placesOf(1);
   const [socket] = duplexPair();
-  const place = places.enter(socket);
+  places.enter(socket);
   assert.equal(counted.bytes, 70 * 1024);
   socket.destroy();
   await once(socket, "close");
-  place.leave();
+  places.leave(socket);
   assert.deepEqual([places.size, counted.bytes], [0, 0]);
   places.enter(socket);
   assert.deepEqual([places.size, counted.bytes], [0, 0], "it has closed before");
+});
+
+test("a connection that is closing counts until it has closed, also beyond the places, and only once", async () => {
+  const { places, counted } = placesOf(1);
+  const sockets = Array.from({ length: 17 }, () => duplexPair()[0]);
+  for (const socket of sockets) {
+    places.closing(socket);
+    places.closing(socket);
+  }
+  assert.deepEqual([places.size, counted.bytes], [17, 17 * 70 * 1024]);
+  assert.throws(() => places.enter(duplexPair()[0]), /or are closing/);
+  for (const socket of sockets) socket.destroy();
+  await Promise.all(sockets.map((socket) => once(socket, "close")));
+  assert.deepEqual([places.size, counted.bytes], [0, 0]);
 });

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 
-/** Places for each agent: its new connection, and one before it that the agent has lost and the server has not. */
+/** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
 /** Fewest places of a cluster: measuring agents need some as well, and dials of a new agent before it knows its servers. */
 const LEAST = 16;
@@ -11,15 +11,9 @@ const CONNECTION_BYTES = 70 * 1024;
 /** When an agent that found no place should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
 
-/** Maximum number of connections whose hello is awaited, for a cluster of so many agents. */
+/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of so many agents. */
 export function hellosAllowed(maxAgents: number): number {
   return Math.max(LEAST, PLACES_PER_AGENT * maxAgents);
-}
-
-/** The place of one connection. */
-export interface HelloPlace {
-  /** Its hello is accepted, or it has ended. */
-  leave(): void;
 }
 
 /** What `HelloPlaces` needs to know of its cluster. */
@@ -31,41 +25,49 @@ export interface HelloRules {
 }
 
 /**
- * The connections of authenticated agents of one cluster that are upgraded, and whose hello is not accepted yet. Without
- * a bound, one credential could take the descriptors and the memory of all tenants. A newcomer is refused, because no
- * older one can be told from an agent on a slow line; all of them have `--hello-timeout`.
+ * The connections of agents of one cluster that are no tunnel's: authenticated and upgraded before their hello is
+ * accepted, and closed by us until the agent has closed them as well. Without a bound, one credential could take the
+ * descriptors and the memory of all tenants. A newcomer is refused, because no older one can be told from an agent on a
+ * slow line; all of them have a deadline.
  */
 export class HelloPlaces {
   readonly #cluster: HelloRules;
-  #taken = 0;
+  /** With their listener for the close. */
+  readonly #sockets = new Map<Duplex, () => void>();
 
   constructor(cluster: HelloRules) {
     this.#cluster = cluster;
   }
 
   get size(): number {
-    return this.#taken;
+    return this.#sockets.size;
   }
 
   /** The place is left at the latest when the socket closes. Throws `overloaded` when all are taken. */
-  enter(socket: Duplex): HelloPlace {
-    const { name, maxAgents, memory } = this.#cluster;
-    if (this.#taken >= hellosAllowed(maxAgents)) {
-      const sentence = `too many connections of agents of cluster "${name}" have not sent their hello (--max-agents)`;
+  enter(socket: Duplex): void {
+    const { name, maxAgents } = this.#cluster;
+    if (this.size >= hellosAllowed(maxAgents)) {
+      const sentence = `too many connections of agents of cluster "${name}" have not sent their hello, or are closing (--max-agents)`;
       throw new CulvertError("overloaded", sentence, { retryAfterMs: CROWDED_RETRY_MS });
     }
-    this.#taken++;
-    memory.onConnection(CONNECTION_BYTES);
-    let isLeft = false;
-    const leave = (): void => {
-      if (isLeft) return;
-      isLeft = true;
-      this.#taken--;
-      memory.onConnection(-CONNECTION_BYTES);
-      socket.off("close", leave);
-    };
-    if (socket.closed) leave();
-    else socket.once("close", leave);
-    return { leave };
+    this.closing(socket);
+  }
+
+  /** The connection is used no more: it counts until it has closed, also where all places are taken. */
+  closing(socket: Duplex): void {
+    if (socket.destroyed || this.#sockets.has(socket)) return;
+    const onClose = (): void => this.leave(socket);
+    this.#sockets.set(socket, onClose);
+    socket.once("close", onClose);
+    this.#cluster.memory.onConnection(CONNECTION_BYTES);
+  }
+
+  /** Its hello is accepted, or it has ended. */
+  leave(socket: Duplex): void {
+    const onClose = this.#sockets.get(socket);
+    if (onClose === undefined) return;
+    this.#sockets.delete(socket);
+    socket.off("close", onClose);
+    this.#cluster.memory.onConnection(-CONNECTION_BYTES);
   }
 }

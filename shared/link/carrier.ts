@@ -62,6 +62,8 @@ export interface CarrierOptions {
 export class Carrier implements Omit<Transport, "room"> {
   /** Called when the carrier ends, also before `start`. */
   onEnded: ((reason: Error | undefined) => void) | undefined;
+  /** Called when either side has closed the WebSocket, and the connection is still open: it is used no more. */
+  onClosing: (() => void) | undefined;
   /** Set by the owner: how many bytes of the link the peer has acknowledged; `undefined`: all of them. */
   acknowledged: (() => number | undefined) | undefined;
   readonly #ws: WebSocket;
@@ -267,9 +269,13 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#waitForClose();
     this.#flushControl();
     if (this.#isOpen) this.#ws.close(code, printable(reason, MAX_CLOSE_REASON));
-    if (this.#socket.closed) return;
+    if (!this.#socket.closed) this.#cutAfter(timeoutMs);
+  }
+
+  #cutAfter(timeoutMs: number): void {
     clearTimeout(this.#cutTimer);
     this.#cutTimer = setTimeout(() => this.#ws.terminate(), timeoutMs);
+    this.onClosing?.();
   }
 
   destroy(reason?: Error): void {
@@ -323,7 +329,7 @@ export class Carrier implements Omit<Transport, "room"> {
    */
   readonly #onCloseFrame = (payload: Buffer): void => {
     if (this.#ended || this.#cutTimer !== undefined || this.#isOpen) return;
-    this.#cutTimer = setTimeout(() => this.#ws.terminate(), CLOSE_TIMEOUT_MS);
+    this.#cutAfter(CLOSE_TIMEOUT_MS);
     const { code, reason } = readClose(payload);
     this.#onClose(code, reason);
   };
