@@ -24,7 +24,7 @@ const MAX_KEPT = 64;
 export class ClientTrust {
   readonly ca: string;
   readonly lists: readonly RevocationList[];
-  readonly #anchors: readonly X509Certificate[];
+  #parsedCa: readonly X509Certificate[] | undefined;
   /** CRLs by the fingerprint of their CA: finding them takes a signature over every byte of each. */
   readonly #listsOf = new RecentMap<string, readonly RevocationList[]>(MAX_KEPT);
 
@@ -32,7 +32,12 @@ export class ClientTrust {
   constructor(ca: string, lists: readonly RevocationList[] = []) {
     this.ca = ca;
     this.lists = lists;
-    this.#anchors = certificates(ca);
+  }
+
+  /** Parsed when first needed: most clusters never have a CRL, and their open connections are never verified again. */
+  get #anchors(): readonly X509Certificate[] {
+    this.#parsedCa ??= certificates(this.ca);
+    return this.#parsedCa;
   }
 
   /** Whether one of the CAs has issued this CRL. */

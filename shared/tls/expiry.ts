@@ -1,3 +1,4 @@
+import { RecentMap } from "../basics/recent-map.ts";
 import { certificates, NO_SERVER_AUTH, type Validity } from "./tls-material.ts";
 
 /** A certificate, CA or token in use, with the end of its validity. */
@@ -92,6 +93,9 @@ function inWords(ms: number): string {
   return `${Math.round(ms / size)} ${unit}s`;
 }
 
+/** Parsing a certificate takes 0.1 ms, and one bundle often serves both sides of a cluster, or several clusters. */
+const recent = new RecentMap<string, readonly Validity[]>(64);
+
 /** When the CAs of a PEM file expire; of those with one name, renewed ones, the last counts. */
 export class AuthorityEnds {
   #pem = "";
@@ -102,7 +106,7 @@ export class AuthorityEnds {
    * content.
    */
   next(pem: string, now: Date): Validity | undefined {
-    if (pem !== this.#pem) this.#latest = latestIn(pem);
+    if (pem !== this.#pem) this.#latest = recent.getOrMake(pem, () => latestIn(pem));
     this.#pem = pem;
     return this.#latest.find(({ notAfter }) => notAfter > now) ?? this.#latest.at(-1);
   }

@@ -278,3 +278,17 @@ test("a certificate with two common names is refused, because readers differ in 
   const leaf = await accepted.issue({ cn: ["konnectivity-agent", "kube-apiserver"], usage: "client" });
   assert.match((await handshake(leaf, verified)).refusal ?? "", /several common names/);
 });
+
+test("a certificate is read once although a hundred others came since, and one that is long each time", async () => {
+  const leaf = await accepted.issue({ cn: "kube-apiserver", usage: "client" });
+  const long = await accepted.issue({
+    cn: "kube-apiserver",
+    usage: "client",
+    names: Array.from({ length: 300 }, (_, index) => `n${index}.example`),
+  });
+  const [first, big] = [await handshake(leaf, verified), await handshake(long, verified)];
+  for (let count = 0; count < 100; count++)
+    await handshake(await accepted.issue({ cn: "other", usage: "client" }), verified);
+  assert.equal((await handshake(leaf, verified)).identity, first.identity);
+  assert.notEqual((await handshake(long, verified)).identity, big.identity);
+});

@@ -139,24 +139,27 @@ export function verifyPeer(socket: Socket, ca: string | undefined): PeerVerifica
       fault: "certificate_missing",
     };
   }
-  const known = socket.authorized ? knownIdentity(shownCertificate(socket), ca) : undefined;
-  if (known !== undefined) return { identity: known };
-  // Not `getPeerX509Certificate`: it copies the whole chain, which takes ten times as long.
+  if (socket.authorized) return verifiedPeer(socket, ca);
   const certificate = socket.getPeerCertificate(false);
-  if (certificate?.fingerprint256 === undefined) {
-    // Go's TLS sends nothing when none of its certificates comes from a CA that the server named.
-    return {
-      refusal: "no client certificate was sent, or none of a CA that is accepted here",
-      fault: "certificate_missing",
-    };
-  }
-  if (!socket.authorized) {
-    const code = codeOf(socket.authorizationError);
-    const fault = TIME_FAULTS[code];
-    return { refusal: explain(certificate, code), ...(fault && { fault }) };
-  }
+  if (certificate?.fingerprint256 === undefined) return NO_CERTIFICATE;
+  const code = codeOf(socket.authorizationError);
+  const fault = TIME_FAULTS[code];
+  return { refusal: explain(certificate, code), ...(fault && { fault }) };
+}
+
+/** Go's TLS sends nothing when none of its certificates comes from a CA that the server named. */
+const NO_CERTIFICATE: PeerVerification = {
+  refusal: "no client certificate was sent, or none of a CA that is accepted here",
+  fault: "certificate_missing",
+};
+
+function verifiedPeer(socket: TLSSocket, ca: string | undefined): PeerVerification {
+  const known = knownIdentity(shownCertificate(socket), ca);
+  if (known !== undefined) return { identity: known };
+  const certificate = socket.getPeerCertificate(true);
+  if (certificate?.fingerprint256 === undefined) return NO_CERTIFICATE;
   try {
-    return { identity: identityOf(certificate, socket, ca) };
+    return { identity: identityOf(certificate, ca) };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
   }
@@ -233,11 +236,14 @@ function isoDate(openssl: string): string {
   return new Date(openssl).toISOString().replace(".000", "");
 }
 
+/** As many clusters as one server is made for; only usual chains are kept, so that all of them have 8 MiB at most. */
+const KNOWN = { most: 1_024, chainBytes: 4 * 1024 };
 /**
- * One caller presents the same certificate at each CONNECT, and reading it takes 40 µs and more, so the last few are kept
- * by their bytes (DER). Only the content of the certificate is kept, never whether it was accepted.
+ * One caller presents the same certificate at each CONNECT, and reading it takes 200 µs and more, because Node copies the
+ * chain; so the last ones are kept by their bytes (DER). Only the content of the certificate is kept, never whether it was
+ * accepted.
  */
-const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(64);
+const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(KNOWN.most);
 
 /** The identity in this certificate (DER), if it came before under this CA: by another it may have come with another chain. */
 function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerIdentity | undefined {
@@ -245,11 +251,11 @@ function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerI
   return known?.ca === ca ? known?.identity : undefined;
 }
 
-function identityOf(certificate: PeerCertificate, socket: TLSSocket, ca: string | undefined): PeerIdentity {
+function identityOf(certificate: DetailedPeerCertificate, ca: string | undefined): PeerIdentity {
   const known = knownIdentity(certificate.raw, ca); // where the session cannot be read
   if (known !== undefined) return known;
-  const identity = identityIn(socket.getPeerCertificate(true));
-  recent.set(certificate.raw.toString("latin1"), { ca, identity });
+  const identity = identityIn(certificate);
+  if (bytesOf(identity.chain) <= KNOWN.chainBytes) recent.set(certificate.raw.toString("latin1"), { ca, identity });
   return identity;
 }
 
@@ -274,9 +280,12 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   const chain = chainFrom(leaf)
     .filter((each) => each === leaf || each.issuerCertificate !== each)
     .map(({ raw }) => raw);
-  const bytes = chain.reduce((sum, { length }) => sum + length, 0);
-  if (bytes > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
+  if (bytesOf(chain) > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
   return chain;
+}
+
+function bytesOf(chain: readonly Buffer[]): number {
+  return chain.reduce((sum, { length }) => sum + length, 0);
 }
 
 /** The names in a certificate. Throws what is wrong with one that readers could understand differently. */
