@@ -1,7 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { printable } from "../../shared/outcomes.ts";
-import { chainFrom } from "../../shared/tls/certificate-fields.ts";
-import { certificates } from "../../shared/tls/tls-material.ts";
+import { certificates, chainFrom } from "../../shared/tls/certificate-fields.ts";
 import type { ChainLink, Finding } from "./steps.ts";
 
 /** What the other end has shown, from its own certificate upwards. */

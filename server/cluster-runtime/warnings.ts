@@ -1,5 +1,5 @@
+import { authoritiesOf } from "../../shared/tls/bundled-ca.ts";
 import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
-import { authoritiesOf } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";

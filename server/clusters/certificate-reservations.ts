@@ -1,12 +1,8 @@
-import { createHash, X509Certificate } from "node:crypto";
-import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { type Outline, outline } from "../../shared/documents/overlap-index.ts";
 import type { Reservation } from "../../shared/documents/resolve-conflicts.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { publicKeyOf } from "../../shared/tls/certificate-fields.ts";
-import { isSelfSigned, mayHaveSigned } from "../../shared/tls/client-trust.ts";
+import { authoritiesOf, type BundledCa } from "../../shared/tls/bundled-ca.ts";
 import { type IdentityPattern, patternsMeet } from "../../shared/tls/identity.ts";
-import { certificates } from "../../shared/tls/tls-material.ts";
 import { type Cluster, describeCluster, SIDES, type SideName } from "./cluster.ts";
 
 /** The CAs (PEM) of the flags, for sides that have none of their own. Changed CAs make a new object. */
@@ -109,65 +105,4 @@ export function outlineOf({ parts }: IdentityPattern): Outline {
     if (parts.filter((part) => part.field === field).length === 1) outline(named, field, pieces);
   }
   return named;
-}
-
-/** A CA certificate of a bundle, identified by its key. */
-class BundledCa {
-  /** Hash of its public key, which survives a renewal with the same key and every spelling of the PEM text. */
-  readonly key: string;
-  /** Distinguished names as OpenSSL compares them: without case and runs of spaces. */
-  readonly subject: string;
-  readonly issuer: string;
-  /** No other CA has signed it. */
-  readonly isSelfSigned: boolean;
-  /** DER, because the parsed certificate takes several KiB and there may be thousands. */
-  readonly #raw: Buffer;
-  /** Whether the CA of a key has signed it. Verifying takes 100 µs, and a thousand bundles may hold one root. */
-  readonly #signers = new Map<string, boolean>();
-
-  constructor(certificate: X509Certificate) {
-    this.#raw = certificate.raw;
-    this.key = createHash("sha256").update(keyBytes(this.#raw)).digest("base64url");
-    this.subject = folded(certificate.subject);
-    this.issuer = folded(certificate.issuer);
-    this.isSelfSigned = isSelfSigned(certificate);
-  }
-
-  /** Whether one certificate may be verified by both. */
-  overlaps(other: BundledCa): boolean {
-    return this.key === other.key || this.#isSignedBy(other) || other.#isSignedBy(this);
-  }
-
-  #isSignedBy(other: BundledCa): boolean {
-    if (this.issuer !== other.subject || this.isSelfSigned) return false;
-    const known = this.#signers.get(other.key);
-    if (known !== undefined) return known;
-    const signed = mayHaveSigned(other.#certificate(), this.#certificate());
-    this.#signers.set(other.key, signed);
-    return signed;
-  }
-
-  #certificate(): X509Certificate {
-    return new X509Certificate(this.#raw);
-  }
-}
-
-function keyBytes(raw: Buffer): Buffer {
-  try {
-    return publicKeyOf(raw);
-  } catch {
-    return raw; // OpenSSL accepts certificates that are not quite DER
-  }
-}
-
-function folded(name: string): string {
-  return name.toLowerCase().replace(/[^\S\n]+/g, " ");
-}
-
-/** Many clusters use the CA of the flags, and one bundle often serves both sides of a cluster. */
-const recent = new RecentMap<string, readonly BundledCa[]>(64);
-
-/** The CAs of a bundle (PEM). */
-export function authoritiesOf(pem: string): readonly BundledCa[] {
-  return recent.getOrMake(pem, () => certificates(pem).map((certificate) => new BundledCa(certificate)));
 }

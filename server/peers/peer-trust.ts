@@ -2,7 +2,7 @@ import type { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate } from "node:tls";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import { usageOf } from "../../shared/tls/certificate-fields.ts";
+import { certificates, usageOf } from "../../shared/tls/certificate-fields.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import {
   type IdentityPattern,
@@ -15,7 +15,7 @@ import {
   verifyPeer,
 } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import { certificates, type ServerTls } from "../../shared/tls/tls-material.ts";
+import type { ServerTls } from "../../shared/tls/tls-material.ts";
 
 /**
  * How two servers know each other. Both show a certificate of `--peer-ca-cert`, and both ask for the role that

@@ -6,7 +6,7 @@ import { bracketed } from "../address/target.ts";
 import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
 import { readTextSync } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
-import { certificates } from "../tls/tls-material.ts";
+import { certificates } from "../tls/certificate-fields.ts";
 
 /** Address of an API server, the CA that it is trusted by, and the credentials of this process. */
 export interface ApiAccess {

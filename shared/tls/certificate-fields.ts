@@ -1,4 +1,4 @@
-import type { X509Certificate } from "node:crypto";
+import { X509Certificate } from "node:crypto";
 
 /** One element of DER (X.690 §10): a tag and its content. */
 export interface Element {
@@ -164,4 +164,26 @@ export function chainFrom<C extends { readonly fingerprint256: string; readonly 
     next = issuer?.fingerprint256 === next.fingerprint256 ? undefined : issuer;
   }
   return chain;
+}
+
+/** Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
+export function isSelfSigned(certificate: X509Certificate): boolean {
+  return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
+}
+
+/**
+ * Whether the issuer has signed the certificate, even if it does not say that it is a CA. Verifiers differ in what they
+ * accept as a CA. Where the trust of clusters is compared, it is safe to assume too many CAs.
+ */
+export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
+  return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
+}
+
+/** The PEM labels of certificates that OpenSSL accepts for a CA. */
+const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----END \1-----/g;
+
+/** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
+export function certificates(pem: string): X509Certificate[] {
+  const blocks = pem.match(CERTIFICATE) ?? [];
+  return blocks.map((block) => new X509Certificate(block));
 }

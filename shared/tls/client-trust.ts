@@ -1,8 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/recent-map.ts";
-import { isSignedBy, mayBeRoot } from "./certificate-fields.ts";
+import { certificates, isSelfSigned, mayBeRoot, mayHaveSigned } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
-import { certificates } from "./tls-material.ts";
 
 /** The status of a certificate under a set of CAs and their CRLs, the best first; `crl_expired`: nobody can tell. */
 const STATUSES = ["valid", "crl_expired", "revoked", "untrusted"] as const;
@@ -97,22 +96,9 @@ interface Search {
   stepsLeft: number;
 }
 
-/** Not by `checkIssued`: a client's certificate that is trusted as it is has no right to sign. */
-export function isSelfSigned(certificate: X509Certificate): boolean {
-  return certificate.subject === certificate.issuer && isSignedBy(certificate, certificate);
-}
-
 /** Whether this CA has signed the certificate, by name, key identifier and signature. */
 function hasSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
   return mayHaveSigned(issuer, certificate) && (issuer.ca || (mayBeRoot(issuer) && isSelfSigned(issuer)));
-}
-
-/**
- * Whether the issuer has signed the certificate, even if it does not say that it is a CA. Verifiers differ in what they
- * accept as a CA. Where the trust of clusters is compared, it is safe to assume too many CAs.
- */
-export function mayHaveSigned(issuer: X509Certificate, certificate: X509Certificate): boolean {
-  return certificate.checkIssued(issuer) && isSignedBy(certificate, issuer);
 }
 
 function statusBy(

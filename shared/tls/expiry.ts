@@ -1,5 +1,5 @@
-import { RecentMap } from "../basics/recent-map.ts";
-import { certificates, NO_SERVER_AUTH, type Validity } from "./tls-material.ts";
+import { authoritiesOf } from "./bundled-ca.ts";
+import { NO_SERVER_AUTH, type Validity } from "./tls-material.ts";
 
 /** A certificate, CA or token in use, with the end of its validity. */
 export interface Expiring extends Validity {
@@ -93,9 +93,6 @@ function inWords(ms: number): string {
   return `${Math.round(ms / size)} ${unit}s`;
 }
 
-/** Parsing a certificate takes 0.1 ms, and one bundle often serves both sides of a cluster, or several clusters. */
-const recent = new RecentMap<string, readonly Validity[]>(64);
-
 /** When the CAs of a PEM file expire; of those with one name, renewed ones, the last counts. */
 export class AuthorityEnds {
   #pem = "";
@@ -106,7 +103,7 @@ export class AuthorityEnds {
    * content.
    */
   next(pem: string, now: Date): Validity | undefined {
-    if (pem !== this.#pem) this.#latest = recent.getOrMake(pem, () => latestIn(pem));
+    if (pem !== this.#pem) this.#latest = latestIn(pem);
     this.#pem = pem;
     return this.#latest.find(({ notAfter }) => notAfter > now) ?? this.#latest.at(-1);
   }
@@ -114,10 +111,9 @@ export class AuthorityEnds {
 
 function latestIn(pem: string): Validity[] {
   const latest = new Map<string, Validity>();
-  for (const { subject, validFrom, validTo } of certificates(pem)) {
-    const validity = { notBefore: new Date(validFrom), notAfter: new Date(validTo) };
+  for (const { subject, notBefore, notAfter } of authoritiesOf(pem)) {
     const known = latest.get(subject);
-    if (known === undefined || known.notAfter < validity.notAfter) latest.set(subject, validity);
+    if (known === undefined || known.notAfter < notAfter) latest.set(subject, { notBefore, notAfter });
   }
   return [...latest.values()].sort((one, other) => one.notAfter.getTime() - other.notAfter.getTime());
 }

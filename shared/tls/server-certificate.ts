@@ -4,9 +4,8 @@ import type { CaRelation, FaultFacts } from "../faults/fault-row.ts";
 import { DialFault } from "../faults/faults.ts";
 import { beforeVerification } from "../node/sockets.ts";
 import { isInstalled, signs } from "./authorities.ts";
-import { chainFrom, usageOf } from "./certificate-fields.ts";
+import { certificates, chainFrom, usageOf } from "./certificate-fields.ts";
 import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
-import { certificates } from "./tls-material.ts";
 
 /**
  * Returns what the peer has shown when the handshake is done, from its own certificate upwards, and the CA that we know if

@@ -1,8 +1,9 @@
-import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import { createPrivateKey, type KeyObject } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
-import { usageOf } from "./certificate-fields.ts";
+import { authoritiesOf } from "./bundled-ca.ts";
+import { certificates, usageOf } from "./certificate-fields.ts";
 
 /** Paths of PEM files. */
 export interface TlsFiles {
@@ -87,7 +88,7 @@ export function loadClientTls(files: Partial<TlsFiles>): Partial<TlsMaterial & V
 export function loadPair(certFile: string, keyFile: string): TlsPair {
   const cert = read("certFile", certFile);
   const key = read("keyFile", keyFile);
-  const chain = parse("certFile", certFile, cert);
+  const chain = parse("certFile", certFile, () => certificates(cert));
   const [leaf] = chain;
   if (leaf?.checkPrivateKey(parseKey(keyFile, key)) !== true) {
     throw new TlsFileError(
@@ -107,7 +108,7 @@ export function loadPair(certFile: string, keyFile: string): TlsPair {
 
 function loadAuthorities(caFile: string): string {
   const ca = read("caFile", caFile);
-  parse("caFile", caFile, ca);
+  parse("caFile", caFile, () => authoritiesOf(ca));
   return ca;
 }
 
@@ -121,24 +122,15 @@ function read(file: keyof TlsFiles, path: string): string {
   }
 }
 
-function parse(file: keyof TlsFiles, path: string, pem: string): X509Certificate[] {
+function parse<T>(file: keyof TlsFiles, path: string, read: () => readonly T[]): readonly T[] {
   const which = `the ${WORDS[file]} ${path}`;
   try {
-    const found = certificates(pem);
+    const found = read();
     if (found.length > 0) return found;
   } catch (error) {
     throw new TlsFileError(file, `${which} holds a damaged certificate`, { cause: error });
   }
   throw new TlsFileError(file, `${which} holds no PEM certificate (-----BEGIN CERTIFICATE-----)`);
-}
-
-/** The PEM labels of certificates that OpenSSL accepts for a CA. */
-const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----END \1-----/g;
-
-/** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
-export function certificates(pem: string): X509Certificate[] {
-  const blocks = pem.match(CERTIFICATE) ?? [];
-  return blocks.map((block) => new X509Certificate(block));
 }
 
 /** OpenSSL's message about a key that it cannot read may hold parts of the file, and is not passed on. */
