@@ -204,6 +204,8 @@ const MAX_LINKS = 8;
 
 /** A path, the links that it leads through, and the file at the end. */
 function withLinkTargets(path: string): string[] {
+  const real = realPathOf(path);
+  if (real === path) return [path];
   const found = [path];
   for (let at = path; found.length < MAX_LINKS; found.push(at)) {
     try {
@@ -212,12 +214,16 @@ function withLinkTargets(path: string): string[] {
       break; // no link, or nothing there
     }
   }
+  return real === undefined ? found : [...found, real];
+}
+
+/** `undefined`: there is no such file now. */
+function realPathOf(path: string): string | undefined {
   try {
-    found.push(realpathSync(path));
+    return realpathSync.native(path);
   } catch {
-    // there is no such file now
+    return undefined;
   }
-  return found;
 }
 
 function inodeOf(path: string): number | undefined {

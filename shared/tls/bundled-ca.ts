@@ -16,7 +16,7 @@ export class BundledCa {
   /** DER. */
   readonly #raw: Buffer;
   /** Whether the CA of a key has signed it. Verifying takes 100 µs, and a thousand bundles may hold one root. */
-  readonly #signers = new Map<string, boolean>();
+  #signers: Map<string, boolean> | undefined;
 
   constructor(certificate: X509Certificate) {
     this.#raw = certificate.raw;
@@ -35,9 +35,10 @@ export class BundledCa {
 
   #isSignedBy(other: BundledCa): boolean {
     if (this.issuer !== other.subject || this.isSelfSigned) return false;
-    const known = this.#signers.get(other.key);
+    const known = this.#signers?.get(other.key);
     if (known !== undefined) return known;
     const signed = mayHaveSigned(other.#certificate(), this.#certificate());
+    this.#signers ??= new Map();
     this.#signers.set(other.key, signed);
     return signed;
   }
