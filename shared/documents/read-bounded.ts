@@ -69,7 +69,7 @@ function roomFor(stat: Stats, maxBytes: number): Buffer {
   if (stat.isDirectory()) throw Object.assign(new Error("it is a directory"), { code: "EISDIR" });
   if (!stat.isFile()) throw new Error("it is a pipe, a socket or a device, not a regular file");
   if (stat.size > maxBytes) throw new FileTooLargeError(maxBytes);
-  return Buffer.alloc((stat.size === 0 ? Math.min(FIRST_BYTES, maxBytes) : stat.size) + 1);
+  return Buffer.allocUnsafe((stat.size === 0 ? Math.min(FIRST_BYTES, maxBytes) : stat.size) + 1);
 }
 
 /** A buffer of twice the size, with the content so far, for a file without a size; throws for every other file. */
