@@ -12,11 +12,15 @@ const ALLOWED = 16;
 /** Longer than any test. */
 const NEVER_MS = 600_000;
 
-/** A connection with the tenant's certificate that asks for the upgrade, and its answer. */
-async function upgraded(server: TestServer, tenant: Tenant): Promise<{ socket: TLSSocket; answer: string }> {
+/** A connection with this certificate, the tenant's if none is given, that asks for the upgrade; and its answer. */
+async function upgraded(
+  server: TestServer,
+  tenant: Tenant,
+  certificate: object = tenant.agent,
+): Promise<{ socket: TLSSocket; answer: string }> {
   const port = server.addresses.agents?.port ?? 0;
   const where = { port, host: "127.0.0.1", servername: tenant.sni, ca: tenant.authority.cert, allowHalfOpen: true };
-  const socket = dialTls({ ...where, ...tenant.agent }).on("error", () => {});
+  const socket = dialTls({ ...where, ...certificate }).on("error", () => {});
   const reads = collect(socket);
   socket.write(
     `GET ${TUNNEL_PATH} HTTP/1.1\r\nHost: ${tenant.sni}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
@@ -100,22 +104,57 @@ test("a hello that announces an inner TLS which never begins keeps the place of 
   end(silent);
 });
 
+const CLOSE = frame({ opcode: 8, payload: Buffer.from("\x03\xe8link_ended", "latin1"), mask: Buffer.alloc(4) });
+
+/** Sends a hello on each of these connections and something behind it, and waits until the tunnels are gone. */
+async function beginAndEnd(server: TestServer, sockets: readonly TLSSocket[], end: Buffer): Promise<void> {
+  for (const [index, socket] of sockets.entries()) {
+    const hello = { type: "hello", version: 1, agentId: `a${index}`, instance: `i${index}`, software: "test" };
+    socket.write(Buffer.concat([textFrame(hello, Buffer.alloc(4)), end]));
+  }
+  const ends = ["tunnel closed", "tunnel lost", "agent refused"];
+  await until(() => server.lines.filter(({ msg }) => ends.includes(String(msg))).length === sockets.length);
+}
+
 test("connections that an agent has closed and does not end keep their places", async () => {
   await using tenants = await Tenants.create(["blue", "green"]);
   const [blue, green] = [tenants.get("blue"), tenants.get("green")];
   const server = await tenants.start({ maxAgents: 2 });
   const sockets = await hold(server, blue);
-  const close = frame({ opcode: 8, payload: Buffer.from("\x03\xe8link_ended", "latin1"), mask: Buffer.alloc(4) });
-  for (const [index, socket] of sockets.entries()) {
-    const hello = { type: "hello", version: 1, agentId: `a${index}`, instance: `i${index}`, software: "test" };
-    socket.write(Buffer.concat([textFrame(hello, Buffer.alloc(4)), close]));
-  }
-  const ended = ["tunnel closed", "agent refused"];
-  await until(() => server.lines.filter(({ msg }) => ended.includes(String(msg))).length === ALLOWED);
+  await beginAndEnd(server, sockets, CLOSE);
   const { answer } = await upgraded(server, blue);
   assert.match(answer, /^HTTP\/1\.1 503 .*, or are closing \(--max-agents\)/s);
   const { session } = await agentAt(server, "green", { at: green, by: green.agent });
   session.destroy();
   await getsIn(server, blue);
+  end(sockets);
+});
+
+test("a connection that is closed for what stands right behind its hello keeps its place as well", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const blue = tenants.get("blue");
+  const server = await tenants.start({ maxAgents: 2 });
+  const sockets = await hold(server, blue);
+  await beginAndEnd(server, sockets, textFrame({ type: "ack" }, Buffer.alloc(4)));
+  assert.match((await upgraded(server, blue)).answer, /^HTTP\/1\.1 503 /);
+  end(sockets);
+});
+
+test("peers without a credential that close take no place of the cluster's agents", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const blue = tenants.get("blue");
+  await blue.write({ agents: { innerTls: "auto" } });
+  const server = await tenants.start({ maxAgents: 2 });
+  const hello = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
+  const sockets: TLSSocket[] = [];
+  for (let count = 0; count < ALLOWED; count++) {
+    const { socket, answer } = await upgraded(server, blue, {});
+    assert.match(answer, /^HTTP\/1\.1 101 /);
+    const before = socket.bytesRead;
+    socket.write(Buffer.concat([hello, CLOSE]));
+    await until(() => socket.bytesRead > before); // the server's close frame
+    sockets.push(socket);
+  }
+  assert.match((await upgraded(server, blue)).answer, /^HTTP\/1\.1 101 /);
   end(sockets);
 });

@@ -87,6 +87,10 @@ export async function attach(
       helloTimeoutMs: Math.min(options.helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY),
       keepaliveMs: options.keepaliveMs,
       turns: deps.turns,
+      // Peers without a credential have bounds of their own, and take no places of the cluster.
+      onClosing: () => {
+        if (peer.identity !== "" || result?.kind === "resume") cluster.hellos.closing(socket);
+      },
       welcome: (message) => {
         hasHello = true;
         if (message.resume !== undefined) peer.resumes = message.resume.link;
@@ -98,7 +102,6 @@ export async function attach(
         return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
       },
     });
-    carrier.onClosing = () => cluster.hellos.closing(socket);
     if (result?.kind !== "inner") {
       deadline?.end();
       cluster.hellos.leave(socket);

@@ -25,15 +25,16 @@ export interface HelloRules {
 }
 
 /**
- * The connections of agents of one cluster that are no tunnel's: authenticated and upgraded before their hello is
- * accepted, and closed by us until the agent has closed them as well. Without a bound, one credential could take the
- * descriptors and the memory of all tenants. A newcomer is refused, because no older one can be told from an agent on a
- * slow line; all of them have a deadline.
+ * The connections of a cluster's agents that have no tunnel: authenticated and upgraded before their hello is accepted, and
+ * those whose WebSocket is closed while TCP is still open. Without a bound, one credential could take the descriptors and
+ * the memory of all tenants. A newcomer is refused, because no older one can be told from an agent on a slow line; all of
+ * them have a deadline.
  */
 export class HelloPlaces {
   readonly #cluster: HelloRules;
   /** With their listener for the close. */
   readonly #sockets = new Map<Duplex, () => void>();
+  readonly #closing = new WeakSet<Duplex>();
 
   constructor(cluster: HelloRules) {
     this.#cluster = cluster;
@@ -50,20 +51,29 @@ export class HelloPlaces {
       const sentence = `too many connections of agents of cluster "${name}" have not sent their hello, or are closing (--max-agents)`;
       throw new CulvertError("overloaded", sentence, { retryAfterMs: CROWDED_RETRY_MS });
     }
-    this.closing(socket);
+    this.#hold(socket);
   }
 
-  /** The connection is used no more: it counts until it has closed, also where all places are taken. */
+  /** The connection carries nothing more: it counts until it has closed, also where all places are taken. */
   closing(socket: Duplex): void {
+    this.#closing.add(socket);
+    this.#hold(socket);
+  }
+
+  /** Its hello is accepted, or it has ended. A connection that is closing keeps its place. */
+  leave(socket: Duplex): void {
+    if (socket.destroyed || !this.#closing.has(socket)) this.#release(socket);
+  }
+
+  #hold(socket: Duplex): void {
     if (socket.destroyed || this.#sockets.has(socket)) return;
-    const onClose = (): void => this.leave(socket);
+    const onClose = (): void => this.#release(socket);
     this.#sockets.set(socket, onClose);
     socket.once("close", onClose);
     this.#cluster.memory.onConnection(CONNECTION_BYTES);
   }
 
-  /** Its hello is accepted, or it has ended. */
-  leave(socket: Duplex): void {
+  #release(socket: Duplex): void {
     const onClose = this.#sockets.get(socket);
     if (onClose === undefined) return;
     this.#sockets.delete(socket);

@@ -32,6 +32,11 @@ function wastesMemory(piece: Buffer): boolean {
   return piece.length * 2 < piece.buffer.byteLength;
 }
 
+/** The number of bytes in all pieces. */
+export function bytesIn(pieces: readonly Buffer[]): number {
+  return pieces.reduce((sum, { length }) => sum + length, 0);
+}
+
 /** Returns the same bytes in a buffer that keeps at most twice their number alive, whatever arrived around them. */
 export function compact(piece: Buffer): Buffer {
   if (!wastesMemory(piece)) return piece;

@@ -18,6 +18,8 @@ export interface AcceptOptions {
   /** Time for the hello to arrive, ms. */
   readonly helloTimeoutMs: number;
   readonly keepaliveMs: number;
+  /** See `CarrierOptions`. */
+  readonly onClosing?: () => void;
   /** The queue in which hellos wait, because thousands may arrive at once. */
   readonly turns: TurnQueue;
   /**
@@ -45,6 +47,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
   const carrier = new Carrier(ws, socket, {
     role: "server",
     keepaliveMs: options.keepaliveMs,
+    onClosing: options.onClosing,
     turns: options.turns,
   });
   return new Promise((resolve, reject) => {

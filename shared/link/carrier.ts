@@ -49,6 +49,8 @@ export interface CarrierOptions {
   readonly keepaliveMs: number;
   /** Called with the time until each ping was answered, ms. */
   readonly onEcho?: ((ms: number) => void) | undefined;
+  /** Called when either side closes the WebSocket while the connection is open, perhaps twice: it carries nothing more. */
+  readonly onClosing?: (() => void) | undefined;
   /** The queue in which the first message waits to be read, because thousands may arrive at once. Absent: no wait. */
   readonly turns?: TurnQueue | undefined;
 }
@@ -62,13 +64,11 @@ export interface CarrierOptions {
 export class Carrier implements Omit<Transport, "room"> {
   /** Called when the carrier ends, also before `start`. */
   onEnded: ((reason: Error | undefined) => void) | undefined;
-  /** Called when either side has closed the WebSocket, and the connection is still open: it is used no more. */
-  onClosing: (() => void) | undefined;
   /** Set by the owner: how many bytes of the link the peer has acknowledged; `undefined`: all of them. */
   acknowledged: (() => number | undefined) | undefined;
   readonly #ws: WebSocket;
   readonly #socket: Duplex;
-  readonly #role: CarrierOptions["role"];
+  readonly #options: CarrierOptions;
   readonly #writer: FrameWriter;
   readonly #control: ControlReader;
   readonly #liveness: Liveness;
@@ -90,7 +90,7 @@ export class Carrier implements Omit<Transport, "room"> {
   constructor(ws: WebSocket, socket: Duplex, options: CarrierOptions) {
     this.#ws = ws;
     this.#socket = socket;
-    this.#role = options.role;
+    this.#options = options;
     this.#writer = new FrameWriter(socket, options.role === "client");
     this.#control = new ControlReader(options.turns, {
       onPing: () => this.sendControl({ type: "pong" }),
@@ -139,7 +139,7 @@ export class Carrier implements Omit<Transport, "room"> {
           this.#socket.pause(); // nothing is read until the close timeout
         },
       },
-      { peerMasks: this.#role === "server", maxPayload: MAX_MESSAGE_BYTES },
+      { peerMasks: this.#options.role === "server", maxPayload: MAX_MESSAGE_BYTES },
     );
     this.#socket.once(PEER_GONE, this.#onPeerGone);
   }
@@ -230,12 +230,12 @@ export class Carrier implements Omit<Transport, "room"> {
     const payload = this.#nextPong;
     this.#nextPong = undefined;
     this.#ponging = payload !== undefined && this.#isOpen;
-    if (this.#ponging) this.#ws.pong(payload, this.#role === "client", () => this.#pong());
+    if (this.#ponging) this.#ws.pong(payload, this.#options.role === "client", () => this.#pong());
   }
 
   #keepEarly(early: Buffer[], piece: Buffer): void {
     this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
-    if (this.#earlyBytes > MAX_EARLY_BYTES[this.#role])
+    if (this.#earlyBytes > MAX_EARLY_BYTES[this.#options.role])
       this.#fail(CloseCode.badHello, "too much payload before the handshake");
     else early.push(piece);
   }
@@ -275,7 +275,7 @@ export class Carrier implements Omit<Transport, "room"> {
   #cutAfter(timeoutMs: number): void {
     clearTimeout(this.#cutTimer);
     this.#cutTimer = setTimeout(() => this.#ws.terminate(), timeoutMs);
-    this.onClosing?.();
+    this.#options.onClosing?.();
   }
 
   destroy(reason?: Error): void {
@@ -317,7 +317,7 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #onClose = (code: number, reason: Buffer): void => {
     const closed: Closed = {
       ...{ code, reason: printable(reason.toString("utf8"), MAX_CLOSE_REASON) },
-      ...{ socketError: this.#socketError, wasEnding: this.#ending, role: this.#role },
+      ...{ socketError: this.#socketError, wasEnding: this.#ending, role: this.#options.role },
     };
     this.#failure ??= explainClose(closed, (cause, sentence) => this.#lost(cause, sentence));
     this.#finish();

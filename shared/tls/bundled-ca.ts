@@ -20,7 +20,7 @@ export class BundledCa {
 
   constructor(certificate: X509Certificate) {
     this.#raw = certificate.raw;
-    this.key = createHash("sha256").update(keyBytes(this.#raw)).digest("base64url");
+    this.key = sha256(keyBytes(this.#raw));
     this.subject = folded(certificate.subject);
     this.issuer = folded(certificate.issuer);
     this.isSelfSigned = isSelfSigned(certificate);
@@ -56,17 +56,21 @@ function keyBytes(raw: Buffer): Buffer {
   }
 }
 
+function sha256(content: string | Buffer): string {
+  return createHash("sha256").update(content).digest("base64url");
+}
+
 function folded(name: string): string {
   return name.toLowerCase().replace(/[^\S\n]+/g, " ");
 }
 
 /**
- * As many bundles as clusters that one server is made for: each is loaded, compared with the others and asked for its end,
+ * By the hash of their text, as many as clusters that one server is made for: each bundle is loaded, compared with the others and asked for its end,
  * and parsing a certificate takes 0.1 ms.
  */
 const recent = new RecentMap<string, readonly BundledCa[]>(1_024);
 
 /** The CAs of a bundle (PEM). Throws Node's error for one that is damaged. */
 export function authoritiesOf(pem: string): readonly BundledCa[] {
-  return recent.getOrMake(pem, () => certificates(pem).map((certificate) => new BundledCa(certificate)));
+  return recent.getOrMake(sha256(pem), () => certificates(pem).map((certificate) => new BundledCa(certificate)));
 }

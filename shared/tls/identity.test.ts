@@ -279,12 +279,12 @@ test("a certificate with two common names is refused, because readers differ in 
   assert.match((await handshake(leaf, verified)).refusal ?? "", /several common names/);
 });
 
-test("a certificate is read once although a hundred others came since, and one that is long each time", async () => {
+test("a certificate is read once although a hundred others came since, and one with many names each time", async () => {
   const leaf = await accepted.issue({ cn: "kube-apiserver", usage: "client" });
   const long = await accepted.issue({
     cn: "kube-apiserver",
     usage: "client",
-    names: Array.from({ length: 300 }, (_, index) => `n${index}.example`),
+    names: Array.from({ length: 17 }, (_, index) => `n${index}.example`),
   });
   const [first, big] = [await handshake(leaf, verified), await handshake(long, verified)];
   for (let count = 0; count < 100; count++)

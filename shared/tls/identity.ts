@@ -2,11 +2,12 @@ import { X509Certificate } from "node:crypto";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
-import { RecentMap } from "../basics/recent-map.ts";
+import { bytesIn } from "../basics/bytes.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { shownCertificate } from "../node/session.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
 import { chainFrom } from "./certificate-fields.ts";
+import { knownIdentity, remember } from "./known-identities.ts";
 
 /** The identity in a verified certificate (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -159,7 +160,9 @@ function verifiedPeer(socket: TLSSocket, ca: string | undefined): PeerVerificati
   const certificate = socket.getPeerCertificate(true);
   if (certificate?.fingerprint256 === undefined) return NO_CERTIFICATE;
   try {
-    return { identity: identityOf(certificate, ca) };
+    const identity = identityIn(certificate);
+    remember(certificate.raw, ca, identity);
+    return { identity };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
   }
@@ -236,29 +239,6 @@ function isoDate(openssl: string): string {
   return new Date(openssl).toISOString().replace(".000", "");
 }
 
-/** As many clusters as one server is made for; only usual chains are kept, so that all of them have 8 MiB at most. */
-const KNOWN = { most: 1_024, chainBytes: 4 * 1024 };
-/**
- * One caller presents the same certificate at each CONNECT, and reading it takes 200 µs and more, because Node copies the
- * chain; so the last ones are kept by their bytes (DER). Only the content of the certificate is kept, never whether it was
- * accepted.
- */
-const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(KNOWN.most);
-
-/** The identity in this certificate (DER), if it came before under this CA: by another it may have come with another chain. */
-function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerIdentity | undefined {
-  const known = shown && recent.get(shown.toString("latin1"));
-  return known?.ca === ca ? known?.identity : undefined;
-}
-
-function identityOf(certificate: DetailedPeerCertificate, ca: string | undefined): PeerIdentity {
-  const known = knownIdentity(certificate.raw, ca); // where the session cannot be read
-  if (known !== undefined) return known;
-  const identity = identityIn(certificate);
-  if (bytesOf(identity.chain) <= KNOWN.chainBytes) recent.set(certificate.raw.toString("latin1"), { ca, identity });
-  return identity;
-}
-
 /** The identity in a certificate that TLS has verified. Throws what is wrong with it. */
 export function identityIn(certificate: DetailedPeerCertificate): PeerIdentity {
   return { ...readNames(certificate), chain: chainOf(certificate) };
@@ -280,12 +260,8 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   const chain = chainFrom(leaf)
     .filter((each) => each === leaf || each.issuerCertificate !== each)
     .map(({ raw }) => raw);
-  if (bytesOf(chain) > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
+  if (bytesIn(chain) > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
   return chain;
-}
-
-function bytesOf(chain: readonly Buffer[]): number {
-  return chain.reduce((sum, { length }) => sum + length, 0);
 }
 
 /** The names in a certificate. Throws what is wrong with one that readers could understand differently. */

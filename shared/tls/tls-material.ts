@@ -122,10 +122,10 @@ function read(file: keyof TlsFiles, path: string): string {
   }
 }
 
-function parse<T>(file: keyof TlsFiles, path: string, read: () => readonly T[]): readonly T[] {
+function parse<T>(file: keyof TlsFiles, path: string, readAll: () => readonly T[]): readonly T[] {
   const which = `the ${WORDS[file]} ${path}`;
   try {
-    const found = read();
+    const found = readAll();
     if (found.length > 0) return found;
   } catch (error) {
     throw new TlsFileError(file, `${which} holds a damaged certificate`, { cause: error });
