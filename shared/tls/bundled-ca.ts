@@ -1,6 +1,6 @@
-import { createHash, X509Certificate } from "node:crypto";
+import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/recent-map.ts";
-import { certificates, isSelfSigned, mayHaveSigned, publicKeyOf } from "./certificate-fields.ts";
+import { certificates, isSelfSigned, mayHaveSigned, publicKeyOf, sha256 } from "./certificate-fields.ts";
 
 /** What is asked of a CA certificate after it was loaded; the parsed certificate takes several KiB. */
 export class BundledCa {
@@ -54,10 +54,6 @@ function keyBytes(raw: Buffer): Buffer {
   } catch {
     return raw; // OpenSSL accepts certificates that are not quite DER
   }
-}
-
-function sha256(content: string | Buffer): string {
-  return createHash("sha256").update(content).digest("base64url");
 }
 
 function folded(name: string): string {

@@ -1,4 +1,4 @@
-import { X509Certificate } from "node:crypto";
+import { createHash, X509Certificate } from "node:crypto";
 
 /** One element of DER (X.690 §10): a tag and its content. */
 export interface Element {
@@ -186,4 +186,9 @@ const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----E
 export function certificates(pem: string): X509Certificate[] {
   const blocks = pem.match(CERTIFICATE) ?? [];
   return blocks.map((block) => new X509Certificate(block));
+}
+
+/** The hash by which certificates, keys and bundles are remembered. */
+export function sha256(content: string | Buffer): string {
+  return createHash("sha256").update(content).digest("base64url");
 }

@@ -1,6 +1,6 @@
-import { createHash } from "node:crypto";
 import { bytesIn } from "../basics/bytes.ts";
 import { RecentMap } from "../basics/recent-map.ts";
+import { sha256 } from "./certificate-fields.ts";
 import type { PeerIdentity } from "./identity.ts";
 
 /** Identities that are remembered: as many as clusters that one server is made for. */
@@ -16,7 +16,7 @@ const recent = new RecentMap<string, { readonly ca: string | undefined; readonly
 
 /** The identity in this certificate (DER), if it came before under this CA: by another it may have come with another chain. */
 export function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerIdentity | undefined {
-  const known = shown && recent.get(hashOf(shown));
+  const known = shown && recent.get(sha256(shown));
   return known?.ca === ca ? known?.identity : undefined;
 }
 
@@ -25,9 +25,5 @@ export function remember(certificate: Buffer, ca: string | undefined, identity: 
   const { o, dns, uri, chain } = identity;
   if (bytesIn(chain) > LARGEST_KNOWN.chainBytes) return;
   if (o.length + dns.length + uri.length > LARGEST_KNOWN.names) return;
-  recent.set(hashOf(certificate), { ca, identity });
-}
-
-function hashOf(certificate: Buffer): string {
-  return createHash("sha256").update(certificate).digest("base64url");
+  recent.set(sha256(certificate), { ca, identity });
 }
