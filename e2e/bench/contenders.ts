@@ -30,9 +30,10 @@ export interface Contender extends AsyncDisposable {
   dial(target: BenchTarget): DialSpec;
   /** The same over mutual TLS, where there is such a listener. */
   dialTls?(target: BenchTarget): DialSpec;
-  /** The process at the callers' side, and the one at the targets'. */
+  /** The process at the callers' side, the one at the targets', and one on the way where there are three. */
   readonly near?: number;
   readonly far?: number;
+  readonly between?: number;
 }
 
 /** Where the targets listen. */
@@ -64,23 +65,26 @@ export class Surroundings implements AsyncDisposable {
   }
 }
 
-/** A raw relay pair as two processes. */
-export async function startRelayPair(joining: Joining, around: Surroundings): Promise<Contender> {
+/** A raw relay pair as two processes, or three: the one between them reads TLS and writes TLS. */
+export async function startRelayPair(joining: Joining, around: Surroundings, processes: 2 | 3 = 2): Promise<Contender> {
   const near = new BenchChild<RelayMethods>("floors/relay.ts");
   const far = new BenchChild<RelayMethods>("floors/relay.ts");
   const certificate = selfSigned();
   const ports = BENCH_TARGETS.map((target) => around.ports[target]);
   const farPorts = await far.call("far", { ports, certificate, joining });
-  const path = (target: BenchTarget) => around.dir.file(`${joining}-${target}`);
-  const ways = BENCH_TARGETS.map((target, i) => ({ path: path(target), port: farPorts[i] ?? 0 }));
+  const between = processes === 3 ? new BenchChild<RelayMethods>("floors/relay.ts") : undefined;
+  const nextPorts = between ? await between.call("between", { ports: farPorts, certificate, joining }) : farPorts;
+  const path = (target: BenchTarget) => around.dir.file(`${joining}-${processes}-${target}`);
+  const ways = BENCH_TARGETS.map((target, i) => ({ path: path(target), port: nextPorts[i] ?? 0 }));
   await near.call("near", { ways, ca: certificate.cert, joining });
   return {
     name: joining,
     near: near.pid,
     far: far.pid,
+    ...(between ? { between: between.pid } : {}),
     dial: (target) => ({ path: path(target) }),
     async [Symbol.asyncDispose]() {
-      await Promise.all([near[Symbol.asyncDispose](), far[Symbol.asyncDispose]()]);
+      await Promise.all([near, between, far].map((child) => child?.[Symbol.asyncDispose]()));
     },
   };
 }

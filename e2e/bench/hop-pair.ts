@@ -2,7 +2,6 @@ import { createSite } from "../harness/binaries.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { NatsServers } from "../harness/nats-servers.ts";
 import { PeerFiles } from "../harness/peer-files.ts";
-import type { ManagedProcess } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { waitFor } from "../harness/wait.ts";
 import type { Contender, Ports } from "./contenders.ts";
@@ -16,8 +15,6 @@ export interface HopPair extends AsyncDisposable {
   readonly over: Contender;
   /** Callers at the server that has the agent. */
   readonly direct: Contender;
-  /** The server that has the agent. */
-  readonly far: ManagedProcess;
 }
 
 export async function startHopPair(ports: Pick<Ports, "echo"> & Partial<Ports>): Promise<HopPair> {
@@ -44,13 +41,14 @@ export async function startHopPair(ports: Pick<Ports, "echo"> & Partial<Ports>):
     const far = await start("far", site.agentPort);
     const agent = await site.startAgent({}, QUIET);
     started.push(agent);
-    const contender = (name: "culvert" | "without", socket: string, server: ManagedProcess): Contender => ({
-      ...{ name, near: server.pid, far: agent.pid, [Symbol.asyncDispose]: async () => {} },
+    const contender = (name: "culvert" | "without", socket: string): Contender => ({
+      ...{ name, far: agent.pid, [Symbol.asyncDispose]: async () => {} },
       dial: (target: BenchTarget) => ({ path: socket, connect: `127.0.0.1:${ports[target]}` }),
     });
-    const over = contender("culvert", sockets.near, near);
+    const over = { ...contender("culvert", sockets.near), near: near.pid, between: far.pid };
     await waitFor(async () => await connects(sockets.near, ports.echo), { deadlineMs: 30_000, what: "the hop" });
-    return { over, direct: contender("without", sockets.far, far), far, [Symbol.asyncDispose]: stop };
+    const direct = { ...contender("without", sockets.far), near: far.pid };
+    return { over, direct, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();
     throw error;

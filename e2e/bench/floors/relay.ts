@@ -9,24 +9,24 @@ const HIGH_WATER_MARK = 1_048_576;
 
 export type Joining = "pipe" | "corked";
 
-interface FarParams {
+interface ListenParams {
   readonly ports: readonly number[];
   readonly certificate: Certificate;
   readonly joining: Joining;
 }
 
 /** For each target port a TLS listener; answers their ports. */
-async function far({ ports, certificate, joining }: FarParams): Promise<number[]> {
-  return Promise.all(
-    ports.map(async (port) => {
-      const server = createTlsServer({ ...certificate, noDelay: true }, (socket) => {
-        join(socket, connect({ host: "127.0.0.1", port, noDelay: true }), joining);
-      });
-      server.on("tlsClientError", ignore);
-      await listen(server, { host: "127.0.0.1", port: 0 });
-      return (server.address() as AddressInfo).port;
-    }),
-  );
+async function far({ ports, certificate, joining }: ListenParams): Promise<number[]> {
+  return listenOverTls(ports, certificate, (socket, port) => {
+    join(socket, connect({ host: "127.0.0.1", port, noDelay: true }), joining);
+  });
+}
+
+/** For each port of a far half a TLS listener that dials it over TLS: one more process on the way. Answers their ports. */
+async function between({ ports, certificate, joining }: ListenParams): Promise<number[]> {
+  return listenOverTls(ports, certificate, (socket, port) => {
+    join(socket, dialOverTls(port, certificate.cert), joining);
+  });
 }
 
 interface NearParams {
@@ -39,13 +39,32 @@ interface NearParams {
 async function near({ ways, ca, joining }: NearParams): Promise<object> {
   for (const { path, port } of ways) {
     const server = createServer((socket) => {
-      const tls = connectTls({ host: "127.0.0.1", port, ca, servername: "localhost" });
-      tls.setNoDelay(true);
-      join(socket, tls, joining);
+      join(socket, dialOverTls(port, ca), joining);
     });
     await listen(server, { path });
   }
   return {};
+}
+
+function listenOverTls(
+  ports: readonly number[],
+  certificate: Certificate,
+  onSocket: (socket: Socket, port: number) => void,
+): Promise<number[]> {
+  return Promise.all(
+    ports.map(async (port) => {
+      const server = createTlsServer({ ...certificate, noDelay: true }, (socket) => onSocket(socket, port));
+      server.on("tlsClientError", ignore);
+      await listen(server, { host: "127.0.0.1", port: 0 });
+      return (server.address() as AddressInfo).port;
+    }),
+  );
+}
+
+function dialOverTls(port: number, ca: string): Socket {
+  const tls = connectTls({ host: "127.0.0.1", port, ca, servername: "localhost" });
+  tls.setNoDelay(true);
+  return tls;
 }
 
 function join(one: Socket, other: Socket, joining: Joining): void {
@@ -82,6 +101,6 @@ function corked(from: Socket, to: Socket): void {
 
 function ignore(): void {}
 
-const methods = { far, near };
+const methods = { far, between, near };
 export type RelayMethods = typeof methods;
 serve(methods);

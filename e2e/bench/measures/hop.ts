@@ -1,6 +1,7 @@
-import type { Bench } from "../bench.ts";
+import { type Bench, rotated } from "../bench.ts";
+import { startRelayPair } from "../contenders.ts";
 import type { HopPair } from "../hop-pair.ts";
-import { atLeast, type Goal, Rounds, type Row, shortNumber } from "../rows.ts";
+import { atLeast, atMost, type Goal, Rounds, type Row, shortNumber } from "../rows.ts";
 import { sampleFlow } from "./throughput.ts";
 
 const GROUP = "hop";
@@ -43,24 +44,25 @@ async function connects(bench: Bench, { over, direct }: HopPair): Promise<Row[]>
   ];
 }
 
-async function throughput(bench: Bench, { over, direct, far }: HopPair): Promise<Row[]> {
+async function throughput(bench: Bench, { over, direct }: HopPair): Promise<Row[]> {
+  await using relays = await startRelayPair("pipe", bench.around, 3);
   const rows: Row[] = [];
   for (const flow of ["down", "up"] as const) {
     const rounds = new Rounds();
     for (let round = 0; round < bench.settings.rounds; round++) {
       bench.say(`hop, ${flow}, round ${round + 1}`);
-      for (const contender of [over, direct]) await sampleFlow(bench, contender, flow, 1, rounds);
+      for (const each of rotated([over, direct, relays], round)) await sampleFlow(bench, each, flow, 1, rounds);
     }
-    const between = new Rounds();
-    await sampleFlow(bench, { ...over, near: far.pid }, flow, 1, between);
-    const figures = rounds.medians("MB/s");
+    const rate = rounds.medians("MB/s");
     const label = `${flow}, 1 stream`;
-    rows.push({ group: GROUP, label, unit: "MB/s", figures, goals: [atLeast(figures, SHARE, "without")] });
-    const cpu = (who: string, medians: Row["figures"]): Row => {
-      return { group: GROUP, label: `${label}: ${who}`, unit: "CPU s/GB", figures: medians, goals: [] };
+    const goals = [atLeast(rate, SHARE, "without"), atLeast(rate, 1, "pipe")];
+    rows.push({ group: GROUP, label, unit: "MB/s", figures: rate, goals });
+    const cpu = (who: string, process: string, compare: (figures: Row["figures"]) => Goal[] = () => []): Row => {
+      const figures = rounds.medians(process);
+      return { group: GROUP, label: `${label}: ${who}`, unit: "CPU s/GB", figures, goals: compare(figures) };
     };
-    rows.push(cpu("the caller's server", rounds.medians("near")), cpu("the agent's server", between.medians("near")));
-    rows.push(cpu("agent", rounds.medians("far")));
+    rows.push(cpu("the caller's server", "near"), cpu("agent", "far"));
+    rows.push(cpu("the agent's server", "between", (figures) => [atMost(figures, 1, "pipe")]));
   }
   return rows;
 }

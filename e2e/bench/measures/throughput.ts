@@ -7,6 +7,7 @@ import { atLeast, atMost, Rounds, type Row } from "../rows.ts";
 
 const WARM_UP_MS = 400;
 const STREAMS = [1, 32] as const;
+const PROCESSES = ["near", "between", "far"] as const;
 
 /** Bytes per second through each contender, and the CPU time that each of its processes pays for a gigabyte. */
 export async function throughput(bench: Bench): Promise<Row[]> {
@@ -51,7 +52,7 @@ function toRows(rounds: Rounds, flow: Flow, streams: number): Row[] {
   ];
 }
 
-/** Adds `MB/s`, and `near`, `far` and the sum `both` in CPU s/GB. */
+/** Adds `MB/s`, and the CPU s/GB of each process under its name and as a `sum`. */
 export async function sampleFlow(
   bench: Bench,
   contender: Contender,
@@ -61,22 +62,27 @@ export async function sampleFlow(
 ): Promise<void> {
   const { bulkLoad, bulkTargets } = bench.around;
   const received = () => (flow === "down" ? bulkLoad.call("received", {}) : bulkTargets.call("received", {}));
-  const { name, near, far } = contender;
+  const pids = PROCESSES.flatMap((process) => {
+    const pid = contender[process];
+    return pid === undefined ? [] : [{ process, pid }];
+  });
+  const cpu = () => pids.map(({ pid }) => cpuSeconds(pid));
   await bulkLoad.call("bulk", { dial: contender.dial(flow === "down" ? "source" : "sink"), flow, streams });
   await sleep(WARM_UP_MS);
-  const cpu = () => ({ near: near ? cpuSeconds(near) : 0, far: far ? cpuSeconds(far) : 0 });
   const [before, cpuBefore] = [await received(), cpu()];
   await sleep(bench.settings.seconds * 1000);
   const [after, cpuAfter] = [await received(), cpu()];
   await bulkLoad.call("release", {});
   const bytes = after.bytes - before.bytes;
-  rounds.add(name, "MB/s", bytes / 1e6 / ((after.atMs - before.atMs) / 1000));
-  const [nearCost, farCost] = [cpuAfter.near - cpuBefore.near, cpuAfter.far - cpuBefore.far].map(
-    (seconds) => seconds / (bytes / 1e9),
-  ) as [number, number];
-  if (near) rounds.add(name, "near", nearCost);
-  if (far) rounds.add(name, "far", farCost);
-  if (near && far) rounds.add(name, "both", nearCost + farCost);
+  const costs = cpuAfter.map((seconds, i) => (seconds - (cpuBefore[i] ?? 0)) / (bytes / 1e9));
+  rounds.add(contender.name, "MB/s", bytes / 1e6 / ((after.atMs - before.atMs) / 1000));
+  for (const [i, { process }] of pids.entries()) rounds.add(contender.name, process, costs[i] ?? Number.NaN);
+  if (pids.length > 1)
+    rounds.add(
+      contender.name,
+      "sum",
+      costs.reduce((sum, cost) => sum + cost, 0),
+    );
   await settle();
 }
 

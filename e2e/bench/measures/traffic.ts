@@ -41,7 +41,7 @@ export async function traffic(bench: Bench): Promise<Row[]> {
     }),
     ...FLOWS.flatMap((flow) => [
       row(of(flow), `one stream ${flow}`, "MB/s", "MB/s"),
-      row(of(flow), `one stream ${flow}: both processes`, "CPU s/GB", "both"),
+      row(of(flow), `one stream ${flow}: both processes`, "CPU s/GB", "sum"),
     ]),
     ...(["idle", "bulk download"] as const).flatMap((beside) =>
       (["p50", "p99"] as const).map((p) => {
