@@ -2,7 +2,7 @@
  * Builds dist/: the program and its packages in few files, which start sooner and need less memory than the many hundred
  * that they are made of (docs/decisions/0039-bundled-build.md). Types are checked by `npm run types`.
  */
-import { chmodSync, rmSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -13,10 +13,42 @@ const DIST = join(ROOT, "dist");
 /** The modules that processes run: the program, and what it starts as processes of their own (`programFile`). */
 const ENTRIES = ["cli/main.ts", "cli/demo/target.ts", "shared/dial/pac-process.ts"];
 /**
- * They are loaded as they are installed: pac-resolver and quickjs-wasi by a process that may read nothing else, and
- * pino-pretty and kerberos by few.
+ * They are loaded as they are installed: pac-resolver and quickjs-wasi by a process that may read nothing else,
+ * pino-pretty and kerberos by few, and what fastify loads for schemas and injected requests by none.
  */
-const AS_INSTALLED = ["kerberos", "pac-resolver", "pino-pretty", "quickjs-wasi"];
+const AS_INSTALLED = [
+  "@fastify/ajv-compiler",
+  "@fastify/fast-json-stringify-compiler",
+  "kerberos",
+  "light-my-request",
+  "pac-resolver",
+  "pino-pretty",
+  "quickjs-wasi",
+];
+
+/**
+ * Node's own modules are loaded by `require`, and only what is used of them is read. An `import` of one reads all that
+ * it exports, which on Node.js 24 loads an HTTP client and its WebSocket for the sake of `http.WebSocket`.
+ */
+const requireOfBuiltins = {
+  name: "require-of-builtins",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^node:/ }, ({ path, kind }) =>
+      kind === "require-call" ? { path, external: true } : { path, namespace: "builtin", sideEffects: false },
+    );
+    onLoad({ filter: /./, namespace: "builtin" }, async ({ path }) => {
+      const names = Object.keys(await import(path)).filter((name) => name !== "default" && name !== "module.exports");
+      const members = names.map((name) => `export const ${name} = /* @__PURE__ */ member("${name}");`);
+      return {
+        contents: `
+          const builtin = require("${path}");
+          const member = (name) => builtin[name];
+          export default builtin;
+          ${members.join("\n")}`,
+      };
+    });
+  },
+};
 
 // A file of an earlier build would be shipped, too.
 rmSync(DIST, { recursive: true, force: true });
@@ -33,6 +65,7 @@ await build({
   platform: "node",
   target: "node20.19",
   external: AS_INSTALLED,
+  plugins: [requireOfBuiltins],
   legalComments: "eof",
   // CommonJS packages ask for Node's own modules by it.
   banner: {
@@ -40,5 +73,19 @@ await build({
   },
   logLevel: "warning",
 });
+for (const file of readdirSync(DIST, { recursive: true }).filter((name) => name.endsWith(".js"))) {
+  inAscii(join(DIST, file));
+}
 chmodSync(join(DIST, "cli/main.js"), 0o755);
 await import("./revision.mjs");
+
+/**
+ * V8 keeps the text of a module in memory, with two bytes for each character if one of them is beyond Latin-1. esbuild
+ * leaves such characters in comments and regular expressions, where an escape means the same.
+ */
+function inAscii(file) {
+  const text = readFileSync(file, "utf8");
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: all of ASCII is meant
+  const escaped = text.replace(/[^\x00-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  writeFileSync(file, escaped);
+}

@@ -129,7 +129,14 @@ export const FOLDERS = {
     ...[...OF_SERVER, "shared/admin", "zod"],
   ],
   server: [
-    ...["server/clusters", "server/tunnels", "server/cluster-runtime", "server/listeners", "server/agents"],
+    ...[
+      "server/clusters",
+      "server/tokens",
+      "server/tunnels",
+      "server/cluster-runtime",
+      "server/listeners",
+      "server/agents",
+    ],
     ...["server/callers", "server/operators", "server/peers", "server/metrics", "server/options"],
     ...["server/replicas", ...OF_SERVER],
   ],

@@ -10,7 +10,7 @@ import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
 import { endRevokedAgents, reverifyAgents, reverifyClaims, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
-import { ClusterStore } from "./clusters/store.ts";
+import type { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
 import type { ServerOptions } from "./options/options.ts";
 import type { OtherServers } from "./other-servers.ts";
@@ -84,11 +84,18 @@ export class ClusterUpdates {
     const routing = { strategies: proxyStrategies, strict: strictIdentifiers };
     const flags = this.#openFlags();
     this.#flags = flags;
-    this.#store = path === "" ? undefined : await ClusterStore.open(path, log, { flags: () => flags.authorities });
+    if (path !== "") {
+      const { ClusterStore } = await import("./clusters/store.ts");
+      this.#store = await ClusterStore.open(path, log, { flags: () => flags.authorities });
+    }
     const source: ClusterSource = this.#store ?? flagCluster(options);
+    // Documents may have rules for tokens at any time.
+    const hasTokens = path !== "" || options.authenticationAudience !== "";
+    const { createVerifier } = hasTokens ? await import("./tokens/create-verifier.ts") : {};
     const clusters = new Clusters({
       ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls, routing },
       ...{ isOfFlags: this.#store === undefined, hasDirectory: options.directory.length > 0 },
+      createVerifier,
       knowsCrl: (list) => this.#deps.others.knowsCrl(list),
       onAdded: (cluster) => this.#onAdded(cluster),
       onChanged: (cluster, what) => this.#onChanged(cluster, what),

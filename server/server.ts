@@ -25,8 +25,8 @@ import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
 import { OtherServers } from "./other-servers.ts";
 import type { PeersDeps } from "./peers/peers.ts";
-import { type ReplicaCount, startReplicaCount } from "./replicas/replica-count.ts";
-import { ServerCount } from "./replicas/server-count.ts";
+import type { ReplicaCount } from "./replicas/replica-count.ts";
+import { countServers, ServerCount } from "./replicas/server-count.ts";
 import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
 import { Links } from "./tunnels/links.ts";
 import { Registry } from "./tunnels/registry.ts";
@@ -197,7 +197,7 @@ export class Server implements AsyncDisposable {
     await this.#openForCallers(clusters);
     Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
-    this.#replicas = startReplicaCount(this.#options, { servers: this.servers, log: this.#log });
+    this.#replicas = await countServers(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
     const warning = fileNeedWarning(this.#options, {

@@ -3,6 +3,7 @@ import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { unwatchForEnd, watchForEnd } from "../../shared/http/connection-end.ts";
+import { WITHOUT_SCHEMAS } from "../../shared/http/without-schemas.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
@@ -113,7 +114,7 @@ export class UpgradePort {
       onRequest: (request, connection) => void this.#onOther(request, connection as AgentConnection),
       onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
     });
-    this.#app = fastify({ logger: false, exposeHeadRoutes: false, return503OnClosing: false });
+    this.#app = fastify({ ...WITHOUT_SCHEMAS, logger: false, exposeHeadRoutes: false, return503OnClosing: false });
   }
 
   static async create(deps: UpgradeDeps): Promise<UpgradePort> {

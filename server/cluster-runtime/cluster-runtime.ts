@@ -10,6 +10,7 @@ import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideN
 import type { Limits } from "../clusters/document.ts";
 import { type RoutingRules, routingRules } from "../clusters/routing-rules.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
+import type { CreateVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { SideExpiry } from "./expiring.ts";
@@ -32,6 +33,8 @@ export interface ClusterRuntimeDeps {
   readonly routing: Omit<RoutingRules, "claims">;
   /** `--directory`: callers may come to a server that has no agent of the cluster. */
   readonly hasDirectory?: boolean;
+  /** Absent where no cluster has rules for tokens. */
+  readonly createVerifier?: CreateVerifier | undefined;
   readonly log: Logger;
 }
 

@@ -8,7 +8,7 @@ import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import type { TlsMaterial, TlsPair, WatchedTls } from "../../shared/tls/tls-material.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
-import { createVerifier } from "../tokens/create-verifier.ts";
+import type { CreateVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
@@ -28,6 +28,8 @@ export interface VirtualHostDeps {
   readonly innerTls: InnerTlsRule;
   /** The flag or key that lists the permitted identities; refusals name it. */
   readonly rule: string;
+  /** Absent where no side has rules for tokens. */
+  readonly createVerifier?: CreateVerifier | undefined;
   readonly log: Logger;
   /** The limit of handshakes has stopped a client. */
   onHandshakeLimit(): void;
@@ -58,6 +60,7 @@ export class ClusterVirtualHost implements VirtualHost {
   readonly #flags: WatchedTls | undefined;
   readonly #isOfFlags: boolean;
   readonly #innerTls: InnerTlsRule;
+  readonly #createVerifier: CreateVerifier | undefined;
   readonly #log: Logger;
   readonly #flagCrl: Pick<WatchedCrl, "content"> | undefined;
   #side: AgentSide | CallerSide;
@@ -69,7 +72,7 @@ export class ClusterVirtualHost implements VirtualHost {
 
   /** Throws a sentence about a token setting that cannot work. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: VirtualHostDeps) {
-    const { clients, flags, flagCrl, isOfFlags, innerTls, rule, log, onHandshakeLimit } = deps;
+    const { clients, flags, flagCrl, isOfFlags, innerTls, rule, createVerifier, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
     this.#clients = clients;
     this.rule = rule;
@@ -78,9 +81,10 @@ export class ClusterVirtualHost implements VirtualHost {
     this.#flagCrl = flagCrl;
     this.#isOfFlags = isOfFlags;
     this.#innerTls = innerTls;
+    this.#createVerifier = createVerifier;
     this.#log = log;
     this.#side = side;
-    this.#verifier = side.token && createVerifier(side.token, log, this.#onApiServer);
+    this.#verifier = this.#verifierOf(side);
   }
 
   get limitsHandshakes(): boolean {
@@ -134,10 +138,16 @@ export class ClusterVirtualHost implements VirtualHost {
     this.#suspended = suspended;
   }
 
-  #renewVerifier({ token }: ClusterSide): void {
+  #verifierOf({ token }: ClusterSide): TokenVerifier | undefined {
+    if (token === undefined) return undefined;
+    if (this.#createVerifier === undefined) throw new Error("tokens cannot be verified by this server");
+    return this.#createVerifier(token, this.#log, this.#onApiServer);
+  }
+
+  #renewVerifier(side: ClusterSide): void {
     const before = this.#verifier;
     try {
-      this.#verifier = token && createVerifier(token, this.#log, this.#onApiServer);
+      this.#verifier = this.#verifierOf(side);
       this.#tokenProblem = undefined;
       before?.close();
     } catch (error) {

@@ -10,7 +10,7 @@ import { startReplicaCount } from "./replica-count.ts";
 import { ServerCount } from "./server-count.ts";
 
 const OPTIONS = {
-  ...{ serverCountService: "", enableLeaseController: true, leaseNamespace: "ns", kubeconfig: "" },
+  ...{ serverCountService: "", leaseNamespace: "ns", kubeconfig: "" },
   leaseLabel: ["k8s-app=culvert-server"],
 };
 
@@ -21,7 +21,6 @@ function serverWith(t: TestContext, api: FakeCollection, serverId: string) {
   const log = createLogger({ level: "info", format: "json", name: "server", destination });
   const servers = new ServerCount();
   const replicas = startReplicaCount({ ...OPTIONS, serverId, kubeconfig: api.path }, { servers, log });
-  assert.ok(replicas);
   t.after(() => replicas.close());
   return { servers, replicas, lines };
 }
@@ -78,15 +77,15 @@ test("where the Service does not exist, the number that was given stays, and a f
   const api = await FakeCollection.start(t, ENDPOINT_SLICES);
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const servers = new ServerCount(3);
-  const options = { ...OPTIONS, serverId: "one", enableLeaseController: false, serverCountService: "ns/absent" };
+  const options = { ...OPTIONS, serverId: "one", serverCountService: "ns/absent" };
   const replicas = startReplicaCount(options, { servers, log, access: api.access });
-  t.after(() => replicas?.close());
-  await until(() => replicas?.fault !== undefined && api.watching === 1);
-  assert.match(replicas?.fault ?? "", /no EndpointSlices of Service ns\/absent: check --server-count-service/);
+  t.after(() => replicas.close());
+  await until(() => replicas.fault !== undefined && api.watching === 1);
+  assert.match(replicas.fault ?? "", /no EndpointSlices of Service ns\/absent: check --server-count-service/);
   assert.equal(servers.value, 3);
   const endpoints = ["10.0.0.1", "10.0.0.2"].map((address) => ({ addresses: [address] }));
   api.put({ metadata: { name: "s", labels: { "kubernetes.io/service-name": "absent" } }, endpoints });
-  await until(() => servers.value === 2 && replicas?.fault === undefined);
+  await until(() => servers.value === 2 && replicas.fault === undefined);
 });
 
 test("while the API server refuses the number stays, and the sentence is logged once", async (t) => {
@@ -109,5 +108,4 @@ test("without credentials for an API server it does not start, and says which op
     error instanceof ConfigError && sentence.test(error.message);
   assert.throws(start({}), refused(/^--enable-lease-controller: this process is in no pod .*: give a kubeconfig\.$/));
   assert.throws(start({ serverCountService: "ns/x" }), refused(/^--server-count-service: this process is in no pod/));
-  assert.equal(start({ enableLeaseController: false })(), undefined);
 });

@@ -9,9 +9,9 @@ import { LEASES, Lease, LeaseBook } from "./leases.ts";
 import { OwnLease } from "./own-lease.ts";
 import type { ServerCount } from "./server-count.ts";
 
-type CountOptions = Pick<
+export type CountOptions = Pick<
   ServerOptions,
-  "serverId" | "serverCountService" | "enableLeaseController" | "leaseNamespace" | "leaseLabel" | "kubeconfig"
+  "serverId" | "serverCountService" | "leaseNamespace" | "leaseLabel" | "kubeconfig"
 >;
 
 /** A timer may be early by a fraction of this, ms. */
@@ -41,11 +41,11 @@ export interface ReplicaCount {
   close(): Promise<void>;
 }
 
-/** Starts what the options say; `undefined`: nothing counts. Throws a `ConfigError`. */
-export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps): ReplicaCount | undefined {
+/** Counts by the Service that the options name, or else by leases. Throws a `ConfigError`. */
+export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps): ReplicaCount {
   try {
     if (options.serverCountService !== "") return new EndpointCount(options.serverCountService, deps);
-    return options.enableLeaseController ? new LeaseCount(options, deps) : undefined;
+    return new LeaseCount(options, deps);
   } catch (error) {
     if (!(error instanceof KubeFailure)) throw error;
     const flag = options.serverCountService === "" ? "--enable-lease-controller" : "--server-count-service";

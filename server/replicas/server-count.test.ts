@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ServerCount } from "./server-count.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
+import { countServers, ServerCount } from "./server-count.ts";
 
 test("a change of the number of servers is told once to each listener, until it listens no more", () => {
   const count = new ServerCount();
@@ -14,4 +15,10 @@ test("a change of the number of servers is told once to each listener, until it 
   count.set(2);
   assert.deepEqual(told, ["one 3", "two 3", "two 2"]);
   assert.equal(count.value, 2);
+});
+
+test("without a Service and without leases nothing counts", async () => {
+  const options = { serverId: "a", serverCountService: "", enableLeaseController: false, leaseNamespace: "ns" };
+  const deps = { servers: new ServerCount(), log: createLogger({ level: "silent", format: "json", name: "test" }) };
+  assert.equal(await countServers({ ...options, leaseLabel: [], kubeconfig: "" }, deps), undefined);
 });

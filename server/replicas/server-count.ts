@@ -1,3 +1,8 @@
+import type { ServerOptions } from "../options/options.ts";
+import type { CountOptions, ReplicaCount, ReplicaCountDeps } from "./replica-count.ts";
+
+type CountServersOptions = CountOptions & Pick<ServerOptions, "enableLeaseController">;
+
 /**
  * How many servers there are, as far as this one knows. It is a hint for agents, which look for so many servers: it
  * decides nothing here. Whatever counts them calls `set`.
@@ -27,4 +32,17 @@ export class ServerCount {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
+}
+
+/**
+ * Counts the servers in Kubernetes if the options want that; `undefined`: nothing counts, and no client of Kubernetes is
+ * loaded. Rejects with a `ConfigError`.
+ */
+export async function countServers(
+  options: CountServersOptions,
+  deps: ReplicaCountDeps,
+): Promise<ReplicaCount | undefined> {
+  if (options.serverCountService === "" && !options.enableLeaseController) return undefined;
+  const { startReplicaCount } = await import("./replica-count.ts");
+  return startReplicaCount(options, deps);
 }

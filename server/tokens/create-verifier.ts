@@ -5,6 +5,8 @@ import { JwtVerifier } from "./jwt-verifier.ts";
 import { type ApiServerState, TokenReviewVerifier } from "./token-review.ts";
 import type { TokenVerifier } from "./verifier.ts";
 
+export type CreateVerifier = typeof createVerifier;
+
 /**
  * The verifier for the tokens that a cluster accepts. Throws a sentence for the author of its document. `onApiServer`
  * is called when an API server that verifies tokens begins to answer or to fail.

@@ -5,6 +5,7 @@ import type { Registry } from "prom-client";
 import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
 import { type ListenAddress, listenError } from "../config/listen-address.ts";
+import { WITHOUT_SCHEMAS } from "../http/without-schemas.ts";
 import { printable } from "../outcomes.ts";
 import type { Logger } from "../runtime/logger.ts";
 import type { Check } from "../runtime/readiness.ts";
@@ -75,6 +76,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
 async function appOf(options: AdminOptions): Promise<FastifyInstance> {
   const { default: fastify } = await import("fastify");
   const app: FastifyInstance = fastify({
+    ...WITHOUT_SCHEMAS,
     bodyLimit: BODY_LIMIT,
     http: { maxHeaderSize: HEADER_LIMIT },
     clientErrorHandler: (error, connection) => {
