@@ -30,12 +30,14 @@ const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 /** Two servers: `b` carries what it is asked for to `a`, and a test may change what it says of it. */
 async function twoServers(options: { a?: Partial<ServerOptions>; b?: Partial<ServerOptions> } = {}) {
   const asked: string[] = [];
+  const paidBy: unknown[] = [];
   const streams: Duplex[] = [];
   const change: { facts?: Partial<CarriedFacts>; open?: LinkOwners["open"] } = {};
   const a = await start({ ...BRIEF, serverId: "srv-a", ...options.a }, { owners: NOBODY });
-  const open: LinkOwners["open"] = async (serverId, facts, signal) => {
+  const open: LinkOwners["open"] = async (serverId, facts, signal, memory) => {
     asked.push(serverId);
-    if (change.open !== undefined) return await change.open(serverId, facts, signal);
+    paidBy.push(memory);
+    if (change.open !== undefined) return await change.open(serverId, facts, signal, memory);
     const [near, far] = duplexPair();
     streams.push(near);
     a.takeCarried(far, { ...facts, ...change.facts }, "srv-b");
@@ -43,7 +45,7 @@ async function twoServers(options: { a?: Partial<ServerOptions>; b?: Partial<Ser
   };
   const b = await start({ ...BRIEF, serverId: "srv-b", ...options.b }, { owners: { open } });
   return {
-    ...{ a, b, asked, streams, change },
+    ...{ a, b, asked, paidBy, streams, change },
     [Symbol.asyncDispose]: async () => {
       await Promise.all([a.close(), b.close()]);
     },
@@ -78,6 +80,7 @@ test("a resume that reaches another server goes on at the link's own, and comes 
   assert.ok(await count(b, "carried_to_owner"));
   assert.deepEqual([await openNow(b, "to_owner"), await openNow(a, "from_peer")], [1, 1]);
   assert.equal(b.tunnels.cluster("default").tunnels().size, 0, "it has no tunnel of its own");
+  assert.equal(two.paidBy[0], b.tunnels.cluster("default").memory);
 
   two.streams[0]?.destroy(new Error("the other server was killed"));
   await until(() => agent.link.suspended);

@@ -33,9 +33,9 @@ export class OtherServers {
   get owners(): LinkOwners | undefined {
     if (this.#deps.options.directory.length === 0) return undefined;
     return {
-      open: async (serverId, facts, signal) => {
+      open: async (...asked) => {
         if (this.#peers === undefined) throw new CulvertError("draining", "this server is starting");
-        return await this.#peers.owners.open(serverId, facts, signal);
+        return await this.#peers.owners.open(...asked);
       },
     };
   }

@@ -133,7 +133,7 @@ export class Carrying {
     try {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
       const facts = { cluster, source: connection.source, chain };
-      const stream = await this.#deps.owners.open(owner, facts, ended.signal);
+      const stream = await this.#deps.owners.open(owner, facts, ended.signal, host.tunnels.memory);
       return { begin: () => this.#begin(stream, upgrade, resuming) };
     } catch (error) {
       add(this.#counts, place, -1);

@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
+import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
 import { parsePeerAnswer } from "../../shared/wire/peer-head.ts";
@@ -17,11 +19,15 @@ interface Taken extends CarriedFacts {
 }
 
 /** A peer that opens streams, and the connections that are taken from it. */
-function carriedBy(serverId: string, { most, refuse }: { most?: number; refuse?: CulvertError } = {}) {
+function carriedBy(
+  serverId: string,
+  { most, refuse, memory }: { most?: number; refuse?: CulvertError; memory?: MemoryAccount } = {},
+) {
   const taken: Taken[] = [];
   const lines: string[] = [];
   const streams = new CarriedStreams(
     {
+      clusters: { get: (name) => (memory !== undefined && name === "blue" ? { tunnels: { memory } } : undefined) },
       takeCarried: (stream, facts, via) => {
         if (refuse !== undefined) throw refuse;
         taken.push({ ...facts, via, stream });
@@ -76,6 +82,18 @@ test("a connection is taken with its facts when its certificates are whole, and 
   taken?.stream.on("data", (piece: Buffer) => read.push(String(piece))).resume();
   stream.write("GET / HTTP/1.1");
   await until(() => read.join("") === "GET / HTTP/1.1");
+});
+
+test("what an agent sends over another server is charged to its cluster, and not to all that share the link", async () => {
+  const pool = new MemoryPool(Number.POSITIVE_INFINITY);
+  const memory = pool.share("blue");
+  const { open, taken } = carriedBy("srv-b", { memory });
+  const { stream, answer } = await open(encodeCarrier(REQUEST));
+  await answer;
+  stream.write(Buffer.alloc(10_000)); // nobody reads it
+  await until(() => memory.held === 10_000);
+  taken[0]?.stream.destroy();
+  await until(() => memory.held === 0);
 });
 
 test("what is no such request is refused with a code, and nothing is taken", async () => {

@@ -1,4 +1,5 @@
 import { GrowingBytes } from "../../shared/basics/bytes.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
@@ -19,6 +20,8 @@ const MAX_FROM_ONE = 16_384;
 const CHAIN_TIMEOUT_MS = 5_000;
 
 export interface CarriedStreamsDeps {
+  /** The clusters that are served now; their accounts pay for what is carried for their agents. */
+  readonly clusters: { get(name: string): { readonly tunnels: { readonly memory: MemoryAccount } } | undefined };
   readonly takeCarried: TakeCarried;
   readonly throttledLog: Pick<ThrottledLog, "write">;
 }
@@ -62,6 +65,8 @@ export class CarriedStreams {
 
   #take(stream: Stream, { cluster, address, port }: CarrierRequest, chain: readonly Buffer[], from: FromPeer): void {
     try {
+      const memory = this.#deps.clusters.get(cluster)?.tunnels.memory;
+      if (memory !== undefined) stream.chargeTo(memory);
       this.#deps.takeCarried(stream, { cluster, source: { address: printable(address), port }, chain }, from.serverId);
       stream.write(encodePeerAnswer({ ok: true, agent: "" })); // before what the agent reads
     } catch (error) {

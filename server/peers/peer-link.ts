@@ -35,7 +35,7 @@ export interface PeerLinkDeps {
   /** Random for each start of this process. */
   readonly instance: string;
   readonly software: string;
-  /** The account of links to and from peers, and of streams that serve no CONNECT. */
+  /** The account of links to and from peers. Streams are paid for by their clusters. */
   readonly memory: MemoryShare;
   /** How long one dial may take, ms. */
   readonly dialTimeoutMs: number;

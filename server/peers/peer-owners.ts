@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import { Cancellation, untilAborted } from "../../shared/basics/promises.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
@@ -19,7 +20,12 @@ export class PeerOwners implements LinkOwners {
     this.#ackTimeoutMs = ackTimeoutMs;
   }
 
-  async open(serverId: string, { cluster, source, chain }: CarriedFacts, signal: AbortSignal): Promise<Duplex> {
+  async open(
+    serverId: string,
+    { cluster, source, chain }: CarriedFacts,
+    signal: AbortSignal,
+    memory: MemoryAccount,
+  ): Promise<Duplex> {
     const link = await untilAborted(this.#linkTo(serverId), signal);
     const cancellation = new Cancellation<CulvertError>();
     const onAbort = (): void => cancellation.cancel(new CulvertError("peer_lost", (signal.reason as Error).message));
@@ -27,7 +33,7 @@ export class PeerOwners implements LinkOwners {
     signal.addEventListener("abort", onAbort, { once: true });
     const head = encodeCarrier({ cluster, ...source, chain: chain.map(({ length }) => length) });
     try {
-      const options = { cancellation, ackTimeoutMs: this.#ackTimeoutMs };
+      const options = { cancellation, ackTimeoutMs: this.#ackTimeoutMs, memory };
       const { stream } = await openByHead(link, [head, ...chain], MAX_MS, options);
       link.endWhenUnreachable(stream);
       return stream;

@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
 
 /** What the owner of a link learns of a connection of an agent that another server carries there, beside its bytes. */
@@ -14,9 +15,9 @@ export interface CarriedFacts {
 export interface LinkOwners {
   /**
    * Opens a stream to a server that takes it as the connection of an agent. Rejects when no such server is found, or it
-   * does not take the connection.
+   * does not take the connection. `memory` pays for what the stream holds here.
    */
-  open(serverId: string, facts: CarriedFacts, signal: AbortSignal): Promise<Duplex>;
+  open(serverId: string, facts: CarriedFacts, signal: AbortSignal, memory: MemoryAccount): Promise<Duplex>;
 }
 
 /** Takes a stream from the server `via` as the connection of an agent. Throws a `CulvertError`. */
