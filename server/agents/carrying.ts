@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
@@ -78,8 +79,6 @@ export interface CarryingDeps {
  * times.
  */
 const OWNER_MS = { least: 250, most: 2_000, shareOfGrace: 1 / 6 } as const;
-/** Bytes of the process that a carried connection takes while nothing passes: a TLS socket and a stream. */
-const CONNECTION_BYTES = 70 * 1024;
 
 /** The connections that this server carries to the owners of their links. */
 export class Carrying {
@@ -167,7 +166,7 @@ export class Carrying {
     deadline?.end(); // the owner has its own
     metrics.links.resumeCarried();
     throttledLog.write("info", line, "resume carried to the server that has the link");
-    memory.onConnection(CONNECTION_BYTES);
+    memory.onConnection(CONNECTION_BYTES.tls);
     stream.write(requestBytes(request));
     const totals = splice(socket, stream, {
       stallTimeoutMs: options.stallTimeoutMs,
@@ -176,7 +175,7 @@ export class Carrying {
       memory,
     });
     void totals.then(({ bytesUp, bytesDown, endedBy, error }) => {
-      memory.onConnection(-CONNECTION_BYTES);
+      memory.onConnection(-CONNECTION_BYTES.tls);
       add(this.#counts, place, -1);
       const reason = error && { reason: printable(error.message) };
       const more = { bytesUp, bytesDown, endedBy: SIDES[endedBy], ...reason };

@@ -1,5 +1,6 @@
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
@@ -43,12 +44,6 @@ export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
   /** Throws `overloaded` when this process has hardly a file descriptor left. */
   readonly files: { requireRoom(code: "overloaded"): void };
 }
-
-/**
- * Bytes of the process that an open connection takes while it carries nothing: its sockets, stream and objects;
- * measured.
- */
-const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /**
  * One CONNECT, from its request to its last byte:

@@ -93,8 +93,13 @@ test("in a fleet, claims that are not strict cause a warning, because they count
   );
   const routing = { strategies: ["destHost"], strict: false } as const;
   const ofFlags = { hasDirectory: true, isOfFlags: true, routing };
-  assert.match(warning({}, ofFlags) ?? "", /^with --directory what agents claim counts .*: set --strict-identifiers/);
+  assert.match(
+    warning({}, ofFlags) ?? "",
+    /^with --directory what agents claim counts .*: set both .* in a document if/,
+  );
   assert.equal(warning({ ...claiming, strictIdentifiers: true }, { hasDirectory: true }), undefined);
+  const strictFlags = { ...ofFlags, routing: { ...routing, strict: true } };
+  assert.match(warning({}, strictFlags) ?? "", /: write a document with agents\.claims, which hold at every server$/);
   assert.equal(warning({ strategies: ["defaultRoute"] }, { hasDirectory: true }), undefined);
   assert.equal(warning(claiming, {}), undefined, "without a directory there is one server to ask");
 });

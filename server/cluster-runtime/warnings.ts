@@ -53,15 +53,22 @@ function namesBypassDenyWarning({ cluster }: ClusterRuntime): string | undefined
 
 /**
  * Warns of a cluster of a fleet whose agents claim targets, but not strictly: a server that has any agent for a target
- * asks no other server, even if an agent there claims it.
+ * asks no other server, even if an agent there claims it. Strict identifiers hold on all servers where a document says
+ * what is claimed; without one each server knows what its own agents have said, and no more.
  */
 export function localClaimsWarning({ cluster, tunnels, isOfFlags, hasDirectory }: ClusterRuntime): string | undefined {
-  const { strategies, strict } = tunnels.rules;
-  if (!hasDirectory || strict || !strategies.some((one) => one === "destHost" || one === "cidr")) return undefined;
+  const { strategies, strict, claims } = tunnels.rules;
+  if (!hasDirectory || !strategies.some((one) => one === "destHost" || one === "cidr")) return undefined;
+  if (strict) return claims === undefined ? CLAIMS_OF_HELLOS : undefined;
   const whose = isOfFlags ? "agents claim" : `agents of cluster "${cluster.name}" (${cluster.file}) claim`;
-  const option = isOfFlags ? "--strict-identifiers" : "agents.strictIdentifiers";
+  const option = isOfFlags
+    ? "both agents.claims and agents.strictIdentifiers in a document"
+    : "agents.strictIdentifiers";
   return `with --directory what ${whose} counts only among agents of the server that a caller comes to: set ${option} if no others may be asked`;
 }
+
+const CLAIMS_OF_HELLOS =
+  "with --directory, --strict-identifiers holds for what agents of the same server have claimed: write a document with agents.claims, which hold at every server";
 
 /** Warns of a document with strategies that are never reached. */
 export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string | undefined {

@@ -109,7 +109,8 @@ export function openByHead(
         try {
           answer = parsePeerAnswer(json);
         } catch (error) {
-          fail(error as CulvertError);
+          const { code, message } = error as CulvertError;
+          fail(new CulvertError(code, `server "${serverId}": ${message}`, { cause: error }));
           return;
         }
         if (!answer.ok) {

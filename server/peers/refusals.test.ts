@@ -206,6 +206,8 @@ test("a peer's stream without a whole head, of no kind or with nonsense is refus
     [{ ...REQUEST, timeoutMs: -1 }, "internal"],
   ];
   for (const [head, code] of rows) assert.equal((await answerTo(session, head))["error"], code, JSON.stringify(head));
+  const unknown = await answerTo(session, { ...REQUEST, cluster: "red" });
+  assert.equal(unknown["detail"], 'server "srv-1" has no cluster "red": compare the documents of both servers');
   for (let more = 0; more < 20; more++) await answerTo(session, { ...REQUEST, cluster: `red-${more}` });
   const lines = server.lines.filter(({ msg, level }) => msg === "CONNECT of a peer failed" && level !== "debug");
   assert.equal(lines.length, 10, "a peer that asks for nonsense does not fill the log");

@@ -68,6 +68,17 @@ test("code and sentence of the agent come back as they were, over two servers as
   assert.equal(linesOf(near, "CONNECT failed")[0]?.["endedBy"], "agent");
 });
 
+test("a refusal of the other server itself says which server it is", async () => {
+  await using fleet = new Fleet();
+  const { near, far, agent } = await fleet.pair({ agentWaitMs: 50 }, { maxPendingConnects: 1 });
+  agent.answer = async () => {}; // it has taken the stream, and says nothing
+  const first = ask(near);
+  await until(() => far.tunnels.cluster("default").pendingConnects === 1);
+  assert.match((await ask(near)).status, /^HTTP\/1\.1 503 server "srv-2": too many CONNECTs wait for an answer \(1,/);
+  near.destroy(new Error("killed by the test"));
+  await first;
+});
+
 test("the deadline travels along: the caller reads what the other server says of its agent, in time", async () => {
   await using fleet = new Fleet();
   const { near, agent } = await fleet.pair({ connectTimeoutMs: 2_000 }, { connectTimeoutMs: 60_000 });

@@ -22,7 +22,7 @@ interface ServedForPeers {
 }
 
 export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics"> {
-  readonly options: OpenStreamDeps["options"] & Pick<ServerOptions, "stallTimeoutMs">;
+  readonly options: OpenStreamDeps["options"] & Pick<ServerOptions, "serverId" | "stallTimeoutMs">;
   readonly metrics: OpenStreamDeps["metrics"] & { readonly hops: HopMetrics };
   /** The clusters that are served now. */
   readonly clusters: { get(name: string): ServedForPeers | undefined };
@@ -45,6 +45,7 @@ const REFUSED_LINES = 10;
  */
 export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, deps: ServePeerDeps): Promise<void> {
   const { metrics, log, throttledLog } = deps;
+  const { serverId } = deps.options;
   const startedAt = performance.now();
   let request: PeerOpenRequest | undefined;
   let context: OpenContext | undefined;
@@ -66,8 +67,11 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     request = parsePeerOpen(json);
     const { cluster: name, target } = request;
     const served = deps.clusters.get(name);
-    if (served === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
-    if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+    if (served === undefined) {
+      const sentence = `server "${serverId}" has no cluster "${name}": compare the documents of both servers`;
+      throw new CulvertError("unknown_cluster", sentence);
+    }
+    if (deps.draining()) throw new CulvertError("draining", `server "${serverId}" is shutting down: try again`);
     served.requireTarget(target);
     const cluster = served.tunnels;
     stream.chargeTo(cluster.memory);
@@ -103,7 +107,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     finish(why(totals.endedBy) ?? "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
-    refuseStream(stream, refusal);
+    refuseStream(stream, context?.tunnel === undefined ? naming(serverId, refusal) : refusal);
     finish(refusal.code, refusal);
   }
 }
@@ -143,6 +147,16 @@ export function refuseStream(stream: Stream, refusal: CulvertError): void {
   stream.resume();
   const timer = setTimeout(() => stream.reset(), LINGER_MS).unref();
   stream.once("close", () => clearTimeout(timer));
+}
+
+/** The caller, who came to another server, reads which of the two has too much to do, or did not understand. */
+function naming(serverId: string, refusal: CulvertError): CulvertError {
+  const { code, message, retryAfterMs } = refusal;
+  if (code !== "overloaded" && code !== "internal") return refusal;
+  return new CulvertError(code, `server "${serverId}": ${message}`, {
+    cause: refusal,
+    ...(retryAfterMs !== undefined && { retryAfterMs }),
+  });
 }
 
 function callerGone(cause?: unknown): CulvertError {

@@ -1,13 +1,11 @@
 import type { Duplex } from "node:stream";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import { CONNECTION_BYTES, type MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 
 /** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
 /** Fewest places of a cluster: measuring agents need some as well, and dials of a new agent before it knows its servers. */
 const LEAST = 16;
-/** Bytes of the process that a connection takes while it says nothing: a TLS socket and a WebSocket. */
-const CONNECTION_BYTES = 70 * 1024;
 /** When an agent that found no place should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
 
@@ -70,7 +68,7 @@ export class HelloPlaces {
     const onClose = (): void => this.#release(socket);
     this.#sockets.set(socket, onClose);
     socket.once("close", onClose);
-    this.#cluster.memory.onConnection(CONNECTION_BYTES);
+    this.#cluster.memory.onConnection(CONNECTION_BYTES.tls);
   }
 
   #release(socket: Duplex): void {
@@ -78,6 +76,6 @@ export class HelloPlaces {
     if (onClose === undefined) return;
     this.#sockets.delete(socket);
     socket.off("close", onClose);
-    this.#cluster.memory.onConnection(-CONNECTION_BYTES);
+    this.#cluster.memory.onConnection(-CONNECTION_BYTES.tls);
   }
 }
