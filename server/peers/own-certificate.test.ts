@@ -2,14 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { agentOf, pki } from "../testing/server.ts";
+import { agentOf, fetchText, pki } from "../testing/server.ts";
 import { ask, Fleet, peerLeaf } from "./testing/fleet.ts";
 
 const DAY = 86_400_000;
 
 /** What `culvert status` shows behind `!`. */
 async function problemsOf(server: Awaited<ReturnType<Fleet["start"]>>): Promise<string[]> {
-  return (await (await fetch(`http://127.0.0.1:${server.addresses.admin?.port}/status`)).json()).problems;
+  const { text } = await fetchText(server.addresses.admin?.port, "/status");
+  return JSON.parse(text).problems;
 }
 
 test("a certificate that other servers refuse is reported at the start, in readyz and in the status", async () => {
