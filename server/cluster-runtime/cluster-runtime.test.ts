@@ -69,6 +69,8 @@ test("so many CONNECTs may wait for an answer, and no more", () => {
   assert.equal(refusal(served), undefined);
   served.tunnels.pendingConnects = 2;
   assert.match(refusal(served)?.message ?? "", /limits\.pendingConnects/);
+  served.tunnels.ofPeers.pending = 1; // admitted by the server that it came to
+  assert.equal(refusal(served), undefined);
 });
 
 test("the TLS handshakes of agents use up nothing of the callers' limit", () => {

@@ -187,14 +187,18 @@ export class ClusterRuntime {
     if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
   }
 
-  /** Counts one CONNECT for this target; throws `forbidden` or `limited` if it may not be opened now. */
+  /**
+   * Counts one CONNECT for this target; throws `forbidden` or `limited` if it may not be opened now. Limits count where
+   * callers come in: CONNECTs that came over another server are among that server's.
+   */
   requireAdmission(target: Target): void {
     this.requireTarget(target);
     const { limits } = this.#cluster;
-    if (limits.pendingConnects !== undefined && this.tunnels.pendingConnects >= limits.pendingConnects) {
+    const pending = this.tunnels.pendingConnects - this.tunnels.ofPeers.pending;
+    if (limits.pendingConnects !== undefined && pending >= limits.pendingConnects) {
       throw this.#limited(`${limits.pendingConnects} CONNECTs wait for an answer`, "pendingConnects", 1_000);
     }
-    if (limits.streams !== undefined && this.#streams() + this.tunnels.pendingConnects >= limits.streams) {
+    if (limits.streams !== undefined && this.#streams() + pending >= limits.streams) {
       throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
     }
     if (this.tunnels.memory.isFullByCap) {
@@ -211,9 +215,10 @@ export class ClusterRuntime {
   }
 
   #streams(): number {
-    let streams = this.tunnels.hopStreams;
+    const { hopStreams, ofPeers } = this.tunnels;
+    let streams = hopStreams - ofPeers.open - ofPeers.pending;
     for (const tunnel of this.tunnels.tunnels()) streams += tunnel.streamCount;
-    return streams;
+    return Math.max(0, streams);
   }
 }
 

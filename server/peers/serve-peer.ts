@@ -80,12 +80,7 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     context = contextOf(stream, request, startedAt, (given) => {
       if (given.ok) answer = given;
     });
-    const opened = await openStream(target, cluster, context, {
-      metrics,
-      draining: () => deps.draining(),
-      // Where no agent is here now, the other server asks the directory again, and waits where the caller is.
-      options: { ...deps.options, agentWaitMs: 0, connectTimeoutMs: 0 },
-    });
+    const opened = await openHere(target, cluster, context, deps);
     if (stream.destroyed) {
       opened.destroy();
       throw callerGone();
@@ -109,6 +104,31 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
     refuseStream(stream, context?.tunnel === undefined ? naming(serverId, refusal) : refusal);
     finish(refusal.code, refusal);
+  }
+}
+
+/** Opens the stream, and tells it apart from those of callers here, whose limits are this server's. */
+async function openHere(
+  target: Target,
+  cluster: ClusterTunnels,
+  context: OpenContext,
+  { metrics, options, draining }: ServePeerDeps,
+): Promise<Stream> {
+  const { ofPeers } = cluster;
+  ofPeers.pending++;
+  try {
+    const opened = await openStream(target, cluster, context, {
+      ...{ metrics, draining: () => draining() },
+      // Where no agent is here now, the other server asks the directory again, and waits where the caller is.
+      options: { ...options, agentWaitMs: 0, connectTimeoutMs: 0 },
+    });
+    if (!opened.closed) {
+      ofPeers.open++;
+      opened.once("close", () => ofPeers.open--);
+    }
+    return opened;
+  } finally {
+    ofPeers.pending--;
   }
 }
 

@@ -24,6 +24,15 @@ test("a cluster gets as many streams to another server as it leaves free, and th
   await until(async () => (await askAs(near, blue)).status.startsWith("HTTP/1.1 200 "));
 });
 
+test("limits.streams counts the callers of each server, and not those that come over another one", async () => {
+  await using world = await fleetOf(["blue"], { more: { limits: { streams: 1 } } });
+  const { near, far, tenants } = world;
+  const blue = tenants.get("blue");
+  for (let open = 0; open < 2; open++) assert.match((await askAs(near, blue)).status, /^HTTP\/1\.1 200 /);
+  assert.match((await askAs(far, blue)).status, /^HTTP\/1\.1 200 /);
+  assert.match((await askAs(far, blue)).status, /^HTTP\/1\.1 429 .*\(limits\.streams\)$/);
+});
+
 test("a cluster without streams is not kept, and one stream of a link is left to each", () => {
   const shares = new LinkShares("srv-2", 1);
   for (let round = 0; round < 3; round++) {

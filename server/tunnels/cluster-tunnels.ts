@@ -56,6 +56,8 @@ export class ClusterTunnels implements Candidates {
   pendingConnects = 0;
   /** Streams of its callers that go over another server. */
   hopStreams = 0;
+  /** CONNECTs that came over another server, which has admitted them; they are among those of the tunnels here. */
+  readonly ofPeers = { pending: 0, open: 0 };
   /** Called when a tunnel has come or gone, or has lost or got back its connection. */
   onChanged: () => void = () => {};
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
