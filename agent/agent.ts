@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
-import type { ListenAddress } from "../shared/config/listen-address.ts";
+import { checkPort, type ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/environment.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/content-watch.ts";
@@ -16,7 +16,6 @@ import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import type { Session } from "../shared/yamux/session.ts";
-import { checkPort } from "./check-port.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
@@ -166,6 +165,8 @@ export class Agent implements AsyncDisposable {
     this.#expiryLog = new ConditionLog(this.#log, () => expiryConditions(this.#expiry, new Date()));
     this.#expiryLog.check();
     const { health, admin } = listeners(this.#options);
+    // The listeners come later, or they would hold up the first tunnel. A port that cannot be opened is found out now:
+    // then, a server would have this agent already.
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
     this.#files.start();

@@ -140,7 +140,7 @@ export class OperatorPorts {
       listeners: this.#deps.shownAddresses(),
       clusters: served.clusters?.all() ?? [],
       refusals: metrics.refusals,
-      problems: [...files.problems(), ...this.clusterFaults()],
+      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#deps.others.checks())],
       pool,
       draining: this.#deps.draining(),
       roundTrips,
@@ -164,4 +164,9 @@ export class OperatorPorts {
     yield* this.#deps.served.clusters?.expiring() ?? [];
     yield* this.#deps.others.expiring();
   }
+}
+
+/** The faults of checks, in the words of /readyz?verbose. */
+function faultsOf(checks: readonly Check[]): string[] {
+  return checks.flatMap(({ name, hasFaults, detail = "" }) => (hasFaults ? `${name}: ${detail}` : []));
 }

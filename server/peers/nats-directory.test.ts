@@ -143,6 +143,14 @@ test("what NATS does not permit is reported until a question comes through", asy
   assert.equal(faults(directory), "");
 });
 
+test("credentials that NATS refuses are named with their option", async () => {
+  await using nats = await rawNats((socket) => {
+    socket.write(HELLO);
+    socket.once("data", () => socket.end("-ERR 'Authorization Violation'\r\n"));
+  });
+  await until(() => /Authorization Violation; check --directory-credentials/.test(reason(nats.directory)));
+});
+
 test("a subject that may not be listened to is reported, and the next connection begins without a fault", async () => {
   let isPermitted = false;
   await using nats = await rawNats((socket) =>

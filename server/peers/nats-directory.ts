@@ -1,4 +1,5 @@
 import {
+  AuthorizationError,
   type NatsConnection,
   NoRespondersError,
   PermissionViolationError,
@@ -154,10 +155,10 @@ export class NatsDirectory implements Directory {
         this.#retry.connected();
         const why = await this.#use(connection);
         this.#retry.ended("lost", performance.now() - startedAt);
-        this.#down(why?.message ?? "the connection was closed");
+        this.#down(why === undefined ? "the connection was closed" : reasonOf(why));
       } catch (error) {
         this.#retry.attemptFailed();
-        this.#down((error as Error).message);
+        this.#down(reasonOf(error as Error));
       }
       if (!this.#closed) await this.#wait(this.#retry.waitMs());
     }
@@ -239,6 +240,12 @@ export class NatsDirectory implements Directory {
       },
     });
   }
+}
+
+/** Why there is no connection. NATS names no option with credentials that it refuses, or that it misses. */
+function reasonOf(error: Error): string {
+  if (!(error instanceof AuthorizationError)) return error.message;
+  return `NATS refused the credentials: ${error.message}; check --directory-credentials and the users of NATS`;
 }
 
 function clusterSubject(cluster: string): string {

@@ -2,12 +2,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { agentOf, pki } from "../testing/server.ts";
+import { agentOf, fetchText, pki } from "../testing/server.ts";
 import { ask, Fleet, peerLeaf } from "./testing/fleet.ts";
 
 const DAY = 86_400_000;
 
-test("a certificate that other servers refuse is reported at the start and in readyz", async () => {
+/** What `culvert status` shows behind `!`. */
+async function problemsOf(server: Awaited<ReturnType<Fleet["start"]>>): Promise<string[]> {
+  const { text } = await fetchText(server.addresses.admin?.port, "/status");
+  return JSON.parse(text).problems;
+}
+
+test("a certificate that other servers refuse is reported at the start, in readyz and in the status", async () => {
   const past = { notBefore: new Date(Date.now() - 2 * DAY), notAfter: new Date(Date.now() - DAY) };
   const rows: [string, CertificateAndKey, RegExp][] = [
     [
@@ -33,6 +39,7 @@ test("a certificate that other servers refuse is reported at the start and in re
     assert.match(lines[0]?.msg ?? "", /peers refuse this server/);
     const ready = await (await fetch(`http://127.0.0.1:${server.addresses.admin?.port}/readyz?verbose`)).text();
     assert.match(ready, new RegExp(`peer-certificate.*${sentence.source}`), what);
+    assert.match((await problemsOf(server)).join("\n"), new RegExp(`^peer-certificate: .*${sentence.source}`), what);
   }
 });
 
@@ -68,16 +75,18 @@ test("a peer whose certificate has expired is named with its option in the log, 
   assert.match(String(line?.["reason"]), /its certificate, or its CA's, expired on \S+: renew its --peer-cert/);
 });
 
-test("what hinders a directory is said to callers and in readyz, and such a server is not ready without an agent", async () => {
+test("what hinders a directory is said to callers, in readyz and in the status, and such a server is not ready without an agent", async () => {
   await using fleet = new Fleet();
   const server = await fleet.start("srv-1", { agentWaitMs: 0, readyNeedsAgent: true });
   const url = `http://127.0.0.1:${server.addresses.admin?.port}/readyz?verbose`;
   const ready = await fetch(url);
   assert.equal(ready.status, 200, "others can be asked");
+  assert.deepEqual(await problemsOf(server), []);
   await ready.text();
   fleet.hub.hindered = { faults: ["NATS refuses"], trouble: "and other servers could not be asked", isRefused: true };
   await until(async () => (await fetch(url)).status === 503);
   assert.match(await (await fetch(url)).text(), /directory.*warning: NATS refuses/);
+  assert.match((await problemsOf(server)).join("\n"), /^directory: .*NATS refuses/);
   assert.match((await ask(server)).status, /^HTTP\/1\.1 503 no agent .*, and other servers could not be asked$/);
   assert.match(await server.metrics.registry.metrics(), /^culvert_server_directory_up 0$/m);
 });

@@ -1,4 +1,4 @@
-import { isIP, isIPv6 } from "node:net";
+import { createServer, isIP, isIPv6 } from "node:net";
 import { canonicalAddress } from "../address/network.ts";
 import { ConfigError } from "./options.ts";
 
@@ -29,6 +29,16 @@ const LISTEN_CURES: Readonly<Record<string, readonly [string, "option" | "hostOp
   EAFNOSUPPORT: ["this host has no addresses of this kind; choose another", "hostOption"],
   ENOTFOUND: ["the name does not resolve; choose another", "hostOption"],
 };
+
+/** Opens the port and closes it again. Rejects like `listenError` if it cannot be opened. */
+export function checkPort(at: ListenAddress): Promise<void> {
+  const { port, host } = at;
+  return new Promise((resolve, reject) => {
+    const probe = createServer((socket) => socket.destroy());
+    probe.once("error", (error) => reject(listenError(error, at)));
+    probe.listen({ port, ...(host === "" ? {} : { host }) }, () => probe.close(() => resolve()));
+  });
+}
 
 /** These addresses stand for all interfaces. Node uses "::" for an empty address, and IPv4 connections reach it too. */
 const ALL = "::";

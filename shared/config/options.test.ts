@@ -77,6 +77,11 @@ test("an unknown flag names the nearest known one, and every fault is reported a
   ]);
 });
 
+test("a misspelt flag is the only fault: what it was to give is not missed as well", async () => {
+  const { problems } = await read(["--window=17KiB", "--uds-nam=/x"]);
+  assert.deepEqual(problems, ["There is no flag --uds-nam. Did you mean --uds-name?"]);
+});
+
 test("a flag that takes no value says so when it is given one", async () => {
   const { problems, help, printConfig } = await read(["--help=1", "--print_config=yes", "--helq=1"]);
   assert.deepEqual(problems, [

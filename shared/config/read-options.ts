@@ -67,8 +67,8 @@ export async function readOptions<R extends Rows>(
     const fault = named === "" ? undefined : unreadable(named);
     if (fault !== undefined) problems.push(`--${flagName(key, row)}: ${fault}.`);
   }
-  // With a file that cannot be read, checks across options would report values that are in the file as missing.
-  if (file === undefined || file.problems.length === 0) {
+  // Checks across options would report as missing what a misspelt flag, or a file that cannot be read, was to give.
+  if (flags.unknown.length === 0 && (file === undefined || file.problems.length === 0)) {
     table.resolve({
       values: values as { -readonly [K in keyof R]: ValuesOf<R>[K] },
       given: (key) => sources.has(key as string),
