@@ -7,6 +7,7 @@ import { Claims } from "../clusters/claims.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "./hop.ts";
 import { openStream } from "./open-stream.ts";
+import { fakeAgent } from "./testing/fake-agent.ts";
 
 const TARGET = { host: "10.0.0.1", port: 443 };
 const RESERVED = new Claims([{ identities: ["CN=a"], hosts: ["10.0.0.1"], cidrs: [], defaultRoute: false }]);
@@ -28,22 +29,26 @@ function world(strict: boolean, code: OutcomeCode = "no_agent") {
       throw new CulvertError(code, `${serverId} says ${code}`);
     },
   });
-  const peers: PeerFinder = {
+  const peers: { find: PeerFinder["find"]; trouble: undefined } = {
     find: async (_cluster, except = []) => hopTo(`srv-${except.length + 1}`),
     trouble: undefined,
   };
+  const cancellation = new Cancellation<CulvertError>();
   const open = (timeoutMs = 5_000): Promise<Stream> =>
     openStream(
       TARGET,
       cluster,
       {
-        ...{ id: "x", deadline: performance.now() + timeoutMs, cancellation: new Cancellation<CulvertError>() },
+        ...{ id: "x", deadline: performance.now() + timeoutMs, cancellation },
         ...{ tunnel: undefined, choice: undefined, hop: undefined },
       },
       { options: OPTIONS, metrics: { pendingOpens: () => {} }, draining: () => false, peers: () => peers },
     );
-  return { asked, open };
+  return { asked, open, cluster, cancellation, peers };
 }
+
+/** A directory that has been asked, and does not say anything. */
+const SILENT: PeerFinder["find"] = () => new Promise(() => {});
 
 test("a claimed target is asked of four other servers at most, and the caller reads what the last one says", async () => {
   const { asked, open } = world(true);
@@ -61,4 +66,26 @@ test("a server that has an agent of the claim, which fails, ends the search", as
   const { asked, open } = world(true, "dial_refused");
   await assert.rejects(open(), { message: "srv-1 says dial_refused" });
   assert.deepEqual(asked, ["srv-1"]);
+});
+
+test("while the directory is asked, an agent that comes here has the CONNECT", { timeout: 60_000 }, async () => {
+  const { open, cluster, peers } = world(false);
+  peers.find = SILENT;
+  const opening = open(600_000);
+  const { tunnel } = fakeAgent();
+  cluster.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
+  (await opening).destroy();
+});
+
+test("a directory that says nothing holds a CONNECT until its deadline, or until its caller leaves", {
+  timeout: 60_000,
+}, async () => {
+  const late = world(false);
+  late.peers.find = SILENT;
+  await assert.rejects(late.open(50), { code: "no_agent" });
+  const left = world(false);
+  left.peers.find = SILENT;
+  const opening = left.open(600_000);
+  left.cancellation.cancel(new CulvertError("caller_gone", "the caller left"));
+  await assert.rejects(opening, { code: "caller_gone" });
 });

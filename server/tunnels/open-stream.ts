@@ -1,5 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
-import type { Cancellation } from "../../shared/basics/promises.ts";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -48,6 +48,8 @@ export interface OpenStreamDeps {
 
 /** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
 const MAX_SERVERS = 4;
+/** Nobody reads it: a server was found, or is not to be found now. */
+const FOUND = new CulvertError("caller_gone", "the directory has answered");
 /** How long a CONNECT without an agent waits before it asks the directory again, ms. */
 const ASK_AGAIN_MS = 200;
 
@@ -119,8 +121,8 @@ export async function openStream(
     const { cancellation } = context;
     const until = performance.now() + Math.min(agentWaitMs(candidates, options), leftMs());
     for (let avoid = except; ; avoid = undefined) {
-      const hop = await peers?.find(cluster.name, avoid && [avoid]);
-      if (hop !== undefined) return hop;
+      const found = peers && (await findOrCome(peers, avoid));
+      if (found !== undefined) return found;
       const waitMs = until - performance.now();
       const isLast = peers === undefined || waitMs <= ASK_AGAIN_MS;
       try {
@@ -129,6 +131,24 @@ export async function openStream(
         if (cancellation.reason !== undefined) throw error;
         if (isLast) throw withTrouble(error, peers);
       }
+    }
+  }
+
+  /** A server, or a tunnel that comes here while the directory is asked, which may take its time. */
+  async function findOrCome(finder: PeerFinder, avoid?: ServerHop): Promise<Tunnel | ServerHop | undefined> {
+    const { cancellation } = context;
+    const waiting = new Cancellation<CulvertError>();
+    const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
+    cancellation.onCancelled = onCancelled;
+    if (cancellation.reason !== undefined) onCancelled();
+    const coming = cluster.whenAvailable(leftMs(), waiting, candidates);
+    try {
+      return await Promise.race([finder.find(cluster.name, avoid && [avoid]), coming]);
+    } catch (error) {
+      throw cancellation.reason === undefined ? withTrouble(error, finder) : error;
+    } finally {
+      cancellation.onCancelled = undefined;
+      waiting.cancel(FOUND);
     }
   }
 
