@@ -38,10 +38,10 @@ const callers = section("Callers", {
   ),
   serverPort: option.port(
     8090,
-    "TCP port for callers, mutual TLS. It is open when this or --server-cert is given; 0: off.",
+    "TCP port for callers, mutual TLS. It is open when this, --server-cert or --clusters is given; 0: off.",
     {
       konnectivity: "--server-port",
-      defaultText: "8090 with --server-cert, else off",
+      defaultText: "8090 with --server-cert or --clusters, else off",
     },
   ),
   serverBindAddress: option.address("", "Address of the callers' TCP port. Empty: all interfaces.", {

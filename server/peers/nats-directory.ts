@@ -103,8 +103,8 @@ export class NatsDirectory implements Directory {
   }
 
   get #trouble(): string | undefined {
-    if (this.#refusals.hindersAsking) return "and other servers could not be asked: NATS does not permit it";
-    if (this.#namesake !== undefined) return "and another server has the --server-id of this one: it cannot be found";
+    if (this.#refusals.hindersAsking) return "other servers could not be asked: NATS does not permit it";
+    if (this.#namesake !== undefined) return "another server has the --server-id of this one: give each its own";
     return undefined;
   }
 

@@ -148,7 +148,7 @@ export class PeerPort {
   /** The caller of a peer's port may be an agent or a caller that has been misled: it is written down. */
   #refuse(connection: IncomingConnection, refusal: CulvertError): void {
     this.#connections.requestReceived(connection);
-    this.#logRefused(connection.remote, refusal.message, outcome(refusal.code).http);
+    this.#logRefused(connection.remote, refusal.message, agentStatus(refusal.code));
     refusePeer(connection.socket, refusal);
   }
 

@@ -147,7 +147,7 @@ export class Peers implements PeerFinder {
 
   get trouble(): string | undefined {
     const { state } = this.#directory;
-    return state.isUp ? state.trouble : "and other servers cannot be found: the directory is not reachable";
+    return state.isUp ? state.trouble : "other servers cannot be found: the directory is not reachable";
   }
 
   /** CONNECTs without an agent here can go to other servers. */

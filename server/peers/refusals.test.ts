@@ -42,6 +42,11 @@ test("who has an agent's or a caller's certificate, one of another CA, or none, 
     assert.ok(error instanceof LinkRefused, `${who}: ${error}`);
     assert.equal(error.status, status, who);
     assert.match(refusals(server).at(-1) ?? "", reason);
+    assert.equal(
+      linesOf(server, "peer refused").at(-1)?.["code"],
+      status,
+      `${who}: the log has the status of the answer`,
+    );
   }
   assert.match(await server.metrics.registry.metrics(), /^culvert_server_peers_refused_total 4$/m);
   await rawPeer(server, await issuePeer());

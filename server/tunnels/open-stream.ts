@@ -222,5 +222,5 @@ function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is Culver
 function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
   const trouble = peers?.trouble;
   if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
-  return new CulvertError(error.code, `${error.message}, ${trouble}`, { cause: error });
+  return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
 }
