@@ -11,7 +11,9 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const DIST = join(ROOT, "dist");
 
 /** The modules that processes run: the program, and what it starts as processes of their own (`programFile`). */
-const ENTRIES = ["cli/main.ts", "cli/demo/target.ts", "shared/dial/pac-process.ts"];
+const ENTRIES = ["cli/main.ts", "cli/demo/target.ts"];
+/** The process that it is may read no other file of ours. */
+const ALONE = "shared/dial/pac-process.ts";
 /**
  * They are loaded as they are installed: pac-resolver and quickjs-wasi by a process that may read nothing else,
  * pino-pretty and kerberos by few, and what fastify loads for schemas and injected requests by none.
@@ -52,26 +54,30 @@ const requireOfBuiltins = {
 
 // A file of an earlier build would be shipped, too.
 rmSync(DIST, { recursive: true, force: true });
-await build({
+const COMMON = {
   absWorkingDir: ROOT,
-  entryPoints: ENTRIES,
   outbase: ".",
   outdir: "dist",
-  chunkNames: "chunks/[name]-[hash]",
   bundle: true,
-  // What `import()` loads is in files of its own, and is loaded when it is needed.
-  splitting: true,
   format: "esm",
   platform: "node",
   target: "node20.19",
   external: AS_INSTALLED,
-  plugins: [requireOfBuiltins],
   legalComments: "eof",
+  logLevel: "warning",
+};
+await build({ ...COMMON, entryPoints: [ALONE] });
+await build({
+  ...COMMON,
+  entryPoints: ENTRIES,
+  chunkNames: "chunks/[name]-[hash]",
+  // What `import()` loads is in files of its own, and is loaded when it is needed.
+  splitting: true,
+  plugins: [requireOfBuiltins],
   // CommonJS packages ask for Node's own modules by it.
   banner: {
     js: 'import { createRequire as $requireFrom } from "node:module"; const require = $requireFrom(import.meta.url);',
   },
-  logLevel: "warning",
 });
 for (const file of readdirSync(DIST, { recursive: true }).filter((name) => name.endsWith(".js"))) {
   inAscii(join(DIST, file));
