@@ -129,15 +129,8 @@ export const FOLDERS = {
     ...[...OF_SERVER, "shared/admin", "zod"],
   ],
   server: [
-    ...[
-      "server/clusters",
-      "server/tokens",
-      "server/tunnels",
-      "server/cluster-runtime",
-      "server/listeners",
-      "server/agents",
-    ],
-    ...["server/callers", "server/operators", "server/peers", "server/metrics", "server/options"],
+    ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
+    ...["server/agents", "server/callers", "server/operators", "server/peers", "server/metrics", "server/options"],
     ...["server/replicas", ...OF_SERVER],
   ],
   "server/clusters": [

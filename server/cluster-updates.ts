@@ -89,9 +89,9 @@ export class ClusterUpdates {
       this.#store = await ClusterStore.open(path, log, { flags: () => flags.authorities });
     }
     const source: ClusterSource = this.#store ?? flagCluster(options);
-    // Documents may have rules for tokens at any time.
-    const hasTokens = path !== "" || options.authenticationAudience !== "";
-    const { createVerifier } = hasTokens ? await import("./tokens/create-verifier.ts") : {};
+    // A document may get rules for tokens at any time, the cluster of the flags has them from the start or never.
+    const mayHaveTokens = this.#store !== undefined || [...source.clusters.values()].some(hasTokens);
+    const { createVerifier } = mayHaveTokens ? await import("./tokens/create-verifier.ts") : {};
     const clusters = new Clusters({
       ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls, routing },
       ...{ isOfFlags: this.#store === undefined, hasDirectory: options.directory.length > 0 },
@@ -209,4 +209,8 @@ export class ClusterUpdates {
     this.#clusters?.close();
     this.#flags?.close();
   }
+}
+
+function hasTokens({ agents, callers }: Cluster): boolean {
+  return agents.token !== undefined || callers.token !== undefined;
 }

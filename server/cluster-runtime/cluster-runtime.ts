@@ -214,6 +214,7 @@ export class ClusterRuntime {
     return new CulvertError("limited", sentence, { retryAfterMs });
   }
 
+  /** A stream to an agent counts from its opening, before the answer. */
   #streams(): number {
     const { hopStreams, ofPeers } = this.tunnels;
     let streams = hopStreams - ofPeers.open - ofPeers.pending;

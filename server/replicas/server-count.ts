@@ -35,8 +35,8 @@ export class ServerCount {
 }
 
 /**
- * Counts the servers in Kubernetes if the options want that; `undefined`: nothing counts, and no client of Kubernetes is
- * loaded. Rejects with a `ConfigError`.
+ * Counts the servers in Kubernetes if the options want that; `undefined`: nothing counts, and no client of Kubernetes
+ * is loaded. Rejects with a `ConfigError`.
  */
 export async function countServers(
   options: CountServersOptions,

@@ -1,6 +1,6 @@
 /**
- * Options of a fastify instance whose routes have no JSON schemas. It would load its own compilers of schemas otherwise,
- * which are more code than the rest of it. Here a route with a schema fails at the start.
+ * Options of a fastify instance whose routes have no JSON schemas. It would load its own compilers of schemas
+ * otherwise, which are more code than the rest of it. Here a route with a schema fails at the start.
  */
 export const WITHOUT_SCHEMAS = {
   schemaController: { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } },

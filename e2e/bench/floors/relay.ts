@@ -22,7 +22,7 @@ async function far({ ports, certificate, joining }: ListenParams): Promise<numbe
   });
 }
 
-/** For each port of a far half a TLS listener that dials it over TLS: one more process on the way. Answers their ports. */
+/** One more process on the way: a TLS listener for each port of a far half, dialled over TLS. Answers their ports. */
 async function between({ ports, certificate, joining }: ListenParams): Promise<number[]> {
   return listenOverTls(ports, certificate, (socket, port) => {
     join(socket, dialOverTls(port, certificate.cert), joining);

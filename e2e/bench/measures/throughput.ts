@@ -77,12 +77,8 @@ export async function sampleFlow(
   const costs = cpuAfter.map((seconds, i) => (seconds - (cpuBefore[i] ?? 0)) / (bytes / 1e9));
   rounds.add(contender.name, "MB/s", bytes / 1e6 / ((after.atMs - before.atMs) / 1000));
   for (const [i, { process }] of pids.entries()) rounds.add(contender.name, process, costs[i] ?? Number.NaN);
-  if (pids.length > 1)
-    rounds.add(
-      contender.name,
-      "sum",
-      costs.reduce((sum, cost) => sum + cost, 0),
-    );
+  const sum = costs.reduce((total, cost) => total + cost, 0);
+  if (pids.length > 1) rounds.add(contender.name, "sum", sum);
   await settle();
 }
 
