@@ -204,8 +204,8 @@ export class Agent implements AsyncDisposable {
   }
 
   /**
-   * Each attempt reads the files anew, and connections that were opened with the old ones are replaced. Files that cannot
-   * be used are read again later: a certificate may become valid.
+   * Each attempt reads the files anew, and connections that were opened with the old ones are replaced. Files that
+   * cannot be used are read again later: a certificate may become valid.
    */
   #watchCredentials(): void {
     const watch = watchFiles(pathsOf(this.#options), () => {

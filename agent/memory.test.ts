@@ -70,7 +70,8 @@ async function overfull(t: TestContext) {
   t.after(() => session.destroy());
   const first = open(session, address);
   assert.equal((await readAnswer(first, 2_000)).ok, true);
-  // More than its window and all that lies in the sockets on its way to the target: while those grow it is not full for good.
+  // More than its window and all that lies in the sockets on its way to the target: while those grow it is not full for
+  // good.
   first.write(Buffer.alloc(32 * MIB));
   return { agent, session, address, sockets, first, shown, refusing };
 }

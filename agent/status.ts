@@ -27,8 +27,9 @@ export interface UplinksSummary {
 }
 
 /**
- * The agent's readiness: how many servers it wants, and how many it has. A suspended uplink counts: its streams are open,
- * callers wait for it, and it closes when its grace is over. Readiness does not fall with each connection that is cut.
+ * The agent's readiness: how many servers it wants, and how many it has. A suspended uplink counts: its streams are
+ * open, callers wait for it, and it closes when its grace is over. Readiness does not fall with each connection that is
+ * cut.
  */
 export function readiness({ uplinks, wanted, servers }: UplinksSummary, rule: ReadinessRule): Check[] {
   const count = (name: UplinkState["state"]): number => uplinks.filter(({ state }) => state.state === name).length;

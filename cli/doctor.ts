@@ -7,8 +7,8 @@ import { headOf, headText, reportJson, reportTo } from "./doctor-report.ts";
 import { flagHint } from "./service.ts";
 
 /**
- * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot be
- * used.
+ * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot
+ * be used.
  */
 export async function runDoctor(
   argv: readonly string[],

@@ -27,7 +27,9 @@ export function runExplain(
   print(`${texts.join("\n\n")}\n`);
 }
 
-/** The outcomes that a CONNECT is answered with under this error type of `Proxy-Status`, which is what a caller sees. */
+/**
+ * The outcomes that a CONNECT is answered with under this error type of `Proxy-Status`, which is what a caller sees.
+ */
 function outcomesWith(proxyStatus: string): string[] {
   return Object.entries(OUTCOMES).flatMap(([code, outcome]) => (outcome.proxyStatus === proxyStatus ? [code] : []));
 }

@@ -77,7 +77,8 @@ async function dialBackend(client: Socket, route: Route, deps: ForwardDeps) {
       if (client.destroyed) throw new RefusedConnection("gone", "it was closed while its backend was dialled");
       const { code, cause } = toCulvertError(error);
       const shortage = files.shortageBehind(cause);
-      if (shortage !== undefined) throw new RefusedConnection("no_files", shortage); // no other backend could be dialled either
+      // No other backend could be dialled either.
+      if (shortage !== undefined) throw new RefusedConnection("no_files", shortage);
       // A shortage of this process (ports, memory) is not the backend's fault.
       const isItsFault = code.startsWith("dial_");
       if (isItsFault) backend.avoid(performance.now() + options.backendRetryMs);

@@ -1,6 +1,6 @@
 /**
- * Builds dist/: the program and its packages in few files, which start sooner and need less memory than the many hundred
- * that they are made of (docs/decisions/0039-bundled-build.md). Types are checked by `npm run types`.
+ * Builds dist/: the program and its packages in few files, which start sooner and need less memory than the many
+ * hundred that they are made of (docs/decisions/0039-bundled-build.md). Types are checked by `npm run types`.
  */
 import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,7 @@
 /**
- * Writes dist/revision.json: the git commit that dist/ was built from. The environment variable CULVERT_REVISION says it
- * where there is no git, as in the build of an image; without either, no file is written and the revision is unknown.
+ * Writes dist/revision.json: the git commit that dist/ was built from. The environment variable CULVERT_REVISION says
+ * it where there is no git, as in the build of an image; without either, no file is written and the revision is
+ * unknown.
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, realpathSync, rmSync, writeFileSync } from "node:fs";

@@ -17,7 +17,10 @@ const OF_SERVER = [
   .map((folder) => `shared/${folder}`)
   .concat("shared");
 
-/** Which folders and packages the product files of a folder may import; every file may import `node:*` and its own folder. */
+/**
+ * Which folders and packages the product files of a folder may import; every file may import `node:*` and its own
+ * folder.
+ */
 export const FOLDERS = {
   shared: [],
   "shared/faults": [],

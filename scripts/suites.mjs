@@ -9,9 +9,9 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
 
 /**
- * Unit tests are short and wait for a third of their time, so three files run at once. End-to-end tests run two at once,
- * since they wait for processes most of the time. Those that measure times or memory need the machine to themselves:
- * they are in e2e/hostile/ and e2e/measured/.
+ * Unit tests are short and wait for a third of their time, so three files run at once. End-to-end tests run two at
+ * once, since they wait for processes most of the time. Those that measure times or memory need the machine to
+ * themselves: they are in e2e/hostile/ and e2e/measured/.
  */
 export const SUITES = {
   unit: {
@@ -30,8 +30,8 @@ export function filesOf(suite, words) {
 }
 
 /**
- * Compiles the sources and runs files of suites, each a `{ suite, files }`, with each of the `nodes` (paths of Node.js) in
- * turn. `options` are those of `node --test`. Returns the exit code, which is 0 when all tests have passed.
+ * Compiles the sources and runs files of suites, each a `{ suite, files }`, with each of the `nodes` (paths of Node.js)
+ * in turn. `options` are those of `node --test`. Returns the exit code, which is 0 when all tests have passed.
  */
 export async function runSuites(runs, { nodes = [process.execPath], options = [] } = {}) {
   const folder = compile(ROOT);

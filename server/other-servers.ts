@@ -40,7 +40,9 @@ export class OtherServers {
     };
   }
 
-  /** In a fleet the logs of several servers have the same id of a CONNECT: it begins with the server that it came to. */
+  /**
+   * In a fleet the logs of several servers have the same id of a CONNECT: it begins with the server that it came to.
+   */
   get idPrefix(): string {
     const { directory, serverId } = this.#deps.options;
     return directory.length > 0 ? `${serverId}/` : "";

@@ -300,8 +300,8 @@ export class Server implements AsyncDisposable {
   }
 
   /**
-   * Readiness goes first, then the ports for callers, and last the tunnels: balancers still send callers until they have
-   * noticed, and those that were accepted get their answer.
+   * Readiness goes first, then the ports for callers, and last the tunnels: balancers still send callers until they
+   * have noticed, and those that were accepted get their answer.
    */
   async #serveLastRequests(): Promise<void> {
     const { shutdownDelayMs } = this.#options;

@@ -153,7 +153,9 @@ export function toCulvertError(error: unknown): CulvertError {
   return new CulvertError("internal", message, { cause: error });
 }
 
-/** Text from outside in a form that is safe in a status line, a header or a log: one line of printable ASCII, bounded. */
+/**
+ * Text from outside in a form that is safe in a status line, a header or a log: one line of printable ASCII, bounded.
+ */
 export function printable(text: string, maxLength = 200): string {
   const clean = text
     .replace(/[^\x20-\x7e]+/g, " ")

@@ -13,8 +13,8 @@ interface FileReport {
 }
 
 /**
- * Our own files. What is out of its time is found, and shown to the server all the same: it may be the clock that is wrong,
- * and the server knows the time. So is what only a proxy has need of, which may not ask for it.
+ * Our own files. What is out of its time is found, and shown to the server all the same: it may be the clock that is
+ * wrong, and the server knows the time. So is what only a proxy has need of, which may not ask for it.
  */
 export async function readConfiguration(
   files: CredentialFiles & ProxyFiles,

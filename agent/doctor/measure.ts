@@ -24,8 +24,8 @@ const BLOCK_BYTES = 64 * 1024;
 /** A path that holds one small message back for so long is no path for `kubectl exec`, ms. */
 const PATIENCE_MS = 5_000;
 /**
- * A path on which nothing of much arrives for so long holds it back, ms: what comes first is a TLS record of 16 KiB, which a
- * line of 17 kbit/s brings within it. The server ends a probe later.
+ * A path on which nothing of much arrives for so long holds it back, ms: what comes first is a TLS record of 16 KiB,
+ * which a line of 17 kbit/s brings within it. The server ends a probe later.
  */
 const STALL_MS = 8_000;
 
@@ -79,7 +79,9 @@ async function askForProbe(tunnel: ProbeTunnel, mode: ProbeMode): Promise<{ stre
   }
 }
 
-/** Round trips one after the other, as keys in a shell make them; fewer on a long way, where all would take too long. */
+/**
+ * Round trips one after the other, as keys in a shell make them; fewer on a long way, where all would take too long.
+ */
 export async function pingpong(tunnel: ProbeTunnel, stream: Stream): Promise<Passed<undefined>> {
   const times: number[] = [];
   const begunAt = performance.now();

@@ -14,8 +14,8 @@ export interface Acknowledged {
 
 /**
  * A transport that measures its way: how much of what was written has arrived at the other end. Not much more is under
- * way than arrives in two seconds, so that a slow line is measured as one, and not filled with what takes it minutes. It begins with
- * 16 KiB and grows threefold with each round trip, which a fast line hardly feels.
+ * way than arrives in two seconds, so that a slow line is measured as one, and not filled with what takes it minutes.
+ * It begins with 16 KiB and grows threefold with each round trip, which a fast line hardly feels.
  */
 export class PacedPipe implements Transport {
   readonly #pipe: Transport;

@@ -77,8 +77,8 @@ export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | 
 const MAX_NAME = 60;
 
 /**
- * Middleboxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure. `secret`: what
- * was sent in confidence, and may come back.
+ * Middleboxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure.
+ * `secret`: what was sent in confidence, and may come back.
  */
 export function middleboxNames(headers: IncomingHttpHeaders, secret = ""): string {
   return ["server", "via"].map((field) => named(field, String(headers[field] ?? ""), secret)).join("");

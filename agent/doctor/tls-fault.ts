@@ -105,7 +105,9 @@ async function secondLook({ options, open }: TunnelDial): Promise<SecondLook> {
   }
 }
 
-/** Why inner TLS does not come up. A close code outside of it is the server's answer to the hello, before any inner TLS. */
+/**
+ * Why inner TLS does not come up. A close code outside of it is the server's answer to the hello, before any inner TLS.
+ */
 export function innerTlsFault(error: Error, openedBy: string | undefined, dial: TunnelDial): StepFailed {
   if (error instanceof LinkRefused) {
     const isOff = error.closeCode === CloseCode.forbidden;

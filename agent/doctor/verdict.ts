@@ -99,7 +99,9 @@ function clockRow(aheadMs: number, { culprit, by }: Finding): FaultText {
   return { sentence: `${off}: ${harm}.`, next: SET_THE_CLOCK };
 }
 
-/** Compares this machine's clock with the server's. The Date header has whole seconds, and is older by the round trip. */
+/**
+ * Compares this machine's clock with the server's. The Date header has whole seconds, and is older by the round trip.
+ */
 export function compareClocks(serverTime: number, from: string, now = Date.now()): Passed<undefined> {
   const aheadMs = now - serverTime;
   const detail = `${ahead(aheadMs)} (${from})`;

@@ -32,9 +32,9 @@ export type TargetDecision = { readonly allowed: true } | { readonly allowed: fa
  * Which targets an agent may dial, decided after resolution by the address that is dialled.
  *
  * Deny wins over allow. As soon as there is one allow rule, only what an allow rule matches is allowed. Loopback,
- * link-local and cloud-metadata addresses, and the agent's own listeners, are refused by default. An allow rule lifts that
- * only if it names addresses and is no wider than what is refused: `0.0.0.0/0:10250` is written by people who mean "any
- * node", not the credentials of the machine.
+ * link-local and cloud-metadata addresses, and the agent's own listeners, are refused by default. An allow rule lifts
+ * that only if it names addresses and is no wider than what is refused: `0.0.0.0/0:10250` is written by people who mean
+ * "any node", not the credentials of the machine.
  */
 export class TargetPolicy {
   readonly #allow: readonly Rule[];

@@ -46,9 +46,9 @@ export function endOf({ notAfter, token }: Credentials): Date | undefined {
 const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent-key" } as const;
 
 /**
- * Reads the files anew, once for each attempt: a renewed certificate or token is used by the next link, without a restart.
- * All files are read together, so that a `..data` symlink is hardly ever swapped in between. If it is, or if certificate
- * and key are written one after the other, the two do not fit, and the next attempt finds them whole.
+ * Reads the files anew, once for each attempt: a renewed certificate or token is used by the next link, without a
+ * restart. All files are read together, so that a `..data` symlink is hardly ever swapped in between. If it is, or if
+ * certificate and key are written one after the other, the two do not fit, and the next attempt finds them whole.
  */
 export function readCredentials(files: CredentialFiles): Credentials {
   const { serviceAccountTokenPath: tokenPath } = files;
@@ -88,7 +88,9 @@ export interface AgentToken {
   readonly issuedAt?: Date | undefined;
 }
 
-/** Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it. */
+/**
+ * Reads the token that Kubernetes puts into the file, and replaces there before it ends. Throws a sentence without it.
+ */
 function readToken(path: string): AgentToken {
   const text = readTextSync(path, `the token ${path}`).trim();
   const unfit = unfitToken(text);

@@ -52,7 +52,8 @@ export class Endpoints {
   }
 
   /**
-   * What to dial next; `undefined`: the name, as it is. `held`: addresses that others are connected through or dial now.
+   * What to dial next; `undefined`: the name, as it is. `held`: addresses that others are connected through or dial
+   * now.
    * `isFirst`: the agent has no tunnel, and any server is good, so that the name with all its addresses serves best.
    */
   choose(held: ReadonlySet<string>, isFirst: boolean): Target | undefined {

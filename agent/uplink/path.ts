@@ -21,7 +21,10 @@ const ALIKE = 1.25;
 const SAME_AGE = 1.1;
 /** A learned age holds for so many times itself: where it is wrong, each time is a new connection for nothing. */
 const HOLDS_FOR_TIMES = 100;
-/** A silence that was lived through, and was longer than the last one by more than this, proves that the last one was no cause. */
+/**
+ * A silence that was lived through, and was longer than the last one by more than this, proves that the last one was no
+ * cause.
+ */
 const LONGER = 1.1;
 /** A limit shorter than this is none that anybody sets: it is a server that restarts, or a test. */
 const LEAST_AGE_MS = 5_000;
@@ -70,8 +73,8 @@ export interface Lesson {
 
 /**
  * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get.
- * Balancers, proxies and firewalls have such limits and do not announce them. A limit is kept in memory for a day after it
- * was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
+ * Balancers, proxies and firewalls have such limits and do not announce them. A limit is kept in memory for a day after
+ * it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
 export class Path {
   /** The last dial found a middlebox that ends TLS. */
@@ -119,7 +122,9 @@ export class Path {
     return this.#heldBackMs;
   }
 
-  /** How old the next carrier shall get, ms; another one each time, so that a thousand agents do not change together. */
+  /**
+   * How old the next carrier shall get, ms; another one each time, so that a thousand agents do not change together.
+   */
   nextCarrierAgeMs(): number | undefined {
     const { maxCarrierAgeMs, random } = this.#options;
     const learned = (this.ageLimitMs ?? Number.POSITIVE_INFINITY) * AGE_SHARE;

@@ -53,7 +53,9 @@ export class AgentRoutes {
   readonly #credentials: CredentialsFile | undefined;
   readonly #tls: KeptProxyTls;
   readonly #tickets: KerberosTickets;
-  /** Notes that were logged. They have words of proxies and of a script's server, which may find new ones without end. */
+  /**
+   * Notes that were logged. They have words of proxies and of a script's server, which may find new ones without end.
+   */
   readonly #noted = new RecentMap<string, true>(MAX_NOTES);
 
   /** Throws a `ConfigError`. */
@@ -80,7 +82,9 @@ export class AgentRoutes {
     return ways.every(({ kind }) => kind === "direct");
   }
 
-  /** To this server, which logs call `name`. `directTo`: the one of its addresses to dial where no proxy leads there. */
+  /**
+   * To this server, which logs call `name`. `directTo`: the one of its addresses to dial where no proxy leads there.
+   */
   to(server: ServerLocation, name: string, directTo?: Target): ServerRoute {
     const destination = dialTargetOf(server);
     let taken: Taken | undefined;
@@ -153,8 +157,8 @@ interface Held extends ProxyTls {
 }
 
 /**
- * TLS to `https://` proxies: what the files hold, read anew each time, as the agent's own certificate is. While that cannot
- * be used it is what they held before, as long as it is valid.
+ * TLS to `https://` proxies: what the files hold, read anew each time, as the agent's own certificate is. While that
+ * cannot be used it is what they held before, as long as it is valid.
  */
 export class KeptProxyTls {
   readonly #files: TlsFiles;

@@ -58,8 +58,8 @@ const ELSEWHERE_CAP_MS = 5_000;
 const SHORT_LIFE_MS = 1_000;
 
 /**
- * An agent that shuts down gives up after so many answers of other servers in a row. They do not prove that the link's own
- * server is gone, but the balancer hardly leads back to it in the time of a shutdown.
+ * An agent that shuts down gives up after so many answers of other servers in a row. They do not prove that the link's
+ * own server is gone, but the balancer hardly leads back to it in the time of a shutdown.
  */
 const MAX_ELSEWHERE = 5;
 

@@ -18,9 +18,9 @@ export interface Retry {
 }
 
 /**
- * How long to wait after `failures` failures and this one, and what to log. Waits have full jitter, and `Retry-After` is
- * their floor. A refusal that somebody has to act on is tried again slowly: a new certificate, the server's document of the
- * cluster, or another target of a balancer may change it without a restart.
+ * How long to wait after `failures` failures and this one, and what to log. Waits have full jitter, and `Retry-After`
+ * is their floor. A refusal that somebody has to act on is tried again slowly: a new certificate, the server's document
+ * of the cluster, or another target of a balancer may change it without a restart.
  */
 export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
   const { baseMs, capMs, random = Math.random } = options;

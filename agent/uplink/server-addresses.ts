@@ -64,8 +64,8 @@ function oneFamily(found: readonly LookupAddress[]): readonly LookupAddress[] {
 }
 
 /**
- * The hosts of the lowest priority number. Those of a higher one are dialled only when these have gone from DNS; RFC 2782
- * would have them dialled when these do not answer, too. A record without a host says that there is no server.
+ * The hosts of the lowest priority number. Those of a higher one are dialled only when these have gone from DNS; RFC
+ * 2782 would have them dialled when these do not answer, too. A record without a host says that there is no server.
  */
 async function findBySrv(name: string, resolver: NameResolver): Promise<FoundAddresses> {
   const records = (await resolver.srv(name)).filter((record) => !/^\.?$/.test(record.name));

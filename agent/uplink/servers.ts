@@ -51,7 +51,10 @@ export function dialTargetOf({ host, port, address = { host, port } }: ServerLoc
   return address;
 }
 
-/** `wss://host[:port][/path]` or `wss+srv://_service._proto.name[/path]`; throws an Error whose message continues "--server". */
+/**
+ * `wss://host[:port][/path]` or `wss+srv://_service._proto.name[/path]`; throws an Error whose message continues
+ * "--server".
+ */
 export function parseServerUrl(text: string): ServerLocation {
   const example = "wss://culvert.example.com:443";
   const scheme = /^([A-Za-z][A-Za-z0-9+.-]*):\/\//.exec(text)?.[1]?.toLowerCase();

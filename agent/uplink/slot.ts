@@ -47,7 +47,9 @@ export interface SlotOwner {
 
 /** Longest wait before the agent looks again for a server that it has no tunnel to, ms. */
 const SEARCH_CAP_MS = 10_000;
-/** The wait grows with the time that the agent has looked: a server that was away for long may wait for its agents, too. */
+/**
+ * The wait grows with the time that the agent has looked: a server that was away for long may wait for its agents, too.
+ */
 const SEARCH_SHARE = 0.25;
 
 /** What a slot has met since it began to look for another server. */
@@ -58,8 +60,8 @@ export interface ServerSearch {
 }
 
 /**
- * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or in
- * turn: all of them may be up, so that the first looks follow soon. Each costs a server a handshake.
+ * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or
+ * in turn: all of them may be up, so that the first looks follow soon. Each costs a server a handshake.
  */
 export function searchWaitMs({ answers, lookingMs }: ServerSearch, servers: number, retry: RetryOptions): number {
   const { baseMs, capMs, random = Math.random } = retry;
@@ -69,8 +71,8 @@ export function searchWaitMs({ answers, lookingMs }: ServerSearch, servers: numb
 }
 
 /**
- * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. Where an
- * address leads to a server that another place has, it looks further; the uplink takes this for one long attempt.
+ * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. Where
+ * an address leads to a server that another place has, it looks further; the uplink takes this for one long attempt.
  */
 export class Slot {
   readonly uplink: Uplink;

@@ -15,8 +15,8 @@ import type { Credentials } from "./credentials.ts";
  *  auto         given       the server; if another peer answers, a middlebox of --outer-ca
  *  always       any         a middlebox: any peer of --ca-cert or --outer-ca, the server among them
  * ```
- * The server proves itself by `--ca-cert` and gets certificate or token. A middlebox gets nothing: everything goes through
- * the inner TLS over its link.
+ * The server proves itself by `--ca-cert` and gets certificate or token. A middlebox gets nothing: everything goes
+ * through the inner TLS over its link.
  */
 export type TlsTerminator = "server" | "middlebox";
 
@@ -36,7 +36,9 @@ function terminatorsToTry(
   return path.intercepted ? ["middlebox", "server"] : ["server", "middlebox"];
 }
 
-/** Dials the first terminator, and the second where another peer answers; `onOther` gets that peer's certificate fault. */
+/**
+ * Dials the first terminator, and the second where another peer answers; `onOther` gets that peer's certificate fault.
+ */
 export async function dialTerminators<T>(
   rule: TerminatorRule,
   credentials: Credentials,
@@ -54,7 +56,9 @@ export async function dialTerminators<T>(
   }
 }
 
-/** Dials the server with the agent's certificate and token. Where its identity is in doubt, a probe verifies it first. */
+/**
+ * Dials the server with the agent's certificate and token. Where its identity is in doubt, a probe verifies it first.
+ */
 export async function dialServer<T>(
   to: CarrierDialOptions,
   rule: TerminatorRule,
@@ -110,7 +114,9 @@ export function middleboxCa(
   return innerTls === "always" ? outerTrust(credentials) : [...(credentials.outerCa ?? [])];
 }
 
-/** The authorities that are good enough for a link with inner TLS: the server's, or Node's, and those of middleboxes. */
+/**
+ * The authorities that are good enough for a link with inner TLS: the server's, or Node's, and those of middleboxes.
+ */
 export function outerTrust({ ca, outerCa = [] }: Credentials): CarrierDialOptions["tls"]["ca"] {
   if (ca === undefined && outerCa.length === 0) return undefined;
   return [...(ca === undefined ? wellKnownAuthorities() : [ca]), ...outerCa];

@@ -33,11 +33,11 @@ export function mostUplinks(uplinks: string, urls: number): number {
 }
 
 /**
- * The agent's uplinks, each to another server: of every URL, of every address that DNS has for a URL, and of the servers
- * behind a balancer, which is dialled again until enough different ones have answered.
+ * The agent's uplinks, each to another server: of every URL, of every address that DNS has for a URL, and of the
+ * servers behind a balancer, which is dialled again until enough different ones have answered.
  *
  * ```
- *  URLs of --server ──▶ endpoints (DNS, SRV) ──▶ slots: one uplink each  ◀── how many there are: welcome, `servers`, DNS
+ *  URLs of --server ──▶ endpoints (DNS, SRV) ──▶ slots: one uplink each  ◀── how many: welcome, `servers`, DNS
  * ```
  */
 export class UplinkSet implements SlotOwner {
@@ -207,7 +207,9 @@ export class UplinkSet implements SlotOwner {
 
   // ── how many there are ─────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Takes the greatest number that a connected server has announced last. While none is connected the last one stays. */
+  /**
+   * Takes the greatest number that a connected server has announced last. While none is connected the last one stays.
+   */
   #readCount(): void {
     const announced = this.#slots.flatMap(({ uplink: { state } }) =>
       state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],

@@ -144,7 +144,9 @@ export class Uplink implements ConnectionOwner {
     this.#deps.onStream(stream);
   }
 
-  /** The server drains: the agent opens a new link, here or at another server, and the old one ends with its streams. */
+  /**
+   * The server drains: the agent opens a new link, here or at another server, and the old one ends with its streams.
+   */
   onDrain(connection: Connection, retryAfterMs: number): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
@@ -231,7 +233,9 @@ export class Uplink implements ConnectionOwner {
     this.#replace(connection, 0);
   }
 
-  /** The agent's identity has changed: the new one opens a link of its own, and the old one's streams may still finish. */
+  /**
+   * The agent's identity has changed: the new one opens a link of its own, and the old one's streams may still finish.
+   */
   onDisowned(connection: Connection): void {
     if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
     const { link, session } = connection;
@@ -270,7 +274,10 @@ export class Uplink implements ConnectionOwner {
     this.#log.write(refused ? "error" : "warn", line, "uplink lost");
   }
 
-  /** Connects at once after an end in order, but not again and again to a server that closes at once. Returns the wait, ms. */
+  /**
+   * Connects at once after an end in order, but not again and again to a server that closes at once. Returns the wait,
+   * ms.
+   */
   #connectAgain(askedMs: number): number {
     const waitMs = this.#backoff.failures <= 1 ? 0 : this.#backoff.waitMs(askedMs);
     if (waitMs > 0) return this.#wait(waitMs);
@@ -287,7 +294,9 @@ export class Uplink implements ConnectionOwner {
     if (this.#drainedBy.connection === connection) this.#onServerClosed();
   }
 
-  /** The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures. */
+  /**
+   * The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures.
+   */
   #onServerClosed(): void {
     this.#drainedBy.closed();
     this.hurry();

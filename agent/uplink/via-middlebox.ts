@@ -116,7 +116,8 @@ export interface InnerHandshake {
 }
 
 /**
- * Starts inner TLS over a link and exchanges the first messages in it, where certificate and token are sent. Rejects with
+ * Starts inner TLS over a link and exchanges the first messages in it, where certificate and token are sent. Rejects
+ * with
  * `LinkRefused` or a sentence, and ends the link.
  */
 async function handshakeInside(link: Link, options: InnerHelloOptions): Promise<InnerHandshake> {

@@ -27,7 +27,9 @@ export function contenders(bench: Bench, round: number, ...floors: (keyof Bench[
   return [...builds, ...named].filter((each) => each !== undefined);
 }
 
-/** The list from another place on in each round, since whoever comes first meets what the sample before has left behind. */
+/**
+ * The list from another place on in each round, since whoever comes first meets what the sample before has left behind.
+ */
 export function rotated<T>(list: readonly T[], round: number): T[] {
   const first = round % Math.max(1, list.length);
   return [...list.slice(first), ...list.slice(0, first)];

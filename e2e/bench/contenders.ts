@@ -39,7 +39,10 @@ export interface Contender extends AsyncDisposable {
 /** Where the targets listen. */
 export type Ports = Readonly<Record<BenchTarget, number>>;
 
-/** The processes around every contender: two load generators and two sets of targets, so that an echo is not measured in the loop that moves the bulk. */
+/**
+ * The processes around every contender: two load generators and two sets of targets, so that an echo is not measured in
+ * the loop that moves the bulk.
+ */
 export class Surroundings implements AsyncDisposable {
   readonly dir = new TempDir();
   readonly bulkLoad = new BenchChild<LoadMethods>("load.ts");

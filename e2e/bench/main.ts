@@ -101,7 +101,10 @@ async function main(): Promise<void> {
   if (settings.page && process.exitCode === undefined) writePage(rows, settings, about);
 }
 
-/** The rows of a group. Those of a measure that starts processes of its own are measured a second time with the other build. */
+/**
+ * The rows of a group. Those of a measure that starts processes of its own are measured a second time with the other
+ * build.
+ */
 async function measure(group: Group, bench: Bench): Promise<Row[]> {
   const rows = await MEASURES[group](bench);
   const { before, settings } = bench;

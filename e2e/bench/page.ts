@@ -13,7 +13,10 @@ const END = "<!-- figures:end -->";
 
 const HEADING = "### Node.js ";
 
-/** Each column with those it takes its figure from, the first that has one: what Node alone does is measured in three ways. */
+/**
+ * Each column with those it takes its figure from, the first that has one: what Node alone does is measured in three
+ * ways.
+ */
 const COLUMNS: readonly (readonly [heading: string, ...from: ContenderName[]])[] = [
   [HEADINGS.culvert, "culvert"],
   [HEADINGS.konnectivity, "konnectivity"],
@@ -77,7 +80,7 @@ function sentence({ rounds, seconds }: Settings, about: Circumstances): string {
   const programs = peers
     .filter(({ name }) => name !== "quietKonnectivity")
     .map(({ name, version }) => `${HEADINGS[name]}: ${version}`);
-  return `${[
+  const facts = [
     about.at.slice(0, 10),
     `${cores} × ${cpu}, ${memoryGiB} GiB`,
     `Linux ${kernel}`,
@@ -86,5 +89,6 @@ function sentence({ rounds, seconds }: Settings, about: Circumstances): string {
     rounds === 1 ? `one round of ${seconds} s` : `medians of ${rounds} rounds of ${seconds} s`,
     `culvert: ${commit}${modified ? " and changes" : ""}`,
     ...programs,
-  ].join("; ")}.`;
+  ];
+  return `${facts.join(";\n")}.`;
 }

@@ -25,8 +25,9 @@ function onSource(socket: Socket): void {
 }
 
 /**
- * Sends, once it was asked, more than a tunnel holds for a reader that has stopped. A thousand sources without end would
- * fill the memory that the kernel has for TCP (`net.ipv4.tcp_mem`), and it then drops packets of every connection.
+ * Sends, once it was asked, more than a tunnel holds for a reader that has stopped. A thousand sources without end
+ * would fill the memory that the kernel has for TCP (`net.ipv4.tcp_mem`), and it then drops packets of every
+ * connection.
  */
 function onMegabyte(socket: Socket): void {
   socket.on("error", ignore).once("data", () => {

@@ -31,7 +31,10 @@ export class Connection implements AsyncDisposable {
   readonly reason: string;
   /** Names in lower case. */
   readonly headers: ReadonlyMap<string, string>;
-  /** Bytes that came in the same read as the end of the answer's header: must be none with a 200. They are read again from `socket`. */
+  /**
+   * Bytes that came in the same read as the end of the answer's header: must be none with a 200. They are read again
+   * from `socket`.
+   */
   readonly head: Buffer;
   readonly socket: Socket;
   /** From the dial of the listener to the whole header of the answer. */

@@ -15,9 +15,9 @@ const addCallback = SharedInterval.prototype.add;
 const addressHere = new AsyncLocalStorage<string>();
 
 /**
- * Networks in which the same `host:port` is another target, as in clusters that were all installed alike. Agents share this
- * process and its loopback, so what tells networks apart is their name service: whoever was started inside one is answered
- * with that network's address, also when its sockets ask, and long after.
+ * Networks in which the same `host:port` is another target, as in clusters that were all installed alike. Agents share
+ * this process and its loopback, so what tells networks apart is their name service: whoever was started inside one is
+ * answered with that network's address, also when its sockets ask, and long after.
  */
 export class ClusterNetworks implements AsyncDisposable {
   readonly #targets: readonly TcpTarget[];
@@ -30,7 +30,8 @@ export class ClusterNetworks implements AsyncDisposable {
     // Everybody's `import { lookup } from "node:dns"` is this one from now on.
     dns.lookup = lookup as typeof dns.lookup;
     syncBuiltinESMExports();
-    // One timer serves all agents of this process. A carrier that it ends is dialled again in the network of its own agent.
+    // One timer serves all agents of this process. A carrier that it ends is dialled again in the network of its own
+    // agent.
     SharedInterval.prototype.add = function (callback) {
       return addCallback.call(this, AsyncLocalStorage.bind(callback));
     };

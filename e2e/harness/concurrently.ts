@@ -1,6 +1,9 @@
 import { availableParallelism } from "node:os";
 
-/** Runs `task(0)` … `task(count - 1)`, at most `atOnce` of them at a time; the first failure is thrown, after the others have ended. */
+/**
+ * Runs `task(0)` … `task(count - 1)`, at most `atOnce` of them at a time; the first failure is thrown, after the others
+ * have ended.
+ */
 export async function runConcurrently(
   count: number,
   atOnce: number,

@@ -24,7 +24,8 @@ const SAMPLES_ABOVE = 10;
 const DRAWS = 100;
 
 /**
- * All windows together: a window of 500 ms has few samples, and between two idle servers its p99 ratio was anything from
+ * All windows together: a window of 500 ms has few samples, and between two idle servers its p99 ratio was anything
+ * from
  * 0.02 to 18 on a busy machine.
  * How much of the result is chance is found by drawing whole windows again, with replacement (block bootstrap).
  * `plusMs` is subtracted from the attacked side first.

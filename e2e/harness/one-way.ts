@@ -62,7 +62,9 @@ export class OneWay {
     clearImmediate(this.#immediate);
   }
 
-  /** Delivers exactly so many bytes more, if the source has them; `onDelivered` is called when the kernel took the last. */
+  /**
+   * Delivers exactly so many bytes more, if the source has them; `onDelivered` is called when the kernel took the last.
+   */
   stopAfter(bytes: number, onDelivered: () => void): void {
     this.#left = bytes;
     this.#onDelivered = onDelivered;

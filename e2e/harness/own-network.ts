@@ -9,8 +9,8 @@ export type NetworkSettings = Readonly<Record<string, string>>;
 
 /**
  * Runs the present test file once more in a network namespace with a loopback of its own, in which the kernel has these
- * settings. True: this is that run, and the file has to declare its tests. The other one has ended with the same result,
- * and the test runner has read the results as if they were its own.
+ * settings. True: this is that run, and the file has to declare its tests. The other one has ended with the same
+ * result, and the test runner has read the results as if they were its own.
  */
 export async function isInOwnNetwork(settings: NetworkSettings): Promise<boolean> {
   if (process.env[INSIDE] !== undefined) return true;

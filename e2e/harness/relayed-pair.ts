@@ -5,8 +5,8 @@ import { type Faults, OneWay } from "./one-way.ts";
 export type Direction = "forward" | "backward";
 
 /**
- * How a connection is cut: an orderly end, a reset, or silence. A silenced one is lost as in a middlebox that forgot it:
- * whatever is sent is gone, and neither end is ever told, not even of the other's close.
+ * How a connection is cut: an orderly end, a reset, or silence. A silenced one is lost as in a middlebox that forgot
+ * it: whatever is sent is gone, and neither end is ever told, not even of the other's close.
  */
 export type Cut = "fin" | "rst" | "silence";
 

@@ -3,9 +3,9 @@ import { collectGarbage, INSPECTED } from "./inspector.ts";
 import type { ManagedProcess, ProcessOptions } from "./processes.ts";
 
 /**
- * For a server whose growth is measured: the resident set is what it holds. V8's young generation grows with the rate of
- * allocation, by up to 32 MiB, and does not shrink: it stays small. glibc keeps buffers of 64 KiB that were freed, as those
- * that Node reads into: it returns them to the system.
+ * For a server whose growth is measured: the resident set is what it holds. V8's young generation grows with the rate
+ * of allocation, by up to 32 MiB, and does not shrink: it stays small. glibc keeps buffers of 64 KiB that were freed,
+ * as those that Node reads into: it returns them to the system.
  */
 export const GROWTH_MEASURED: ProcessOptions = {
   nodeArgs: [...INSPECTED, "--max-semi-space-size=1"],
@@ -16,9 +16,9 @@ export const GROWTH_MEASURED: ProcessOptions = {
 const MOST_BYTES = 16 * 1024 * 1024;
 
 /**
- * By how much the resident set of a process grows. Garbage is collected first: when V8 does that by itself depends on its
- * default limits and on the speed of the machine, and not on what the flood makes the server hold. What a calm server
- * grows by that has the same honest traffic, a fresh process that warms up, is not the flood's either.
+ * By how much the resident set of a process grows. Garbage is collected first: when V8 does that by itself depends on
+ * its default limits and on the speed of the machine, and not on what the flood makes the server hold. What a calm
+ * server grows by that has the same honest traffic, a fresh process that warms up, is not the flood's either.
  */
 export class ResidentGrowth {
   readonly #process: ManagedProcess;

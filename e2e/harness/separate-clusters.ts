@@ -17,7 +17,9 @@ const log = createLogger({ level: "silent", format: "json", name: "clusters" });
 export const agentsName = (name: SeparateClusterName): string => `${name}.agents.example`;
 export const callersName = (name: SeparateClusterName): string => `${name}.callers.example`;
 
-/** Clusters beside each other, each with a server and trust of its own; what stands in front knows them by name alone. */
+/**
+ * Clusters beside each other, each with a server and trust of its own; what stands in front knows them by name alone.
+ */
 export class SeparateClusters implements AsyncDisposable {
   readonly #clusters = new Map<SeparateClusterName, SeparateCluster>();
 

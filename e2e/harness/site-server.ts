@@ -3,7 +3,10 @@ import type { Flags } from "./pki-files.ts";
 import type { ManagedProcess } from "./processes.ts";
 import { freePort } from "./targets/absent.ts";
 
-/** A server beside the one that a `Site` describes: its name, its ports and its socket stay, and its processes come and go. */
+/**
+ * A server beside the one that a `Site` describes: its name, its ports and its socket stay, and its processes come and
+ * go.
+ */
 export class SiteServer {
   readonly agentPort: number;
   readonly healthPort: number;

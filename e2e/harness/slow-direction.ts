@@ -24,11 +24,12 @@ interface Packet {
 }
 
 /**
- * A queue of bounded length in front of a wire with a rate, and a wire with a length: what makes a modem slow. First in,
- * first out, whoever it belongs to, so one sender that fills the queue delays everybody by `queueBytes / bytesPerSecond`.
+ * A queue of bounded length in front of a wire with a rate, and a wire with a length: what makes a modem slow. First
+ * in, first out, whoever it belongs to, so one sender that fills the queue delays everybody by `queueBytes /
+ * bytesPerSecond`.
  *
- * Where a router drops, this lets the sender wait: its TCP stalls, as congestion control makes it stall. What the kernels
- * hold of a socket that is not read comes on top of the queue.
+ * Where a router drops, this lets the sender wait: its TCP stalls, as congestion control makes it stall. What the
+ * kernels hold of a socket that is not read comes on top of the queue.
  */
 export class SlowDirection {
   readonly #options: SlowDirectionOptions;

@@ -14,8 +14,8 @@ const LISTENERS = { uds: "on a unix socket", tls: "over TLS" } as const;
 
 /**
  * With the kernel's own settings nobody over TLS would stop: up to 10 MiB of each connection wait in its sockets on
- * loopback, and to send more to thousands would take all memory that the machine has for TCP. Version 1 of control groups
- * charges none of that to a pod; what the server itself holds of each connection is the same.
+ * loopback, and to send more to thousands would take all memory that the machine has for TCP. Version 1 of control
+ * groups charges none of that to a pod; what the server itself holds of each connection is the same.
  */
 const SMALL_BUFFERS = { "net.ipv4.tcp_rmem": "4096 32768 65536", "net.ipv4.tcp_wmem": "4096 16384 65536" };
 

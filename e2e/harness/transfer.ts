@@ -85,7 +85,9 @@ class Deferred<T> {
   }
 }
 
-/** One end of a transfer: sends its bytes, closes by the rule, resolves with what arrived when the socket has closed. */
+/**
+ * One end of a transfer: sends its bytes, closes by the rule, resolves with what arrived when the socket has closed.
+ */
 export function play(socket: Socket, end: "caller" | "target", transfer: Transfer): Promise<PayloadCheck> {
   const { seed, closing } = transfer;
   const [sent, awaited] =

@@ -73,8 +73,8 @@ export async function startTwoTenants(options: TwoTenantsOptions = {}): Promise<
 }
 
 /**
- * This process and those that it starts, but for floods, which take the lowest priority, come before whatever else runs on
- * the machine: a server with much to do would wait for that much longer than an idle one. Only root may ask for it.
+ * This process and those that it starts, but for floods, which take the lowest priority, come before whatever else runs
+ * on the machine: a server with much to do would wait for that much longer than an idle one. Only root may ask for it.
  */
 function goFirst(): void {
   try {

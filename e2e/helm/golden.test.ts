@@ -10,7 +10,10 @@ import { helmMissing } from "./harness/helm-program.ts";
 import { examples } from "./harness/installations.ts";
 
 const GOLDEN = join(ROOT, "e2e/helm/golden");
-/** `WRITE_GOLDEN=1 npm run e2e -- helm/golden` writes what the charts render now; read the difference before you commit it. */
+/**
+ * `WRITE_GOLDEN=1 npm run e2e -- helm/golden` writes what the charts render now; read the difference before you commit
+ * it.
+ */
 const WRITE = process.env["WRITE_GOLDEN"] === "1";
 
 describe("what the examples render is what was looked at", { skip: helmMissing() }, () => {

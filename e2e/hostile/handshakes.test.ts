@@ -13,8 +13,8 @@ const AGENTS = 20;
 const DEADLINE_MS = 20_000;
 const MOST_MS = 5_000;
 /**
- * ClientHellos come without limit, and each costs a turn of the event loop that all tenants share: such turns are bounded
- * in length and not in number. For peers without a credential that may cost 5 ms beside the factor.
+ * ClientHellos come without limit, and each costs a turn of the event loop that all tenants share: such turns are
+ * bounded in length and not in number. For peers without a credential that may cost 5 ms beside the factor.
  */
 const CLIENT_HELLOS = { plusMs: 5 };
 

@@ -7,13 +7,13 @@ import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 
 const GET = "GET /metrics HTTP/1.1\r\nHost:\r\n\r\n";
 /**
- * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For peers
- * without a credential that may cost 5 ms beside the factor.
+ * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For
+ * peers without a credential that may cost 5 ms beside the factor.
  */
 const MEASURED = { plusMs: 5 };
 /**
- * 1,400 answers of 36 KB a second fill pages of V8's heap faster than they are collected: 20 MB, which stay once they were
- * needed and did not become more in three times the time (measured). This is twice that.
+ * 1,400 answers of 36 KB a second fill pages of V8's heap faster than they are collected: 20 MB, which stay once they
+ * were needed and did not become more in three times the time (measured). This is twice that.
  */
 const MOST_GROWTH_BYTES = 40 * 1024 * 1024;
 /** What a kubelet gives a probe unless told otherwise (timeoutSeconds). */

@@ -9,8 +9,8 @@ import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 const GET = "GET / HTTP/1.1\r\nHost: red.example\r\n\r\n";
 
 /**
- * Requests come without limit on connections that are made anew, and each costs a turn of the event loop that all tenants
- * share. For peers without a credential that may cost 5 ms beside the factor.
+ * Requests come without limit on connections that are made anew, and each costs a turn of the event loop that all
+ * tenants share. For peers without a credential that may cost 5 ms beside the factor.
  */
 const MEASURED = { plusMs: 5 };
 

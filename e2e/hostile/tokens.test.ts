@@ -18,8 +18,8 @@ const AUDIENCE = "culvert";
 /** Forged tokens that are under way. */
 const AT_ONCE = 100;
 /**
- * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For peers
- * without a credential that may cost 5 ms beside the factor.
+ * Connections and requests come without limit, and each costs a turn of the event loop that all tenants share. For
+ * peers without a credential that may cost 5 ms beside the factor.
  */
 const MEASURED = { plusMs: 5 };
 /** What one network may have asked: at once, and a second. */

@@ -8,7 +8,9 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import type { Role } from "./go-peer.ts";
 
-/** A session of ours with a Go process at the other end, which does what the first line of each stream says (main.go). */
+/**
+ * A session of ours with a Go process at the other end, which does what the first line of each stream says (main.go).
+ */
 export class GoSession implements Disposable {
   readonly session: Session;
   readonly carrier: Duplex;

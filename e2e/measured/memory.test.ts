@@ -46,7 +46,10 @@ test("readers that stop cost a window each and the budget, in both processes, an
 
 const total = ({ heap, buffers } = { heap: 0, buffers: 0 }): number => heap + buffers;
 
-/** Opens readers that take nothing, waits until nothing moves any more, and lets them go. Returns each side's peak of RSS, and what it held then. */
+/**
+ * Opens readers that take nothing, waits until nothing moves any more, and lets them go. Returns each side's peak of
+ * RSS, and what it held then.
+ */
 async function stalledReaders(
   listener: ReturnType<Awaited<ReturnType<typeof createSite>>["listener"]>,
   address: string,

@@ -101,7 +101,10 @@ test("an agent that comes to its limit of open files refuses new streams, and st
   assert.equal(next.status, 200);
 });
 
-/** Few unauthenticated peers on two TCP ports and a unix socket, a caller that waits, an agent that moves and has been replaced, awaited hellos, inner handshakes and tokens: loading the program takes more. */
+/**
+ * Few unauthenticated peers on two TCP ports and a unix socket, a caller that waits, an agent that moves and has been
+ * replaced, awaited hellos, inner handshakes and tokens: loading the program takes more.
+ */
 const TIGHT = {
   ...{ maxHandshakes: 1, maxWaitingHandshakes: 1, maxWaitingConnections: 60 },
   ...{ maxInnerHandshakes: 1, maxTokenVerifications: 1, maxPendingConnects: 1, maxAgents: 1 },

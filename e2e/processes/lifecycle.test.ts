@@ -146,8 +146,8 @@ describe("the end of a process", { concurrency: 2 }, () => {
     old.kill("SIGTERM");
     await agent.waitForLog(/"server asked the agent to reconnect"/);
     await waitFor(() => !existsSync(site.uds), { what: "the old server to stop listening" });
-    // A new one beside it, as in a rolling update. The old one keeps its health port, and that of its agents: a link that
-    // still carries streams may need another connection.
+    // A new one beside it, as in a rolling update. The old one keeps its health port, and that of its agents: a link
+    // that still carries streams may need another connection.
     const ports = { healthPort: await freePort(), agentPort: service.port };
     await using _young = await site.startServer({ agentWait: "7s", ...ports });
     await using next = await site.open("uds", echo.address);

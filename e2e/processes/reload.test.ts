@@ -113,7 +113,8 @@ test("the agents' port reads its files again, and an agent shows its renewed cer
   await server.waitForLog(/"tunnel opened".*|"identity":"CN=caller of old".*"tunnel opened"/);
 
   atServer.update(secret(young.server, young.ca));
-  // From now on the agent, which has another name, may begin anew at any moment: whoever asks in that moment is served, too.
+  // From now on the agent, which has another name, may begin anew at any moment: whoever asks in that moment is served,
+  // too.
   atAgent.update(secret(young.caller, young.ca));
   await server.waitForLog("certificates were read again");
   assert.equal(await status(site, echo.address), 200, "the tunnel that stands goes on, or the next one");

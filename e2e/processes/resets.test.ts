@@ -5,8 +5,8 @@ import { createSite } from "../harness/binaries.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
-// A server that is busy with handshakes reads the CONNECT and then, with its tickets, meets the reset that came behind it:
-// what it writes from then on is never done (shared/relay/reset.ts).
+// A server that is busy with handshakes reads the CONNECT and then, with its tickets, meets the reset that came behind
+// it: what it writes from then on is never done (shared/relay/reset.ts).
 
 test("callers that ask over TLS and reset at once leave no socket, descriptor or stream at either end", async () => {
   await using echo = await TARGETS.echo();

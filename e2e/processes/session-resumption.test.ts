@@ -61,7 +61,8 @@ for (const version of VERSIONS) {
         const first = await openssl({ ...at, name: blue.sni, out: session, ...(await clientFiles(blue, name)) });
         assert.equal(first.handshake, "New");
         assert.doesNotMatch(first.answer, refused, "the session that is taken along is one that was let in");
-        // Both versions name their sessions, TLS 1.3 in a ticket that is only a name: what counts is that nobody knows it again.
+        // Both versions name their sessions, TLS 1.3 in a ticket that is only a name: what counts is that nobody knows
+        // it again.
         assert.ok(existsSync(session), "there is a session to try with");
         const again = await openssl({ ...at, name: blue.sni, resume: session });
         assert.equal(again.handshake, "New");

@@ -27,8 +27,8 @@ interface Blame {
 }
 
 /**
- * The doctor names the culprit at its step, for a person and in JSON, and what to do; what is behind it was not reached. An
- * agent that is in the same place names it in its own log.
+ * The doctor names the culprit at its step, for a person and in JSON, and what to do; what is behind it was not
+ * reached. An agent that is in the same place names it in its own log.
  */
 async function blames(change: DoctorChange, { step, culprit, says, agent, world = here }: Blame): Promise<Examined> {
   const report = await examined(world, change);

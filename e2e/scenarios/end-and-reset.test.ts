@@ -14,8 +14,8 @@ import { tapBefore } from "../harness/tap.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
-// The end of a direction and the reset behind it come in one turn: a socket that is being ended cannot be reset any more,
-// and must be closed all the same (shared/relay/reset.ts).
+// The end of a direction and the reset behind it come in one turn: a socket that is being ended cannot be reset any
+// more, and must be closed all the same (shared/relay/reset.ts).
 
 const ROUNDS = 12;
 
@@ -29,7 +29,9 @@ const rst = (id: number) => header(FrameType.windowUpdate, Flag.rst, id, 0);
 const data = (id: number, flag: number, bytes: Buffer) =>
   Buffer.concat([header(FrameType.data, flag, id, bytes.length), bytes]);
 
-/** Messages that are one read of the agent: what is in one of them is one turn, each of several is a turn of its own. */
+/**
+ * Messages that are one read of the agent: what is in one of them is one turn, each of several is a turn of its own.
+ */
 const END_AND_RESET: readonly ((id: number) => readonly Buffer[])[] = [
   (id) => [Buffer.concat([fin(id), rst(id)])],
   (id) => [Buffer.concat([data(id, Flag.none, Buffer.from("a last word")), fin(id), rst(id)])],
@@ -127,7 +129,8 @@ test("a caller's end and reset that reach the agent in one read leave no socket,
       connection.end();
       await waitFor(() => (tunnel?.replayBytes ?? 0) > 0, { what: "the end to be under way" });
       tap.back?.resetAndDestroy();
-      for (const socket of echo.sockets()) socket.write("for nobody"); // who has read an end hears of a reset by writing
+      // A socket that has read an end learns of a reset by writing.
+      for (const socket of echo.sockets()) socket.write("for nobody");
       await waitFor(() => tunnel?.streamCount === 0, { what: "the reset to be under way" });
       relay.restore("backward");
       await waitFor(() => echo.open === 0 && agent?.streamCount === 0, { what: "the end of the stream" });

@@ -137,7 +137,9 @@ async function suspend(world: World<"echo">, index = 0): Promise<void> {
   await waitFor(() => [...tunnels].some((tunnel) => tunnel.suspended), { what: "a suspended tunnel" });
 }
 
-/** A stream that is opened over a suspended link is given up after so long; one that never was is answered far sooner. */
+/**
+ * A stream that is opened over a suspended link is given up after so long; one that never was is answered far sooner.
+ */
 const ACK_MS = 6_000;
 
 test("while the link of one agent is suspended, CONNECTs use another at once, and its own streams wait for it", async () => {

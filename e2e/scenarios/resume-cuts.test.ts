@@ -8,8 +8,8 @@ import { scrapeRegistry } from "../harness/scrape.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
-// A resume is TLS, upgrade, hello, welcome with the next token, then payload. Wherever its connection is cut, each end may
-// believe something else about the token; the agent has to get back with one that the server takes.
+// A resume is TLS, upgrade, hello, welcome with the next token, then payload. Wherever its connection is cut, each end
+// may believe something else about the token; the agent has to get back with one that the server takes.
 
 /** Positions each way; those of silence take their time, because it has to be noticed first. */
 const POSITIONS = { rst: atFull(60, 30), fin: atFull(60, 30), silence: atFull(15, 6) } as const;

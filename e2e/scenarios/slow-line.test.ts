@@ -10,7 +10,9 @@ const FASTER = 50;
 const LOOK_MS = 5_000;
 /** As much as a replay buffer holds. */
 const KEPT = 16 * MIB;
-/** As a session writes, but without the bound of what may be under way: that was learned before the line became slow. */
+/**
+ * As a session writes, but without the bound of what may be under way: that was learned before the line became slow.
+ */
 const BATCH = 64 * 1024;
 const AT_ONCE = 256 * 1024;
 /** 64 KiB/s: the last byte arrives after 256 s. */

@@ -15,7 +15,9 @@ export interface Figures {
   readonly descriptors: number;
 }
 
-/** Fetch keeps the connection of a scrape open for some seconds, which is a descriptor of the process that was asked. */
+/**
+ * Fetch keeps the connection of a scrape open for some seconds, which is a descriptor of the process that was asked.
+ */
 export const SAMPLED_MS = 8_000;
 const SAMPLE_EVERY_MS = 200;
 /** As long as a link waits for its next connection. */
@@ -25,8 +27,8 @@ const COLLECT_EVERY_MS = 5_000;
 
 /**
  * Collects garbage again and again until the signal is aborted. V8 does not know how much memory OpenSSL holds for a
- * closed connection that it has not collected yet: by the time it does collect, glibc has a heap of the size of that peak
- * and keeps it, and how high the peak is depends on chance.
+ * closed connection that it has not collected yet: by the time it does collect, glibc has a heap of the size of that
+ * peak and keeps it, and how high the peak is depends on chance.
  */
 export async function collectWhile({ processes }: Site, signal: AbortSignal): Promise<void> {
   await every(COLLECT_EVERY_MS, signal, async () => {

@@ -97,7 +97,9 @@ async function transferred(
   tally.bytes += (down?.bytes ?? 0) + (up?.bytes ?? 0);
 }
 
-/** Over TLS the target must see a reset, and says so if not (targets.ts). A unix socket knows none: it is only closed. */
+/**
+ * Over TLS the target must see a reset, and says so if not (targets.ts). A unix socket knows none: it is only closed.
+ */
 async function resetByCaller({ connect, targets, tally, random, via }: Errand): Promise<void> {
   const target = via === "tls" ? targets.resetByCaller : targets.source;
   await using connection = await connect(target.address);

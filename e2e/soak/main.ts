@@ -7,7 +7,9 @@ import { soak } from "./soak.ts";
 /** A terminal's Ctrl-C may reach this process twice, by npm as well. */
 const SAME_MS = 1_000;
 
-/** `npm run soak`: mixed traffic over a disturbed path for a long time, and at the end nothing is lost and nothing kept. */
+/**
+ * `npm run soak`: mixed traffic over a disturbed path for a long time, and at the end nothing is lost and nothing kept.
+ */
 async function main(): Promise<void> {
   const { minutes, seed, build, logs } = settingsOrUsage(readSettings, USAGE);
   if (build) {

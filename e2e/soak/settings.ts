@@ -37,7 +37,9 @@ export function readSettings(args: readonly string[]): Settings {
 
 const SECOND = 1_000;
 
-/** Long enough for figures to settle where the run is long, and short enough to leave half of a short one to the load. */
+/**
+ * Long enough for figures to settle where the run is long, and short enough to leave half of a short one to the load.
+ */
 export function phasesOf(minutes: number): Phases {
   const totalMs = minutes * 60 * SECOND;
   const warmUpMs = between(20 * SECOND, totalMs / 5, 120 * SECOND);

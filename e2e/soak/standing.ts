@@ -7,7 +7,10 @@ const BEAT_MS = 100;
 const BEAT_BYTES = 64;
 const DEADLINE_MS = 60_000;
 
-/** An interactive connection to an echo target that is to live as long as the run, and to see each byte once and in order. */
+/**
+ * An interactive connection to an echo target that is to live as long as the run, and to see each byte once and in
+ * order.
+ */
 export class Standing {
   readonly name: string;
   readonly #connection: Connection;

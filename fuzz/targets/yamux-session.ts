@@ -22,8 +22,8 @@ const OPTIONS = {
 const MAX_TURNS = 12;
 
 /**
- * A whole session, whose peer and whose owner do what the input says. The first byte chooses the role; then each operation
- * is one byte, with its arguments behind it.
+ * A whole session, whose peer and whose owner do what the input says. The first byte chooses the role; then each
+ * operation is one byte, with its arguments behind it.
  */
 export const yamuxSession: Target = {
   name: "yamux-session",

@@ -31,7 +31,9 @@ export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "s
   onDropped(port: AgentPortName): void;
 }
 
-/** Maximum number of connections with the larger buffers of a handshake that began unread: 43 KiB each, 4 MiB in all. */
+/**
+ * Maximum number of connections with the larger buffers of a handshake that began unread: 43 KiB each, 4 MiB in all.
+ */
 const MOST_UNREAD = 100;
 
 interface OpenPort {

@@ -8,7 +8,9 @@ import { identityRefusal } from "../listeners/authenticate-peer.ts";
 import type { CarriedFacts } from "../tunnels/link-owners.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
 
-/** The connection of an agent that another server has carried here, as a stream of its link. It may only resume a link. */
+/**
+ * The connection of an agent that another server has carried here, as a stream of its link. It may only resume a link.
+ */
 export class CarriedConnection extends IncomingConnection<AgentHost> {
   /** The server that carries it. */
   readonly via: string;

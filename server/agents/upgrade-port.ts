@@ -84,8 +84,8 @@ type CheckedRequest = Pick<IncomingMessage, "headers" | "rawHeaders" | "httpVers
 type AgentConnection = IncomingConnection<AgentHost>;
 
 /**
- * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection after its TLS
- * handshake, if there is one; only upgrades come to Fastify.
+ * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection after its
+ * TLS handshake, if there is one; only upgrades come to Fastify.
  *
  * ```
  *  take ─▶ read the request ─▶ check, authenticate ─▶ upgrade ─▶ attach (attach.ts)

@@ -116,8 +116,8 @@ export async function connect(
 }
 
 /**
- * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets it.
- * The rules and limits of both apply.
+ * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets
+ * it. The rules and limits of both apply.
  */
 function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: ConnectDeps): ServedCluster {
   const own = servedCluster(host, deps);

@@ -40,8 +40,9 @@ export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, 
 }
 
 /**
- * The number of open files at the bounds for unauthenticated peers, and for those of one cluster whose tokens are verified
- * or who do inner TLS, its agents, their awaited hellos and its waiting callers. Established connections have no bound.
+ * The number of open files at the bounds for unauthenticated peers, and for those of one cluster whose tokens are
+ * verified or who do inner TLS, its agents, their awaited hellos and its waiting callers. Established connections have
+ * no bound.
  */
 export function filesNeeded(bounds: Bounds, entries: Entries): number {
   const listeners = entries.tcpPorts + entries.unixSockets;

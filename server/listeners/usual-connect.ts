@@ -16,8 +16,9 @@ const REQUEST_LINE = /^CONNECT ([\w.:[\]-]+) HTTP\/1\.1$/;
 const FIELD = /^(host|user-agent|proxy-authorization): ([!-~](?:[ -~]*[!-~])?)$/i;
 
 /**
- * Reads a header section that is a CONNECT as kube-apiserver, Go and curl's relatives send it, which is nearly every one:
- * Node's HTTP server makes five objects with some thirty listeners for a connection, and this none (measured: 40 to 60 µs of a CONNECT).
+ * Reads a header section that is a CONNECT as kube-apiserver, Go and curl's relatives send it, which is nearly every
+ * one: Node's HTTP server makes five objects with some thirty listeners for a connection, and this none (measured: 40
+ * to 60 µs of a CONNECT).
  * `undefined`: it is anything else, and Node's parser decides; whatever is read here, Node's parser reads the same way.
  */
 export function readUsualConnect(header: Buffer): RequestHeader | undefined {

@@ -1,8 +1,8 @@
 import { parseCidr } from "../../shared/address/network.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 
-// Parsers of list items: each reports a faulty item together with all other faults of the options, and passes its text on
-// to the part of the server that uses it.
+// Parsers of list items: each reports a faulty item together with all other faults of the options, and passes its text
+// on to the part of the server that uses it.
 
 export function identityPattern(text: string): string {
   try {

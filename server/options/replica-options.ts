@@ -1,6 +1,8 @@
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
 
-/** How this server knows how many servers there are. It announces the number to agents, which keep tunnels to so many. */
+/**
+ * How this server knows how many servers there are. It announces the number to agents, which keep tunnels to so many.
+ */
 export const replicas = section("Several servers", {
   serverCount: option.integer(
     0,

@@ -12,8 +12,8 @@ import type { FromPeer } from "./accepted-peer.ts";
 import { refuseStream } from "./serve-peer.ts";
 
 /**
- * Maximum number of connections that are carried here over one link at once. It bounds what a faulty server takes; in a fleet
- * that works, `Carrying` of the other server stays far below.
+ * Maximum number of connections that are carried here over one link at once. It bounds what a faulty server takes; in a
+ * fleet that works, `Carrying` of the other server stays far below.
  */
 const MAX_FROM_ONE = 16_384;
 /** Time for the certificates behind the head, ms: they are sent at once. */
@@ -83,8 +83,8 @@ export class CarriedStreams {
 }
 
 /**
- * Reads the certificates behind the head. Throws a `CulvertError` if they are longer than those of an agent may be. What
- * comes behind them before the answer is a violation: the stream is reset, as it is when they do not come.
+ * Reads the certificates behind the head. Throws a `CulvertError` if they are longer than those of an agent may be.
+ * What comes behind them before the answer is a violation: the stream is reset, as it is when they do not come.
  */
 function readChain(
   stream: Stream,

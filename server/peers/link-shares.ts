@@ -4,8 +4,8 @@ const RETRY_AFTER_MS = 1_000;
 
 /**
  * The streams of each cluster on one link to a peer. Clusters share the link, and `--max-streams` bounds all its
- * streams together: a cluster gets as many as it leaves free, so that the others always find room. One alone has half of
- * them at most, each of two a third.
+ * streams together: a cluster gets as many as it leaves free, so that the others always find room. One alone has half
+ * of them at most, each of two a third.
  */
 export class LinkShares {
   readonly #serverId: string;

@@ -27,16 +27,16 @@ interface Cached {
 }
 
 /**
- * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links of
- * a server that is gone are asked for by all its agents.
+ * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links
+ * of a server that is gone are asked for by all its agents.
  */
 export class Locations {
   readonly #options: LocationsOptions;
   readonly #now: () => number;
   readonly #cached = new Map<string, Cached>();
   /**
-   * By question: until when the answer is that there is nobody. All are remembered equally long, so those that end first
-   * are the first.
+   * By question: until when the answer is that there is nobody. All are remembered equally long, so those that end
+   * first are the first.
    */
   readonly #nobody = new Map<string, number>();
   readonly #asked = new Map<string, Promise<Location | undefined>>();

@@ -201,7 +201,8 @@ export class NatsDirectory implements Directory {
 
   /**
    * NATS gives this server no answers of its own, so one in its name is another server's. Links and CONNECTs of both
-   * would be looked for at either. A process that has ended answers no more, and one that takes its place is there, too.
+   * would be looked for at either. A process that has ended answers no more, and one that takes its place is there,
+   * too.
    */
   async #lookForNamesake(connection: NatsConnection): Promise<void> {
     const { serverId, address } = this.#location;

@@ -29,8 +29,8 @@ export class OpenPeers<T extends OpenPeer> {
   }
 
   /**
-   * Where all places are taken, ends the oldest link of the network that has most. Throws `LinkRefused` if none has more
-   * than the network of the newcomer would have.
+   * Where all places are taken, ends the oldest link of the network that has most. Throws `LinkRefused` if none has
+   * more than the network of the newcomer would have.
    */
   makeRoom(network: string): void {
     const { size, fullest, oldestOfFullest } = this.#peers;

@@ -276,8 +276,8 @@ export class PeerLink {
 }
 
 /**
- * Nobody listens at the peer's address. A server listens there as long as it has links of peers, so its process is gone,
- * and the link with it.
+ * Nobody listens at the peer's address. A server listens there as long as it has links of peers, so its process is
+ * gone, and the link with it.
  */
 function isRefused(error: unknown): boolean {
   return (error as NodeJS.ErrnoException).code === "ECONNREFUSED";

@@ -39,9 +39,9 @@ const FAILED = "CONNECT of a peer failed";
 const REFUSED_LINES = 10;
 
 /**
- * A CONNECT that has come to another server, for a cluster whose agents are here. It goes to an agent of this server and
- * never to a third one. Admission and limits are those of the server that the caller came to; the rules for targets are
- * applied here, too, because its document may be an older one. Never rejects.
+ * A CONNECT that has come to another server, for a cluster whose agents are here. It goes to an agent of this server
+ * and never to a third one. Admission and limits are those of the server that the caller came to; the rules for targets
+ * are applied here, too, because its document may be an older one. Never rejects.
  */
 export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, deps: ServePeerDeps): Promise<void> {
   const { metrics, log, throttledLog } = deps;

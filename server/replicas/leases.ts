@@ -82,7 +82,9 @@ function endOf({ renewedMs, durationMs, writtenEndMs }: Watched): number {
   return renewedMs === undefined ? writtenEndMs : renewedMs + durationMs;
 }
 
-/** A lease is watched for its whole duration before it is stale: no clock of another server decides about a deletion. */
+/**
+ * A lease is watched for its whole duration before it is stale: no clock of another server decides about a deletion.
+ */
 function staleFrom(watched: Watched): number {
   const { firstSeenMs, renewedMs = firstSeenMs, durationMs } = watched;
   return Math.max(endOf(watched), renewedMs + durationMs);

@@ -112,7 +112,8 @@ class EndpointCount implements ReplicaCount {
       labelSelector: `${SERVICE_LABEL}=${name}`,
       schema: EndpointSlice,
       onObjects: (slices) => {
-        // A Service with a selector has a slice before it has an endpoint: this one does not exist, and 1 would be a guess.
+        // A Service with a selector has a slice before it has an endpoint: this one does not exist, and 1 would be a
+        // guess.
         if (slices.length === 0) {
           log.failed("slices", `there are no ${this.source}: check --server-count-service`);
           log.succeeded("count");

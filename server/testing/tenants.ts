@@ -165,7 +165,9 @@ export function dialOptionsOf(server: TestServer, words: AgentWords) {
   };
 }
 
-/** An agent whose every target says `greeting`, ends, and reads nothing; an empty one: it stays. Without one they echo. */
+/**
+ * An agent whose every target says `greeting`, ends, and reads nothing; an empty one: it stays. Without one they echo.
+ */
 export async function agentAt(server: TestServer, greeting: string | Buffer | undefined, words: AgentWords) {
   const { carrier, welcome, remote } = await dialCarrier(dialOptionsOf(server, words));
   const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });

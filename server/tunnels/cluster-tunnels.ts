@@ -258,8 +258,8 @@ export class ClusterTunnels implements Candidates {
   }
 
   /**
-   * Resolves with the first of the candidates that accepts streams. Rejects with a `CulvertError` after `timeoutMs`, and
-   * with the reason of the cancellation.
+   * Resolves with the first of the candidates that accepts streams. Rejects with a `CulvertError` after `timeoutMs`,
+   * and with the reason of the cancellation.
    */
   whenAvailable(
     timeoutMs: number,

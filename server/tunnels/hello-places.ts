@@ -4,7 +4,9 @@ import { CulvertError } from "../../shared/outcomes.ts";
 
 /** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
-/** Fewest places of a cluster: measuring agents need some as well, and dials of a new agent before it knows its servers. */
+/**
+ * Fewest places of a cluster: measuring agents need some as well, and dials of a new agent before it knows its servers.
+ */
 const LEAST = 16;
 /** When an agent that found no place should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
@@ -23,10 +25,10 @@ export interface HelloRules {
 }
 
 /**
- * The connections of a cluster's agents that have no tunnel: authenticated and upgraded before their hello is accepted, and
- * those whose WebSocket is closed while TCP is still open. Without a bound, one credential could take the descriptors and
- * the memory of all tenants. A newcomer is refused, because no older one can be told from an agent on a slow line; all of
- * them have a deadline.
+ * The connections of a cluster's agents that have no tunnel: authenticated and upgraded before their hello is accepted,
+ * and those whose WebSocket is closed while TCP is still open. Without a bound, one credential could take the
+ * descriptors and the memory of all tenants. A newcomer is refused, because no older one can be told from an agent on a
+ * slow line; all of them have a deadline.
  */
 export class HelloPlaces {
   readonly #cluster: HelloRules;

@@ -88,9 +88,9 @@ export class Links {
 
   /**
    * Finds the link that a hello resumes; throws `LinkRefused`, with a close code for each thing that can disagree. A
-   * resume that is refused changes nothing; one that is accepted has used its proof up. `owner`: the agent that has been
-   * authenticated on this carrier. It is absent under inner TLS, where only the proof says which agent it is; such a
-   * resume renews no credential, so it is refused when the certificate has expired.
+   * resume that is refused changes nothing; one that is accepted has used its proof up. `owner`: the agent that has
+   * been authenticated on this carrier. It is absent under inner TLS, where only the proof says which agent it is; such
+   * a resume renews no credential, so it is refused when the certificate has expired.
    */
   resume(cluster: string, resume: ProvenResume, owner: AgentCandidate | undefined): AcceptedResume {
     const entry = this.#links.get(resume.link);

@@ -68,7 +68,9 @@ export class AdmittedCredential {
   readonly connects = new Queue<OpenConnect>();
 }
 
-/** Minimum number of credentials without a CONNECT that are kept: their next one often comes at once (decision 0018). */
+/**
+ * Minimum number of credentials without a CONNECT that are kept: their next one often comes at once (decision 0018).
+ */
 const LEAST_KEPT = 64;
 
 /** The open CONNECTs of one cluster on the callers' port, by credential (decision 0022). */

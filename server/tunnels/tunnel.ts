@@ -95,7 +95,8 @@ export class Tunnel implements Pickable {
       onResumed: (resumption) => {
         watcher.onResumed?.(resumption);
         this.#roundTrip = undefined; // an earlier ping may have gone another way
-        if (this.#proofDue !== undefined) this.rotate(this.#proofDue.reason); // an earlier request was lost with the carrier
+        // An earlier request was lost with the carrier.
+        if (this.#proofDue !== undefined) this.rotate(this.#proofDue.reason);
       },
       onClosed: () => {
         clearTimeout(this.#proofDue?.timer);

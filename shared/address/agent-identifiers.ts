@@ -25,8 +25,8 @@ const DEFAULT_ROUTE = "default-route";
 const NAMES = ["ipv4", "ipv6", "host", "cidr"] as const;
 
 /**
- * Parses values of `--agent-identifiers`, each of which has the form of a URL's query: `host=a.example&cidr=10.0.0.0/8`.
- * Throws an `Error` with a sentence. The result is canonical.
+ * Parses values of `--agent-identifiers`, each of which has the form of a URL's query:
+ * `host=a.example&cidr=10.0.0.0/8`. Throws an `Error` with a sentence. The result is canonical.
  */
 export function parseIdentifiers(queries: readonly string[]): AgentIdentifiers {
   const lists = { ipv4: [] as string[], ipv6: [] as string[], host: [] as string[], cidr: [] as string[] };
@@ -80,7 +80,9 @@ export function isEmpty({ defaultRoute = false, cidr = [], ...hosts }: AgentIden
   return !defaultRoute && cidr.length === 0 && hostsOf(hosts).length === 0;
 }
 
-/** The host of a target in the form by which it is compared with identifiers: the address that is dialled, or a name. */
+/**
+ * The host of a target in the form by which it is compared with identifiers: the address that is dialled, or a name.
+ */
 export function canonicalHost(host: string): string {
   return dialledAddress(host)?.address ?? host.toLowerCase().replace(/\.$/, "");
 }

@@ -48,7 +48,10 @@ function overlong(length: number): ServerName {
   return { fault: `is ${length} bytes long, and at most ${MAX_NAME} are allowed` };
 }
 
-/** A name of a configuration in the spelling by which it is compared, or `*.` and a name. Throws a sentence for its author. */
+/**
+ * A name of a configuration in the spelling by which it is compared, or `*.` and a name. Throws a sentence for its
+ * author.
+ */
 export function parseServerNamePattern(text: string): string {
   const isWildcard = text.startsWith("*.");
   const host = isWildcard ? text.slice(2) : text;

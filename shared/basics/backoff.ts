@@ -57,8 +57,8 @@ export class Backoff {
   readonly #options: Partial<BackoffOptions>;
   readonly #healthyLifeMs: number;
   /**
-   * Connections in a row that did not last. Unlike failed attempts, they are not forgotten at the next welcome, or a peer
-   * that accepts and closes at once would be dialled in a loop.
+   * Connections in a row that did not last. Unlike failed attempts, they are not forgotten at the next welcome, or a
+   * peer that accepts and closes at once would be dialled in a loop.
    */
   #shortLives = 0;
   #failures = 0;

@@ -77,8 +77,8 @@ export function revealsSecret(text: string, secret: string): boolean {
 }
 
 /**
- * Masks users and passwords of URLs, also of several in one value and of mistaken ones; and a query, which may be a token.
- * A password may hold any character: all before the last @ goes.
+ * Masks users and passwords of URLs, also of several in one value and of mistaken ones; and a query, which may be a
+ * token. A password may hold any character: all before the last @ goes.
  */
 export function withoutSecret(text: string): string {
   return text

@@ -51,8 +51,8 @@ export class RefusedCredentials {
   }
 
   /**
-   * The login of one attempt at a proxy (`formatProxy`). `onTrial` is called when it sends credentials that the proxy has
-   * not accepted before.
+   * The login of one attempt at a proxy (`formatProxy`). `onTrial` is called when it sends credentials that the proxy
+   * has not accepted before.
    */
   attempt(proxy: string, signal: AbortSignal, onTrial: () => void = () => {}): LoginAttempt {
     return new LoginAttempt(proxy, signal, { recordOf: (credentials) => this.#recordOf(credentials), onTrial });

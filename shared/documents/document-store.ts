@@ -57,8 +57,8 @@ const MAX_PROBLEMS = 20;
 const RETRY_MS = 1_000;
 
 /**
- * The YAML documents of a file or a directory, kept as their files are. A file that cannot be used keeps its last version
- * and is a problem until it can; no other file is affected.
+ * The YAML documents of a file or a directory, kept as their files are. A file that cannot be used keeps its last
+ * version and is a problem until it can; no other file is affected.
  *
  * ```
  *  files change ─▶ suspects are read again ─▶ which can be in use together ─▶ onChecked

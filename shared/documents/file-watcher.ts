@@ -3,7 +3,9 @@ import { basename, dirname, join, resolve } from "node:path";
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 export interface WatchTiming {
-  /** Changes come in bursts; they are reported when no other has come for this long, ms, so that no half edit is read. */
+  /**
+   * Changes come in bursts; they are reported when no other has come for this long, ms, so that no half edit is read.
+   */
   readonly settleMs: number;
   /** Interval at which all owners are suspects even without an event, because network file systems send none, ms. */
   readonly pollMs: number;

@@ -32,8 +32,8 @@ export function answerAndEnd(connection: Duplex, answer: string | Buffer, maxDis
 }
 
 /**
- * A refusal in HTTP that is the last thing on its connection: its sentence is the body, so that curl and logs show it. Its
- * date tells a client whether its own clock is wrong. `sentence`: ASCII.
+ * A refusal in HTTP that is the last thing on its connection: its sentence is the body, so that curl and logs show it.
+ * Its date tells a client whether its own clock is wrong. `sentence`: ASCII.
  */
 export function refusalText(status: number, headers: Readonly<Record<string, string>>, sentence: string): string {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);

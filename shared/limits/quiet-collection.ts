@@ -9,7 +9,9 @@ const QUIET_BELOW = 0.01;
 /** A collection is worth its pause when what V8 has taken from the system has grown by so much since the last one. */
 const WORTH_COLLECTING = 16 * 1024 * 1024;
 
-/** The first collection frees buffers; V8 makes the young generation smaller at one before which little was allocated. */
+/**
+ * The first collection frees buffers; V8 makes the young generation smaller at one before which little was allocated.
+ */
 const COLLECTIONS = 2;
 
 /** What is asked of the process, so that a test can answer. */

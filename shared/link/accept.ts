@@ -23,8 +23,8 @@ export interface AcceptOptions {
   /** The queue in which hellos wait, because thousands may arrive at once. */
   readonly turns: TurnQueue;
   /**
-   * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at most
-   * once.
+   * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at
+   * most once.
    */
   welcome(hello: Hello | OuterHello): Welcome | ResumeAnswer | undefined;
 }
@@ -40,8 +40,9 @@ export interface Accepted {
 const INTERNAL_ERROR = 1011;
 
 /**
- * The server's side of the handshake after the upgrade: it receives the hello and sends the answer (docs/link-protocol.md).
- * To be called in the turn of the upgrade, because the carrier has to read the socket from its first frame on.
+ * The server's side of the handshake after the upgrade: it receives the hello and sends the answer
+ * (docs/link-protocol.md). To be called in the turn of the upgrade, because the carrier has to read the socket from its
+ * first frame on.
  */
 export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOptions): Promise<Accepted> {
   const carrier = new Carrier(ws, socket, {

@@ -29,9 +29,9 @@ export interface WatchedLink {
 }
 
 /**
- * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One that
- * acknowledges next to nothing holds as much memory, and loses its link when memory is short. A slow line may take minutes
- * for what a faster one before it left: its link goes on, and is the last to be given up.
+ * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One
+ * that acknowledges next to nothing holds as much memory, and loses its link when memory is short. A slow line may take
+ * minutes for what a faster one before it left: its link goes on, and is the last to be given up.
  *
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
@@ -40,7 +40,9 @@ export class AckProgress implements MemoryHolder, Reclaimable {
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: WatchedLink;
   readonly #look: QueueNode<() => void>;
-  /** Where the bytes of the link ended at the last checks, oldest first, as far as the peer has not acknowledged them. */
+  /**
+   * Where the bytes of the link ended at the last checks, oldest first, as far as the peer has not acknowledged them.
+   */
   readonly #ends: number[] = [];
   #acked = 0;
   /** Checks in a row with bytes to acknowledge and none acknowledged. */

@@ -6,8 +6,8 @@ const ACK_GAP_MS = 5;
 const ACK_WAIT_MS = 10;
 
 /**
- * Decides when to acknowledge what a link has received (docs/link-protocol.md). Acknowledgements go with what is written
- * anyway, if they can.
+ * Decides when to acknowledge what a link has received (docs/link-protocol.md). Acknowledgements go with what is
+ * written anyway, if they can.
  */
 export class Acks {
   readonly #send: (received: number) => void;

@@ -49,7 +49,7 @@ export interface CarrierOptions {
   readonly keepaliveMs: number;
   /** Called with the time until each ping was answered, ms. */
   readonly onEcho?: ((ms: number) => void) | undefined;
-  /** Called when either side closes the WebSocket while the connection is open, perhaps twice: it carries nothing more. */
+  /** Called, perhaps twice, when either side closes the WebSocket while the connection is open: it carries no more. */
   readonly onClosing?: (() => void) | undefined;
   /** The queue in which the first message waits to be read, because thousands may arrive at once. Absent: no wait. */
   readonly turns?: TurnQueue | undefined;
@@ -58,8 +58,8 @@ export interface CarrierOptions {
 /**
  * One WebSocket connection as a transport: binary messages are payload, text messages are control.
  *
- * ws does the handshake, pongs, long text and closing. Binary frames and short text are read by `FrameParser`, and all that
- * we send but close and pong is written by `FrameWriter`, on the socket below ws.
+ * ws does the handshake, pongs, long text and closing. Binary frames and short text are read by `FrameParser`, and all
+ * that we send but close and pong is written by `FrameWriter`, on the socket below ws.
  */
 export class Carrier implements Omit<Transport, "room"> {
   /** Called when the carrier ends, also before `start`. */
@@ -218,8 +218,8 @@ export class Carrier implements Omit<Transport, "room"> {
   };
 
   /**
-   * A ping of the WebSocket protocol, which some middlebox sends; ours are text. If pings come faster than pongs leave, only
-   * the newest is answered (RFC 6455 §5.5.3).
+   * A ping of the WebSocket protocol, which some middlebox sends; ours are text. If pings come faster than pongs leave,
+   * only the newest is answered (RFC 6455 §5.5.3).
    */
   readonly #onPing = (payload: Buffer): void => {
     this.#nextPong = payload;
@@ -324,8 +324,8 @@ export class Carrier implements Omit<Transport, "room"> {
   };
 
   /**
-   * The peer sends and reads nothing more (RFC 6455 §5.5.1), even if it leaves TCP open. If we have closed first, ws says when
-   * the peer has taken everything.
+   * The peer sends and reads nothing more (RFC 6455 §5.5.1), even if it leaves TCP open. If we have closed first, ws
+   * says when the peer has taken everything.
    */
   readonly #onCloseFrame = (payload: Buffer): void => {
     if (this.#ended || this.#cutTimer !== undefined || this.#isOpen) return;

@@ -141,7 +141,10 @@ export class BadControlMessage extends Error {
   override readonly name = "BadControlMessage";
 }
 
-/** An ack as `JSON.stringify` writes it. They come 200 times a second, and the schemas would cost more than their effect. */
+/**
+ * An ack as `JSON.stringify` writes it. They come 200 times a second, and the schemas would cost more than their
+ * effect.
+ */
 const WRITTEN_ACK = /^\{"type":"ack","received":(0|[1-9]\d{0,14})\}$/;
 
 /** Parses at most `MAX_CONTROL_BYTES`. Returns `undefined` for an unknown type; throws `BadControlMessage`. */
@@ -168,7 +171,9 @@ function parseJson(text: string): unknown {
 
 // ── the first message inside inner TLS, one each way: uint16 length and JSON ─────────────────────────────────────────
 
-/** `bearer`: the agent's token, if it has one. `renews`: this connection proves the identity of that link's agent anew. */
+/**
+ * `bearer`: the agent's token, if it has one. `renews`: this connection proves the identity of that link's agent anew.
+ */
 const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
   bearer: z.string().max(MAX_TOKEN_BYTES).optional(),
   renews: welcomeSchema.shape.link.optional(),

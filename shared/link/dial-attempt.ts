@@ -139,7 +139,9 @@ export class DialAttempt {
     return { host, ca: trust.ca, isMiddleboxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
   }
 
-  /** Upgrades and sends the hello in the same turn, because the carrier has to read the socket from its first frame on. */
+  /**
+   * Upgrades and sends the hello in the same turn, because the carrier has to read the socket from its first frame on.
+   */
   upgrade(socket: tls.TLSSocket, hello: DialOptions["hello"], expects?: ExpectedAnswer): Promise<Greeted> {
     const { host, port, path, link, keepaliveMs, watch } = this.#options;
     const headers = { ...this.#options.headers, ...linkHeader(link) };
@@ -214,7 +216,10 @@ export class DialAttempt {
   }
 }
 
-/** Without the header when a server has given the link an id that no header may hold: the resume goes on as without peers. */
+/**
+ * Without the header when a server has given the link an id that no header may hold: the resume goes on as without
+ * peers.
+ */
 function linkHeader(link: string | undefined): Record<string, string> {
   return link !== undefined && /^[!-~]+$/.test(link) ? { [LINK_HEADER]: link } : {};
 }

@@ -80,8 +80,8 @@ export interface DialledAgain extends DialledOuter {
 /**
  * The agent's side of the handshake: TCP → TLS → upgrade → hello → welcome.
  *
- * Rejects with `LinkRefused` when the server refused, with a `DialFault` when a middlebox answered for it, else with an error
- * of the network whose message names the step.
+ * Rejects with `LinkRefused` when the server refused, with a `DialFault` when a middlebox answered for it, else with an
+ * error of the network whose message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
   const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "welcome" });

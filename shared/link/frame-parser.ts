@@ -13,7 +13,10 @@ export interface FrameHandler {
   onText(text: Buffer): void;
   /** Bytes for ws: whole frames of other kinds, in any split. */
   onOther(bytes: Buffer): void;
-  /** A violation that ws would not notice: a message inside a binary one, a frame that is too long, a flood. Nothing follows. */
+  /**
+   * A violation that ws would not notice: a message inside a binary one, a frame that is too long, a flood. Nothing
+   * follows.
+   */
   onViolation(sentence: string): void;
 }
 
@@ -42,11 +45,12 @@ const MAX_IDLE_FRAMES = 20_000;
 const SECOND_MS = 1_000;
 
 /**
- * Reads WebSocket frames (RFC 6455 §5.2) from the bytes of a socket as they arrive. It delivers the payload of binary frames,
- * pings and short texts, and passes every other byte to ws, which verifies and answers it; a close frame goes both ways.
+ * Reads WebSocket frames (RFC 6455 §5.2) from the bytes of a socket as they arrive. It delivers the payload of binary
+ * frames, pings and short texts, and passes every other byte to ws, which verifies and answers it; a close frame goes
+ * both ways.
  *
- * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than a
- * fifth of the cost of receiving (docs/decisions/0003-payload-passes-by-ws.md). The session reads bytes in any split.
+ * ws copies each message together before it delivers it and stops its socket after every TLS record, which is more than
+ * a fifth of the cost of receiving (docs/decisions/0003-payload-passes-by-ws.md). The session reads bytes in any split.
  */
 export class FrameParser {
   readonly #consumer: FrameHandler;
@@ -230,8 +234,8 @@ const keyWord = new Uint32Array(key.buffer);
 const LEAST_BY_WORDS = 32;
 
 /**
- * Unmasks in place (RFC 6455 §5.3), by words: byte by byte it costs ten times as much, more than the rest of receiving. `at`:
- * where in the key the piece begins.
+ * Unmasks in place (RFC 6455 §5.3), by words: byte by byte it costs ten times as much, more than the rest of receiving.
+ * `at`: where in the key the piece begins.
  */
 function unmask(piece: Buffer, mask: Uint8Array, at: number): void {
   const { length, byteOffset } = piece;

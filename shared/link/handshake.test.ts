@@ -237,6 +237,7 @@ test("a server that breaks the handshake and one that refuses have different err
   await using gone = await RawServer.start((socket) => socket.end());
   assert.match(
     (await failure(gone.port)).message,
-    /^what answers there closed the connection once TLS stood, as konnectivity-server \(gRPC\) does: /, // it chose no ALPN
+    // It chose no ALPN.
+    /^what answers there closed the connection once TLS stood, as konnectivity-server \(gRPC\) does: /,
   );
 });

@@ -6,29 +6,38 @@ const START = 256 * 1024;
  * bursts are late, so that the line never idles.
  */
 const SLACK_MS = 25;
-/** So many rounds in a row must be late: an event loop that stood still, or a spike of the path, makes one or two late. */
+/**
+ * So many rounds in a row must be late: an event loop that stood still, or a spike of the path, makes one or two late.
+ */
 const LATE_ROUNDS = 3;
 /** At the start the first late rounds count at once, because the bound doubles each round and is soon far too high. */
 const HASTY_CUTS = 2;
-/** A cut that should have made rounds shorter by less than this proves nothing: the delays of acks alone vary that much. */
+/**
+ * A cut that should have made rounds shorter by less than this proves nothing: the delays of acks alone vary that much.
+ */
 const TELLING_MS = 20;
-/** A sender that had more than 64 KiB under way in every round for this long makes a round with less: two round trips, 2 %. */
+/**
+ * A sender that had more than 64 KiB under way in every round for this long makes a round with less: two round trips, 2
+ * %.
+ */
 const PROBE_EVERY_MS = 10_000;
 const PROBE_EVERY_ROUND_TRIPS = 100;
 
 /**
- * How many bytes a link may have unacknowledged: delivery rate × (least round trip + ack delay), so that a bulk transfer
- * keeps a slow line busy and yet leaves no queue in front of an interactive stream (docs/link-protocol.md).
+ * How many bytes a link may have unacknowledged: delivery rate × (least round trip + ack delay), so that a bulk
+ * transfer keeps a slow line busy and yet leaves no queue in front of an interactive stream (docs/link-protocol.md).
  *
- * One byte is marked at a time, and the ack that covers it ends a *round*. If the bound held the sender back, the mark is the
- * last byte it let through, and bound ÷ delivery rate is what a byte takes on average (Little's law). Hence one rule for
- * more and for less: bound × allowed ÷ taken, where allowed is the least round trip + 25 ms.
+ * One byte is marked at a time, and the ack that covers it ends a *round*. If the bound held the sender back, the mark
+ * is the last byte it let through, and bound ÷ delivery rate is what a byte takes on average (Little's law). Hence one
+ * rule for more and for less: bound × allowed ÷ taken, where allowed is the least round trip + 25 ms.
  *
  * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
  * - **Less** after three late rounds in a row, by the fastest of them.
- * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then one
+ * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then
+ *   one
  *   round is a *probe*, with next to nothing under way.
- * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back and
+ * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back
+ *   and
  *   a probe measures the path anew.
  *
  * Rounds with less than 64 KiB under way, which the bound did not hold back, change nothing but the least round trip.
@@ -79,8 +88,8 @@ export class InFlight {
 
   /** The sender has more to send than the bound allows. */
   onLimited(): void {
-    // Without a mark nothing was sent in this round: what is under way was sent under an older bound. And the first write on
-    // a carrier stays marked, because it is the one most likely to have the path to itself.
+    // Without a mark nothing was sent in this round: what is under way was sent under an older bound. And the first
+    // write on a carrier stays marked, because it is the one most likely to have the path to itself.
     if (this.#limited || this.#mark === undefined || this.#least === Number.POSITIVE_INFINITY) return;
     this.#limited = true;
     this.#setMark();
@@ -102,8 +111,9 @@ export class InFlight {
   }
 
   /**
-   * A new carrier: everything before `offset` has arrived, the rest is sent again. Nothing that was learned is kept, not even
-   * for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after six rounds.
+   * A new carrier: everything before `offset` has arrived, the rest is sent again. Nothing that was learned is kept,
+   * not even for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after
+   * six rounds.
    */
   reset(offset: number): void {
     this.#bound = Math.min(START, this.#most);

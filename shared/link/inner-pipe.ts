@@ -22,8 +22,8 @@ export const PUBLIC_REASON = "inner TLS has ended";
 type WriteCallback = (error?: Error | null) => void;
 
 /**
- * A link as a stream for node:tls. It is never paused: what may arrive is bounded by the windows of the session above, and
- * by `allowance` until there is a session.
+ * A link as a stream for node:tls. It is never paused: what may arrive is bounded by the windows of the session above,
+ * and by `allowance` until there is a session.
  */
 export class LinkDuplex extends Duplex implements TransportConsumer {
   onRoom: () => void = () => {};
@@ -125,7 +125,9 @@ export class InnerPipe implements Transport {
     this.#socket.write(encodeInner(message));
   }
 
-  /** Reads the JSON of the peer's first message; rejects when the link is gone before. The bytes behind it stay here. */
+  /**
+   * Reads the JSON of the peer's first message; rejects when the link is gone before. The bytes behind it stay here.
+   */
   readMessage(): Promise<string> {
     return new Promise((resolve, reject) => {
       this.#onEarly = () => {
@@ -215,7 +217,9 @@ export class InnerPipe implements Transport {
 
 function ignore(): void {}
 
-/** A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either. */
+/**
+ * A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either.
+ */
 const REQUEST_EVERY_MS = 5_000;
 
 /** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */
@@ -245,8 +249,9 @@ class Paced {
 }
 
 /**
- * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with pings,
- * acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate` and
+ * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with
+ * pings, acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate`
+ * and
  * `servers`, whose rate is bounded; the session's go-away inside takes the place of `drain`.
  *
  * It has no id, and ends with its carrier, until `assignId`.

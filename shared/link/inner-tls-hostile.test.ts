@@ -53,7 +53,9 @@ function serverOf({ cert, key }: tls.TlsOptions, end: End, change: tls.TlsOption
   server.emit("connection", new LinkDuplex(end, 1 << 20));
 }
 
-/** An agent of ours and a server of ours, each with a peer that does otherwise: neither takes it, and the link is over. */
+/**
+ * An agent of ours and a server of ours, each with a peer that does otherwise: neither takes it, and the link is over.
+ */
 async function assertRefused(change: tls.ConnectionOptions & tls.TlsOptions, reason: RegExp): Promise<void> {
   const { authority, agent, material } = await pki();
   const ours = link();

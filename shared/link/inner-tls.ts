@@ -8,9 +8,9 @@ import { type InnerLink, InnerPipe, LinkDuplex, PUBLIC_REASON } from "./inner-pi
 import { LinkKey } from "./proof.ts";
 
 /**
- * TLS 1.3 over a link whose carriers end their TLS at a middlebox (docs/link-protocol.md). Both ends use the certificates
- * that they would use outside. Neither handshake can be passed off as the other, because they name different protocols
- * (ALPN, RFC 7301), and the inner server accepts nothing but its own.
+ * TLS 1.3 over a link whose carriers end their TLS at a middlebox (docs/link-protocol.md). Both ends use the
+ * certificates that they would use outside. Neither handshake can be passed off as the other, because they name
+ * different protocols (ALPN, RFC 7301), and the inner server accepts nothing but its own.
  */
 const INNER_PROTOCOL = "culvert-inner/1";
 

@@ -131,7 +131,9 @@ class World {
     return { wire, words, arrived: false, wanted, answer: undefined };
   }
 
-  /** The hello reaches the server, which accepts or refuses it as `Links.resume` does. Returns whether it was accepted. */
+  /**
+   * The hello reaches the server, which accepts or refuses it as `Links.resume` does. Returns whether it was accepted.
+   */
   arrive(resume: Resume): boolean {
     const { wire, words } = resume;
     if (resume.arrived || wire.isCut) return false;

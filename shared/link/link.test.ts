@@ -49,7 +49,9 @@ function world(t: TestContext) {
   return { wire, agent, server };
 }
 
-/** The agent's hello reaches the server, which offers its link the new carrier. Returns what the agent has to do then. */
+/**
+ * The agent's hello reaches the server, which offers its link the new carrier. Returns what the agent has to do then.
+ */
 function offer({ agent, server }: ReturnType<typeof world>) {
   const wire = new Wire();
   agent.link.acks.hold();

@@ -62,7 +62,7 @@ export class Link implements Transport {
     return this.#id;
   }
 
-  /** Under inner TLS a link has an id, and may outlive its carrier, only when its ends have authenticated each other. */
+  /** Under inner TLS a link has an id, and may outlive its carrier, only once its ends are authenticated. */
   assignId(id: string, graceMs: number): void {
     this.#id = id;
     this.#options = { ...this.#options, graceMs };
@@ -302,8 +302,8 @@ export class Link implements Transport {
     if (!this.#isPresent(cursor)) return;
     cursor.closePrevious(); // it has been ignored since
     const isLost = reason instanceof CarrierLost;
-    // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our last
-    // bytes arrived here. Then it waits for them, and for the end, on the new carrier.
+    // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
+    // last bytes arrived here. Then it waits for them, and for the end, on the new carrier.
     const isOwed = reason === undefined && this.#ending && this.#outgoing.unacknowledged > 0;
     if (this.#successor !== undefined && (isLost || isOwed)) this.#commit(this.#successor);
     else if (isLost && this.#options.graceMs > 0) this.#suspend(reason);

@@ -4,7 +4,9 @@ import { seconds } from "../basics/text.ts";
 const LOOKS = 8;
 /** After silence of so many intervals the carrier is lost, even if TCP reports nothing. */
 const DEAD_AFTER_INTERVALS = 2.5;
-/** A peer that sends may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier. */
+/**
+ * A peer that sends may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier.
+ */
 const LEAST_STUCK_MS = 10_000;
 /** Pings are sent after 0.8 to 1.2 intervals, so that thousands of carriers do not send theirs together. */
 const JITTER = 0.2;

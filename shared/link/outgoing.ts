@@ -11,7 +11,8 @@ export interface LinkPool extends Pick<MemoryAccount, "isSpent" | "hold" | "ente
 const REPLAY_AT_ONCE = 128 * 1024;
 
 /**
- * The direction of a link in which we send: what is kept, how far it was given to a carrier, and how far the peer has it.
+ * The direction of a link in which we send: what is kept, how far it was given to a carrier, and how far the peer has
+ * it.
  *
  * ```
  *   acked ───────────── sent ─────────────── end
@@ -46,7 +47,9 @@ export class Outgoing {
     return this.#sent === this.#replay.end;
   }
 
-  /** The offsets at which sending can begin again: not before what the peer has acknowledged, nor behind what was sent. */
+  /**
+   * The offsets at which sending can begin again: not before what the peer has acknowledged, nor behind what was sent.
+   */
   get resumable(): { readonly from: number; readonly to: number } {
     return { from: this.#peerHas, to: this.#everSent };
   }
@@ -112,8 +115,8 @@ export class Outgoing {
   }
 
   /**
-   * Frees what the peer has. What it has from an older carrier only is still sent on the present one, where every byte has its
-   * place.
+   * Frees what the peer has. What it has from an older carrier only is still sent on the present one, where every byte
+   * has its place.
    */
   #release(): void {
     const upTo = Math.min(this.#peerHas, this.#sent);
@@ -147,8 +150,8 @@ const SPENT: Batch = { from: 0, to: 0, buffers: [] };
 const LEAST_ROOM = 64;
 
 /**
- * What a link was given to send and the peer has not acknowledged, by its offset in the link: references to the batches, and
- * copies of small ones. A batch is freed when all of it is acknowledged.
+ * What a link was given to send and the peer has not acknowledged, by its offset in the link: references to the
+ * batches, and copies of small ones. A batch is freed when all of it is acknowledged.
  *
  * ```
  *   0 ───────── acked ───────────────────────── end
@@ -157,8 +160,8 @@ const LEAST_ROOM = 64;
  */
 export class Replay {
   /**
-   * A ring, which is cleared behind what is freed and before it is dropped: V8 treats what an old array holds as alive until
-   * the next full collection, even when nobody has the array any more.
+   * A ring, which is cleared behind what is freed and before it is dropped: V8 treats what an old array holds as alive
+   * until the next full collection, even when nobody has the array any more.
    */
   #ring: Batch[] = new Array(LEAST_ROOM).fill(SPENT);
   /** The index of the first batch. */

@@ -8,8 +8,8 @@ const KEY_BYTES = 32;
 
 /**
  * Proves that a new carrier belongs to the agent of a link (docs/link-protocol.md, "Loss"). Both ends hold
- * the key. Each attempt of the agent has a higher counter than all before it, so a recorded hello is worth nothing later,
- * and an answer that is lost costs nothing.
+ * the key. Each attempt of the agent has a higher counter than all before it, so a recorded hello is worth nothing
+ * later, and an answer that is lost costs nothing.
  */
 export class LinkKey {
   readonly #key: Buffer;
@@ -26,7 +26,9 @@ export class LinkKey {
     return new LinkKey(Buffer.from(text, "base64url"));
   }
 
-  /** Both ends get the same key from their end of a TLS connection after its handshake (RFC 8446 §7.5); nobody sends it. */
+  /**
+   * Both ends get the same key from their end of a TLS connection after its handshake (RFC 8446 §7.5); nobody sends it.
+   */
   static of(socket: TLSSocket): LinkKey {
     return new LinkKey(socket.exportKeyingMaterial(KEY_BYTES, EXPORTER_LABEL, Buffer.alloc(0)));
   }

@@ -30,7 +30,9 @@ export const HELD_BACK = {
     "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
 } as const satisfies Partial<Record<MiddleboxFault, string>>;
 
-/** ws refuses a 101 answer, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it. */
+/**
+ * ws refuses a 101 answer, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it.
+ */
 export function damagedAnswer({ message }: Error): DialFault {
   return middleboxFault(
     "upgrade_stripped",
@@ -39,8 +41,8 @@ export function damagedAnswer({ message }: Error): DialFault {
 }
 
 /**
- * Some middleboxes take the subprotocol out of the answer, which says only what the welcome behind it says again: a server
- * that did not know it would have refused.
+ * Some middleboxes take the subprotocol out of the answer, which says only what the welcome behind it says again: a
+ * server that did not know it would have refused.
  */
 export function mendAnswer({ headers }: IncomingMessage): void {
   headers["sec-websocket-protocol"] ??= SUBPROTOCOL;
@@ -79,8 +81,8 @@ export function readAnswer(
 type Answer = Pick<IncomingMessage, "statusCode" | "statusMessage" | "headers">;
 
 /**
- * Ours bear our mark; whatever else answers an upgrade stands in between. The software's name in `Server` or `Via` tells
- * nothing: balancers write theirs into our answers, too. `body`: its beginning. Pure.
+ * Ours bear our mark; whatever else answers an upgrade stands in between. The software's name in `Server` or `Via`
+ * tells nothing: balancers write theirs into our answers, too. `body`: its beginning. Pure.
  */
 export function explainAnswer(
   answer: Answer,
@@ -156,8 +158,8 @@ export function explainAnswer(
 }
 
 /**
- * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate hears
- * which method is served there (RFC 9110 §10.2.1). Any other proxy says both as well, and without our mark.
+ * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate
+ * hears which method is served there (RFC 9110 §10.2.1). Any other proxy says both as well, and without our mark.
  */
 export function isCallersPort({ statusCode, headers }: Pick<Answer, "statusCode" | "headers">): boolean {
   if (!isOurs(headers["proxy-status"])) return false;
@@ -171,7 +173,9 @@ const WHO = `are host and port in --server those of a culvert server? If so, ${C
 
 type Showing = (text: string | undefined) => string;
 
-/** Some backends repeat the request that they were asked, with all its headers: what holds a secret is left out whole. */
+/**
+ * Some backends repeat the request that they were asked, with all its headers: what holds a secret is left out whole.
+ */
 function showing(secrets: readonly string[]): Showing {
   return (text = "") =>
     secrets.some((secret) => revealsSecret(text, secret)) ? "(not shown: it repeats our token)" : text;

@@ -172,7 +172,7 @@ export class Acceptor {
     return this.#open.size;
   }
 
-  /** Accepts no new connections, and ends those in their handshake unless they may finish. Those handed on stay open. */
+  /** Accepts no new connections, and ends those in their handshake unless they may finish; others stay open. */
   stopAccepting({ mayFinish = false } = {}): void {
     if (this.#net.listening) this.#net.close();
     if (mayFinish) return;
@@ -183,7 +183,7 @@ export class Acceptor {
     }
   }
 
-  /** The virtual hosts have changed: ends the handshakes that began unread, since their client has not named its host. */
+  /** The virtual hosts have changed: ends the handshakes that began unread, whose client has not named its host. */
   endUnread(): void {
     for (const connection of this.#handshakes) {
       if (!connection.isUnread || !this.over(connection)) continue;
@@ -199,7 +199,7 @@ export class Acceptor {
     for (const { socket } of this.#open) socket.destroy();
   }
 
-  /** Ends the state `handshake`. False: it had ended before, because the connection was dropped, failed, or was stopped. */
+  /** Ends the state `handshake`. False: it had ended before; the connection was dropped, failed, or was stopped. */
   over(connection: IncomingConnection): boolean {
     if (connection.state !== "handshake") return false;
     connection.state = "closed"; // unless it is handed on
@@ -314,8 +314,8 @@ export class Acceptor {
   }
 
   /**
-   * Further handshakes of a network that has its share in progress begin slowly: each costs the first half of one. Where a
-   * credential was proved, honest clients share the network, and wait only for those before them.
+   * Further handshakes of a network that has its share in progress begin slowly: each costs the first half of one.
+   * Where a credential was proved, honest clients share the network, and wait only for those before them.
    */
   #mayBegin({ network, budget }: IncomingConnection): boolean {
     if (budget.isProven === true) return true;

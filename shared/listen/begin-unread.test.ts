@@ -11,7 +11,10 @@ const UPLOAD_BYTES = 8 << 20;
 /** Reads of 16 KiB would be as many at least. */
 const RECORDS = UPLOAD_BYTES / 16_384;
 
-/** How many reads an upload takes: the least of three, each on a connection of its own, because a busy kernel makes more. */
+/**
+ * How many reads an upload takes: the least of three, each on a connection of its own, because a busy kernel makes
+ * more.
+ */
 async function readsOfUpload(it: Fixture): Promise<number> {
   const counts: number[] = [];
   const others = it.listener.connections;

@@ -25,8 +25,8 @@ const TOO_LONG = `its ClientHello is longer than ${MAX_CLIENT_HELLO} bytes`;
 const MALFORMED = "its ClientHello is malformed";
 
 /**
- * Reads the server name from the first bytes of a TLS connection (RFC 8446 §4.1.2, RFC 6066 §3), in any number of segments,
- * records and fragments. Work and memory follow the bytes that have come, never a length that is claimed.
+ * Reads the server name from the first bytes of a TLS connection (RFC 8446 §4.1.2, RFC 6066 §3), in any number of
+ * segments, records and fragments. Work and memory follow the bytes that have come, never a length that is claimed.
  *
  * ```
  *  segments ──▶ records: type 22, version 3.x, length ──▶ one handshake message: type 1, length ──▶ extensions ──▶ name
@@ -135,7 +135,9 @@ function serverNames(extensions: Map<number, Cursor>): Buffer[] | undefined {
   return names;
 }
 
-/** RFC 6066 allows ASCII only. UTF-8 from a client that sends it all the same is read as the name that it stands for. */
+/**
+ * RFC 6066 allows ASCII only. UTF-8 from a client that sends it all the same is read as the name that it stands for.
+ */
 function textOf(name: Buffer): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(name);

@@ -8,8 +8,9 @@ import type { Preface, PrefaceReader } from "./preface.ts";
 /** A handshake that failed or never began. */
 export interface FailedHandshake {
   /**
-   * `silent`: it ended without a byte, as a probe of the port does. `dropped`: the oldest of too many handshakes in progress
-   * or incomplete prefaces. `crowded`: the oldest of too many that wait. `late`: its turn did not come in time.
+   * `silent`: it ended without a byte, as a probe of the port does. `dropped`: the oldest of too many handshakes in
+   * progress or incomplete prefaces. `crowded`: the oldest of too many that wait. `late`: its turn did not come in
+   * time.
    * `untrusted`: its address may not connect. `failed`: everything else.
    */
   readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "failed";
@@ -51,8 +52,8 @@ const MAX_BACK_IN_MS = 10_000;
 const ONE_SURPLUS_IN = 8;
 
 /**
- * Connections that wait for their TLS handshake (docs/decisions/0008, 0019). Waiting costs a socket and a ClientHello, a
- * tenth of what a handshake in progress holds. One connection too many drops the oldest of the network that has most.
+ * Connections that wait for their TLS handshake (docs/decisions/0008, 0019). Waiting costs a socket and a ClientHello,
+ * a tenth of what a handshake in progress holds. One connection too many drops the oldest of the network that has most.
  *
  * ```
  *  add ─▶ reading ── preface ──▶ queue ────── its turn ──────▶ begin

@@ -1,7 +1,9 @@
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet, Queue, QueueNode } from "../basics/queue.ts";
 
-/** A limit that some handshakes share, for example those of one cluster's agents. Budgets take turns with each other. */
+/**
+ * A limit that some handshakes share, for example those of one cluster's agents. Budgets take turns with each other.
+ */
 export interface HandshakeBudget {
   /** Counts one handshake if it may begin now. */
   take(): boolean;
@@ -49,8 +51,8 @@ const TURNS_FOR_ARRIVALS = 16;
 const PACE_SAMPLES = 50;
 
 /**
- * The next limit of handshakes in progress, after the loop was so late: half if that is too late, else a quarter more. It
- * grows that fast because thousands that begin and never continue cost no time, and must not delay those that do.
+ * The next limit of handshakes in progress, after the loop was so late: half if that is too late, else a quarter more.
+ * It grows that fast because thousands that begin and never continue cost no time, and must not delay those that do.
  */
 export function nextLimit(limit: number, lateMs: number, most: number): number {
   const next = lateMs > LATE_MS ? Math.floor(limit / 2) : limit + Math.ceil(limit / 4);
@@ -70,9 +72,9 @@ class BudgetLine<T extends QueuedHandshake> {
 }
 
 /**
- * Decides which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and only as
- * many at once as leave the turns short. Budgets take turns, and so do the networks within one budget; clients of one
- * network go in the order of arrival. So thousands of clients of one cluster, or from one address, delay no others.
+ * Decides which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and only
+ * as many at once as leave the turns short. Budgets take turns, and so do the networks within one budget; clients of
+ * one network go in the order of arrival. So thousands of clients of one cluster, or from one address, delay no others.
  *
  * ```
  *  enter ─▶ waiting: budget ▸ network ▸ arrival ──▶ begun ──▶ (slow: goes on, and is no longer counted)
@@ -181,8 +183,8 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   }
 
   /**
-   * A client that waits alone begins at once. Those in progress, which may be silent, have left nobody waiting, so a few more
-   * are not too many.
+   * A client that waits alone begins at once. Those in progress, which may be silent, have left nobody waiting, so a
+   * few more are not too many.
    */
   #arrive(): void {
     if (this.waiting > 0) return;

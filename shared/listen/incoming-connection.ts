@@ -58,7 +58,8 @@ export type ConnectionState = "preface" | "queued" | "handshake" | "request" | "
  *     └─────────┴──────────┴───────────┴─────────┴─▶ closed  request: the port reads the first request
  * ```
  *
- * Bytes are read while the connection waits, and given back at its turn: only a reader notices that a client has hung up.
+ * Bytes are read while the connection waits, and given back at its turn: only a reader notices that a client has hung
+ * up.
  * `Host` is the type of the virtual host that the connection came to.
  */
 export class IncomingConnection<Host = unknown> implements QueuedHandshake {
@@ -98,7 +99,9 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     (raw as WithConnection)[CONNECTION] = this;
   }
 
-  /** The connection of this socket, or of the TLS socket on it. `Host` is the caller's word for what its port has set. */
+  /**
+   * The connection of this socket, or of the TLS socket on it. `Host` is the caller's word for what its port has set.
+   */
   static of<Host = unknown>(socket: Duplex): IncomingConnection<Host> | undefined {
     return (socket as WithConnection)[CONNECTION] as IncomingConnection<Host> | undefined;
   }
@@ -125,7 +128,10 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     return formatEndpoint(this.source);
   }
 
-  /** Connections of one network share their turns. It is asked for several times, and an address has to be parsed for it. */
+  /**
+   * Connections of one network share their turns. It is asked for several times, and an address has to be parsed for
+   * it.
+   */
   get network(): string {
     const { source } = this;
     if (this.#network?.of !== source) this.#network = { of: source, name: networkOf(source.address) };

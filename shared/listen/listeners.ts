@@ -51,8 +51,8 @@ export type HostedConnection<Host> = IncomingConnection<Host> & { readonly socke
  * A TCP listener that speaks TLS and requests a client certificate, and leaves it to others to refuse one. It is a
  * `net.Server` that hands its sockets to TLS servers, one for each virtual host, which never listen themselves:
  * connections wait in between for their handshake, and the server name is read there. So a client that asks for an
- * unknown name is shown no certificate, and no context changes during a handshake. Sessions are never resumed: a resumed
- * one would skip the client certificate.
+ * unknown name is shown no certificate, and no context changes during a handshake. Sessions are never resumed: a
+ * resumed one would skip the client certificate.
  */
 export class TlsListener<Host extends VirtualHost = VirtualHost> {
   readonly #options: TlsListenerOptions<Host>;
@@ -98,12 +98,17 @@ export class TlsListener<Host extends VirtualHost = VirtualHost> {
     return this.#acceptor.connections;
   }
 
-  /** Accepts no new connections, and ends those in their handshake unless they may finish. Those handed on stay open. */
+  /**
+   * Accepts no new connections, and ends those in their handshake unless they may finish. Those handed on stay open.
+   */
   stopAccepting(which: { readonly mayFinish?: boolean } = {}): void {
     this.#acceptor.stopAccepting(which);
   }
 
-  /** The virtual hosts have changed: a client that has not said which it wants must not see the certificate of the old one. */
+  /**
+   * The virtual hosts have changed: a client that has not said which it wants must not see the certificate of the old
+   * one.
+   */
   endUnread(): void {
     this.#acceptor.endUnread();
   }

@@ -2,7 +2,9 @@ import type { Duplex } from "node:stream";
 import type { TurnQueue } from "../basics/turn-queue.ts";
 import { deferRelease, isReadError } from "../node/sockets.ts";
 
-/** The event, with the error, of a socket whose connection is lost and that is not released yet: `close` comes later. */
+/**
+ * The event, with the error, of a socket whose connection is lost and that is not released yet: `close` comes later.
+ */
 export const PEER_GONE = Symbol("the peer has gone");
 
 /** Maximum time that a lost connection is held, ms: agents come back in that time, or not soon. */
@@ -16,18 +18,19 @@ const MANY = 1_000;
  *
  * Node tells V8 of 48 KB outside the heap for each TLS connection, and V8 stops the process to mark the heap for each
  * 64 MB above the least that it has seen. Thousands that are released and come back cause several such stops. So where
- * there are many, lost connections whose owners listen for `PEER_GONE` are held, and each new connection releases one of
- * them, which keeps the sum level (docs/decisions/0008).
+ * there are many, lost connections whose owners listen for `PEER_GONE` are held, and each new connection releases one
+ * of them, which keeps the sum level (docs/decisions/0008).
  *
  * ```
  *  destroyed ─┬─ more may be read ───────────▶ released at once
  *             └─ ended or lost ─▶ its turn ─┬─▶ released
- *                                           └─ one of many lost: PEER_GONE, held ─▶ released: for a new one, or after 60 s
+ *                                           └─ one of many lost: PEER_GONE, held ─▶ released: for a new one, or after
+ *                                           60 s
  * ```
  *
- * Until its release a connection is `destroyed` and has not emitted `close`. Node takes bytes that arrive then for an error
- * number, and throws where nothing can catch it: so a connection from which more may be read does not wait. One that has
- * ended is not held: only TLS may have ended, and the peer may go on sending beneath it.
+ * Until its release a connection is `destroyed` and has not emitted `close`. Node takes bytes that arrive then for an
+ * error number, and throws where nothing can catch it: so a connection from which more may be read does not wait. One
+ * that has ended is not held: only TLS may have ended, and the peer may go on sending beneath it.
  */
 export class PacedClose {
   readonly #turns: TurnQueue;

@@ -15,8 +15,9 @@ export interface ProxiedConnection {
 }
 
 /**
- * The result of reading the first bytes: a header (`read`), none (`absent`), one that is not complete (`more`), or one that
- * cannot be used. `connection` is absent for a balancer's own health check (LOCAL) and for an unknown client (UNKNOWN).
+ * The result of reading the first bytes: a header (`read`), none (`absent`), one that is not complete (`more`), or one
+ * that cannot be used. `connection` is absent for a balancer's own health check (LOCAL) and for an unknown client
+ * (UNKNOWN).
  */
 export type ProxyReading =
   | { readonly state: "more" }
@@ -24,7 +25,9 @@ export type ProxyReading =
   | { readonly state: "refused"; readonly problem: string }
   | { readonly state: "read"; readonly connection: ProxiedConnection | undefined; readonly bytesUsed: number };
 
-/** Maximum length behind the first 16 bytes of version 2: addresses of at most 36 bytes, and TLVs, which are not read. */
+/**
+ * Maximum length behind the first 16 bytes of version 2: addresses of at most 36 bytes, and TLVs, which are not read.
+ */
 export const MAX_V2_CONTENT = 2_048;
 /** Version 1 with its line end. */
 const MAX_V1 = 107;
@@ -47,8 +50,8 @@ const MORE = { state: "more" } as const;
 const ABSENT = { state: "absent" } as const;
 
 /**
- * Reads the header that a balancer puts before a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2) from all
- * bytes that have come so far. TLS begins with another byte, so `absent` is known at its first byte.
+ * Reads the header that a balancer puts before a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2) from
+ * all bytes that have come so far. TLS begins with another byte, so `absent` is known at its first byte.
  */
 export function readProxyHeader(bytes: Buffer): ProxyReading {
   if (beginsWith(bytes, V1)) return bytes.length < V1.length ? MORE : readV1(bytes);

@@ -14,8 +14,8 @@ const BURST_BYTES = 64 * 1024;
 const BYTES_PER_SECOND = 16 * 1024;
 const LOOK_MS = 50;
 /**
- * A flood on a new connection is noticed at the next look. Of thousands of new ones, so many are checked in one look, and
- * the others in the following looks.
+ * A flood on a new connection is noticed at the next look. Of thousands of new ones, so many are checked in one look,
+ * and the others in the following looks.
  */
 const YOUNG_IN_A_LOOK = 256;
 const YOUNG_MS = 15_000;
@@ -35,8 +35,9 @@ interface WatchedConnection {
 }
 
 /**
- * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3) costs a
- * key derivation, and neither Node nor OpenSSL counts them, so bytes received are compared with the payload in them.
+ * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3)
+ * costs a key derivation, and neither Node nor OpenSSL counts them, so bytes received are compared with the payload in
+ * them.
  */
 export class TlsOverhead {
   /** Both queues are in the order of the next check. */

@@ -2,7 +2,8 @@ import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 
-// What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and its test.
+// What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and
+// its test.
 
 /**
  * Gives bytes to the HTTP parser of a stream that was handed to an `http.Server`. The parser listens to `data`, and has
@@ -13,8 +14,8 @@ export function feedParser(stream: Duplex, bytes: Buffer): void {
 }
 
 /**
- * Names the stream that an upgrade request belongs to from now on. Only for an upgrade: Node destroys the stream of any other
- * request with the request.
+ * Names the stream that an upgrade request belongs to from now on. Only for an upgrade: Node destroys the stream of any
+ * other request with the request.
  */
 export function moveRequest(request: IncomingMessage, stream: Duplex): void {
   request.socket = stream as Socket;

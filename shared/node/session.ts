@@ -1,6 +1,7 @@
 import type { TLSSocket } from "node:tls";
 
-// How OpenSSL writes a session (i2d_SSL_SESSION(3)), which its documentation leaves open. docs/node.md says why it is used.
+// How OpenSSL writes a session (i2d_SSL_SESSION(3)), which its documentation leaves open. docs/node.md says why it is
+// used.
 
 const SEQUENCE = 0x30;
 /** The field `peer`, with an explicit tag. */
@@ -11,8 +12,8 @@ const IN_ONE = 0x81;
 const IN_TWO = 0x82;
 
 /**
- * The certificate (DER) that the peer of a TLS connection has shown, out of the session: `getPeerCertificate` makes some
- * thirty values for it, which takes ten times as long. `undefined`: none was shown, or the session cannot be read.
+ * The certificate (DER) that the peer of a TLS connection has shown, out of the session: `getPeerCertificate` makes
+ * some thirty values for it, which takes ten times as long. `undefined`: none was shown, or the session cannot be read.
  */
 export function shownCertificate(socket: TLSSocket): Buffer | undefined {
   const session = socket.getSession();

@@ -3,7 +3,8 @@ import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Server, TLSSocket } from "node:tls";
 
-// What Node.js does with sockets and TLS and does not document. docs/node.md lists each behaviour, why it is used, and its test.
+// What Node.js does with sockets and TLS and does not document. docs/node.md lists each behaviour, why it is used, and
+// its test.
 
 /** The socket that has the connection to the kernel: the one beneath a TLS socket, or the socket itself. */
 export function rawSocketOf(socket: Duplex): Socket | undefined {
@@ -14,8 +15,8 @@ export function rawSocketOf(socket: Duplex): Socket | undefined {
 }
 
 /**
- * Reads once more from a socket that has reported its end, and returns the kernel's answer: `end`, `open` (nothing to read
- * now), or `failed`. `undefined`: the socket has no descriptor any more. A byte that is there is lost.
+ * Reads once more from a socket that has reported its end, and returns the kernel's answer: `end`, `open` (nothing to
+ * read now), or `failed`. `undefined`: the socket has no descriptor any more. A byte that is there is lost.
  */
 export function readAgain(raw: Socket): "end" | "open" | "failed" | undefined {
   const handle = handleOf(raw);
@@ -51,8 +52,8 @@ function isHandle(value: unknown): value is Handle {
 }
 
 /**
- * From now on `onDestroy` decides when a destroyed stream is released: it closes once `release` has been called. Until then
- * it is `destroyed` and has not emitted `close`.
+ * From now on `onDestroy` decides when a destroyed stream is released: it closes once `release` has been called. Until
+ * then it is `destroyed` and has not emitted `close`.
  */
 export function deferRelease(stream: Duplex, onDestroy: (error: Error | null, release: () => void) => void): void {
   const destroy = stream._destroy;
@@ -65,15 +66,19 @@ export function isReadError(error: NodeJS.ErrnoException | null): error is NodeJ
 }
 
 /**
- * Makes a TLS server read whole TLS records, into buffers of 16 KiB. Without a listener of `resumeSession`, a ClientHello
- * given back by `unshift` makes one of Node's two buffers as small as 1 KiB, and every second read is of 1 KiB from then on
- * (docs/decisions/0010); it has no effect on Node.js 26. The listener also declines every session that a client resumes.
+ * Makes a TLS server read whole TLS records, into buffers of 16 KiB. Without a listener of `resumeSession`, a
+ * ClientHello given back by `unshift` makes one of Node's two buffers as small as 1 KiB, and every second read is of 1
+ * KiB from then on (docs/decisions/0010); it has no effect on Node.js 26. The listener also declines every session that
+ * a client resumes.
  */
 export function readWholeRecords(server: Server): void {
   server.on("resumeSession", (_sessionId: Buffer, answer: (error: null, session: null) => void) => answer(null, null));
 }
 
-/** Calls `look` when a client's handshake is done, before Node verifies the server's certificate and may destroy the socket. */
+/**
+ * Calls `look` when a client's handshake is done, before Node verifies the server's certificate and may destroy the
+ * socket.
+ */
 export function beforeVerification(socket: TLSSocket, look: () => void): void {
   socket.prependOnceListener("secure", look);
 }

@@ -6,9 +6,9 @@ import { runInNewContext } from "node:vm";
 export const RELAY_FLAGS = ["--heap-growing-percent=400", "--no-allocation-site-pretenuring"];
 
 /**
- * Lets V8 collect the young buffers of a relay with cheap scavenges, instead of marking the whole heap for each 30 MB that
- * passes through (docs/decisions/0004), and keeps what connections leave behind out of the old generation (0018). To be
- * called first of all in a process that forwards bytes.
+ * Lets V8 collect the young buffers of a relay with cheap scavenges, instead of marking the whole heap for each 30 MB
+ * that passes through (docs/decisions/0004), and keeps what connections leave behind out of the old generation (0018).
+ * To be called first of all in a process that forwards bytes.
  */
 export function tuneHeapForRelaying(): void {
   for (const flag of RELAY_FLAGS) setFlagsFromString(flag);

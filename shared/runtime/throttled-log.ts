@@ -4,8 +4,8 @@ import type { Logger } from "./logger.ts";
 const LINES = 10;
 const INTERVAL_MS = 60_000;
 /**
- * Budgets of one owner in use at one time. Later ones of this owner share one budget, so that peers cannot make this map
- * grow without a bound, nor one tenant hide the lines of another.
+ * Budgets of one owner in use at one time. Later ones of this owner share one budget, so that peers cannot make this
+ * map grow without a bound, nor one tenant hide the lines of another.
  */
 const MAX_BUDGETS = 10_000;
 

@@ -10,8 +10,8 @@ let defaults: readonly string[] | undefined;
 let installed: readonly X509Certificate[] | undefined;
 
 /**
- * The CAs that TLS trusts by default, PEM. An option `ca` replaces them, so whoever adds a CA passes these too. Node.js 20
- * lists only its own; the file in NODE_EXTRA_CA_CERTS, which company images set, is read here once, as Node does.
+ * The CAs that TLS trusts by default, PEM. An option `ca` replaces them, so whoever adds a CA passes these too. Node.js
+ * 20 lists only its own; the file in NODE_EXTRA_CA_CERTS, which company images set, is read here once, as Node does.
  */
 export function wellKnownAuthorities(): readonly string[] {
   defaults ??= getCACertificates?.("default") ?? [
@@ -21,7 +21,9 @@ export function wellKnownAuthorities(): readonly string[] {
   return defaults;
 }
 
-/** The certificates in a file of extra CAs. Node warns at its start about a file that cannot be read; here it is empty. */
+/**
+ * The certificates in a file of extra CAs. Node warns at its start about a file that cannot be read; here it is empty.
+ */
 export function extraAuthorities(path = ""): string[] {
   if (path === "") return [];
   try {

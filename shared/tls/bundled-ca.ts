@@ -61,8 +61,8 @@ function folded(name: string): string {
 }
 
 /**
- * By the hash of their text, as many as clusters that one server is made for: each bundle is loaded, compared with the others and asked for its end,
- * and parsing a certificate takes 0.1 ms.
+ * By the hash of their text, as many as clusters that one server is made for: each bundle is loaded, compared with the
+ * others and asked for its end, and parsing a certificate takes 0.1 ms.
  */
 const recent = new RecentMap<string, readonly BundledCa[]>(1_024);
 

@@ -45,14 +45,16 @@ function lengthAt(bytes: Buffer, at: number): { readonly length: number; readonl
 }
 
 /**
- * The subject of a certificate (RFC 5280 §4.1.2.6) as it is encoded: a CA encodes its name in one way. Throws for a certificate
- * that is not DER; OpenSSL accepts some.
+ * The subject of a certificate (RFC 5280 §4.1.2.6) as it is encoded: a CA encodes its name in one way. Throws for a
+ * certificate that is not DER; OpenSSL accepts some.
  */
 export function subjectOf(certificate: Buffer): Buffer {
   return partOf(certificate, 4);
 }
 
-/** The public key of a certificate with its algorithm (RFC 5280 §4.1.2.7), as it is encoded. Throws as `subjectOf` does. */
+/**
+ * The public key of a certificate with its algorithm (RFC 5280 §4.1.2.7), as it is encoded. Throws as `subjectOf` does.
+ */
 export function publicKeyOf(certificate: Buffer): Buffer {
   return partOf(certificate, 5);
 }
@@ -134,8 +136,8 @@ const NETSCAPE_TLS_CA = 0x04;
 
 /**
  * Whether a root without the CA flag may be a CA. OpenSSL accepts roots of X.509 version 1, roots with a key usage
- * (`checkIssued` verifies that it allows signing), and roots whose Netscape certificate type allows it. A CA under a root
- * needs the flag.
+ * (`checkIssued` verifies that it allows signing), and roots whose Netscape certificate type allows it. A CA under a
+ * root needs the flag.
  */
 export function mayBeRoot({ raw }: X509Certificate): boolean {
   try {

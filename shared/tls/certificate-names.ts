@@ -6,7 +6,10 @@ import { parseAltNames } from "./identity.ts";
 /** Maximum number of names in a sentence. */
 const MAX_NAMES = 3;
 
-/** Why a handshake failed: Node's message, or, for a certificate without the name that was dialled, the names that it has. */
+/**
+ * Why a handshake failed: Node's message, or, for a certificate without the name that was dialled, the names that it
+ * has.
+ */
 export function identityWords(error: Error): string {
   const { code, host = "", cert } = error as WrongIdentity;
   if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || host === "" || cert === undefined) return error.message;
@@ -49,7 +52,10 @@ export function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string 
   return name === undefined ? undefined : printable(name, 100);
 }
 
-/** OpenSSL's codes for a chain that leads to none of our CAs. An expired certificate, or a wrong name, is not among them. */
+/**
+ * OpenSSL's codes for a chain that leads to none of our CAs. An expired certificate, or a wrong name, is not among
+ * them.
+ */
 const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
   "UNABLE_TO_GET_ISSUER_CERT",
   "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",

@@ -15,8 +15,8 @@ const MAX_STEPS = 64;
 const MAX_KEPT = 64;
 
 /**
- * The present CAs and CRLs of a port, for clients whose certificates a handshake has verified before. It finds a path from
- * these certificates to one of the CAs, by names, key identifiers, signatures and the right to sign, on which no
+ * The present CAs and CRLs of a port, for clients whose certificates a handshake has verified before. It finds a path
+ * from these certificates to one of the CAs, by names, key identifiers, signatures and the right to sign, on which no
  * certificate is revoked. A CA's name constraints (RFC 5280 §4.2.1.10) take effect at the next handshake. The dates of
  * certificates do not count: time alone ends no open connection (decision 0022).
  */

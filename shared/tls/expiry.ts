@@ -27,8 +27,8 @@ const UNUSABLE = { over: "has expired", early: "is not yet valid", unsuitable: N
 
 const DAY_MS = 86_400_000;
 /**
- * Two warnings before the end. Something that lives for days or hours is renewed shortly before its end (Kubernetes replaces
- * a token in the last fifth of its life), so the warning comes in the last part of its life.
+ * Two warnings before the end. Something that lives for days or hours is renewed shortly before its end (Kubernetes
+ * replaces a token in the last fifth of its life), so the warning comes in the last part of its life.
  */
 const NOTICES = [
   { ms: 7 * DAY_MS, part: 1 / 12 },

@@ -24,8 +24,8 @@ export interface PeerIdentity {
 export type Role = "caller" | "agent";
 
 /**
- * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a certificate with
- * the other role's name is refused (docs/architecture.md).
+ * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a
+ * certificate with the other role's name is refused (docs/architecture.md).
  */
 const KONNECTIVITY_ROLE_NAMES = {
   caller: "konnectivity-client",
@@ -68,8 +68,8 @@ export function matches(pattern: IdentityPattern, identity: Omit<PeerIdentity, "
 }
 
 /**
- * Whether one certificate may match both patterns. A certificate that was issued for a pattern has, in the fields that the
- * pattern names, the values that it names and no others; its other fields may have any value (decision 0021).
+ * Whether one certificate may match both patterns. A certificate that was issued for a pattern has, in the fields that
+ * the pattern names, the values that it names and no others; its other fields may have any value (decision 0021).
  */
 export function patternsMeet(one: IdentityPattern, other: IdentityPattern): boolean {
   // With one part in each pattern, the second direction gives the same answer.
@@ -97,7 +97,9 @@ export function permits(patterns: readonly IdentityPattern[], role: Role, identi
   return identity.cn !== KONNECTIVITY_ROLE_NAMES[role === "caller" ? "agent" : "caller"];
 }
 
-/** The names in a certificate as one string. It does not change when the certificate is renewed; the fingerprint does. */
+/**
+ * The names in a certificate as one string. It does not change when the certificate is renewed; the fingerprint does.
+ */
 export function subjectOf(identity: Omit<PeerIdentity, "chain">): string {
   return namesIn(identity)
     .map((name) => name.replace(/[\\,]/g, "\\$&"))
@@ -120,7 +122,10 @@ function namesIn({ cn, dns, uri, o, fingerprint256 }: Omit<PeerIdentity, "chain"
   return names.length === 0 ? [fingerprint256] : names;
 }
 
-/** The challenge of a 401 or 407 for a certificate. A challenge is required, and no scheme is registered for it (RFC 9110 §11.1). */
+/**
+ * The challenge of a 401 or 407 for a certificate. A challenge is required, and no scheme is registered for it (RFC
+ * 9110 §11.1).
+ */
 export const CERTIFICATE_CHALLENGE = "ClientCertificate";
 
 /** The identity of a verified certificate, or why there is none, as a sentence for the 401 or 407. */
@@ -169,8 +174,8 @@ function verifiedPeer(socket: TLSSocket, ca: string | undefined): PeerVerificati
 }
 
 /**
- * Subject, issuer and serial number of the certificate of an unauthenticated peer, for a log. Any name can be written into a
- * certificate, so nothing is decided by it.
+ * Subject, issuer and serial number of the certificate of an unauthenticated peer, for a log. Any name can be written
+ * into a certificate, so nothing is decided by it.
  */
 export function claimedBy(socket: Duplex): string | undefined {
   if (!(socket instanceof TLSSocket)) return undefined;
@@ -286,8 +291,8 @@ function list(value: string | string[] | undefined): string[] {
 }
 
 /**
- * Parses Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or a
- * control byte is a JSON string. A split at commas alone made two names of one (CVE-2021-44532).
+ * Parses Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or
+ * a control byte is a JSON string. A split at commas alone made two names of one (CVE-2021-44532).
  */
 export function parseAltNames(text: string): { kind: string; value: string }[] {
   const entry = /([^:",]+):(?:("(?:[^"\\]|\\.)*")|([^",]*(?:"(?:[^"\\]|\\.)*"[^",]*)?))(?:, |$)/y;

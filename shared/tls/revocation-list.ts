@@ -3,7 +3,10 @@ import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { type Element, elements, inside, subjectOf, TAG, theElement } from "./certificate-fields.ts";
 
-/** Signature algorithms by their hexadecimal OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), without SHA-1, which is broken. */
+/**
+ * Signature algorithms by their hexadecimal OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), without SHA-1, which is
+ * broken.
+ */
 const SIGNATURES: Readonly<Record<string, readonly (string | null)[]>> = {
   "2a8648ce3d040302": ["sha256"],
   "2a8648ce3d040303": ["sha384"],
@@ -47,7 +50,8 @@ export class RevocationList {
     const parts = inside(tbs);
     if (parts[0]?.tag === 0x02) parts.shift(); // the version
     const [inner, issuer, thisUpdate, ...rest] = parts;
-    if (inner?.whole.equals(algorithm.whole) !== true) throw new Error("names two algorithms for its signature"); // §5.1.1.2
+    // RFC 5280 §5.1.1.2
+    if (inner?.whole.equals(algorithm.whole) !== true) throw new Error("names two algorithms for its signature");
     if (issuer === undefined || thisUpdate === undefined) throw new Error("is no CRL");
     this.thisUpdate = timeOf(thisUpdate);
     this.nextUpdate = isTime(rest[0]) ? timeOf(rest.shift() as Element) : undefined;

@@ -8,8 +8,8 @@ import { certificates, chainFrom, usageOf } from "./certificate-fields.ts";
 import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
 
 /**
- * Returns what the peer has shown when the handshake is done, from its own certificate upwards, and the CA that we know if
- * there is one: before Node verifies the certificate and throws it away with the connection. Not by
+ * Returns what the peer has shown when the handshake is done, from its own certificate upwards, and the CA that we know
+ * if there is one: before Node verifies the certificate and throws it away with the connection. Not by
  * `getPeerX509Certificate`: after that Node finds no name in the certificate.
  */
 export function shownBy(socket: TLSSocket): () => readonly Buffer[] {
@@ -172,8 +172,9 @@ export interface IssuerContext {
 }
 
 /**
- * On a direct path only one thing is known: that this CA is not in `--ca-cert`. Interception comes first where something
- * else speaks for it: a proxy or `--outer-ca`, the CA's name, or that this machine trusts the CA, which no server's own is.
+ * On a direct path only one thing is known: that this CA is not in `--ca-cert`. Interception comes first where
+ * something else speaks for it: a proxy or `--outer-ca`, the CA's name, or that this machine trusts the CA, which no
+ * server's own is.
  */
 export function factsOf(shown: readonly X509Certificate[], { ca, isMiddleboxLikely }: IssuerContext): IssuerFacts {
   const top = shown.at(-1);

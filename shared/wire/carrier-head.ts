@@ -7,9 +7,9 @@ import { encodeHead, parseJson } from "./stream-head.ts";
  * its link (docs/link-protocol.md).
  *
  * ```
- *  server that was reached ── SYN, head {"kind":"carrier","hops":1,"cluster":"blue","address":"…","port":1,"chain":[912]} ──▶ owner
- *                          ◀── head {"ok":true,"agent":""}  or  {"error":"draining","detail":"…"} ──
- *                          ── the certificates (DER), one behind the other; the agent's upgrade, and what follows it ──▶
+ *  server ── SYN, head {"kind":"carrier","hops":1,"cluster":"blue","address":"…","port":1,"chain":[912]} ──▶ owner
+ *         ◀── head {"ok":true,"agent":""}  or  {"error":"draining","detail":"…"} ──
+ *         ── the certificates (DER), one behind the other; the agent's upgrade, and what follows it ──▶
  * ```
  */
 export interface CarrierRequest {

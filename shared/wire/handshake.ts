@@ -100,7 +100,9 @@ export class LinkRefused extends Error {
 /** The code before the reason where this very process has a tunnel to the server that refuses another one. */
 export const ALREADY_CONNECTED = "already_connected";
 
-/** The agent has a tunnel to this server already. With the same close code another process of the same id is refused. */
+/**
+ * The agent has a tunnel to this server already. With the same close code another process of the same id is refused.
+ */
 export function isAlreadyConnected(error: unknown): boolean {
   if (!(error instanceof LinkRefused)) return false;
   return error.closeCode === CloseCode.alreadyConnected && codeBefore(error.reason) === ALREADY_CONNECTED;

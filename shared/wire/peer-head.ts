@@ -8,9 +8,9 @@ import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes, pa
  * connected there (docs/fleet.md).
  *
  * ```
- *  server of the caller ── SYN, head {"kind":"peer","hops":1,"cluster":"blue","target":"…","timeoutMs":5000,"id":"…"} ──▶ peer
- *                       ◀── ACK (before it asks an agent) ──
- *                       ◀── head {"ok":true,"agent":"…"}  or  {"error":"dial_refused","detail":"…"} ──
+ *  server ── SYN, head {"kind":"peer","hops":1,"cluster":"blue","target":"…","timeoutMs":5000,"id":"…"} ──▶ peer
+ *         ◀── ACK (before it asks an agent) ──
+ *         ◀── head {"ok":true,"agent":"…"}  or  {"error":"dial_refused","detail":"…"} ──
  * ```
  */
 export interface PeerOpenRequest {

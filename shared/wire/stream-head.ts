@@ -120,9 +120,9 @@ export function readOpen(stream: Duplex, deadlineMs: number): Promise<OpenReques
 }
 
 /**
- * Reads one head from a stream and calls back once, with its JSON or with an error; returns a function that stops waiting.
- * It uses neither promises nor timers, because each CONNECT passes here twice. `read(n)` returns exactly n bytes or none
- * until the stream ends, so nothing has to be put back.
+ * Reads one head from a stream and calls back once, with its JSON or with an error; returns a function that stops
+ * waiting. It uses neither promises nor timers, because each CONNECT passes here twice. `read(n)` returns exactly n
+ * bytes or none until the stream ends, so nothing has to be put back.
  */
 export function receiveHead(
   stream: Duplex,
@@ -218,7 +218,8 @@ export function parseJson(json: Buffer): unknown {
  *  agent ── SYN, head {"kind":"probe","mode":"echo"} ──▶ server
  *        ◀── head {"ok":true,"time":1790000000000}  or  {"error":"limited","detail":"…","retryAfterMs":3000} ──
  * ```
- * Then `echo` sends back what it receives, `source` sends bytes until the agent resets the stream, `sink` discards bytes.
+ * Then `echo` sends back what it receives, `source` sends bytes until the agent resets the stream, `sink` discards
+ * bytes.
  */
 export const PROBE_MODES = ["echo", "source", "sink"] as const;
 export type ProbeMode = (typeof PROBE_MODES)[number];

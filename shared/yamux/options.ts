@@ -9,7 +9,9 @@ export interface SessionOptions {
   readonly freshWindow: number;
   /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
   readonly maxWindow: number;
-  /** Bytes that all windows of the session may have beyond their initial size. Streams are reset when more is unread. */
+  /**
+   * Bytes that all windows of the session may have beyond their initial size. Streams are reset when more is unread.
+   */
   readonly budget: number;
   /** The account of all sessions together: many of them, each within its budget, can be too much. */
   readonly pool: MemoryAccount;

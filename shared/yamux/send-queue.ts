@@ -21,11 +21,14 @@ const AMPLE_ROOM = 512 * 1024;
 /** A shorter frame is not worth its header and a turn, even if the path has less room. */
 const LEAST_FRAME = 4 * 1024;
 /**
- * Data waits while more than this share of `maxPending` is pending. A batch that fills a small rest is a small write, and
- * leaves a small rest for the next one: measured, up to 12 % of the CPU of bulk, and 10 % of an echo's time beside it.
+ * Data waits while more than this share of `maxPending` is pending. A batch that fills a small rest is a small write,
+ * and leaves a small rest for the next one: measured, up to 12 % of the CPU of bulk, and 10 % of an echo's time beside
+ * it.
  */
 const DATA_BELOW = 3 / 4;
-/** So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes more. */
+/**
+ * So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes more.
+ */
 const PACKED = 1_024;
 const EMPTY = Buffer.alloc(0);
 

@@ -4,7 +4,10 @@ import type { Certificate } from "../../harness/certificate.ts";
 import { serve } from "../child.ts";
 import { listen, setHighWaterMarks } from "./sockets.ts";
 
-/** One half of a raw relay pair: caller → (unix socket) near → TLS → far → target. What any tunnel in Node is measured by. */
+/**
+ * One half of a raw relay pair: caller → (unix socket) near → TLS → far → target. What any tunnel in Node is measured
+ * by.
+ */
 const HIGH_WATER_MARK = 1_048_576;
 
 export type Joining = "pipe" | "corked";

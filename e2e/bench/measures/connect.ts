@@ -9,7 +9,10 @@ const IN_FLIGHT = 32;
 
 export type Kind = "CONNECT on unix socket" | "CONNECT on mTLS" | "CONNECT, 1-byte echo, close";
 
-/** How many connections a second, 32 at a time. "direct" is a listener that answers 200 by itself: the load generator's limit. */
+/**
+ * How many connections a second, 32 at a time. "direct" is a listener that answers 200 by itself: the load generator's
+ * limit.
+ */
 export async function connect(bench: Bench): Promise<Row[]> {
   const rounds = new Rounds();
   const certificate = selfSigned();

@@ -6,8 +6,8 @@ import type { Product } from "./product.ts";
 import { saidVersion } from "./version.ts";
 
 /**
- * frp with a proxy of type "tcp" for each target, and mutual TLS between its two processes. It has no CONNECT to a target
- * that the caller names, so its callers come to a port of the target over plain TCP.
+ * frp with a proxy of type "tcp" for each target, and mutual TLS between its two processes. It has no CONNECT to a
+ * target that the caller names, so its callers come to a port of the target over plain TCP.
  */
 export function frp(server: string, agent: string): Product[] {
   const product: Product = {

@@ -3,7 +3,9 @@ import type { DialSpec } from "../dial-spec.ts";
 import { open } from "../load-socket.ts";
 import { percentile } from "../stats.ts";
 
-/** A bystander: one stream, a message each 10 ms whether or not the last has come back, so that no stall is left out. */
+/**
+ * A bystander: one stream, a message each 10 ms whether or not the last has come back, so that no stall is left out.
+ */
 const PACE_MS = 10;
 const MESSAGE = Buffer.alloc(64, "p");
 

@@ -4,8 +4,8 @@ import type { CallerListener } from "../../harness/caller.ts";
 import type { ClusterFolder } from "../../harness/cluster-files.ts";
 
 /**
- * The documents of a server of several that serve the same clusters. Sockets are named beside the documents, and a socket
- * belongs to one process: so each server has a folder, with links to files that all share.
+ * The documents of a server of several that serve the same clusters. Sockets are named beside the documents, and a
+ * socket belongs to one process: so each server has a folder, with links to files that all share.
  */
 export class OwnDocuments {
   readonly path: string;

@@ -14,7 +14,9 @@ const PATIENCE_MS = 60_000;
 /** The ways of callers: any server that is ready, or any server at all, as a Service with publishNotReadyAddresses. */
 export type Way = "ready" | "published";
 
-/** Servers beside each other that know the same clusters, a balancer before them, and agents that reach each of them. */
+/**
+ * Servers beside each other that know the same clusters, a balancer before them, and agents that reach each of them.
+ */
 export class Replicas implements AsyncDisposable {
   readonly servers: ServerSlot[] = [];
   readonly folder: ClusterFolder;
@@ -74,7 +76,9 @@ export class Replicas implements AsyncDisposable {
     });
   }
 
-  /** A CONNECT of this cluster's caller to its own target: at a server by its socket, or over TLS through the balancer. */
+  /**
+   * A CONNECT of this cluster's caller to its own target: at a server by its socket, or over TLS through the balancer.
+   */
   async connect(at: ServerSlot | Way, cluster: string): Promise<Connection> {
     const listener =
       typeof at === "string"

@@ -24,7 +24,8 @@ export async function flooding<Args extends object, Counts extends Record<string
   };
   process.on("SIGTERM", end);
   setTimeout(end, Math.min(args.ms ?? LONGEST_MS, LONGEST_MS));
-  process.on("uncaughtException", (error) => console.error(`flood: ${error.message}`)); // a peer that cuts it must not end it
+  // A peer that cuts the flood must not end it.
+  process.on("uncaughtException", (error) => console.error(`flood: ${error.message}`));
   await begin(args, counts);
   console.log("flooding");
   setInterval(report, REPORT_MS);

@@ -36,8 +36,8 @@ export function argumentsOf({ command = [], args = [] }: Container): readonly st
 }
 
 /**
- * Runs a container's command line with `--print-config`, with its environment, and its volumes as files. Their paths are
- * those of a folder here, in the arguments, in the environment and in the file of options. What is not rendered is
+ * Runs a container's command line with `--print-config`, with its environment, and its volumes as files. Their paths
+ * are those of a folder here, in the arguments, in the environment and in the file of options. What is not rendered is
  * there, too, with as many keys as the container asks for.
  */
 export async function printedConfig(render: Render, pod: Pod, container: Container): Promise<Printed> {

@@ -28,8 +28,9 @@ export interface Installation {
 }
 
 /**
- * `no ids`: OpenShift's SCC restricted-v2 gives pods user and group of the namespace's range, and refuses ids that a pod
- * names itself. `node network`: the pod is on the network of its node, in a namespace where Pod Security allows that.
+ * `no ids`: OpenShift's SCC restricted-v2 gives pods user and group of the namespace's range, and refuses ids that a
+ * pod names itself. `node network`: the pod is on the network of its node, in a namespace where Pod Security allows
+ * that.
  */
 export type PodException = "no ids" | "node network";
 

@@ -6,7 +6,10 @@ import { dataOf } from "./objects.ts";
 /** The name of a ConfigMap. */
 const NOTES = "notes";
 
-/** Writes a copy of a chart that renders its notes into a ConfigMap, since `helm template` prints none; returns its folder. */
+/**
+ * Writes a copy of a chart that renders its notes into a ConfigMap, since `helm template` prints none; returns its
+ * folder.
+ */
 export function withNotes(chart: Chart, parent: string): string {
   const folder = join(parent, chart);
   cpSync(join(CHARTS, chart), folder, { recursive: true });

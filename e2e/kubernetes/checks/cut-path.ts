@@ -49,7 +49,10 @@ export async function whileCut<T>(
   return result;
 }
 
-/** While the act lasts, the agent sends a line every 20 ms: who sends nothing is not told of a reset. Each comes, in order. */
+/**
+ * While the act lasts, the agent sends a line every 20 ms: who sends nothing is not told of a reset. Each comes, in
+ * order.
+ */
 async function besideChatter<T>({ kubectl }: Stage, act: () => Promise<T>): Promise<T> {
   await using chatter = kubectl.start(["logs", "-f", "stand-in", "-c", "steady-3000"]);
   await chatter.waitForLog(/line 1$/);
@@ -61,8 +64,8 @@ async function besideChatter<T>({ kubectl }: Stage, act: () => Promise<T>): Prom
 }
 
 /**
- * What is asked meanwhile, by kube-apiserver over a connection that it keeps, waits and is answered. It makes the server
- * send something, too.
+ * What is asked meanwhile, by kube-apiserver over a connection that it keeps, waits and is answered. It makes the
+ * server send something, too.
  */
 async function cut({ world, kubectl }: Stage, awayMs: number): Promise<void> {
   const { culvert, network } = world;
@@ -84,8 +87,8 @@ async function cut({ world, kubectl }: Stage, awayMs: number): Promise<void> {
 }
 
 /**
- * How many times the server has taken a new connection for a link whose connection was cut. An agent may be back before the
- * server has noticed the cut; then the link has moved.
+ * How many times the server has taken a new connection for a link whose connection was cut. An agent may be back before
+ * the server has noticed the cut; then the link has moved.
  */
 export async function resumes(culvert: Culvert): Promise<number> {
   const metrics = await culvert.scrapeServer();

@@ -41,9 +41,9 @@ async function deny({ kubectl }: Stage): Promise<Seen> {
 }
 
 /**
- * kube-apiserver stops waiting after two seconds, which is before the agent gives up its dial: so the message is its own
- * and not culvert's. It does not hang up, since its dialer waits for an answer to CONNECT whatever the request's deadline:
- * the CONNECT that nobody wants any more ends with the agent's dial, and nothing stays behind.
+ * kube-apiserver stops waiting after two seconds, which is before the agent gives up its dial: so the message is its
+ * own and not culvert's. It does not hang up, since its dialer waits for an answer to CONNECT whatever the request's
+ * deadline: the CONNECT that nobody wants any more ends with the agent's dial, and nothing stays behind.
  */
 async function impatient({ world, kubectl }: Stage): Promise<Seen> {
   const before = await timeouts(world.culvert);

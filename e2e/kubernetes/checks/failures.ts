@@ -6,7 +6,9 @@ import { inMain, type Kubectl } from "../world/kubectl.ts";
 import { judgedBy, type NodeName } from "../world/objects.ts";
 import type { Program } from "../world/program.ts";
 
-/** Users wait no longer than this for a sentence, also where kubectl asks again over SPDY when a WebSocket was refused. */
+/**
+ * Users wait no longer than this for a sentence, also where kubectl asks again over SPDY when a WebSocket was refused.
+ */
 const ANSWERED_SECONDS = 10;
 const RECOVERED_MS = 45_000;
 const ENDED_MS = 15_000;
@@ -63,7 +65,9 @@ async function serverComesLater(stage: Stage): Promise<Seen> {
   return await between(stage, noServer(stage, "no socket"), start);
 }
 
-/** While there is no server the sentence is kube-apiserver's own: a server that ends in order takes its socket with it. */
+/**
+ * While there is no server the sentence is kube-apiserver's own: a server that ends in order takes its socket with it.
+ */
 function noServer({ world, lane }: Stage, left: "no socket" | "a dead socket"): string {
   if (lane === "tcp") return `dial tcp 127.0.0.1:${PORTS.callers}: connect: connection refused`;
   const reason = left === "no socket" ? "no such file or directory" : "connection refused";

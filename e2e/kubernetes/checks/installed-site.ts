@@ -16,7 +16,9 @@ const READY_MS = 20_000;
 /** Nothing is rolled out by an API server alone: the processes are started here. */
 const ROLLOUT = /^(?:helm|kubectl).* rollout status .*\n?/gm;
 
-/** Both charts as helm has installed them into the API server, and their processes: what their pods say, and no more. */
+/**
+ * Both charts as helm has installed them into the API server, and their processes: what their pods say, and no more.
+ */
 export class Site {
   readonly #stage: Stage;
   readonly #folder: string;

@@ -84,7 +84,9 @@ export class Culvert implements AsyncDisposable {
     return scrape(this.#network.node, this.#agentHealth);
   }
 
-  /** The agent's links that have lost their connection now. /metrics would say how many there were up to a second ago. */
+  /**
+   * The agent's links that have lost their connection now. /metrics would say how many there were up to a second ago.
+   */
   async resuming(): Promise<number> {
     const { stdout } = await this.#network.node.must([
       ...["curl", "-sS", "-m", "5"],

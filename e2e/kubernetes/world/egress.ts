@@ -2,7 +2,9 @@ import { join } from "node:path";
 import { PORTS } from "./addresses.ts";
 import type { Pair } from "./pki.ts";
 
-/** A way from the control plane to the node: over a listener of the server, or (for comparison) with no culvert at all. */
+/**
+ * A way from the control plane to the node: over a listener of the server, or (for comparison) with no culvert at all.
+ */
 export type CallerRoute = "uds" | "tcp" | "direct";
 
 /** What kube-apiserver's `--egress-selector-config-file` names (README: "kube-apiserver"); JSON is YAML, too. */

@@ -32,7 +32,9 @@ export class Kubectl {
     return this.#namespace.must([this.#binary, ...args], this.#bound(options));
   }
 
-  /** A line for a shell, whose programs read the kubeconfig; kubectl and those in `folders` are found by their names. */
+  /**
+   * A line for a shell, whose programs read the kubeconfig; kubectl and those in `folders` are found by their names.
+   */
   shell(line: string, folders: readonly string[], options: RunOptions = {}): Promise<Finished> {
     const path = [dirname(this.#binary), ...folders, process.env["PATH"] ?? ""].join(":");
     return this.#namespace.must(["sh", "-ec", line], this.#bound({ ...options, env: { PATH: path } }));

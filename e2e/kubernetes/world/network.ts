@@ -47,8 +47,8 @@ export class Network implements AsyncDisposable {
   }
 
   /**
-   * Nothing passes but what agents dial, and the answers to it. With a balancer they may dial its address as well, and are
-   * passed on.
+   * Nothing passes but what agents dial, and the answers to it. With a balancer they may dial its address as well, and
+   * are passed on.
    */
   async close(agentsPort: number = PORTS.agents, balancer?: Balancer): Promise<void> {
     await this.#gate([
@@ -63,7 +63,9 @@ export class Network implements AsyncDisposable {
     ]);
   }
 
-  /** Whoever sends is told that its connection is gone, as by a firewall that has lost its state; new ones are refused. */
+  /**
+   * Whoever sends is told that its connection is gone, as by a firewall that has lost its state; new ones are refused.
+   */
   async reset(): Promise<void> {
     await this.#gate(["policy drop", "meta l4proto tcp reject with tcp reset"]);
   }

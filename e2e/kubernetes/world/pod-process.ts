@@ -31,7 +31,10 @@ export interface Node {
   readonly rootCaFile: string;
 }
 
-/** One container of a rendered pod, run by what is written in it, as the kubelet would: files, variables, user and probes. */
+/**
+ * One container of a rendered pod, run by what is written in it, as the kubelet would: files, variables, user and
+ * probes.
+ */
 export class PodProcess {
   readonly #node: Node;
   readonly #pod: Pod;
@@ -106,8 +109,8 @@ export class PodProcess {
   }
 
   /**
-   * What the kubelet does when the pod is deleted: preStop, then SIGTERM. Resolves with how the process ended; rejects when
-   * the pod's time for all of it is over.
+   * What the kubelet does when the pod is deleted: preStop, then SIGTERM. Resolves with how the process ended; rejects
+   * when the pod's time for all of it is over.
    */
   async terminate(): Promise<string> {
     const { terminationGracePeriodSeconds: seconds = 30 } = this.#pod.spec;

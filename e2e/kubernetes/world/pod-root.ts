@@ -18,8 +18,8 @@ export interface RootOptions {
 }
 
 /**
- * Prepares a root in `folder`, and returns the command line that runs a program in it: this machine's programs, culvert as
- * its image has it, and the mounts; as this user, without capabilities. Signals reach the program itself.
+ * Prepares a root in `folder`, and returns the command line that runs a program in it: this machine's programs, culvert
+ * as its image has it, and the mounts; as this user, without capabilities. Signals reach the program itself.
  */
 export function inPodRoot(folder: string, argv: readonly string[], options: RootOptions): string[] {
   const root = new MachineRoot(join(folder, "root"));

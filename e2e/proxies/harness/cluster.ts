@@ -11,8 +11,8 @@ export interface Identities {
 }
 
 /**
- * Writes the document of a cluster whose agents have a certificate or a token, into a folder for `--clusters` beside the
- * files of `culvert pki`.
+ * Writes the document of a cluster whose agents have a certificate or a token, into a folder for `--clusters` beside
+ * the files of `culvert pki`.
  */
 export async function writeCluster(pki: string, folder: string, uds: string): Promise<Identities> {
   const issuer = await Issuer.create();

@@ -1,5 +1,5 @@
-// Run by `helm test`: one CONNECT as a caller makes it. It passes when an agent has answered, also where the answer is that the
-// agent may not dial the target.
+// Run by `helm test`: one CONNECT as a caller makes it. It passes when an agent has answered, also where the answer is
+// that the agent may not dial the target.
 import { readFileSync } from "node:fs";
 import { connect } from "node:tls";
 

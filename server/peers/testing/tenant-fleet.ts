@@ -11,7 +11,9 @@ interface TenantFleetOptions {
   readonly more?: object;
   /** Of the first server. */
   readonly options?: Partial<ServerOptions>;
-  /** What the targets of a cluster send, and then end; with nothing they stay. They never read; those of others echo. */
+  /**
+   * What the targets of a cluster send, and then end; with nothing they stay. They never read; those of others echo.
+   */
   readonly greetings?: Readonly<Record<string, Buffer>>;
 }
 

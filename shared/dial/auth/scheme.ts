@@ -16,8 +16,8 @@ export interface AuthContext {
   /** The user and the password for this proxy, if there are any. */
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
   /**
-   * The proxy comes from a source that anybody on the network could have written (see `ProxyRoute`). A scheme that sends
-   * anything else than `credentials` must then throw `NoCredentials`, as Negotiate does.
+   * The proxy comes from a source that anybody on the network could have written (see `ProxyRoute`). A scheme that
+   * sends anything else than `credentials` must then throw `NoCredentials`, as Negotiate does.
    */
   readonly isUnverified: boolean;
   /** Absent if Kerberos is not used here. */

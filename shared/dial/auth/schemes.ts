@@ -6,9 +6,9 @@ import type { AuthScheme } from "./scheme.ts";
 
 /**
  * All authentication schemes, strongest first. `Authentication` uses the first one that the proxy offers and that this
- * process has credentials for. A new scheme is a file beside this one that exports an `AuthScheme`, a row here, its test,
- * a row of `OFFERS` in `proxy-routes-unverified.test.ts`, and a seed in `fuzz/targets/digest.ts`. The login of SOCKS is
- * in `socks-proxy.ts`.
+ * process has credentials for. A new scheme is a file beside this one that exports an `AuthScheme`, a row here, its
+ * test, a row of `OFFERS` in `proxy-routes-unverified.test.ts`, and a seed in `fuzz/targets/digest.ts`. The login of
+ * SOCKS is in `socks-proxy.ts`.
  */
 export const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
 

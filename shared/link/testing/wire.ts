@@ -120,7 +120,9 @@ export class Wire {
     this.#cut = true;
   }
 
-  /** Lets up to `bytes` of payload pass from one end, with the messages between; 0: only a message that stands in front. */
+  /**
+   * Lets up to `bytes` of payload pass from one end, with the messages between; 0: only a message that stands in front.
+   */
   deliver(from: "agent" | "server", bytes: number): void {
     const [near, far] = from === "agent" ? [this.agent, this.server] : [this.server, this.agent];
     let left = bytes;

@@ -5,7 +5,10 @@ import { ROOT } from "./project.ts";
 /** Imports and exports of values; those of types are gone when the program runs. */
 const STATIC_IMPORT = /^(?:import|export) (?!type\b)(?:[^"';]*? from )?"([^"]+)"/gm;
 
-/** The files, from the folder of the project, and packages that are loaded with this file, before anything is asked of it. */
+/**
+ * The files, from the folder of the project, and packages that are loaded with this file, before anything is asked of
+ * it.
+ */
 export function loadedWith(file: string): string[] {
   const seen = new Set<string>();
   const packages = new Set<string>();

@@ -42,8 +42,8 @@ export function versionRollsNoPod({ pods }: Render): string[] {
 }
 
 /**
- * Callers come to a new pod when it is ready, and agents when the old one goes: nothing lies between. Where agents have a
- * tunnel to each pod, they come before.
+ * Callers come to a new pod when it is ready, and agents when the old one goes: nothing lies between. Where agents have
+ * a tunnel to each pod, they come before.
  */
 export function oldPodsGoAtOnce({ objects }: Render): string[] {
   if (objects.some((object) => /^server-count-service: /m.test(dataOf(object)["culvert.yaml"] ?? ""))) return [];

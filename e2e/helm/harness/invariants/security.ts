@@ -5,7 +5,9 @@ import { isSidecar } from "../sidecar.ts";
 type Exceptions = readonly PodException[];
 const ID = 65_532;
 
-/** Pod Security "restricted", and what goes beyond it: a read-only root, one user, no token and no links without need. */
+/**
+ * Pod Security "restricted", and what goes beyond it: a read-only root, one user, no token and no links without need.
+ */
 export function podsAreRestricted({ pods, installation: { exceptions = [] } }: Render): string[] {
   return [
     ...pods.flatMap((pod) => [
