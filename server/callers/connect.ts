@@ -8,7 +8,7 @@ import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
-import type { RequestHeader } from "../listeners/usual-connect.ts";
+import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { hopEndOf, hopEndSentence } from "../tunnels/hop.ts";
