@@ -9,8 +9,7 @@ import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { sessionOptions } from "../tunnels/session-options.ts";
 import type { PeerLog } from "./peer-log.ts";
-import type { PeerTrust } from "./peer-trust.ts";
-import { PeerWatch } from "./peer-watch.ts";
+import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 
 /** The server that has opened a stream here; one object for each link. */
 export interface FromPeer {

@@ -13,8 +13,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Location } from "./directory.ts";
 import { LinkShares } from "./link-shares.ts";
-import type { PeerTrust } from "./peer-trust.ts";
-import { PeerWatch } from "./peer-watch.ts";
+import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 
 /** The path of the upgrade between servers. */
 export const PEER_PATH = "/culvert/v1/peer";

@@ -19,7 +19,6 @@ import type { Registry } from "../tunnels/registry.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
 import { NatsDirectory } from "./nats-directory.ts";
-import { OwnCertificate, type OwnCertificateDeps } from "./own-certificate.ts";
 import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
@@ -27,6 +26,7 @@ import { PeerLog } from "./peer-log.ts";
 import { PeerOwners } from "./peer-owners.ts";
 import { PeerPort } from "./peer-port.ts";
 import { PeerStreams, type PeerStreamsDeps } from "./peer-streams.ts";
+import { OwnCertificate, type OwnCertificateDeps } from "./peer-trust.ts";
 
 export interface PeersDeps
   extends Omit<PortDeps, "options">,
