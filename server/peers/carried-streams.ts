@@ -8,7 +8,7 @@ import { type CarrierRequest, parseCarrier } from "../../shared/wire/carrier-hea
 import { encodePeerAnswer } from "../../shared/wire/peer-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { TakeCarried } from "../tunnels/link-owners.ts";
-import type { FromPeer } from "./accepted-peer.ts";
+import type { FromPeer } from "./accepted-peers.ts";
 import { refuseStream } from "./serve-peer.ts";
 
 /**

@@ -3,7 +3,7 @@ import { CARRIER_KIND } from "../../shared/wire/carrier-head.ts";
 import { streamKind } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { FromPeer } from "./accepted-peer.ts";
+import type { FromPeer } from "./accepted-peers.ts";
 import { CarriedStreams, type CarriedStreamsDeps } from "./carried-streams.ts";
 import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
 

@@ -13,7 +13,7 @@ import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { type HopEnd, hopResetCode } from "../tunnels/hop.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
-import type { FromPeer } from "./accepted-peer.ts";
+import type { FromPeer } from "./accepted-peers.ts";
 
 interface ServedForPeers {
   readonly tunnels: ClusterTunnels;
