@@ -7,7 +7,7 @@ import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { AcceptedPeer, OpenPeers } from "./accepted-peers.ts";
-import { PeerLog } from "./peer-log.ts";
+import { PeerLog } from "./peer-links.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
 

@@ -10,7 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { sessionOptions } from "../tunnels/session-options.ts";
-import type { PeerLog } from "./peer-log.ts";
+import type { PeerLog } from "./peer-links.ts";
 import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 
 /** The server that has opened a stream here; one object for each link. */

@@ -24,7 +24,7 @@ import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links
 import { firstWindows } from "../tunnels/session-options.ts";
 import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
-import type { PeerLog } from "./peer-log.ts";
+import type { PeerLog } from "./peer-links.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 export interface PeerPortDeps extends PortDeps {
