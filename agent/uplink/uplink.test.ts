@@ -6,7 +6,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { RouteFault } from "../../shared/dial/fault.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CarrierLost } from "../../shared/link/carrier-end.ts";
-import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
+import { dialFault, SECURING } from "../../shared/link/dial-faults.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-options.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";

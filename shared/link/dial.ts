@@ -13,15 +13,17 @@ import {
   CONNECTING,
   type DialProgress,
   type DialStep,
+  damagedAnswer,
   dialFault,
   GREETING,
+  mendAnswer,
   type PassedProxy,
+  readAnswer,
   SECURING,
   timeoutFault,
   UPGRADING,
   unwelcomed,
-} from "./dial-fault.ts";
-import { damagedAnswer, mendAnswer, readAnswer } from "./upgrade-answer.ts";
+} from "./dial-faults.ts";
 
 /** How to reach a server. */
 export interface CarrierDialOptions {
