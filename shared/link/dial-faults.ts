@@ -8,7 +8,7 @@ import { peerAction } from "../http/connection-end.ts";
 import { faultIn, isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { CarrierLost, PeerViolation } from "./carrier-end.ts";
+import { CarrierLost, PeerViolation } from "./link-events.ts";
 
 export const CONNECTING = "connecting";
 export const SECURING = "in the TLS handshake";
