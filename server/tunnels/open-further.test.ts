@@ -5,7 +5,7 @@ import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/claims.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { PeerFinder, ServerHop } from "./hop.ts";
+import type { PeerFinder, ServerHop } from "./open-stream.ts";
 import { openStream } from "./open-stream.ts";
 import { fakeAgent } from "./testing/fake-agent.ts";
 
