@@ -9,12 +9,18 @@ import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routi
 import { VerificationSlots } from "../tokens/verification-slots.ts";
 import { type AgentCandidate, admit, EarlierProcesses, endUnclaimable, type IdHolder } from "./admission.ts";
 import { AgentPace } from "./agent-pace.ts";
-import { type Candidates, type Choice, expectedOf, noAgentAmong, RoutedCandidates } from "./candidates.ts";
+import {
+  type Candidates,
+  type Choice,
+  expectedOf,
+  noAgentAmong,
+  pick,
+  RoutedCandidates,
+  RoutingTable,
+} from "./candidates.ts";
 import { HelloPlaces } from "./hello-places.ts";
 import { MeasuringPlaces } from "./measuring-places.ts";
-import { pick } from "./pick.ts";
 import { ProbeRoom } from "./probes.ts";
-import { RoutingTable } from "./routing-table.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** The place of one agent in a cluster, from its hello to the end of its tunnel. */

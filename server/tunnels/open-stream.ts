@@ -259,7 +259,7 @@ function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
   return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
 }
 
-// ── why an open stream has ended ───────────────────────────────────────────────────────────────────────────────────────
+// ── why an open stream has ended ────────────────────────────────────────────────────────────────────────────────────
 
 /** Whether a stream has ended because its session was lost, and not because the target has reset it. */
 export function isSessionLost(stream: Duplex): boolean {
