@@ -27,7 +27,7 @@ class RoutedWorld {
 
   join(agentId: string, identifiers: AgentIdentifiers, options: FakeAgentOptions = {}): FakeAgent {
     const agent = fakeAgent({ agentId, identifiers, onStream: (stream) => stream.accept(), ...options });
-    const place = this.cluster.reserve({ agentId, instance: "1", identity: "CN=agent" });
+    const place = this.cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" });
     place.hold(agent.tunnel);
     const leave = () => {
       agent.cut();

@@ -73,7 +73,7 @@ test("while the directory is asked, an agent that comes here has the CONNECT", {
   peers.find = SILENT;
   const opening = open(600_000);
   const { tunnel } = fakeAgent();
-  cluster.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
+  cluster.places.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
   (await opening).destroy();
 });
 
