@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 import { hostsOf } from "../../shared/address/agent-identifiers.ts";
-import { NetworkMap } from "../../shared/address/network-map.ts";
+import { NetworkMap } from "../../shared/address/network.ts";
 import type { Strategy } from "../clusters/routing-rules.ts";
 import type { Tunnel } from "./tunnel.ts";
 
