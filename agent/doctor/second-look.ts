@@ -8,7 +8,7 @@ import { printable } from "../../shared/outcomes.ts";
 import { version } from "../../shared/runtime/build-info.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";
 import { chainOf } from "./certificates.ts";
-import type { ChainLink } from "./steps.ts";
+import type { ChainLink } from "./report.ts";
 
 /** How a doctor names itself to a server: in its hello, and as the User-Agent of its second look. */
 export const DOCTOR_SOFTWARE = `${DOCTOR}/${version()}`;

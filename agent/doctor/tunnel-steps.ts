@@ -27,8 +27,8 @@ import {
 } from "../uplink/tls-terminator.ts";
 import { requireWelcome, sendHello } from "../uplink/via-middlebox.ts";
 import { chainOf } from "./certificates.ts";
+import type { ChainLink, Passed, StepFailed, StepLog } from "./report.ts";
 import { dateOf, middleboxNames } from "./second-look.ts";
-import type { ChainLink, Passed, StepFailed, StepLog } from "./steps.ts";
 import { findingOf, innerTlsFault, opened, stepFailed, tlsFault } from "./tls-fault.ts";
 
 export interface TunnelDial {

@@ -58,8 +58,8 @@ function classify(error: unknown): FailureClass {
 }
 
 function rowOf(fault: FaultCode): Pick<FailureClass, "label" | "isSlow"> {
-  const { label = fault, retry } = faultRow(fault);
-  return { label, isSlow: retry === "slow" };
+  const { label = fault, isSlow = false } = faultRow(fault);
+  return { label, isSlow };
 }
 
 /** The code of an error of a dial; `undefined`: the table has no row for it. */

@@ -113,7 +113,7 @@ test("a peer that measures may come by inner TLS as well", async () => {
   pipe.sendMessage({ ...HELLO, probe: true });
   const answer = parseInnerReply(await pipe.readMessage());
   assert.equal(answer.type === "welcome" && answer.graceMs, 0);
-  const cluster = server.tunnels.cluster("default");
+  const cluster = server.tunnels.clusters.get("default") ?? assert.fail();
   await until(() => cluster.tunnels().size === 1);
   assert.equal(cluster.pick(), undefined);
   pipe.destroy();

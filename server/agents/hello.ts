@@ -85,7 +85,7 @@ export function reserve(
   cluster.pace.begin(candidate);
   const identifiers = claimedIdentifiers(hello, credential, cluster);
   try {
-    const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
+    const place = probe === true ? cluster.places.reserveProbe() : cluster.places.reserve(candidate);
     return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
   } catch (error) {
     if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);

@@ -3,7 +3,7 @@ import type { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/hop-metrics.ts";
-import type { HopOptions, ServerHop } from "../tunnels/hop.ts";
+import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { openAtPeer } from "./peer-opening.ts";

@@ -12,10 +12,9 @@ import type { PortDeps } from "../listeners/open-port.ts";
 import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { PeerFinder, ServerHop } from "../tunnels/hop.ts";
+import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
 import type { LinkOwners } from "../tunnels/link-owners.ts";
-import type { Registry } from "../tunnels/registry.ts";
+import type { PeerFinder, ServerHop } from "../tunnels/open-stream.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
 import { NatsDirectory } from "./nats-directory.ts";
@@ -221,7 +220,7 @@ export class Peers implements PeerFinder {
    * until the last link of this server has ended.
    */
   drain(): void {
-    for (const cluster of this.#deps.tunnels.clusters()) this.#directory.release(cluster.name);
+    for (const cluster of this.#deps.tunnels.clusters.values()) this.#directory.release(cluster.name);
   }
 
   /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */

@@ -13,7 +13,6 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { DialRecord } from "./dial-record.ts";
 import { Opening, type OpenOptions } from "./opening.ts";
-import type { Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
 /** The part of a link that a tunnel uses. */
@@ -54,7 +53,7 @@ let uses = 0;
 export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
 
 /** One connected agent: its identity, and the session with it. It ends when its link ends. */
-export class Tunnel implements Pickable {
+export class Tunnel {
   readonly agent: ConnectedAgent;
   readonly connectedAt = new Date();
   /** Resolves when the session has ended, with an error unless it was closed in order. */
@@ -207,10 +206,12 @@ export class Tunnel implements Pickable {
     return this.#session.closed;
   }
 
+  /** The last dials of its agent have failed. */
   get rests(): boolean {
     return this.#dials.rests;
   }
 
+  /** A number that grows with each use: the larger, the more recent. */
   get lastUsed(): number {
     return this.#lastUsed;
   }

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
-import { closedEarlyReason, handshakeFailure } from "./handshake-failures.ts";
-import { MESSAGES } from "./open-port.ts";
+import { closedEarlyReason, handshakeFailure, MESSAGES } from "./open-port.ts";
 
 const TABLE: ReadonlyArray<readonly [code: string, words: RegExp]> = [
   ["ERR_SSL_HTTP_REQUEST", /^the client speaks plain HTTP.* https:\/\/ /],

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { FaultCode } from "../../shared/faults/faults.ts";
-import type { Finding, Step, StepName } from "./steps.ts";
-import { compareClocks, verdictOf } from "./verdict.ts";
+import { compareClocks, type Finding, type Step, type StepName, verdictOf } from "./report.ts";
 
 const NOW = Date.parse("2026-06-15T12:00:00Z");
 const HOUR = 3_600_000;

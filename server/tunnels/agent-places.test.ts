@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { type AgentCandidate, admit, EarlierProcesses, type IdHolder } from "./admission.ts";
+import { type AgentCandidate, admit, EarlierProcesses, type IdHolder } from "./agent-places.ts";
 
 const candidate: AgentCandidate = { agentId: "a", instance: "1", identity: "CN=agent" };
 const holder: IdHolder = {
@@ -80,7 +80,7 @@ for (const [sentence, held, room, closeCode, says] of TABLE) {
   });
 }
 
-// ── earlier processes ──────────────────────────────────────────────────────────────────────────────────────────────
+// ── earlier processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 test("the next holder of an id knows the earlier processes of the one before, which does not change", () => {
   const before = new EarlierProcesses();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage } from "node:http";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
-import { readUsualConnect } from "./usual-connect.ts";
+import { readUsualConnect } from "./request-reader.ts";
 
 const usual = (text: string) => readUsualConnect(Buffer.from(text, "latin1"));
 
