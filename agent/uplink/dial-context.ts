@@ -3,7 +3,7 @@ import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
-import type { LinkOptions } from "../../shared/link/link-options.ts";
+import type { LinkOptions } from "../../shared/link/link.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";
 import type { ConnectionOptions } from "./connection.ts";

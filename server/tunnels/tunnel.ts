@@ -4,7 +4,7 @@ import { deferred } from "../../shared/basics/promises.ts";
 import { Queue } from "../../shared/basics/queue.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
-import type { LinkWatcher } from "../../shared/link/link-options.ts";
+import type { LinkWatcher } from "../../shared/link/link-events.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { SessionOptions } from "../../shared/yamux/options.ts";

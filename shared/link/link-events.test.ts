@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LinkRefused } from "../wire/handshake.ts";
-import { ABNORMAL_CLOSURE, CarrierLost, type Closed, explainClose, LINK_ENDED } from "./carrier-end.ts";
+import { ABNORMAL_CLOSURE, CarrierLost, type Closed, explainClose, LINK_ENDED } from "./link-events.ts";
 
 function lossOf(closed: Partial<Closed>): Error | undefined {
   return explainClose(

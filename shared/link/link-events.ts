@@ -1,19 +1,25 @@
 import { CloseCode, LinkRefused, parseCloseReason } from "../wire/handshake.ts";
+import type { ControlMessage } from "./control.ts";
 
-/**
- * First word of the close reason of a peer that has nothing more to send, or that gives the link up with a code of
- * WebSocket's own. Without it such a code comes from a middlebox that closes a connection.
- */
-export const LINK_ENDED = "link_ended";
+/** Events of a link, beside those of the consumer of its bytes. */
+export interface LinkWatcher {
+  /** Control messages for the owner of the link: drain, rotate. */
+  onControl?(message: ControlMessage): void;
+  /** The carrier is lost; a new one may be given with `resume` or `offer` within `graceMs`. */
+  onSuspended?(cause: CarrierLost): void;
+  onResumed?(report: ResumeReport): void;
+  /** The link is over and takes no carrier any more. */
+  onClosed?(): void;
+}
 
-/** RFC 6455 §7.1.5: no close frame came, and a close frame without a code. */
-export const ABNORMAL_CLOSURE = 1006;
-const NO_CODE = 1005;
-
-/** Our own codes (`CloseCode`). Any other may come from balancers and proxies that give up a connection. */
-const OURS = { from: 4400, to: 4499 } as const;
-/** Those of our own codes that end a carrier and not its link. */
-const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseCode.superseded]);
+export interface ResumeReport {
+  /** How long there was no carrier, ms; 0: the old one was still alive. */
+  readonly suspendedMs: number;
+  /** How the old carrier was lost; `undefined`: it was still alive. */
+  readonly lost: CarrierLost | undefined;
+  /** Bytes that are sent once more. */
+  readonly replayedBytes: number;
+}
 
 /** How a carrier was lost: the label of a metric. */
 export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
@@ -46,6 +52,17 @@ export class CarrierLost extends Error {
   }
 }
 
+/** The grace was over before a new carrier came. */
+export class LinkLost extends Error {
+  override readonly name = "LinkLost";
+  readonly graceMs: number;
+
+  constructor(graceMs: number, cause: CarrierLost) {
+    super(`no new connection came within ${graceMs / 1_000} s: ${cause.message}`, { cause });
+    this.graceMs = graceMs;
+  }
+}
+
 /** The peer has broken the protocol, or sent more than its bounds allow. */
 export class PeerViolation extends Error {
   override readonly name = "PeerViolation";
@@ -57,6 +74,23 @@ export class PeerViolation extends Error {
     this.closeCode = closeCode;
   }
 }
+
+// ── how a WebSocket ends ────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * First word of the close reason of a peer that has nothing more to send, or that gives the link up with a code of
+ * WebSocket's own. Without it such a code comes from a middlebox that closes a connection.
+ */
+export const LINK_ENDED = "link_ended";
+
+/** RFC 6455 §7.1.5: no close frame came, and a close frame without a code. */
+export const ABNORMAL_CLOSURE = 1006;
+const NO_CODE = 1005;
+
+/** Our own codes (`CloseCode`). Any other may come from balancers and proxies that give up a connection. */
+const OURS = { from: 4400, to: 4499 } as const;
+/** Those of our own codes that end a carrier and not its link. */
+const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseCode.superseded]);
 
 /** A connection that ends without a close frame does not tell who ended it. */
 const SOMEBODY = "the peer, or something in between,";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { Acks } from "./acks.ts";
+import { Acks } from "./incoming.ts";
 
 const KIB = 1024;
 
