@@ -7,7 +7,7 @@ import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-events.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";

@@ -3,10 +3,13 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { until } from "../basics/testing/wait.ts";
 import type { MemoryAccount } from "../limits/memory-account.ts";
+import { MemoryPool } from "../limits/memory-pool.ts";
+import type { MemoryShare } from "../limits/memory-share.ts";
 import type { Stream } from "./stream.ts";
 import { type End, frame, handHeld, pair, turn } from "./testing/sessions.ts";
 
 const KIB = 1024;
+const MIB = 1024 * KIB;
 const RUNS = process.env["CI"] === "true" ? 2_000 : 200;
 
 /** The simplest pool: used up above its limit. */
@@ -122,10 +125,10 @@ test("both ends use what a new stream may send beyond the agreed window", async 
   const ends = pair({ initialWindow: 1_000, freshWindow: 4_000, maxWindow: 4_000 });
   const near = ends.client.session.open().on("error", () => {});
   near.write(Buffer.alloc(8_000));
-  await until(() => ends.server.accepted[0]?.unread === 1_000);
+  await until(() => ends.server.accepted[0]?.held === 1_000);
   const far = ends.server.accepted[0] as Stream;
   far.on("error", () => {}).write(Buffer.alloc(8_000)); // and ACK with it
-  await until(() => far.unread === 4_000 && near.unread === 4_000);
+  await until(() => far.held === 4_000 && near.held === 4_000);
   ends.client.session.destroy();
 });
 
@@ -220,7 +223,7 @@ test("whatever streams do, sessions hold in the pool what their streams hold, an
       const now = () => looks++;
       const { client, server } = pair({ initialWindow: 4_000, maxWindow: 16_000, pool, now });
       const opened: Stream[] = [];
-      const held = () => [...opened, ...server.accepted].reduce((sum, stream) => sum + stream.unread, 0);
+      const held = () => [...opened, ...server.accepted].reduce((sum, stream) => sum + stream.held, 0);
       for (const step of steps) {
         const streams = step.far ? server.accepted : opened;
         if (step.do === "turn") await turn();
@@ -247,3 +250,88 @@ function open({ session }: End): Stream {
   stream.on("error", () => {});
   return stream;
 }
+
+test("streams whose readers take a little again and again hold twice the cap of their cluster at most", async () => {
+  const [cap, count, window] = [MIB, 96, 64 * KIB];
+  const share = new MemoryPool(1024 * MIB).share("red");
+  share.cap = cap;
+  const { client, server } = pair({ initialWindow: window, pool: share });
+  for (let opened = 0; opened < count; opened++) client.session.open().on("error", () => {});
+  await until(() => server.accepted.length === count);
+  const streams = [...server.accepted];
+  for (const stream of streams) stream.on("error", () => {});
+  for (const stream of client.session.streams()) stream.write(Buffer.alloc(4 * window));
+  const reading = setInterval(() => {
+    for (const stream of streams) stream.read(1);
+  }, 20);
+  try {
+    let most = 0;
+    await until(() => {
+      most = Math.max(most, share.held);
+      return most > 5 * MIB;
+    });
+    await until(() => share.isFull);
+    assert.throws(() => client.session.open(), { reason: "pool_full" });
+    await until(() => share.held <= 2 * cap);
+    const left = streams.filter(({ destroyed }) => !destroyed).length;
+    // 32 where all readers move. A test that stands still for 0.2 s makes them look stopped: what fits below the cap
+    // stays.
+    assert.ok(left * window >= 0.8 * cap, `${left} of ${count} are left: no more are ended than must be`);
+  } finally {
+    clearInterval(reading);
+    client.session.destroy();
+    server.session.destroy();
+  }
+});
+
+/** A session that has accepted streams of two accounts, each with so many unread bytes. */
+async function twoAccounts({
+  budget = 1024 * KIB,
+  blueHolds,
+  redHolds,
+}: {
+  budget?: number;
+  blueHolds: number;
+  redHolds: number;
+}) {
+  const pool = new MemoryPool(16 * 1024 * KIB);
+  const [peers, blue, red] = ["(peers)", "blue", "red"].map((name) => pool.share(name)) as [
+    MemoryShare,
+    MemoryShare,
+    MemoryShare,
+  ];
+  const { transport, accepted } = await handHeld("server", { pool: peers, budget, initialWindow: 256 * KIB });
+  const take = (id: number, account: MemoryShare, bytes: number): Stream => {
+    transport.receive(frame.syn(id));
+    const stream = accepted.at(-1) ?? assert.fail("not accepted");
+    stream.on("error", () => {});
+    transport.receive(frame.data(id, Buffer.alloc(bytes / 2)));
+    stream.chargeTo(account); // what it holds already goes with it
+    transport.receive(frame.data(id, Buffer.alloc(bytes / 2)));
+    return stream;
+  };
+  return { peers, blue, red, ofBlue: take(1, blue, blueHolds), ofRed: take(3, red, redHolds), take };
+}
+
+test("each account pays for its streams, and nobody for a stream that has ended", async () => {
+  const { peers, blue, red, ofBlue, ofRed } = await twoAccounts({ blueHolds: 1_000, redHolds: 200 });
+  assert.deepEqual([peers.held, blue.held, red.held], [0, 1_000, 200]);
+  ofBlue.destroy();
+  ofRed.destroy();
+  assert.deepEqual([peers.held, blue.held, red.held], [0, 0, 0]);
+});
+
+test("an account above its cap loses its stalled streams, and another one of the session none", async () => {
+  const { blue, red, ofBlue, ofRed } = await twoAccounts({ blueHolds: 64 * KIB, redHolds: 64 * KIB });
+  blue.cap = 32 * KIB;
+  await until(() => ofBlue.destroyed);
+  assert.deepEqual([blue.held, red.held, ofRed.destroyed], [0, 64 * KIB, false]);
+});
+
+test("an account gets as much of the session's budget as it leaves to others", async () => {
+  const budget = 256 * KIB;
+  const { blue, red, ofBlue, ofRed, take } = await twoAccounts({ budget, blueHolds: 64 * KIB, redHolds: 64 * KIB });
+  const another = take(5, blue, 64 * KIB);
+  await until(() => ofBlue.destroyed || another.destroyed);
+  assert.deepEqual([blue.held, red.held, ofRed.destroyed], [64 * KIB, 64 * KIB, false]);
+});

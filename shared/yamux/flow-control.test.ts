@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { SendBuffer } from "./send-buffer.ts";
-import { type CreditBudget, ReceiveWindow } from "./window.ts";
+import { type CreditBudget, ReceiveWindow, SendBuffer } from "./flow-control.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
 interface Case extends CreditBudget {
