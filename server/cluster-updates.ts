@@ -3,8 +3,8 @@ import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
+import { CallerReverification } from "./callers/authenticate.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
-import { CallerReverification } from "./callers/reverify-callers.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
 import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
@@ -14,7 +14,7 @@ import type { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
 import type { ServerOptions } from "./options/options.ts";
 import type { OtherServers } from "./other-servers.ts";
-import type { Registry } from "./tunnels/registry.ts";
+import type { Registry } from "./tunnels/cluster-tunnels.ts";
 
 export interface ClusterUpdatesDeps {
   readonly options: ServerOptions;

@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { printable } from "../../shared/outcomes.ts";
 import { certificates, chainFrom } from "../../shared/tls/certificate-fields.ts";
-import type { ChainLink, Finding } from "./steps.ts";
+import type { ChainLink, Finding } from "./report.ts";
 
 /** What the other end has shown, from its own certificate upwards. */
 export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {

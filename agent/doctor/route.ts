@@ -12,7 +12,7 @@ import { createLogger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import { AgentRoutes, type RouteOptions, type ServerRoute } from "../uplink/proxy-route.ts";
 import { dialTargetOf, type ServerLocation } from "../uplink/servers.ts";
-import { type Finding, type Passed, StepFailed, StepLog } from "./steps.ts";
+import { type Finding, type Passed, StepFailed, StepLog } from "./report.ts";
 
 export interface RouteExamination {
   readonly server: ServerLocation;

@@ -3,12 +3,12 @@ import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { sniOf } from "../../shared/address/server-name.ts";
 import { revealsSecret } from "../../shared/basics/text.ts";
-import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
+import { isCallersPort } from "../../shared/link/dial-faults.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { version } from "../../shared/runtime/build-info.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";
 import { chainOf } from "./certificates.ts";
-import type { ChainLink } from "./steps.ts";
+import type { ChainLink } from "./report.ts";
 
 /** How a doctor names itself to a server: in its hello, and as the User-Agent of its second look. */
 export const DOCTOR_SOFTWARE = `${DOCTOR}/${version()}`;

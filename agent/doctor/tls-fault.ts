@@ -1,14 +1,14 @@
 import { X509Certificate } from "node:crypto";
 import { DialFault, type FaultCode, isUnknownIssuer } from "../../shared/faults/faults.ts";
+import { CallersPort } from "../../shared/link/dial-faults.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { CallersPort } from "../../shared/link/upgrade-answer.ts";
 import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { faultOf } from "../uplink/retry.ts";
 import { UnseenCertificate } from "../uplink/tls-terminator.ts";
 import { caExpired, chainIn, isOver, linksIn } from "./certificates.ts";
+import { type ChainLink, type Finding, StepFailed } from "./report.ts";
 import { lookAt, type SecondLook } from "./second-look.ts";
-import { type ChainLink, type Finding, StepFailed } from "./steps.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";
 
 /** The code of a failed dial, with what the doctor knows beside it; `otherwise`: the table has no row for the error. */

@@ -5,7 +5,7 @@ import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
-import { type StepFailed, StepLog } from "./steps.ts";
+import { type StepFailed, StepLog } from "./report.ts";
 import { dialTunnel } from "./tunnel-steps.ts";
 
 /** The steps to a server that welcomes so; `onUpgrade`: it answers by itself. */

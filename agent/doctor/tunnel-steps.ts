@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { deferred } from "../../shared/basics/promises.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
+import type { Hello } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
@@ -12,6 +12,7 @@ import {
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -27,8 +28,8 @@ import {
 } from "../uplink/tls-terminator.ts";
 import { requireWelcome, sendHello } from "../uplink/via-middlebox.ts";
 import { chainOf } from "./certificates.ts";
+import type { ChainLink, Passed, StepFailed, StepLog } from "./report.ts";
 import { dateOf, middleboxNames } from "./second-look.ts";
-import type { ChainLink, Passed, StepFailed, StepLog } from "./steps.ts";
 import { findingOf, innerTlsFault, opened, stepFailed, tlsFault } from "./tls-fault.ts";
 
 export interface TunnelDial {
