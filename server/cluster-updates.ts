@@ -14,7 +14,7 @@ import type { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
 import type { ServerOptions } from "./options/options.ts";
 import type { OtherServers } from "./other-servers.ts";
-import type { Registry } from "./tunnels/registry.ts";
+import type { Registry } from "./tunnels/cluster-tunnels.ts";
 
 export interface ClusterUpdatesDeps {
   readonly options: ServerOptions;

@@ -4,7 +4,7 @@ import net, { type AddressInfo, type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { DialFault } from "../../shared/faults/faults.ts";
-import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-fault.ts";
+import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-faults.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { type LookOptions, lookAt, refusalFinding, type TunnelDial, tlsFault } from "./tls-fault.ts";

@@ -3,7 +3,6 @@ import type { TLSSocket } from "node:tls";
 import { deferred } from "../../shared/basics/promises.ts";
 import { revealsSecret } from "../../shared/basics/text.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { InnerWelcome } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
@@ -12,6 +11,7 @@ import {
   dialOuter,
   probeServer,
 } from "../../shared/link/dial.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";

@@ -1,5 +1,6 @@
 import { type AgentIdentifiers, canonicalIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";
@@ -85,7 +86,7 @@ export function reserve(
   cluster.pace.begin(candidate);
   const identifiers = claimedIdentifiers(hello, credential, cluster);
   try {
-    const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
+    const place = probe === true ? cluster.places.reserveProbe() : cluster.places.reserve(candidate);
     return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
   } catch (error) {
     if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);

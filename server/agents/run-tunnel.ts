@@ -1,8 +1,7 @@
 import { type AgentIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
-import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import type { Link } from "../../shared/link/link.ts";
-import { LinkLost, type LinkOptions, type ResumeReport } from "../../shared/link/link-options.ts";
+import type { Link, LinkOptions } from "../../shared/link/link.ts";
+import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "../../shared/link/link-events.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
@@ -12,7 +11,8 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ServerCount } from "../replicas/server-count.ts";
 import { TokenWatch } from "../tokens/token-watch.ts";
-import type { AgentPlace, ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { AgentPlace } from "../tunnels/agent-places.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
 import { sessionOptions } from "../tunnels/session-options.ts";
 import { Tunnel } from "../tunnels/tunnel.ts";
@@ -122,7 +122,7 @@ export async function runTunnel(
   function onResumed(resumption: ResumeReport): void {
     const { suspendedMs, replayedBytes } = resumption;
     metrics.links.resumed(resumption);
-    cluster.tunnelResumed();
+    cluster.tunnelAvailable();
     // A change may have been lost with the carrier before.
     if (servers.value !== undefined) link.sendControl({ type: "servers", count: servers.value });
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };

@@ -9,7 +9,7 @@ import { type Cluster, type ClusterChanges, changedKeys } from "../clusters/clus
 import type { ServerNames } from "../clusters/names.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
-import type { Registry } from "../tunnels/registry.ts";
+import type { Registry } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
 import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";

@@ -1,7 +1,7 @@
 import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits, subjectOf } from "../../shared/tls/identity.ts";
-import { endUnclaimable } from "../tunnels/admission.ts";
+import { endUnclaimable } from "../tunnels/agent-places.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";

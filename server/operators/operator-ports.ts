@@ -13,7 +13,7 @@ import type { FlagTls } from "../cluster-runtime/flags.ts";
 import type { ClusterStore } from "../clusters/store.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { Registry } from "../tunnels/registry.ts";
+import type { Registry } from "../tunnels/cluster-tunnels.ts";
 import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
 import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "./readiness.ts";
 import { roundTripsOf, type ServerStatus, status } from "./status.ts";

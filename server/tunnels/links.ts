@@ -5,7 +5,7 @@ import { LinkKey } from "../../shared/link/proof.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
-import type { AgentCandidate } from "./admission.ts";
+import type { AgentCandidate } from "./agent-places.ts";
 
 /** The proven credential of an agent. */
 export interface Credential {

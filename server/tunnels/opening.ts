@@ -1,4 +1,3 @@
-import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
 import { QueueNode } from "../../shared/basics/queue.ts";
@@ -243,16 +242,6 @@ function sessionRefusal(error: unknown, agentId: string): CulvertError {
     default:
       return new CulvertError("agent_lost", `the connection to agent "${agentId}" was lost`, { cause: error });
   }
-}
-
-/** Whether a stream has ended because its session was lost, and not because the target has reset it. */
-export function isSessionLost(stream: Duplex): boolean {
-  return (stream.errored as NodeJS.ErrnoException | null)?.code === "ESESSION";
-}
-
-/** Whether a stream's session was closed by one of its ends, and nothing has gone wrong. */
-export function isClosedInOrder(stream: Duplex): boolean {
-  return stream.errored?.cause === undefined;
 }
 
 function ignore(): void {}

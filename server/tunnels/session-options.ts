@@ -1,5 +1,5 @@
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import type { ServerOptions } from "../options/options.ts";
 
 /** The first window of a stream when memory is short, bytes: so much an unread stream costs at each end. */

@@ -4,16 +4,15 @@ import { deferred } from "../../shared/basics/promises.ts";
 import { Queue } from "../../shared/basics/queue.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
-import type { LinkWatcher } from "../../shared/link/link-options.ts";
+import type { LinkWatcher } from "../../shared/link/link-events.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import { DialRecord } from "./dial-record.ts";
 import { Opening, type OpenOptions } from "./opening.ts";
-import type { Pickable } from "./pick.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
 /** The part of a link that a tunnel uses. */
@@ -54,7 +53,7 @@ let uses = 0;
 export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
 
 /** One connected agent: its identity, and the session with it. It ends when its link ends. */
-export class Tunnel implements Pickable {
+export class Tunnel {
   readonly agent: ConnectedAgent;
   readonly connectedAt = new Date();
   /** Resolves when the session has ended, with an error unless it was closed in order. */
@@ -207,10 +206,12 @@ export class Tunnel implements Pickable {
     return this.#session.closed;
   }
 
+  /** The last dials of its agent have failed. */
   get rests(): boolean {
     return this.#dials.rests;
   }
 
+  /** A number that grows with each use: the larger, the more recent. */
   get lastUsed(): number {
     return this.#lastUsed;
   }
