@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { yamlDocuments } from "./yaml-documents.ts";
-import { yamlEntries } from "./yaml-entries.ts";
+import { yamlDocuments, yamlEntries } from "./yaml.ts";
 
 const SLIPS: readonly [text: string, line: number, cure: RegExp][] = [
   ["a: b\nc d\ne: f\n", 2, /write "key: value" with a colon and a space/],
@@ -15,9 +14,9 @@ const SLIPS: readonly [text: string, line: number, cure: RegExp][] = [
   ['a: "b\n', 2, /^Missing closing " at line 2, column 1$/],
 ];
 
-test("a syntax fault has its line and a cure, in files of documents and of options", async () => {
+test("a syntax fault has its line and a cure, in files of documents and of options", () => {
   for (const [text, line, cure] of SLIPS) {
-    const { faults } = await yamlEntries(text);
+    const { faults } = yamlEntries(text);
     const [document] = yamlDocuments(text);
     for (const fault of [document?.fault, faults[0]]) {
       assert.match(fault ?? "", new RegExp(` at line ${line}, column \\d+.*\\.$`), text);

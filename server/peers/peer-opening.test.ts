@@ -7,7 +7,7 @@ import { encodePeerAnswer } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { pair } from "../../shared/yamux/testing/sessions.ts";
 import type { PeerLink } from "./peer-link.ts";
-import { PeerOwners } from "./peer-owners.ts";
+import { openAtOwner } from "./peer-opening.ts";
 
 test("what comes back for an agent is charged to its cluster, and not to all that share the link", async () => {
   const { client, server } = pair();
@@ -17,8 +17,8 @@ test("what comes back for an agent is charged to its cluster, and not to all tha
   };
   const memory = new MemoryPool(Number.POSITIVE_INFINITY).share("blue");
   const facts = { cluster: "blue", source: { address: "10.0.0.9", port: 1 }, chain: [] };
-  const owners = new PeerOwners(async () => link as unknown as PeerLink, 10_000);
-  const opened = owners.open("srv-a", facts, new AbortController().signal, memory);
+  const { signal } = new AbortController();
+  const opened = openAtOwner(link as unknown as PeerLink, facts, signal, { ackTimeoutMs: 10_000, memory });
   void opened.catch(() => {});
   await until(() => server.accepted.length === 1);
   const [far] = server.accepted;

@@ -11,7 +11,7 @@ import { encodeHead, receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { pair } from "../../shared/yamux/testing/sessions.ts";
 import type { CarriedFacts } from "../tunnels/link-owners.ts";
-import { CarriedStreams } from "./carried-streams.ts";
+import { CarriedStreams } from "./peer-streams.ts";
 
 interface Taken extends CarriedFacts {
   readonly via: string;

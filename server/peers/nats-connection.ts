@@ -1,18 +1,80 @@
 import { connect, type Socket } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import {
+  type Authenticator,
   type ConnectionOptions,
+  credsAuthenticator,
   type NatsConnection,
   NatsConnectionImpl,
-  type NodeConnectionOptions,
   type Server,
   setTransportFactory,
   type Transport,
+  usernamePasswordAuthenticator,
 } from "@nats-io/transport-node";
 import { sniOf } from "../../shared/address/server-name.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { buildInfo } from "../../shared/runtime/build-info.ts";
+import { loadClientTls } from "../../shared/tls/tls-material.ts";
+import type { ServerOptions } from "../options/options.ts";
+
+export type NatsOptions = Pick<
+  ServerOptions,
+  "serverId" | "directory" | "directoryCredentials" | "directoryCaCert" | "directoryCert" | "directoryKey"
+>;
+
+/** Time for one NATS server to be reached, ms. */
+const DIAL_MS = 3_000;
+/** A connection on which two pings in a row are not answered is lost, ms between them. */
+const PING_MS = 2_000;
+const MAX_PINGS = 2;
+
+/**
+ * A connection to NATS over a transport of our own. The client's would buffer any number of bytes: a first line without
+ * an end, what comes after a line that it cannot read, and what a server does not take. Here a server that sends too
+ * much is read more slowly, and the client's pings end a connection on which they are not answered. Rejects also with
+ * what is wrong with a file.
+ */
+export async function connectNats(options: NatsOptions): Promise<NatsConnection> {
+  setTransportFactory({ factory: () => new BoundedTransport() });
+  return await NatsConnectionImpl.connect(connectionOptions(options));
+}
+
+/** Files are read each time, so that renewed ones count from the next connection on. */
+function connectionOptions(options: NatsOptions): ConnectionOptions {
+  const { serverId, directory, directoryCaCert: caFile, directoryCert: certFile, directoryKey: keyFile } = options;
+  const { ca, cert, key } = loadClientTls({ caFile, certFile, keyFile });
+  const wantsTls = caFile !== "" || certFile !== "" || directory.some((url) => url.startsWith("tls:"));
+  const authenticator = readCredentials(options.directoryCredentials);
+  return {
+    servers: directory.map((url) => new URL(url).host),
+    name: `culvert ${serverId}`,
+    ...{ timeout: DIAL_MS, pingInterval: PING_MS, maxPingOut: MAX_PINGS },
+    // The directory itself connects again, with nothing that has waited meanwhile.
+    reconnect: false,
+    // Servers that NATS names by itself are not those that the operator has named.
+    ignoreClusterUpdates: true,
+    // A server does not answer itself.
+    noEcho: true,
+    ...{ noAsyncTraces: true, resolve: false },
+    ...(wantsTls && { tls: { ...(ca && { ca }), ...(cert && key && { cert, key }) } }),
+    ...(authenticator && { authenticator }),
+  };
+}
+
+/** A .creds file of NATS (a JWT and the seed of its key), or one line `USER:PASSWORD`. */
+function readCredentials(path: string): Authenticator | undefined {
+  if (path === "") return undefined;
+  const content = readBoundedSync(path);
+  const text = content.toString("utf8").trim();
+  if (text.includes("-----BEGIN")) return credsAuthenticator(content);
+  const colon = text.indexOf(":");
+  if (colon < 1 || text.includes("\n")) {
+    throw new Error(`${path} is neither a .creds file of NATS nor one line USER:PASSWORD`);
+  }
+  return usernamePasswordAuthenticator(text.slice(0, colon), text.slice(colon + 1));
+}
 
 /** Maximum length of the first line of a NATS server, its INFO, bytes. */
 export const MAX_INFO_BYTES = 32 * 1024;
@@ -22,16 +84,6 @@ export const READ_RATE = { perSecond: 1024 * 1024, burst: 4 * 1024 * 1024 };
 const MAX_UNSENT_BYTES = 1024 * 1024;
 
 const INFO = /^INFO\s+(\{.*\})\s*\r\n/i;
-
-/**
- * A connection to NATS over a transport of our own. The client's would buffer any number of bytes: a first line without
- * an end, what comes after a line that it cannot read, and what a server does not take. Here a server that sends too
- * much is read more slowly, and the client's pings end a connection on which they are not answered.
- */
-export function connectNats(options: NodeConnectionOptions): Promise<NatsConnection> {
-  setTransportFactory({ factory: () => new BoundedTransport() });
-  return NatsConnectionImpl.connect({ ...(options as ConnectionOptions), resolve: false });
-}
 
 /** TCP, the INFO of the server, TLS if one of the two wants it; then bytes in both directions. */
 class BoundedTransport implements Transport {

@@ -4,9 +4,10 @@ import { test } from "node:test";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { ControlMessage } from "../../shared/link/control.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
-import { AcceptedPeer } from "./accepted-peer.ts";
-import { PeerLog } from "./peer-log.ts";
+import { AcceptedPeer, OpenPeers } from "./accepted-peers.ts";
+import { PeerLog } from "./peer-links.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
 
@@ -53,4 +54,42 @@ test("a peer whose certificate is not accepted any more is asked for a new one, 
   assert.equal(state.isClosed, false);
   t.mock.timers.tick(10_000);
   await peer.closed;
+});
+
+function world(most: number) {
+  const peers = new OpenPeers<{ destroy(reason: Error): void }>(most);
+  const ended: string[] = [];
+  const dial = (name: string, network: string): void => {
+    peers.makeRoom(network);
+    peers.add({ destroy: ({ message }) => void ended.push(`${name}: ${message}`) }, network);
+  };
+  return { peers, ended, dial };
+}
+
+test("a network that takes all places loses its oldest links to the servers of others", () => {
+  const { peers, ended, dial } = world(4);
+  for (const name of ["a1", "a2", "a3", "a4"]) dial(name, "a");
+  dial("b1", "b");
+  assert.deepEqual(ended, ["a1: its network has 4 links here, and its place was needed"]);
+  dial("c1", "c");
+  assert.deepEqual(ended.slice(1), ["a2: its network has 3 links here, and its place was needed"]);
+  assert.equal(peers.size, 4);
+});
+
+test("where each server has one link, and the network that floods, one more is refused", () => {
+  const { peers, ended, dial } = world(3);
+  for (const network of ["a", "b", "c"]) dial(network, network);
+  for (const network of ["d", "a"]) assert.throws(() => dial("late", network), LinkRefused);
+  assert.deepEqual([ended, peers.size], [[], 3]);
+});
+
+test("a link that has ended frees its place", () => {
+  const { peers, dial } = world(2);
+  dial("a", "a");
+  dial("b", "b");
+  const [first] = peers;
+  assert.ok(first);
+  peers.delete(first);
+  dial("c", "c");
+  assert.equal(peers.size, 2);
 });

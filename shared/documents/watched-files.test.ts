@@ -7,9 +7,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
-import { watchFiles } from "./content-watch.ts";
 import { recheckAllFiles, type WatchTiming } from "./file-watcher.ts";
 import { hugeFileAt, pipeAt } from "./testing/files.ts";
+import { watchFiles } from "./watched-files.ts";
 
 /** Only events, unless a directory is missing: a poll must not hide a missed event. */
 const FAST: WatchTiming = { settleMs: 20, pollMs: 60_000, missingPollMs: 20 };
@@ -255,7 +255,7 @@ test("nothing is reported after close()", async () => {
 });
 
 test("a watch keeps no process alive", () => {
-  const code = `import { watchFiles } from ${JSON.stringify(source("./content-watch.ts", import.meta.url).href)};
+  const code = `import { watchFiles } from ${JSON.stringify(source("./watched-files.ts", import.meta.url).href)};
     watchFiles([process.execPath, "/nonexistent/culvert/a"], () => {}); console.log("watching");`;
   const args = [...RUN_SOURCES, "--input-type=module", "--eval", code];
   const child = spawnSync(process.execPath, args, { timeout: 10_000, encoding: "utf8" });

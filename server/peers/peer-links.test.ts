@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { PeerLog } from "./peer-log.ts";
+import { PeerLog } from "./peer-links.ts";
 
 function world() {
   const written: unknown[] = [];
