@@ -8,7 +8,7 @@ import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/session-options.ts";
+import { firstWindows } from "../tunnels/tunnel.ts";
 import type { AdmittedAgent } from "./run-tunnel.ts";
 
 // The checks of a hello message, outside or inside an inner TLS, and the answer to it.

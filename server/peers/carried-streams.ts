@@ -7,7 +7,7 @@ import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
 import { type CarrierRequest, parseCarrier } from "../../shared/wire/carrier-head.ts";
 import { encodePeerAnswer } from "../../shared/wire/peer-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { TakeCarried } from "../tunnels/link-owners.ts";
+import type { TakeCarried } from "../tunnels/links.ts";
 import type { FromPeer } from "./accepted-peer.ts";
 import { refuseStream } from "./serve-peer.ts";
 
