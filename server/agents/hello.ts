@@ -24,7 +24,7 @@ export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick
 
 /**
  * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
- * open then are verified again (`cluster-runtime/reverify-agents.ts`). From here to `AgentPlace.hold` there is no wait
+ * open then are verified again (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait
  * for anything outside, so that no change falls in between.
  */
 export function requireStillTrusted(

@@ -5,7 +5,7 @@ import type { Check } from "../../shared/runtime/readiness.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
-import { SideExpiry } from "../cluster-runtime/expiring.ts";
+import { SideExpiry } from "../cluster-runtime/flag-certificates.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { PeerTrust } from "./peer-trust.ts";
 
