@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { sniOf } from "../../shared/address/server-name.ts";
 import { revealsSecret } from "../../shared/basics/text.ts";
-import { isCallersPort } from "../../shared/link/upgrade-answer.ts";
+import { isCallersPort } from "../../shared/link/dial-faults.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { version } from "../../shared/runtime/build-info.ts";
 import { DOCTOR } from "../../shared/wire/handshake.ts";

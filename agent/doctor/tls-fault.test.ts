@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-fault.ts";
+import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-faults.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { refusalFinding, tlsFault } from "./tls-fault.ts";
 import type { TunnelDial } from "./tunnel-steps.ts";

@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { DialFault, type FaultCode, isUnknownIssuer } from "../../shared/faults/faults.ts";
+import { CallersPort } from "../../shared/link/dial-faults.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
-import { CallersPort } from "../../shared/link/upgrade-answer.ts";
 import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { faultOf } from "../uplink/retry.ts";

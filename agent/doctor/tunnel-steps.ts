@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { deferred } from "../../shared/basics/promises.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
+import type { Hello } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
@@ -12,6 +12,7 @@ import {
   type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import { dialInner, type InnerTls } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";

@@ -1,6 +1,6 @@
 import { backoffMs, MANY_FAILURES, type RetryOptions } from "../../shared/basics/backoff.ts";
 import { DialFault, type FaultCode, faultRow } from "../../shared/faults/faults.ts";
-import { CallersPort } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort } from "../../shared/link/dial-faults.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { UnseenCertificate } from "./tls-terminator.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, before, test } from "node:test";
-import { LINK_ENDED } from "../../shared/link/carrier-end.ts";
+import { LINK_ENDED } from "../../shared/link/link-events.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";

@@ -1,8 +1,7 @@
 import type { TLSSocket } from "node:tls";
 import type { Carrier } from "../../shared/link/carrier.ts";
-import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/control.ts";
-import { UntrustedLink } from "../../shared/link/inner-pipe.ts";
-import { type InnerServers, type InnerTls, PeerFault } from "../../shared/link/inner-tls.ts";
+import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-pipe.ts";
+import { type InnerServers, type InnerTls, PeerFault, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/names.ts";

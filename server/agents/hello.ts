@@ -1,5 +1,6 @@
 import { type AgentIdentifiers, canonicalIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { permits } from "../../shared/tls/identity.ts";

@@ -1,8 +1,7 @@
 import { type AgentIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
-import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import type { Link } from "../../shared/link/link.ts";
-import { LinkLost, type LinkOptions, type ResumeReport } from "../../shared/link/link-options.ts";
+import type { Link, LinkOptions } from "../../shared/link/link.ts";
+import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "../../shared/link/link-events.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";

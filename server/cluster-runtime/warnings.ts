@@ -1,4 +1,4 @@
-import { authoritiesOf } from "../../shared/tls/bundled-ca.ts";
+import { authoritiesOf } from "../../shared/tls/authorities.ts";
 import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
