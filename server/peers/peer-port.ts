@@ -21,7 +21,7 @@ import { PortConnections, type WaitingConnections } from "../listeners/port-conn
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/session-options.ts";
+import { firstWindows } from "../tunnels/tunnel.ts";
 import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerLog } from "./peer-links.ts";

@@ -10,7 +10,7 @@ import { parsePeerAnswer } from "../../shared/wire/peer-head.ts";
 import { encodeHead, receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { pair } from "../../shared/yamux/testing/sessions.ts";
-import type { CarriedFacts } from "../tunnels/link-owners.ts";
+import type { CarriedFacts } from "../tunnels/links.ts";
 import { CarriedStreams } from "./peer-streams.ts";
 
 interface Taken extends CarriedFacts {

@@ -9,7 +9,7 @@ import { CARRIER_KIND, type CarrierRequest, parseCarrier } from "../../shared/wi
 import { encodePeerAnswer, streamKind } from "../../shared/wire/peer-head.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { TakeCarried } from "../tunnels/link-owners.ts";
+import type { TakeCarried } from "../tunnels/links.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 import { refuseStream, type ServePeerDeps, servePeer } from "./serve-peer.ts";
 
