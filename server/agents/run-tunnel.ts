@@ -5,19 +5,17 @@ import type { Link } from "../../shared/link/link.ts";
 import { LinkLost, type LinkOptions, type ResumeReport } from "../../shared/link/link-options.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ServerCount } from "../replicas/server-count.ts";
-import { TokenWatch } from "../tokens/token-watch.ts";
 import type { AgentPlace, ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
+import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { sessionOptions } from "../tunnels/session-options.ts";
 import { Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentLog } from "./agent-log.ts";
-import { CertificateWatch } from "./certificate-watch.ts";
+import { watchCertificate, watchToken } from "./credential-watch.ts";
 
 export interface RunTunnelDeps {
   readonly options: Pick<
@@ -128,30 +126,4 @@ export async function runTunnel(
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
     log("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
   }
-}
-
-/** At the end of the certificate the agent must have connected with a valid one, or do so when its link is resumed. */
-function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
-  return new CertificateWatch(notAfter, {
-    onAsk: (reason) => tunnel.rotate(reason),
-    onExpired: (reason) => tunnel.requireProof(reason, 0),
-  });
-}
-
-/** How often the token of an open tunnel is verified again, ms. */
-const VERIFY_EVERY_MS = 60_000;
-/** How long an agent may take to send a fresh token after it was asked for one, ms. */
-const PATIENCE_MS = 10_000;
-
-function watchToken(
-  { text, identity, verifier }: ProvenToken,
-  tunnel: Tunnel,
-  onUnavailable: (reason: string, detail: string) => void,
-): TokenWatch {
-  const owner = {
-    onAsk: (reason: string) => tunnel.rotate(reason),
-    onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
-    onUnavailable,
-  };
-  return new TokenWatch(text, identity, owner, { verifier, everyMs: VERIFY_EVERY_MS, patienceMs: PATIENCE_MS });
 }
