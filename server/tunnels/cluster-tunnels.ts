@@ -6,7 +6,7 @@ import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
-import { VerificationSlots } from "../tokens/verification-slots.ts";
+import { VerificationSlots } from "../tokens/verifier.ts";
 import { type AgentCandidate, admit, EarlierProcesses, endUnclaimable, type IdHolder } from "./admission.ts";
 import { AgentPace } from "./agent-pace.ts";
 import { type Candidates, type Choice, expectedOf, noAgentAmong, RoutedCandidates } from "./candidates.ts";
