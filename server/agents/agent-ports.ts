@@ -12,8 +12,7 @@ import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-por
 import type { ServerOptions } from "../options/options.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
 import { AgentLog } from "./agent-log.ts";
-import type { AgentHost } from "./authenticate-agent.ts";
-import { CarriedConnection } from "./carried-connection.ts";
+import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
 import { findByHost } from "./request-checks.ts";
 import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
