@@ -12,10 +12,10 @@ import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-por
 import type { ServerOptions } from "../options/options.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
 import { AgentLog } from "./agent-log.ts";
+import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
-import { findByHost } from "./request-checks.ts";
-import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { findByHost } from "./refusal.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
