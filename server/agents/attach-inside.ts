@@ -12,19 +12,20 @@ import { ServerNames } from "../clusters/names.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
+import { shownCredential } from "./refusal.ts";
 import {
   graceOf,
-  type ReserveDeps,
+  linkOptions,
+  type RunTunnelDeps,
   release,
   requireSameCluster,
   requireStillTrusted,
   reserve,
+  runTunnel,
   welcomeFields,
-} from "./hello.ts";
-import { shownCredential } from "./refusal.ts";
-import { linkOptions, type RunTunnelDeps, runTunnel } from "./run-tunnel.ts";
+} from "./run-tunnel.ts";
 
-export interface InnerDeps extends RunTunnelDeps, ReserveDeps {
+export interface InnerDeps extends RunTunnelDeps {
   readonly options: RunTunnelDeps["options"] &
     Pick<ServerOptions, "serverId" | "linkGraceMs" | "handshakeTimeoutMs" | "maxTokenVerifications">;
   readonly host: Omit<AgentHost, "objection">;

@@ -20,9 +20,18 @@ import {
   type UnauthenticatedCarriers,
 } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
-import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
 import { refusalKind, TurnedAway } from "./refusal.ts";
-import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
+import {
+  type AdmittedAgent,
+  graceOf,
+  linkOptions,
+  release,
+  requireSameCluster,
+  requireStillTrusted,
+  reserve,
+  runTunnel,
+  welcomeFields,
+} from "./run-tunnel.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
