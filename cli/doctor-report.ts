@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import type { DoctorWatcher } from "../agent/doctor/doctor.ts";
-import type { Step } from "../agent/doctor/steps.ts";
+import type { Step } from "../agent/doctor/report.ts";
 import { shellQuoted, withoutSecret } from "../shared/basics/text.ts";
 import { printable } from "../shared/outcomes.ts";
 import { version } from "../shared/runtime/build-info.ts";

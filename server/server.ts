@@ -24,9 +24,9 @@ import { OtherServers } from "./other-servers.ts";
 import type { PeersDeps } from "./peers/peers.ts";
 import type { ReplicaCount } from "./replicas/replica-count.ts";
 import { countServers, ServerCount } from "./replicas/server-count.ts";
-import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
+import { Registry } from "./tunnels/cluster-tunnels.ts";
+import type { LinkOwners, TakeCarried } from "./tunnels/links.ts";
 import { Links } from "./tunnels/links.ts";
-import { Registry } from "./tunnels/registry.ts";
 
 export interface ServerDeps {
   readonly log: Logger;
@@ -174,7 +174,7 @@ export class Server implements AsyncDisposable {
     const { metrics, tunnels } = this;
     metrics.memory.watch(this.#pool);
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
-    metrics.watch(() => tunnels.clusters());
+    metrics.watch(() => tunnels.clusters.values());
     metrics.expiry.watch(() => this.#operators.expiring());
     const failing = () => this.#replicas?.fault !== undefined;
     metrics.replicas.watch({ servers: () => this.servers.value, failing });

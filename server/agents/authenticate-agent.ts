@@ -20,8 +20,7 @@ import {
 } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { CarriedFacts } from "../tunnels/link-owners.ts";
-import type { Credential } from "../tunnels/links.ts";
+import type { CarriedFacts, Credential } from "../tunnels/links.ts";
 
 /** A cluster's virtual host for agents. */
 export interface AgentHost extends PeerRules {

@@ -171,7 +171,7 @@ test("an agent that comes and goes without end fills no log", async () => {
     const { session, closed } = await agentOf(server);
     session.destroy();
     await closed;
-    await until(() => server.tunnels.cluster("default").tunnels().size === 0);
+    await until(() => server.tunnels.clusters.get("default")?.tunnels().size === 0);
   }
   const about = server.lines.filter(({ msg }) => /^tunnel /.test(msg));
   assert.equal(about.length, 2 * times);

@@ -1,8 +1,8 @@
 import { type AgentIdentifiers, canonicalIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
-import { type CarrierLost, PeerViolation } from "../../shared/link/carrier-end.ts";
-import type { Hello, InnerWelcome } from "../../shared/link/control.ts";
-import type { Link } from "../../shared/link/link.ts";
-import { LinkLost, type LinkOptions, type ResumeReport } from "../../shared/link/link-options.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
+import type { Link, LinkOptions } from "../../shared/link/link.ts";
+import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "../../shared/link/link-events.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -16,10 +16,10 @@ import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ServerCount } from "../replicas/server-count.ts";
-import type { AgentPlace, ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { AgentPlace } from "../tunnels/agent-places.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
-import { firstWindows, sessionOptions } from "../tunnels/session-options.ts";
-import { Tunnel } from "../tunnels/tunnel.ts";
+import { firstWindows, sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
 import { watchCertificate, watchToken } from "./credential-watch.ts";
 
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
@@ -58,8 +58,8 @@ export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick
 
 /**
  * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
- * open then are verified again (`cluster-runtime/reverify-agents.ts`). From here to `AgentPlace.hold` there is no wait
- * for anything outside, so that no change falls in between.
+ * open then are verified again (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait for
+ * anything outside, so that no change falls in between.
  */
 export function requireStillTrusted(
   { peer, ca }: Credential,
@@ -112,7 +112,7 @@ export function reserve(
   cluster.pace.begin(candidate);
   const identifiers = claimedIdentifiers(hello, credential, cluster);
   try {
-    const place = probe === true ? cluster.reserveProbe() : cluster.reserve(candidate);
+    const place = probe === true ? cluster.places.reserveProbe() : cluster.places.reserve(candidate);
     return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
   } catch (error) {
     if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);
@@ -227,7 +227,7 @@ export async function runTunnel(
   function onResumed(resumption: ResumeReport): void {
     const { suspendedMs, replayedBytes } = resumption;
     metrics.links.resumed(resumption);
-    cluster.tunnelResumed();
+    cluster.tunnelAvailable();
     // A change may have been lost with the carrier before.
     if (servers.value !== undefined) link.sendControl({ type: "servers", count: servers.value });
     const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };

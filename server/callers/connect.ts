@@ -14,10 +14,15 @@ import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { hopEndOf, hopEndSentence } from "../tunnels/hop.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
-import { type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
-import { isClosedInOrder, isSessionLost } from "../tunnels/opening.ts";
+import {
+  hopEndOf,
+  hopEndSentence,
+  isClosedInOrder,
+  isSessionLost,
+  type OpenStreamDeps,
+  openStream,
+} from "../tunnels/open-stream.ts";
 import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
 import { ConnectRecord, type ConnectRecordDeps } from "./connect-record.ts";
 import * as reply from "./reply.ts";

@@ -5,7 +5,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { kubeconfig } from "../../shared/kubernetes/access.ts";
 import { type Answer, type Asked, HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
 import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
-import { ApiServerMonitor, type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
+import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */
 function token(name = "agent", exp: number | undefined = nowS() + 3_600): string {
@@ -258,40 +258,4 @@ test("a question that was dropped says nothing about the API server", async (t) 
   verifier.close();
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(changes, []);
-});
-
-// ── state of the API server ──────────────────────────────────────────────────────────────────────────────────────────
-
-test("an API server is asked each minute while nobody else asks it, every 10 s while it fails, and not any more when closed", (t) => {
-  let now = 0;
-  t.mock.method(performance, "now", () => now);
-  t.mock.timers.enable({ apis: ["setInterval"] });
-  let asked = 0;
-  const monitor = new ApiServerMonitor(
-    () => {
-      asked++;
-    },
-    () => {},
-  );
-  /** How often it is asked in so many seconds. */
-  const askedIn = (seconds: number): number => {
-    const before = asked;
-    for (let passed = 0; passed < seconds; passed += 10) {
-      now += 10_000;
-      t.mock.timers.tick(10_000);
-    }
-    return asked - before;
-  };
-  assert.equal(asked, 1, "at the start");
-  monitor.answered();
-  assert.equal(askedIn(50), 0);
-  monitor.answered(); // by an agent's token
-  assert.equal(askedIn(50), 0);
-  assert.equal(askedIn(10), 1);
-  monitor.failed("down");
-  assert.equal(askedIn(30), 3);
-  monitor.answered();
-  assert.equal(askedIn(50), 0);
-  monitor.close();
-  assert.equal(askedIn(200), 0);
 });

@@ -6,6 +6,9 @@ import { takeDataListener } from "../node/http.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
+import { type ControlMessage, ControlReader } from "./control.ts";
+import { FrameParser } from "./frame-parser.ts";
+import { FrameWriter } from "./frame-writer.ts";
 import {
   ABNORMAL_CLOSURE,
   CarrierLost,
@@ -15,11 +18,7 @@ import {
   type LossCause,
   PeerViolation,
   readClose,
-} from "./carrier-end.ts";
-import type { ControlMessage } from "./control.ts";
-import { ControlReader } from "./control-reader.ts";
-import { FrameParser } from "./frame-parser.ts";
-import { FrameWriter } from "./frame-writer.ts";
+} from "./link-events.ts";
 import { Liveness } from "./liveness.ts";
 
 /** Maximum length of a binary message of the peer. Nothing of it is kept. */
