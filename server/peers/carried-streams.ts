@@ -4,8 +4,7 @@ import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.t
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
 import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
-import { type CarrierRequest, parseCarrier } from "../../shared/wire/carrier-head.ts";
-import { encodePeerAnswer } from "../../shared/wire/peer-head.ts";
+import { type CarrierRequest, encodePeerAnswer, parseCarrier } from "../../shared/wire/peer-heads.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { TakeCarried } from "../tunnels/link-owners.ts";
 import type { FromPeer } from "./accepted-peer.ts";

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { Cancellation, untilAborted } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
+import { encodeCarrier } from "../../shared/wire/peer-heads.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { openByHead } from "./peer-opening.ts";

@@ -1,6 +1,5 @@
 import { untilAborted } from "../../shared/basics/promises.ts";
-import { CARRIER_KIND } from "../../shared/wire/carrier-head.ts";
-import { streamKind } from "../../shared/wire/peer-head.ts";
+import { CARRIER_KIND, streamKind } from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { FromPeer } from "./accepted-peer.ts";
