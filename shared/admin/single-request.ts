@@ -1,7 +1,6 @@
 import { STATUS_CODES } from "node:http";
 import { Duplex } from "node:stream";
-import { answerAndEnd } from "../http/connection-end.ts";
-import { HeaderEnd } from "../http/header-end.ts";
+import { answerAndEnd, HeaderEnd } from "../http/connection.ts";
 import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";
 
 /** Deadline from accept to the whole request, ms. Probes take milliseconds. */
