@@ -1,5 +1,5 @@
 import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
-import { parseRule } from "../shared/address/target-rule.ts";
+import { parseRule } from "../shared/address/target.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,

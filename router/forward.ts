@@ -12,7 +12,7 @@ import type { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import type { Backend, Backends } from "./backends.ts";
-import { type ClientHellos, RefusedConnection } from "./client-hellos.ts";
+import { type ClientHellos, RefusedConnection } from "./client-connections.ts";
 import type { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
 import type { Route, RouteTable } from "./routes.ts";

@@ -21,11 +21,10 @@ import { PortConnections, type WaitingConnections } from "../listeners/port-conn
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/session-options.ts";
-import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
-import { OpenPeers } from "./open-peers.ts";
+import { firstWindows } from "../tunnels/tunnel.ts";
+import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
-import type { PeerLog } from "./peer-log.ts";
+import type { PeerLog } from "./peer-links.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 export interface PeerPortDeps extends PortDeps {

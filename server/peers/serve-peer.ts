@@ -19,7 +19,7 @@ import {
   type OpenStreamDeps,
   openStream,
 } from "../tunnels/open-stream.ts";
-import type { FromPeer } from "./accepted-peer.ts";
+import type { FromPeer } from "./accepted-peers.ts";
 
 interface ServedForPeers {
   readonly tunnels: ClusterTunnels;

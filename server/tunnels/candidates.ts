@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 import { canonicalHost, hostsOf } from "../../shared/address/agent-identifiers.ts";
-import { NetworkMap } from "../../shared/address/network-map.ts";
+import { NetworkMap } from "../../shared/address/network.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Strategy } from "../clusters/routing-rules.ts";

@@ -2,7 +2,6 @@ import { accessSync, constants, createReadStream, fstatSync, openSync, statSync 
 import { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { nearest } from "../basics/text.ts";
-import { yamlEntries } from "../documents/yaml-entries.ts";
 import { printable } from "../outcomes.ts";
 import type { RawValue, RawValues } from "./flags.ts";
 import { camelName, flagNames, type OptionTable } from "./options.ts";
@@ -31,7 +30,8 @@ export async function readConfigFile(table: OptionTable, path: string): Promise<
     return unusable([`--config: cannot read ${path} (${(error as Error).message}).`]);
   }
   if (text === undefined) return unusable([`--config: ${path} is larger than 1 MiB.`]);
-  const { entries, faults } = await yamlEntries(text);
+  const { yamlEntries } = await import("../documents/yaml.ts");
+  const { entries, faults } = yamlEntries(text);
   if (faults.length > 0) return unusable(faults.map((sentence) => `${path}: ${sentence}`));
 
   const rows = new Map<string, RawValue>();
