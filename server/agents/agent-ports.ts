@@ -10,7 +10,7 @@ import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { CarriedFacts, LinkOwners } from "../tunnels/link-owners.ts";
+import type { CarriedFacts, LinkOwners } from "../tunnels/links.ts";
 import { AgentLog } from "./agent-log.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
 import { CarriedConnection } from "./carried-connection.ts";

@@ -5,7 +5,7 @@ import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { identityOfChain, type PeerIdentity } from "../../shared/tls/identity.ts";
 import { identityRefusal } from "../listeners/authenticate-peer.ts";
-import type { CarriedFacts } from "../tunnels/link-owners.ts";
+import type { CarriedFacts } from "../tunnels/links.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
 
 /**

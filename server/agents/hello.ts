@@ -9,7 +9,7 @@ import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/session-options.ts";
+import { firstWindows } from "../tunnels/tunnel.ts";
 import type { AdmittedAgent } from "./run-tunnel.ts";
 
 // The checks of a hello message, outside or inside an inner TLS, and the answer to it.
@@ -25,7 +25,7 @@ export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick
 
 /**
  * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
- * open then are verified again (`cluster-runtime/reverify-agents.ts`). From here to `AgentPlace.hold` there is no wait
+ * open then are verified again (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait
  * for anything outside, so that no change falls in between.
  */
 export function requireStillTrusted(

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
-import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection-end.ts";
+import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/identity.ts";

@@ -14,8 +14,7 @@ import { TokenWatch } from "../tokens/token-watch.ts";
 import type { AgentPlace } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
-import { sessionOptions } from "../tunnels/session-options.ts";
-import { Tunnel } from "../tunnels/tunnel.ts";
+import { sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentLog } from "./agent-log.ts";
 import { CertificateWatch } from "./certificate-watch.ts";
 

@@ -9,7 +9,7 @@ import type { Check } from "../../shared/runtime/readiness.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
-import type { FlagTls } from "../cluster-runtime/flags.ts";
+import type { FlagTls } from "../cluster-runtime/flag-certificates.ts";
 import type { ClusterStore } from "../clusters/store.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";

@@ -21,7 +21,7 @@ import {
 } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
-import { SideExpiry } from "../cluster-runtime/expiring.ts";
+import { SideExpiry } from "../cluster-runtime/flag-certificates.ts";
 import type { ServerOptions } from "../options/options.ts";
 
 /**

@@ -14,7 +14,7 @@ import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
-import type { LinkOwners } from "../tunnels/link-owners.ts";
+import type { LinkOwners } from "../tunnels/links.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/open-stream.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";

@@ -1,72 +1,12 @@
-import { resolve } from "node:path";
 import { ConfigError } from "../../shared/config/options.ts";
 import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
-import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
+import { AuthorityEnds, type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";
-import { TargetRules } from "../clusters/access-rules.ts";
 import type { FlagAuthorities } from "../clusters/certificate-reservations.ts";
-import { type Cluster, SIDES, type SideName } from "../clusters/cluster.ts";
-import type { TokenTrust } from "../clusters/document.ts";
-import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
-import type { ClusterSource } from "./clusters.ts";
-import { SideExpiry } from "./expiring.ts";
-
-/** Konnectivity's four flags for tokens of agents. */
-type TokenReviewFlags = Pick<
-  ServerOptions,
-  "authenticationAudience" | "agentNamespace" | "agentServiceAccount" | "kubeconfig"
->;
-
-type FlagClusterOptions = TokenReviewFlags & Pick<ServerOptions, "agentIdentities" | "callerIdentities" | "udsName">;
-
-/** The one cluster of a server without `--clusters`, as its flags describe it. */
-export function flagCluster(options: FlagClusterOptions): ClusterSource {
-  const cluster: Cluster = {
-    name: DEFAULT_CLUSTER,
-    file: "the flags",
-    agents: {
-      sni: [],
-      identities: patterns("--agent-identities", options.agentIdentities),
-      ...(options.authenticationAudience !== "" && { token: tokenReview(options) }),
-    },
-    callers: {
-      sni: [],
-      identities: patterns("--caller-identities", options.callerIdentities),
-      ...(options.udsName === "" ? {} : { uds: options.udsName }),
-    },
-    targets: new TargetRules([], []),
-    limits: {},
-    suspended: false,
-  };
-  const names = { find: () => cluster };
-  return {
-    clusters: new Map([[cluster.name, cluster]]),
-    agentNames: names,
-    callerNames: names,
-    listen: (listener) => listener.onAdded(cluster),
-  };
-}
-
-function tokenReview(flags: TokenReviewFlags): TokenTrust {
-  const { authenticationAudience: audience, agentNamespace, agentServiceAccount, kubeconfig } = flags;
-  return {
-    ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
-    ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),
-  };
-}
-
-function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
-  try {
-    return texts.map(parsePattern);
-  } catch (error) {
-    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
-  }
-}
-
-// ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+import { SIDES, type SideName } from "../clusters/cluster.ts";
+import type { ServerOptions } from "../options/options.ts";
 
 type FlagTlsOptions = Pick<
   ServerOptions,
@@ -188,5 +128,49 @@ function watched<T>(what: string, path: string, watch: () => T): T | undefined {
     return watch();
   } catch (error) {
     throw new ConfigError([`${what}: ${(error as Error).message}.`], { cause: error });
+  }
+}
+
+// ── what expires ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The certificate and CA of one side, and the flags or document keys that name them. */
+export interface SideInUse {
+  readonly certificate: (Validity & { readonly cert: string }) | undefined;
+  /** PEM; empty or `undefined` if there is none. */
+  readonly ca: string | undefined;
+  readonly by: { readonly certificate: string; readonly ca: string };
+  readonly cluster: string;
+  readonly certificateFields: Expiring["fields"];
+  readonly caFields: Expiring["fields"];
+}
+
+/** The certificate and CAs of one side that expire. The CA bundle is parsed once for each content. */
+export class SideExpiry {
+  readonly #clients: SideName | "peers";
+  readonly #inUse: () => SideInUse;
+  readonly #authorities = new AuthorityEnds();
+
+  constructor(clients: SideName | "peers", inUse: () => SideInUse) {
+    this.#clients = clients;
+    this.#inUse = inUse;
+  }
+
+  *[Symbol.iterator](): Generator<Expiring> {
+    const { certificate, ca = "", by, cluster, certificateFields, caFields } = this.#inUse();
+    const clients = this.#clients;
+    if (certificate !== undefined) {
+      const { notBefore, notAfter, lacksServerAuth, cert: content } = certificate;
+      yield {
+        ...{ role: `${clients}_cert`, cluster, thing: "certificate", by: by.certificate, fields: certificateFields },
+        ...{ notBefore, notAfter, lacksServerAuth, content, consequence: `${clients} refuse this server` },
+      };
+    }
+    const next = this.#authorities.next(ca, new Date());
+    if (next !== undefined) {
+      yield {
+        ...{ role: `${clients}_ca`, cluster, thing: "CA", by: by.ca, fields: caFields, ...next, content: ca },
+        consequence: `${clients} with its certificates are refused`,
+      };
+    }
   }
 }
