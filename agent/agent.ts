@@ -5,9 +5,8 @@ import { checkPort, type ListenAddress } from "../shared/config/listen-address.t
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/environment.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
-import { controlGroups } from "../shared/limits/memory-limit.ts";
+import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
-import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import { version } from "../shared/runtime/build-info.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { ConditionLog } from "../shared/runtime/condition-log.ts";

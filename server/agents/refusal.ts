@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
-import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection-end.ts";
+import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";

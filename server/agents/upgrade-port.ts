@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
-import { unwatchForEnd, watchForEnd } from "../../shared/http/connection-end.ts";
+import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
 import { WITHOUT_SCHEMAS } from "../../shared/http/without-schemas.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";

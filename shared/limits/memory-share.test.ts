@@ -3,10 +3,9 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { QueueNode } from "../basics/queue.ts";
 import { until } from "../basics/testing/wait.ts";
-import type { MemoryHolder } from "./memory-account.ts";
+import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
-import type { Reclaimable } from "./reclaim.ts";
 
 const MIB = 1024 * 1024;
 const CAP = 16 * MIB;
