@@ -22,9 +22,9 @@ import { collect, type Line, pki } from "../testing/server.ts";
 import type { VerificationResult } from "../tokens/verifier.ts";
 import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { Links } from "../tunnels/links.ts";
-import { AgentLog } from "./agent-log.ts";
+import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
-import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { AgentLog } from "./run-tunnel.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 /** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */

@@ -3,7 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/timers.ts";
-import { answerAndEnd, refusalText } from "../../shared/http/connection-end.ts";
+import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";

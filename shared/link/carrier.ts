@@ -7,8 +7,7 @@ import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { type ControlMessage, ControlReader } from "./control.ts";
-import { FrameParser } from "./frame-parser.ts";
-import { FrameWriter } from "./frame-writer.ts";
+import { FrameParser, FrameWriter } from "./frames.ts";
 import {
   ABNORMAL_CLOSURE,
   CarrierLost,
