@@ -1,7 +1,7 @@
 import type { Target } from "../../shared/address/target.ts";
 import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
+import { KerberosTickets } from "../../shared/dial/auth/kerberos.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
 import { ProxyFileFault, type RouteFault } from "../../shared/dial/fault.ts";
