@@ -3,9 +3,16 @@ import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
-import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
-import { KdcTimeout, ProxyFileFault, RouteFault } from "../../shared/dial/fault.ts";
-import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import {
+  type Environment,
+  environmentProxy,
+  formatProxy,
+  formatRoute,
+  KdcTimeout,
+  ProxyFileFault,
+  type ProxyRoute,
+  RouteFault,
+} from "../../shared/dial/proxy-route.ts";
 import { ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";

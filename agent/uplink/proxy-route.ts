@@ -3,9 +3,14 @@ import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
-import type { Environment } from "../../shared/dial/environment.ts";
-import { ProxyFileFault, type RouteFault } from "../../shared/dial/fault.ts";
-import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import {
+  type Environment,
+  formatProxy,
+  formatRoute,
+  ProxyFileFault,
+  type ProxyRoute,
+  type RouteFault,
+} from "../../shared/dial/proxy-route.ts";
 import { type OpenedRoute, type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import type { Passage } from "../../shared/link/dial.ts";

@@ -4,7 +4,7 @@ import { parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import type { AuthenticationFailed } from "./auth/authentication.ts";
 import type { AnswerHead } from "./connect-answer.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
 /** A CONNECT that a proxy has refused. */
 export interface RefusedConnect {

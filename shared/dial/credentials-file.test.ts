@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { CredentialsFile } from "./credentials-file.ts";
-import { RouteFault } from "./fault.ts";
+import { RouteFault } from "./proxy-route.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-credentials-"));
 after(() => rmSync(folder, { recursive: true }));

@@ -1,7 +1,6 @@
 import { BoundedFile, FileTooLargeError, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { ProxyFileFault, type RouteFault } from "./fault.ts";
-import { CONTROL_CHARACTER } from "./proxy-route.ts";
+import { CONTROL_CHARACTER, ProxyFileFault, type RouteFault } from "./proxy-route.ts";
 
 /** A wrong path may lead to a large file. */
 const MAX_BYTES = 4096;

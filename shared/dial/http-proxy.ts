@@ -8,9 +8,8 @@ import type { Authorization, ProxyCredentials } from "./auth/scheme.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
 import { asksForLogin, authenticationFault, type RefusedConnect, refusal } from "./connect-refusal.ts";
 import { dialTcp } from "./dial-tcp.ts";
-import { KdcTimeout, RouteFault, type RouteFaultCode } from "./fault.ts";
 import { ProxyConnection } from "./http-proxy-connection.ts";
-import { formatProxy, type ProxyServer } from "./proxy-route.ts";
+import { formatProxy, KdcTimeout, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
 import type { LoginObserver } from "./refused-credentials.ts";
 

@@ -8,8 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
 import { type PacReadOptions, type PacSource, pacSource } from "./pac-source.ts";
+import { RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";
 import { withoutVerification } from "./testing/scripted-proxy.ts";
 

@@ -8,7 +8,7 @@ import { printable } from "../outcomes.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
 import { networkFault } from "./dial-tcp.ts";
-import { RouteFault } from "./fault.ts";
+import { RouteFault } from "./proxy-route.ts";
 
 /** The largest known PAC files have some hundred kilobytes. */
 const MAX_BYTES = 1024 * 1024;

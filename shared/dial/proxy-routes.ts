@@ -3,12 +3,20 @@ import { formatTarget, type Target } from "../address/target.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import type { CredentialsFile } from "./credentials-file.ts";
 import { dialTcp } from "./dial-tcp.ts";
-import { type Environment, environmentProxy, environmentRoute } from "./environment.ts";
-import { combineFaults, RouteFault } from "./fault.ts";
 import { openThroughProxy, type ProxyOptions } from "./http-proxy.ts";
 import { Pac } from "./pac.ts";
 import type { PacReadOptions } from "./pac-source.ts";
-import { formatProxy, formatRoute, type ProxyRoute, parseProxyUrl } from "./proxy-route.ts";
+import {
+  combineFaults,
+  type Environment,
+  environmentProxy,
+  environmentRoute,
+  formatProxy,
+  formatRoute,
+  type ProxyRoute,
+  parseProxyUrl,
+  RouteFault,
+} from "./proxy-route.ts";
 import type { ProxyTls } from "./proxy-tls.ts";
 import { RefusedCredentials } from "./refused-credentials.ts";
 import { openThroughSocks } from "./socks-proxy.ts";

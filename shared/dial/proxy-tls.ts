@@ -4,8 +4,7 @@ import { sniOf } from "../address/server-name.ts";
 import { peerAction } from "../http/connection-end.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
-import { RouteFault } from "./fault.ts";
-import { formatProxy, type ProxyServer } from "./proxy-route.ts";
+import { formatProxy, type ProxyServer, RouteFault } from "./proxy-route.ts";
 
 /** Settings for TLS to the proxy itself. */
 export interface ProxyTls {

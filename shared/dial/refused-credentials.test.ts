@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import { RefusedCredentials } from "./refused-credentials.ts";
 
 const ANNA = { user: "anna", password: "wrong" };

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { deferred, untilAborted } from "../basics/promises.ts";
 import { RecentMap } from "../basics/recent-map.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
 /** A directory locks an account after about five wrong passwords in half an hour. These waits allow four. */
 const FIRST_WAIT_MS = 5 * 60_000;

@@ -7,8 +7,7 @@ import { untilAborted } from "../basics/promises.ts";
 import { peerAction } from "../http/connection-end.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
-import { formatProxy, type ProxyServer } from "./proxy-route.ts";
+import { formatProxy, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import type { LoginObserver } from "./refused-credentials.ts";
 
 export interface SocksOptions {
