@@ -1,4 +1,4 @@
-import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
+import { CredentialsFile } from "../../shared/dial/proxy-credentials.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";

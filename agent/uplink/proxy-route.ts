@@ -2,7 +2,8 @@ import type { Target } from "../../shared/address/target.ts";
 import { RecentMap } from "../../shared/basics/recent-map.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos.ts";
-import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
+import type { ProxyTls } from "../../shared/dial/http-proxy-connection.ts";
+import { CredentialsFile } from "../../shared/dial/proxy-credentials.ts";
 import {
   type Environment,
   formatProxy,
@@ -12,7 +13,6 @@ import {
   type RouteFault,
 } from "../../shared/dial/proxy-route.ts";
 import { type OpenedRoute, type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
-import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";

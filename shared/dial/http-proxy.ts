@@ -8,17 +8,11 @@ import type { Authorization, ProxyCredentials } from "./auth/scheme.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
 import { asksForLogin, authenticationFault, type RefusedConnect, refusal } from "./connect-refusal.ts";
 import { dialTcp } from "./dial-tcp.ts";
-import { ProxyConnection } from "./http-proxy-connection.ts";
+import { isTlsError, ProxyConnection, type ProxyTls, secureProxy, tlsFault } from "./http-proxy-connection.ts";
+import type { ProxyLogin } from "./proxy-credentials.ts";
 import { formatProxy, KdcTimeout, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
-import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
-import type { LoginObserver } from "./refused-credentials.ts";
 
-export interface ProxyOptions {
-  /** Called when the proxy asks for credentials. The result is sent to it. May reject with a `RouteFault`. */
-  readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
-  readonly isUnverified?: boolean | undefined;
-  readonly login?: LoginObserver | undefined;
+export interface ProxyOptions extends ProxyLogin {
   /** For `https://` proxies. */
   readonly tls?: ProxyTls | undefined;
   /** Kerberos, if it is used. It is tried where the proxy offers Negotiate, and skipped without a ticket. */

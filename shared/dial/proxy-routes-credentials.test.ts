@@ -5,7 +5,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { inspect } from "node:util";
-import { CredentialsFile } from "./credentials-file.ts";
+import { CredentialsFile } from "./proxy-credentials.ts";
 import { formatProxy, formatRoute, type RouteFaultCode } from "./proxy-route.ts";
 import { ProxyRoutes } from "./proxy-routes.ts";
 import { refuse } from "./testing/guarded-proxy.ts";
