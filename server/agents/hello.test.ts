@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type PeerIdentity, parsePattern } from "../../shared/tls/identity.ts";
-import { Claims } from "../clusters/claims.ts";
-import { ALL_ALIKE, routingRules } from "../clusters/routing-rules.ts";
+import { ALL_ALIKE, Claims, routingRules } from "../clusters/routing-rules.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { claimedIdentifiers, graceOf, requireStillTrusted } from "./hello.ts";
 
