@@ -3,7 +3,7 @@ import { canonicalHost } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
-import { ConditionLog } from "../../shared/runtime/condition-log.ts";
+import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { AuthorityEnds, type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";

@@ -3,8 +3,13 @@ import type { Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
-import { encodePeerOpen, type PeerAnswer, type PeerOpenRequest, parsePeerAnswer } from "../../shared/wire/peer-head.ts";
+import {
+  encodeCarrier,
+  encodePeerOpen,
+  type PeerAnswer,
+  type PeerOpenRequest,
+  parsePeerAnswer,
+} from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";

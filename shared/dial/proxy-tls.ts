@@ -1,7 +1,7 @@
 import type net from "node:net";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
-import { peerAction } from "../http/connection-end.ts";
+import { peerAction } from "../http/connection.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { RouteFault } from "./fault.ts";

@@ -33,7 +33,7 @@ export type PeerAnswer =
 
 const PEER_KIND = "peer";
 
-/** A CONNECT passes one other server at most. */
+/** A CONNECT, and an agent's connection, pass one other server at most. */
 const MAX_HOPS = 1;
 const MAX_TIMEOUT_MS = 300_000;
 /** Sentences come back as they were, so there is more room than for an agent's. */
@@ -41,10 +41,12 @@ const MAX_SENTENCE_BYTES = 1_000;
 
 const kindSchema = z.object({ kind: z.string().max(32) });
 
+/** What each request of another server says. */
+const hopFields = { hops: z.number().int().min(1), cluster: z.string().min(1).max(63) };
+
 const requestSchema = z.object({
+  ...hopFields,
   kind: z.literal(PEER_KIND),
-  hops: z.number().int().min(1),
-  cluster: z.string().min(1).max(63),
   target: z.string().max(300),
   timeoutMs: z.number().positive(),
   id: z.string().min(1).max(256),
@@ -77,12 +79,8 @@ export function streamKind(json: Buffer): string | undefined {
 export function encodePeerOpen({ cluster, target, timeoutMs, id, onlyClaimed, timed }: PeerOpenRequest): Buffer {
   return encodeHead({
     ...{ kind: PEER_KIND, hops: MAX_HOPS, cluster, target: formatTarget(target) },
-    ...{
-      timeoutMs: Math.max(1, Math.round(timeoutMs)),
-      id,
-      ...(onlyClaimed && { onlyClaimed }),
-      ...(timed && { timed }),
-    },
+    ...{ timeoutMs: Math.max(1, Math.round(timeoutMs)), id },
+    ...{ ...(onlyClaimed && { onlyClaimed }), ...(timed && { timed }) },
   });
 }
 
@@ -137,4 +135,49 @@ export function parsePeerAnswer(json: Buffer): PeerAnswer {
       ...(byAgent && { refusedBy: "agent" }),
     }),
   };
+}
+
+// ── an agent's connection to the server that has its link ──────────────────────────────────────────────────────────
+
+/**
+ * The head of a stream of kind `carrier`, by which a server carries the connection of an agent to the server that has
+ * its link (docs/link-protocol.md).
+ *
+ * ```
+ *  server ── SYN, head {"kind":"carrier","hops":1,"cluster":"blue","address":"…","port":1,"chain":[912]} ──▶ owner
+ *         ◀── head {"ok":true,"agent":""}  or  {"error":"draining","detail":"…"} ──
+ *         ── the certificates (DER), one behind the other; the agent's upgrade, and what follows it ──▶
+ * ```
+ */
+export interface CarrierRequest {
+  readonly cluster: string;
+  /** Where the agent's connection comes from. */
+  readonly address: string;
+  readonly port: number;
+  /** Lengths of the agent's certificate and of the intermediate ones, bytes. */
+  readonly chain: readonly number[];
+}
+
+export const CARRIER_KIND = "carrier";
+
+const carrierSchema = z.object({
+  ...hopFields,
+  kind: z.literal(CARRIER_KIND),
+  address: z.string().min(1).max(64),
+  port: z.number().int().min(0).max(65_535),
+  chain: z.array(z.number().int().min(1).max(65_535)).max(64),
+});
+
+export function encodeCarrier({ cluster, address, port, chain }: CarrierRequest): Buffer {
+  return encodeHead({ kind: CARRIER_KIND, hops: MAX_HOPS, cluster, address, port, chain });
+}
+
+/** Parses a request of another server; throws a `CulvertError` that can be the answer. */
+export function parseCarrier(json: Buffer): CarrierRequest {
+  const request = carrierSchema.safeParse(parseJson(json));
+  if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
+  const { hops, cluster, address, port, chain } = request.data;
+  if (hops > MAX_HOPS)
+    throw new CulvertError("forbidden", `a connection is carried to one other server, not by ${hops}`);
+  return { cluster, address, port, chain };
 }

@@ -4,8 +4,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import * as ws from "ws";
-import { FrameParser } from "./frame-parser.ts";
-import { frameHeader } from "./frame-writer.ts";
+import { FrameParser, frameHeader } from "./frames.ts";
 import { type FrameShape, frame } from "./testing/frames.ts";
 
 const MAX_PAYLOAD = 16 * 1024 * 1024;

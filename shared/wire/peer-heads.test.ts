@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CulvertError, OUTCOMES, type OutcomeCode } from "../outcomes.ts";
-import { encodePeerAnswer, encodePeerOpen, parsePeerAnswer, parsePeerOpen, streamKind } from "./peer-head.ts";
+import { encodePeerAnswer, encodePeerOpen, parsePeerAnswer, parsePeerOpen, streamKind } from "./peer-heads.ts";
 
 const REQUEST = { cluster: "blue", target: { host: "fd00::1", port: 443 }, timeoutMs: 1_000, id: "srv-1/a" };
 

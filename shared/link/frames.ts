@@ -1,5 +1,150 @@
 import { isUtf8 } from "node:buffer";
-import { BINARY, CLOSE, frameHeader, TEXT } from "./frame-writer.ts";
+import type { Duplex } from "node:stream";
+import { wholeRecords, xorInPlace } from "../basics/bytes.ts";
+import type { ControlMessage } from "./control.ts";
+
+// RFC 6455 §5.2: the first two bytes of a frame.
+const FIN = 0x80;
+const RESERVED = 0x70;
+const OPCODE = 0x0f;
+const MASKED = 0x80;
+const LENGTH = 0x7f;
+const CONTINUATION = 0x0;
+const TEXT = 0x1;
+const BINARY = 0x2;
+const FIRST_CONTROL = 0x8;
+const CLOSE = 0x8;
+const PING = 0x9;
+const PONG = 0xa;
+const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
+/** 2 bytes, 8 of extended length, 4 of mask key. */
+const MAX_HEADER = 14;
+/** Maximum length of a control frame (RFC 6455 §5.5), and of a text that is read here: what one byte can say. */
+const MAX_SHORT = 125;
+
+// ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Maximum length of a binary message with its header, unless one buffer is longer: four TLS records. */
+const MESSAGE_BYTES = 64 * 1024;
+/** Many frames of a few bytes: one copy costs less than handing each buffer to the kernel. */
+const SMALL_BATCH_BYTES = 8 * 1024;
+
+/**
+ * Writes the frames of one carrier straight to its socket. ws writes whole frames at once too, so frames never mix
+ * (docs/decisions/0003-payload-passes-by-ws.md).
+ */
+export class FrameWriter {
+  readonly #socket: Duplex;
+  /** Clients mask (RFC 6455 §5.1), with a key of zero. */
+  readonly #masked: boolean;
+  /** Length of the header of a long message. */
+  readonly #headerBytes: number;
+  /** Control messages of this tick, framed, which go with the next payload or at the end of the tick. */
+  #control: Buffer[] = [];
+  #controlBytes = 0;
+  #pendingBytes = 0;
+  #writesTaken = 0;
+
+  constructor(socket: Duplex, masked: boolean) {
+    this.#socket = socket;
+    this.#masked = masked;
+    this.#headerBytes = frameHeader(BINARY, MESSAGE_BYTES - 1, masked).length;
+  }
+
+  /** Payload bytes that the socket has not taken yet. */
+  get pendingBytes(): number {
+    return this.#pendingBytes;
+  }
+
+  /** How many writes the socket has taken. */
+  get writesTaken(): number {
+    return this.#writesTaken;
+  }
+
+  /** Bytes of control messages that the peer leaves unread. */
+  get unreadControlBytes(): number {
+    return this.#socket.writableLength - this.#pendingBytes + this.#controlBytes;
+  }
+
+  wholeRecords(at: number, most: number): number {
+    const inMessage = MESSAGE_BYTES - this.#headerBytes;
+    const from = at % inMessage;
+    return wholeRecords(this.#headerBytes + from, Math.min(most, inMessage - from));
+  }
+
+  /** `onTaken` is called when the socket has taken the batch. */
+  write(batch: readonly Buffer[], byteLength: number, onTaken: () => void): void {
+    this.#pendingBytes += byteLength;
+    const taken = (): void => {
+      this.#pendingBytes -= byteLength;
+      this.#writesTaken++;
+      onTaken();
+    };
+    if (byteLength > SMALL_BATCH_BYTES) this.#writeMessages(batch, taken);
+    else {
+      const header = frameHeader(BINARY, byteLength, this.#masked);
+      this.#socket.write(Buffer.concat([...this.#takeControl(), header, ...batch]), taken);
+    }
+  }
+
+  #writeMessages(batch: readonly Buffer[], taken: () => void): void {
+    const socket = this.#socket;
+    socket.cork();
+    this.flushControl();
+    let from = 0;
+    while (from < batch.length) {
+      let length = (batch[from] as Buffer).length;
+      let to = from + 1;
+      for (; to < batch.length; to++) {
+        const longer = length + (batch[to] as Buffer).length;
+        if (longer > MESSAGE_BYTES - this.#headerBytes) break;
+        length = longer;
+      }
+      socket.write(frameHeader(BINARY, length, this.#masked));
+      for (; from < to; from++) {
+        if (from === batch.length - 1) socket.write(batch[from], taken);
+        else socket.write(batch[from]);
+      }
+    }
+    socket.uncork();
+  }
+
+  /** Queues a message until `flushControl` or the next payload. Returns whether it is the first one in the queue. */
+  queueControl(message: ControlMessage): boolean {
+    const text = Buffer.from(JSON.stringify(message));
+    const header = frameHeader(TEXT, text.length, this.#masked);
+    const isFirst = this.#controlBytes === 0;
+    this.#control.push(header, text);
+    this.#controlBytes += header.length + text.length;
+    return isFirst;
+  }
+
+  flushControl(): void {
+    if (this.#controlBytes > 0) this.#socket.write(Buffer.concat(this.#takeControl()));
+  }
+
+  #takeControl(): readonly Buffer[] {
+    const frames = this.#control;
+    if (this.#controlBytes === 0) return frames;
+    this.#control = [];
+    this.#controlBytes = 0;
+    return frames;
+  }
+}
+
+/** The header of a message in one frame; with a mask key of zero for a client (RFC 6455 §5.3). */
+export function frameHeader(opcode: number, length: number, masked: boolean): Buffer {
+  const lengthBytes = length < 126 ? 0 : length < 0x1_0000 ? 2 : 8;
+  const header = Buffer.allocUnsafe(2 + lengthBytes + (masked ? 4 : 0));
+  header[0] = FIN | opcode;
+  header[1] = (masked ? MASKED : 0) | (lengthBytes === 0 ? length : lengthBytes === 2 ? 126 : 127);
+  if (lengthBytes === 2) header.writeUInt16BE(length, 2);
+  if (lengthBytes === 8) header.writeBigUInt64BE(BigInt(length), 2);
+  if (masked) header.writeUInt32BE(0, header.length - 4);
+  return header;
+}
+
+// ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What a `FrameParser` finds. */
 export interface FrameHandler {
@@ -13,36 +158,16 @@ export interface FrameHandler {
   onText(text: Buffer): void;
   /** Bytes for ws: whole frames of other kinds, in any split. */
   onOther(bytes: Buffer): void;
-  /**
-   * A violation that ws would not notice: a message inside a binary one, a frame that is too long, a flood. Nothing
-   * follows.
-   */
+  /** Something that ws would not notice: a message inside a binary one, a frame too long, a flood. Nothing follows. */
   onViolation(sentence: string): void;
 }
 
-const FIN = 0x80;
-const RESERVED = 0x70;
-const OPCODE = 0x0f;
-const MASKED = 0x80;
-const LENGTH = 0x7f;
-const CONTINUATION = 0x0;
-const FIRST_CONTROL = 0x8;
-const PING = 0x9;
-const PONG = 0xa;
-const OPCODES: ReadonlySet<number> = new Set([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]);
-/** 2 bytes, 8 of extended length, 4 of mask key. */
-const MAX_HEADER = 14;
 const EMPTY = Buffer.alloc(0);
-/** RFC 6455 §5.5. */
-const MAX_CONTROL = 125;
-/** Maximum length of a text message that is read here, bytes: what a length of one byte can say. */
-const MAX_TEXT = 125;
 /**
  * Maximum number of frames without payload in a second. A middlebox may send pings, or end each message with an empty
  * fragment, which costs 1 or 2 % of a core; a flood costs all of it.
  */
 const MAX_IDLE_FRAMES = 20_000;
-const SECOND_MS = 1_000;
 
 /**
  * Reads WebSocket frames (RFC 6455 §5.2) from the bytes of a socket as they arrive. It delivers the payload of binary
@@ -93,7 +218,10 @@ export class FrameParser {
     const end = Math.min(chunk.length, offset + this.#left);
     const piece = offset === 0 && end === chunk.length ? chunk : chunk.subarray(offset, end);
     this.#left -= piece.length;
-    if ((this.#isPayload || this.#short !== undefined) && this.#mask !== undefined) this.#unmask(piece, this.#mask);
+    if ((this.#isPayload || this.#short !== undefined) && this.#mask !== undefined) {
+      xorInPlace(piece, this.#mask, this.#maskAt); // RFC 6455 §5.3
+      this.#maskAt = (this.#maskAt + piece.length) & 3;
+    }
     if (this.#isPayload) this.#consumer.onPayload(piece);
     else if (this.#short !== undefined) this.#takeShort(this.#short, piece);
     else this.#consumer.onOther(piece);
@@ -105,26 +233,18 @@ export class FrameParser {
     this.#short = this.#left > 0 ? payload : undefined;
     if (this.#left > 0) return;
     if (this.#shortKind === PING) this.#consumer.onPing(payload);
-    else if (this.#shortKind === CLOSE) this.#close(payload);
-    else if (isUtf8(payload)) this.#consumer.onText(payload);
+    else if (this.#shortKind === CLOSE) {
+      this.#state = "stopped";
+      this.#passShort(CLOSE, payload);
+      this.#consumer.onClose(payload);
+    } else if (isUtf8(payload)) this.#consumer.onText(payload);
     else this.#passShort(TEXT, payload);
-  }
-
-  #close(payload: Buffer): void {
-    this.#state = "stopped";
-    this.#passShort(CLOSE, payload);
-    this.#consumer.onClose(payload);
   }
 
   /** Passes a short frame to ws, which answers it. */
   #passShort(opcode: typeof TEXT | typeof CLOSE, payload: Buffer): void {
     this.#consumer.onOther(frameHeader(opcode, payload.length, this.#peerMasks));
     if (payload.length > 0) this.#consumer.onOther(payload);
-  }
-
-  #unmask(piece: Buffer, mask: Uint8Array): void {
-    unmask(piece, mask, this.#maskAt);
-    this.#maskAt = (this.#maskAt + piece.length) & 3;
   }
 
   #takeHeader(chunk: Buffer, offset: number): number {
@@ -175,7 +295,7 @@ export class FrameParser {
     this.#idleFrames++;
     if (this.#idleFrames <= MAX_IDLE_FRAMES) return false;
     const now = performance.now();
-    const isFlood = now - this.#idleSince < SECOND_MS;
+    const isFlood = now - this.#idleSince < 1_000;
     this.#idleFrames = 0;
     this.#idleSince = now;
     return isFlood;
@@ -211,8 +331,7 @@ export class FrameParser {
 
 /** Whether the frame is read here once it is complete. */
 function isShort(opcode: number, length: number): boolean {
-  if (opcode === TEXT) return length <= MAX_TEXT;
-  return (opcode === PING || opcode === CLOSE) && length <= MAX_CONTROL;
+  return length <= MAX_SHORT && (opcode === TEXT || opcode === PING || opcode === CLOSE);
 }
 
 function headerLength(header: Buffer): number {
@@ -226,34 +345,4 @@ function payloadLength(header: Buffer): number {
   if (short < 126) return short;
   if (short === 126) return header.readUInt16BE(2);
   return header.readUInt32BE(2) * 2 ** 32 + header.readUInt32BE(6);
-}
-
-const key = new Uint8Array(4);
-const keyWord = new Uint32Array(key.buffer);
-/** Shorter pieces are unmasked byte by byte, because a view of the words costs more. */
-const LEAST_BY_WORDS = 32;
-
-/**
- * Unmasks in place (RFC 6455 §5.3), by words: byte by byte it costs ten times as much, more than the rest of receiving.
- * `at`: where in the key the piece begins.
- */
-function unmask(piece: Buffer, mask: Uint8Array, at: number): void {
-  const { length, byteOffset } = piece;
-  if (length < LEAST_BY_WORDS) {
-    unmaskBytes(piece, mask, at, 0, length);
-    return;
-  }
-  const head = -byteOffset & 3;
-  const words = new Uint32Array(piece.buffer, byteOffset + head, (length - head) >>> 2);
-  for (let index = 0; index < key.length; index++) key[index] = mask[(at + head + index) & 3] as number;
-  const word = keyWord[0] as number;
-  unmaskBytes(piece, mask, at, 0, head);
-  for (let index = 0; index < words.length; index++) words[index] = (words[index] as number) ^ word;
-  unmaskBytes(piece, mask, at, head + words.byteLength, length);
-}
-
-function unmaskBytes(piece: Buffer, mask: Uint8Array, at: number, from: number, to: number): void {
-  for (let index = from; index < to; index++) {
-    piece[index] = (piece[index] as number) ^ (mask[(at + index) & 3] as number);
-  }
 }
