@@ -30,9 +30,9 @@ export function filesOf(suite, words) {
 }
 
 /**
- * Compiles the sources and runs files of suites, each a `{ suite, files, onlyOn? }`, with each of the `nodes` (paths of
- * Node.js) in turn, or with the one of `onlyOn`. `options` are those of `node --test`. Returns the exit code, which is 0
- * when all tests have passed.
+ * Compiles the sources and runs files of suites, each a `{ suite, files, onlyOn? }`, with each of the `nodes` (paths
+ * of Node.js) in turn, or with the one of `onlyOn`. `options` are those of `node --test`. Returns the exit code, which
+ * is 0 when all tests have passed.
  */
 export async function runSuites(runs, { nodes = [process.execPath], options = [] } = {}) {
   const folder = compile(ROOT);
