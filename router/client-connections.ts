@@ -1,6 +1,11 @@
 import type { Socket } from "node:net";
+import { networkOf } from "../shared/address/network.ts";
 import { BySource } from "../shared/basics/by-source.ts";
-import { OrderedSet } from "../shared/basics/queue.ts";
+import { OrderedSet } from "../shared/basics/collections.ts";
+import { seconds } from "../shared/basics/text.ts";
+import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
+import { sourceOf } from "../shared/listen/incoming-connection.ts";
+import { peek } from "../shared/listen/preface.ts";
 
 export interface ClientConnectionsOptions {
   readonly most: number;
@@ -80,5 +85,114 @@ export class ClientConnections {
   #leave(client: Socket): void {
     this.#open.delete(client);
     if (this.#open.size === 0) this.#whenEmpty?.();
+  }
+}
+
+/**
+ * Why a connection was not forwarded; the label of the metric. `gone` ended before its ClientHello, as health checks of
+ * load balancers do. `late`, `crowded` and `full` met a bound, `no_files` the limit of file descriptors.
+ */
+export type RefusedReason =
+  | "gone"
+  | "late"
+  | "crowded"
+  | "full"
+  | "no_files"
+  | "unreadable"
+  | "no_name"
+  | "unknown_name"
+  | "unreachable";
+
+/** A connection that is not forwarded; `message` is for the log. */
+export class RefusedConnection extends Error {
+  readonly code: RefusedReason;
+
+  constructor(code: RefusedReason, message: string) {
+    super(message);
+    this.code = code;
+  }
+
+  /** Refused by a TLS alert. Others are reset, so that a load balancer in front counts a failure. */
+  get hasAlert(): boolean {
+    return this.code === "unreadable" || this.code === "no_name" || this.code === "unknown_name";
+  }
+}
+
+export interface ClientHellosOptions {
+  readonly timeoutMs: number;
+  /** Maximum number in progress. One more drops the oldest of the network that has most. */
+  readonly most: number;
+}
+
+/** A connection whose ClientHello is not complete. */
+interface PendingHello {
+  readonly client: Socket;
+  refuse(refusal: RefusedConnection): void;
+}
+
+/** Reads the ClientHellos of connections. Agents send theirs at once, so slow ones may be dropped. */
+export class ClientHellos {
+  readonly #options: ClientHellosOptions;
+  readonly #reading = new BySource<PendingHello>();
+
+  constructor(options: ClientHellosOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#reading.size;
+  }
+
+  /**
+   * Resolves with the server name; the socket is paused and will deliver all bytes. Rejects with a `RefusedConnection`.
+   */
+  async read(client: Socket): Promise<string> {
+    const hello = await this.#read(client);
+    if (hello.problem !== undefined) throw new RefusedConnection("unreadable", hello.problem);
+    if (hello.serverName === undefined) throw new RefusedConnection("no_name", "it asks for no server name (SNI)");
+    return hello.serverName;
+  }
+
+  /** Destroys all connections whose ClientHello is not complete. */
+  destroyAll(): void {
+    for (const { client } of this.#reading) client.destroy();
+  }
+
+  #read(client: Socket): Promise<ClientHello> {
+    const { timeoutMs, most } = this.#options;
+    return new Promise((resolve, reject) => {
+      const refuse = (refusal: RefusedConnection): void => {
+        leave();
+        reject(refusal);
+      };
+      const onGone = (): void => refuse(new RefusedConnection("gone", "it ended before its ClientHello had"));
+      const leave = (): void => {
+        this.#reading.delete(reading);
+        client.off("end", onGone).off("close", onGone);
+      };
+      const hello = new ClientHelloReader();
+      const reading: PendingHello = { client, refuse };
+      this.#reading.add(reading, networkOf(sourceOf(client).address));
+      client.on("end", onGone).on("close", onGone);
+      peek<ClientHello>(client, {
+        reader: (chunk) => {
+          const found = hello.push(chunk);
+          return found && { found, consumed: 0 };
+        },
+        timeoutMs,
+        onFound: (found) => {
+          leave();
+          resolve(found);
+        },
+        onLate: () =>
+          refuse(new RefusedConnection("late", `its ClientHello did not come to its end in ${seconds(timeoutMs)}`)),
+      });
+      if (this.#reading.size > most) this.#dropOldest();
+    });
+  }
+
+  #dropOldest(): void {
+    const sentence = "too many have not ended their ClientHello: the oldest of the network that has most was dropped";
+    this.#reading.oldestOfFullest?.refuse(new RefusedConnection("crowded", sentence));
   }
 }

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { formatTarget } from "../shared/address/target.ts";
 import { dialTarget } from "../shared/dial/dial-target.ts";
-import { answerAndEnd } from "../shared/http/connection-end.ts";
+import { answerAndEnd } from "../shared/http/connection.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
@@ -12,7 +12,7 @@ import type { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import type { Backend, Backends } from "./backends.ts";
-import { type ClientHellos, RefusedConnection } from "./client-hellos.ts";
+import { type ClientHellos, RefusedConnection } from "./client-connections.ts";
 import type { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
 import type { Route, RouteTable } from "./routes.ts";

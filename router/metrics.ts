@@ -7,7 +7,7 @@ import {
   type NumberMetric,
 } from "../shared/runtime/metrics.ts";
 import type { BackendState } from "./backends.ts";
-import type { RefusedReason } from "./client-hellos.ts";
+import type { RefusedReason } from "./client-connections.ts";
 
 /** Numbers that are read at each scrape. */
 export interface LiveRouter {

@@ -9,15 +9,14 @@ import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { FileDescriptors, type FileDescriptorsDeps } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
+import { type Check, countOnly } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
-import { ClientConnections } from "./client-connections.ts";
-import { ClientHellos } from "./client-hellos.ts";
+import { ClientConnections, ClientHellos } from "./client-connections.ts";
 import { forward } from "./forward.ts";
 import { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
-import { RouteStore } from "./route-store.ts";
-import { type RouterCondition, readiness, status } from "./status.ts";
+import { RouteStore } from "./routes.ts";
 
 export interface RouterDeps {
   readonly log: Logger;
@@ -134,11 +133,10 @@ export class Router implements AsyncDisposable {
     const common = { log: this.#log, throttledLog: this.#throttledLog };
     if (healthPort !== 0 || this.#ephemeral) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
-      const shows = healthShowsClusters ? "names" : "counts";
       this.#health = await startAdmin({
         ...{ ...common, ...flags, port: healthPort, host: healthBindAddress },
         metrics: healthShowsClusters ? registry : withoutNames,
-        checks: () => readiness(this.#condition(), shows),
+        checks: () => this.#checks(healthShowsClusters),
       });
       this.addresses.health = this.#health.address;
     }
@@ -147,8 +145,8 @@ export class Router implements AsyncDisposable {
       this.#admin = await startAdmin({
         ...{ ...common, ...flags, port: adminPort, host: adminBindAddress },
         metrics: registry,
-        checks: () => readiness(this.#condition(), "names"),
-        status: () => status(this.#store.table, this.#backends, this.#condition(), this.#open.size),
+        checks: () => this.#checks(true),
+        status: () => this.#status(),
         allowedHosts: this.#options.adminAllowedHosts,
       });
       this.addresses.admin = this.#admin.address;
@@ -209,14 +207,44 @@ export class Router implements AsyncDisposable {
     resetSocket(client);
   }
 
-  #condition(): RouterCondition {
+  /**
+   * The checks of `/readyz`. Routes that cannot be used leave the last ones in use, so they do not fail it. Names and
+   * paths are for operators; the health port may show counts only.
+   */
+  #checks(showsNames: boolean): Check[] {
+    const { table, files, faults } = this.#store;
+    const count = `${table.routes.length} in ${files} ${files === 1 ? "file" : "files"}`;
+    const shownFaults = showsNames
+      ? faults.map((fault) => `not in use: ${fault}`)
+      : faults.slice(0, 1).map(() => countOnly(faults.length, "fault"));
+    return [
+      { name: "listeners", ok: this.#server.listening },
+      { name: "routes", ok: true, hasFaults: faults.length > 0, detail: [count, ...shownFaults].join("; ") },
+      ...this.#files.checks(),
+      { name: "not-draining", ok: !this.#draining },
+    ];
+  }
+
+  /** The content of `/status`. */
+  #status(): unknown {
+    const now = performance.now();
+    const { table, faults } = this.#store;
     return {
-      listening: this.#server.listening,
+      kind: "router",
       draining: this.#draining,
-      routes: this.#store.table.routes.length,
-      files: this.#store.files,
-      faults: this.#store.faults,
-      descriptors: this.#files.checks(),
+      connections: this.#open.size,
+      faults,
+      routes: table.routes.map(({ name, sni, to, sendProxy }) => ({
+        route: name,
+        sni,
+        backends: to.length,
+        sendProxy,
+      })),
+      backends: [...this.#backends].map((backend) => ({
+        backend: backend.address,
+        state: backend.state(now),
+        connections: backend.connections,
+      })),
     };
   }
 

@@ -69,16 +69,16 @@ test("the log says whose certificate was refused, as far as it says so itself", 
 
 test("a bug of ours in the middle of a hello is an error with its stack; the agent is let go and may come again", async () => {
   await using server = await start();
-  const cluster = server.tunnels.cluster("default");
-  const reserve = cluster.reserve.bind(cluster);
-  cluster.reserve = () => {
+  const cluster = server.tunnels.clusters.get("default") ?? assert.fail();
+  const reserve = cluster.places.reserve.bind(cluster.places);
+  cluster.places.reserve = () => {
     throw new TypeError("nobody thought of this");
   };
   await assert.rejects(agentOf(server), /1011/);
   const line = server.lines.find(({ msg }) => msg === "agent refused") ?? assert.fail("not logged");
   assert.equal(line.level, "error");
   assert.match((line["err"] as { stack: string }).stack, /TypeError: nobody thought of this\n\s+at /);
-  cluster.reserve = reserve;
+  cluster.places.reserve = reserve;
   await agentOf(server);
 });
 

@@ -110,7 +110,7 @@ test("a CONNECT that still waits for its answer when its caller's CA goes is ref
   const socket = await callerAt(server, blue.sni, blue.caller);
   const reads = collect(socket);
   socket.write(CONNECT);
-  await until(() => server.tunnels.cluster("blue").pendingConnects === 1);
+  await until(() => server.tunnels.clusters.get("blue")?.pendingConnects === 1);
   const other = await Authority.create("other");
   await writeFile(join(tenants.folder, "other.ca"), other.cert);
   await blue.write({ callers: { identities, ca: "other.ca" } });

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { until } from "../shared/basics/testing/wait.ts";
-import { type Hello, parseInnerReply } from "../shared/link/control.ts";
+import type { Hello } from "../shared/link/control.ts";
 import { dialAgain, dialCarrier, dialOuter, OUTER_HELLO } from "../shared/link/dial.ts";
-import { UntrustedLink } from "../shared/link/inner-pipe.ts";
-import { dialInner } from "../shared/link/inner-tls.ts";
+import { parseInnerReply } from "../shared/link/inner-pipe.ts";
+import { dialInner, UntrustedLink } from "../shared/link/inner-tls.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
@@ -23,7 +23,7 @@ import {
   refusalOf,
 } from "./testing/resuming-agent.ts";
 import { agentOf, pki, start, type TestServer } from "./testing/server.ts";
-import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
+import type { CarriedFacts, LinkOwners } from "./tunnels/links.ts";
 
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 
@@ -79,8 +79,8 @@ test("a resume that reaches another server goes on at the link's own, and comes 
   assert.deepEqual(facts, ["default", "CN=konnectivity-agent", agent.link.id, "srv-a"]);
   assert.ok(await count(b, "carried_to_owner"));
   assert.deepEqual([await openNow(b, "to_owner"), await openNow(a, "from_peer")], [1, 1]);
-  assert.equal(b.tunnels.cluster("default").tunnels().size, 0, "it has no tunnel of its own");
-  assert.equal(two.paidBy[0], b.tunnels.cluster("default").memory);
+  assert.equal(b.tunnels.clusters.get("default")?.tunnels().size, 0, "it has no tunnel of its own");
+  assert.equal(two.paidBy[0], b.tunnels.clusters.get("default")?.memory);
 
   two.streams[0]?.destroy(new Error("the other server was killed"));
   await until(() => agent.link.suspended);
@@ -118,7 +118,7 @@ test("what the owner refuses the agent reads with the owner's code, and the link
   // The header leads to the owner, and the hello asks for something else.
   const named = { ...dialOptions(b, { ...HELLO, resume: agent.words() }), hello: () => ({ ...HELLO, agentId: "new" }) };
   await assert.rejects(dialCarrier(named), (error) => error instanceof LinkRefused && error.closeCode === badHello);
-  assert.equal(a.tunnels.cluster("default").tunnels().size, 1, "no link begins on a carried connection");
+  assert.equal(a.tunnels.clusters.get("default")?.tunnels().size, 1, "no link begins on a carried connection");
 
   // What the other server says of the certificate is verified again.
   const stranger = await pki.other.issue({ cn: "konnectivity-agent", usage: "client" });

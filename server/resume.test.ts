@@ -159,6 +159,6 @@ test("a tunnel ends with its agent's certificate; one whose agent was asked, and
     String(lost()?.["reason"]),
     /^the agent's certificate expired on \d{4}-.*, and its agent has not come back/,
   );
-  assert.deepEqual([lost()?.["agent"], server.tunnels.cluster("default").tunnels().size], ["late", 1]);
+  assert.deepEqual([lost()?.["agent"], server.tunnels.clusters.get("default")?.tunnels().size], ["late", 1]);
   await echoed("after");
 });

@@ -1,11 +1,9 @@
 import type { AddressInfo } from "node:net";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
-import { controlGroups } from "../shared/limits/memory-limit.ts";
+import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
-import { MemoryWatch } from "../shared/limits/memory-watch.ts";
-import type { TlsListener } from "../shared/listen/listeners.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
@@ -13,10 +11,8 @@ import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
-import { openCallersPort } from "./callers/callers-port.ts";
 import { type ConnectDeps, connect } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
-import type { ClusterVirtualHost } from "./cluster-runtime/virtual-host.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
 import { fileNeedWarning } from "./listeners/file-need.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
@@ -27,9 +23,9 @@ import { OtherServers } from "./other-servers.ts";
 import type { PeersDeps } from "./peers/peers.ts";
 import type { ReplicaCount } from "./replicas/replica-count.ts";
 import { countServers, ServerCount } from "./replicas/server-count.ts";
-import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
+import { Registry } from "./tunnels/cluster-tunnels.ts";
+import type { LinkOwners, TakeCarried } from "./tunnels/links.ts";
 import { Links } from "./tunnels/links.ts";
-import { Registry } from "./tunnels/registry.ts";
 
 export interface ServerDeps {
   readonly log: Logger;
@@ -97,7 +93,6 @@ export class Server implements AsyncDisposable {
   readonly #files: FileDescriptors;
   readonly #links: Links;
   readonly #callers: CallerListeners;
-  #callersPort: TlsListener<ClusterVirtualHost> | undefined;
   readonly #agents: AgentPorts;
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
@@ -178,7 +173,7 @@ export class Server implements AsyncDisposable {
     const { metrics, tunnels } = this;
     metrics.memory.watch(this.#pool);
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
-    metrics.watch(() => tunnels.clusters());
+    metrics.watch(() => tunnels.clusters.values());
     metrics.expiry.watch(() => this.#operators.expiring());
     const failing = () => this.#replicas?.fault !== undefined;
     metrics.replicas.watch({ servers: () => this.servers.value, failing });
@@ -216,12 +211,10 @@ export class Server implements AsyncDisposable {
   async #openForCallers({ callerHosts: hosts }: Clusters): Promise<void> {
     const options = this.#options;
     if (!this.#isOn(options.serverPort, options.serverCert)) return;
-    const { listener, address } = await openCallersPort(hosts, {
+    this.addresses.callers = await this.#callers.openPort(hosts, {
       ...{ options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-      ...{ memory: this.#unauthenticatedMemory, callers: this.#callers },
+      memory: this.#unauthenticatedMemory,
     });
-    this.#callersPort = listener;
-    this.addresses.callers = address;
   }
 
   async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {
@@ -249,8 +242,7 @@ export class Server implements AsyncDisposable {
   }
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
-    const callers = this.#callersPort && { name: "callers", up: this.#callersPort.listening };
-    return [...(callers ? [callers] : []), ...this.#agents.states(), ...this.#others.listeners()];
+    return [...this.#callers.portStates(), ...this.#agents.states(), ...this.#others.listeners()];
   }
 
   #shownAddresses(): Record<string, string> {
@@ -270,7 +262,6 @@ export class Server implements AsyncDisposable {
     if (this.#draining) return;
     this.#draining = true;
     void this.#replicas?.leave();
-    this.#callersPort?.stopAccepting();
     this.#callers.drain();
     this.#others.drain();
     this.#agents.destroyWaiting();
@@ -307,10 +298,8 @@ export class Server implements AsyncDisposable {
     const { shutdownDelayMs } = this.#options;
     if (shutdownDelayMs > 0) await this.#unlessDestroyed(shutdownDelayMs);
     await nextTurn(); // those that the kernel holds are accepted first
-    this.#callersPort?.stopAccepting({ mayFinish: true });
-    this.#callers.closeUnixSockets();
-    const requests = (this.#callersPort?.handshakes ?? 0) + this.#callers.waiting;
-    if (requests > 0) await this.#unlessDestroyed(LAST_REQUESTS_MS);
+    this.#callers.stopAccepting({ mayFinish: true });
+    if (this.#callers.waiting > 0) await this.#unlessDestroyed(LAST_REQUESTS_MS);
   }
 
   async #unlessDestroyed(ms: number): Promise<void> {
@@ -336,7 +325,6 @@ export class Server implements AsyncDisposable {
     this.#served.close();
     const left = this.#replicas?.close();
     this.#callers.resetAll();
-    this.#callersPort?.destroyAll();
     this.#agents.destroyAll();
     await Promise.all([this.#callers.close(), this.#agents.close(), left, this.#others.destroy()]);
     // The health port closes last: until then it says "not ready".

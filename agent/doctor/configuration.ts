@@ -4,7 +4,7 @@ import { createLogger } from "../../shared/runtime/logger.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
 import { KeptProxyTls, type RouteOptions } from "../uplink/proxy-route.ts";
 import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
-import { type Finding, type Passed, StepFailed } from "./steps.ts";
+import { type Finding, type Passed, StepFailed } from "./report.ts";
 
 /** What there is to say of a file. */
 interface FileReport {
@@ -110,4 +110,10 @@ function sentenceOf(fault: unknown): string {
 
 /** A file has a limit of its own. */
 const NEVER = new AbortController().signal;
-const SILENT = createLogger({ level: "silent", format: "json", name: "doctor", destination: { write: () => {} } });
+/** For what an agent would log: the steps have it. */
+export const SILENT = createLogger({
+  level: "silent",
+  format: "json",
+  name: "doctor",
+  destination: { write: () => {} },
+});

@@ -1,11 +1,27 @@
+import type { SecureVersion } from "node:tls";
+import { formatTarget } from "../../shared/address/target.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
+import type { Hello } from "../../shared/link/control.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
+import type { Credentials } from "../uplink/credentials.ts";
+import { helloOf } from "../uplink/hello.ts";
 import { findAddresses, SYSTEM_RESOLVER } from "../uplink/server-addresses.ts";
 import { formatServer, type ServerLocation, wantedServers } from "../uplink/servers.ts";
-import { type Examination, examine } from "./examine.ts";
-import type { Step } from "./steps.ts";
-import { type DoctorVerdict, verdictOf } from "./verdict.ts";
+import { readConfiguration } from "./configuration.ts";
+import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
+import {
+  compareClocks,
+  type DoctorVerdict,
+  type Step,
+  StepFailed,
+  StepLog,
+  type StepName,
+  verdictOf,
+} from "./report.ts";
+import { examineRoute, type Open } from "./route.ts";
+import { DOCTOR_SOFTWARE } from "./tls-fault.ts";
+import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
 
 /** What was found at one server. */
 export interface ServerReport {
@@ -20,8 +36,9 @@ export interface Report {
 }
 
 /** Receives the results while the doctor runs. */
-export interface DoctorWatcher extends Pick<Examination, "onStep"> {
+export interface DoctorWatcher {
   onServer(server: string): void;
+  onStep(step: Step): void;
   onVerdict(verdict: DoctorVerdict): void;
 }
 
@@ -31,8 +48,9 @@ export async function diagnose(options: DoctorOptions, env: Environment, watcher
   for (const location of await bySrv(wantedServers(options))) {
     const server = formatServer(location);
     watcher.onServer(server);
-    const measureMs = options.seconds * 1_000;
-    const steps = await examine(location, { options, env, measureMs, onStep: (step) => watcher.onStep(step) });
+    const log = new StepLog((step) => watcher.onStep(step));
+    await examine(location, options, env, log).catch(unlessStepFailed);
+    const steps = log.finish();
     const verdict = verdictOf(steps);
     watcher.onVerdict(verdict);
     servers.push({ server, verdict, steps });
@@ -49,6 +67,105 @@ async function bySrv(locations: readonly ServerLocation[]): Promise<readonly Ser
     return addresses.length === 0 ? [named] : addresses.map((address) => ({ ...named, address }));
   });
   return (await Promise.all(found)).flat();
+}
+
+/** The log has the step. */
+function unlessStepFailed(error: unknown): void {
+  if (!(error instanceof StepFailed)) throw error;
+}
+
+/**
+ * Examines one server step by step, as an agent would connect, until a step fails.
+ *
+ * ```
+ *  configuration ▶ proxy route ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock ▶ echo ▶ …
+ * ```
+ */
+async function examine(server: ServerLocation, options: DoctorOptions, env: Environment, log: StepLog): Promise<void> {
+  const credentials = await log.run("configuration", () => readConfiguration(options));
+  const open = await examineRoute({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
+  const tunnel = probeTunnel(await welcomed(server, options, credentials, open, log));
+  try {
+    await measure(tunnel, options.seconds * 1_000, log);
+  } finally {
+    await tunnel.close();
+  }
+}
+
+/** Dials as an agent. The server's time on the way matters only where the dial fails. */
+async function welcomed(
+  server: ServerLocation,
+  options: DoctorOptions,
+  credentials: Credentials,
+  open: Open,
+  log: StepLog,
+): Promise<Welcomed> {
+  const { host, port, path } = server;
+  const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs, innerTls } = options;
+  const rule = { innerTls, path: { intercepted: false } }; // an agent that starts has found no middlebox yet
+  const tls = { minVersion: tlsMinVersion as SecureVersion, ...(ciphers !== "" && { ciphers }) };
+  let clock: { readonly time: number; readonly from: string } | undefined;
+  const dial = {
+    options: {
+      host,
+      port,
+      path,
+      timeoutMs,
+      keepaliveMs,
+      tls,
+      trust: { ca: credentials.ca, outerCa: credentials.outerCa },
+    },
+    ...{ hello: probeHello(options), credentials, rule, replayBytes: options.replayBuffer, open },
+    at: formatTarget({ host, port }),
+    onTime: (time: number, from: string) => {
+      clock = { time, from };
+    },
+  };
+  try {
+    return await dialTunnel(dial, log);
+  } catch (error) {
+    if (clock !== undefined) {
+      const { time, from } = clock;
+      await log.run("clock", () => compareClocks(time, from));
+    }
+    throw error;
+  }
+}
+
+const SUFFIX = "-doctor";
+/** Maximum length of agentId in the hello message. */
+const MAX_ID = 253;
+
+/**
+ * A probe, and of a name of its own for a server that knows no probes: the agent that runs with these options is not
+ * disturbed. A server that refuses the agent for its cluster or an identifier says so to the probe, too.
+ */
+function probeHello({ agentId, ...others }: DoctorOptions): Hello {
+  const ownId = `${agentId.slice(0, MAX_ID - SUFFIX.length)}${SUFFIX}`;
+  return { ...helloOf({ ...others, agentId: ownId }, DOCTOR_SOFTWARE), probe: true };
+}
+
+/** What the tunnel carries, by probes that the server answers; without them it is healthy all the same. */
+async function measure(tunnel: ProbeTunnel, measureMs: number, log: StepLog): Promise<void> {
+  await unlessNoProbes("echo", log, async () => {
+    const probe = openProbe(tunnel, "echo");
+    const { time } = await probe.catch(() => ({ time: undefined })); // its fault is the echo's
+    if (time === undefined) log.skip("clock", "the server does not say what time it is");
+    else await log.run("clock", () => compareClocks(time, "as the server says"));
+    await log.run("echo", async () => pingpong(tunnel, (await probe).stream));
+  });
+  if (measureMs === 0) return;
+  await unlessNoProbes("upload", log, () => log.run("upload", () => upload(tunnel, measureMs)));
+  await unlessNoProbes("download", log, () => log.run("download", () => download(tunnel, measureMs)));
+}
+
+async function unlessNoProbes(step: StepName, log: StepLog, look: () => Promise<void>): Promise<void> {
+  try {
+    await look();
+  } catch (error) {
+    if (!(error instanceof NoProbes)) throw error;
+    log.skip(step, error.message);
+  }
 }
 
 const own = section("The doctor", {

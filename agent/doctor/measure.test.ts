@@ -8,7 +8,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { download, NoProbes, openProbe, pingpong, upload } from "./measure.ts";
 import { PacedPipe } from "./paced-pipe.ts";
-import { StepFailed } from "./steps.ts";
+import { StepFailed } from "./report.ts";
 
 /** The doctor's session with a server that does this with each probe. */
 function sessionWith(onStream: (stream: Stream) => void) {

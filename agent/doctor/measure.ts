@@ -13,7 +13,7 @@ import {
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { PacedPipe } from "./paced-pipe.ts";
-import { type Passed, StepFailed } from "./steps.ts";
+import { type Passed, StepFailed } from "./report.ts";
 import type { Welcomed } from "./tunnel-steps.ts";
 
 const PINGS = 20;

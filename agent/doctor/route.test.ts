@@ -6,8 +6,8 @@ import { combineFaults, RouteFault } from "../../shared/dial/fault.ts";
 import { formatProxy } from "../../shared/dial/proxy-route.ts";
 import { guarded } from "../../shared/dial/testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
+import { StepFailed } from "./report.ts";
 import { proxyFailed } from "./route.ts";
-import { StepFailed } from "./steps.ts";
 
 function culpritOf(error: RouteFault, { url }: ScriptedProxy): string {
   const at = formatProxy(url);

@@ -1,13 +1,7 @@
 import { BlockList, isIPv4, type SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
 import { dialledAddress, embeddedIPv4 } from "../../shared/address/network.ts";
-import {
-  type AddressRule,
-  matchesAddress,
-  matchesRule,
-  parseRule,
-  type Rule,
-} from "../../shared/address/target-rule.ts";
+import { type AddressRule, matchesAddress, matchesRule, parseRule, type Rule } from "../../shared/address/target.ts";
 
 export interface PolicyOptions {
   readonly allow: readonly string[];

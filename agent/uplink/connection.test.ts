@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import { Link } from "../../shared/link/link.ts";
+import { CarrierLost } from "../../shared/link/link-events.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";

@@ -1,11 +1,10 @@
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
-import type { CarrierLost } from "../../shared/link/carrier-end.ts";
-import type { InnerWelcome } from "../../shared/link/control.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import type { Link } from "../../shared/link/link.ts";
-import type { ResumeReport } from "../../shared/link/link-options.ts";
+import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
 import type { LinkRefused } from "../../shared/wire/handshake.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { GoAwayCode } from "../../shared/yamux/frame.ts";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LossCause } from "../../shared/link/carrier-end.ts";
+import type { LossCause } from "../../shared/link/link-events.ts";
 import { Path } from "./path.ts";
 
 const S = 1_000;

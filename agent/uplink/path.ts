@@ -1,5 +1,5 @@
 import { seconds } from "../../shared/basics/text.ts";
-import type { CarrierLost } from "../../shared/link/carrier-end.ts";
+import type { CarrierLost } from "../../shared/link/link-events.ts";
 
 export interface PathOptions {
   /** Interval of pings as configured, ms; never made longer. */

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { CarrierLost } from "../../shared/link/carrier-end.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
+import { CarrierLost } from "../../shared/link/link-events.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";

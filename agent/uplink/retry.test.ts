@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RouteFault } from "../../shared/dial/fault.ts";
-import { dialFault, SECURING } from "../../shared/link/dial-fault.ts";
-import { CallersPort, middleboxFault } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort, dialFault, middleboxFault, SECURING } from "../../shared/link/dial-faults.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 

@@ -1,6 +1,6 @@
 import { backoffMs, MANY_FAILURES, type RetryOptions } from "../../shared/basics/backoff.ts";
 import { DialFault, type FaultCode, faultRow } from "../../shared/faults/faults.ts";
-import { CallersPort } from "../../shared/link/upgrade-answer.ts";
+import { CallersPort } from "../../shared/link/dial-faults.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { UnseenCertificate } from "./tls-terminator.ts";
@@ -58,8 +58,8 @@ function classify(error: unknown): FailureClass {
 }
 
 function rowOf(fault: FaultCode): Pick<FailureClass, "label" | "isSlow"> {
-  const { label = fault, retry } = faultRow(fault);
-  return { label, isSlow: retry === "slow" };
+  const { label = fault, isSlow = false } = faultRow(fault);
+  return { label, isSlow };
 }
 
 /** The code of an error of a dial; `undefined`: the table has no row for it. */

@@ -1,5 +1,5 @@
-import { peerAction } from "../../shared/http/connection-end.ts";
-import { CarrierLost } from "../../shared/link/carrier-end.ts";
+import { peerAction } from "../../shared/http/connection.ts";
+import { CarrierLost } from "../../shared/link/link-events.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 
 /** A server that drained this agent closes its port, at the latest so long after its last link, ms. */

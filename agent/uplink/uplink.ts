@@ -1,6 +1,6 @@
 import { Backoff } from "../../shared/basics/backoff.ts";
-import type { CarrierLost } from "../../shared/link/carrier-end.ts";
-import { LinkLost, type ResumeReport } from "../../shared/link/link-options.ts";
+import type { CarrierLost } from "../../shared/link/link-events.ts";
+import { LinkLost, type ResumeReport } from "../../shared/link/link-events.ts";
 import { PLANNED } from "../../shared/runtime/common-metrics.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";

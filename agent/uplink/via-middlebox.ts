@@ -1,15 +1,14 @@
 import type { Carrier } from "../../shared/link/carrier.ts";
+import type { Hello, OuterHello } from "../../shared/link/control.ts";
+import { type CarrierDialOptions, dialAgain, dialOuter, OUTER_HELLO } from "../../shared/link/dial.ts";
 import {
-  type Hello,
   type InnerHello,
+  type InnerPipe,
   type InnerWelcome,
-  type OuterHello,
   parseInnerReply,
   type Renewed,
-} from "../../shared/link/control.ts";
-import { type CarrierDialOptions, dialAgain, dialOuter, OUTER_HELLO } from "../../shared/link/dial.ts";
-import { type InnerPipe, UntrustedLink } from "../../shared/link/inner-pipe.ts";
-import { dialInner } from "../../shared/link/inner-tls.ts";
+} from "../../shared/link/inner-pipe.ts";
+import { dialInner, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";

@@ -130,7 +130,7 @@ test("while no agent is connected a CONNECT waits for --agent-wait, then receive
 test("an agent that connects within --agent-wait gets the CONNECTs that wait", async () => {
   await using world = await startWorld({ agents: 0, server: { agentWaitMs: 5_000 } });
   const waiting = crowd(20, world.listener("uds"), echo.address);
-  await waitFor(() => world.server.tunnels.cluster("default").pendingConnects === 20);
+  await waitFor(() => world.server.tunnels.clusters.get("default")?.pendingConnects === 20);
   await world.startAgent();
   const answers = await Promise.all(waiting);
   assert.deepEqual(

@@ -120,7 +120,7 @@ for (const direction of ["forward", "backward"] as const) {
     // One end receives nothing and says so; the other receives the close, or is itself the one that receives nothing.
     const foundMs = performance.now() - droppedAt;
     assert.ok(foundMs < 2 * FOUND_WITHIN_MS, `${foundMs} ms`);
-    await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 0);
+    await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 0);
   });
 }
 

@@ -469,7 +469,7 @@ test("an agent between upgrade and hello gets no place in a cluster that is susp
   const tunnels = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 10 });
   tunnels.closedBecause = 'cluster "blue" is suspended';
   assert.throws(
-    () => tunnels.reserve({ agentId: "a", instance: "1", identity: "CN=a" }),
+    () => tunnels.places.reserve({ agentId: "a", instance: "1", identity: "CN=a" }),
     (error) => error instanceof LinkRefused && /suspended/.test(error.reason),
   );
 });

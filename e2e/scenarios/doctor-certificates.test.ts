@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { after, before, test } from "node:test";
-import type { StepName } from "../../agent/doctor/steps.ts";
+import type { StepName } from "../../agent/doctor/report.ts";
 import { ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import type { FaultCode } from "../../shared/faults/faults.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";

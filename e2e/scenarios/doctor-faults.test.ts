@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { after, before, type TestContext, test } from "node:test";
-import type { StepName } from "../../agent/doctor/steps.ts";
+import type { StepName } from "../../agent/doctor/report.ts";
 import { serve } from "../../shared/dial/testing/pac-server.ts";
 import { type ProxyScript, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import type { FaultCode } from "../../shared/faults/faults.ts";

@@ -91,7 +91,7 @@ test("a stream that its agent ends and resets at once leaves nothing at the serv
     });
   };
   await using agent = await scriptedAgent(world, { onStream });
-  const [tunnel] = world.server.tunnels.cluster("default").tunnels();
+  const [tunnel] = world.server.tunnels.tunnels();
   const bases = new Map<string, number>();
   for (let round = 0; round < ROUNDS; round++) {
     const via = round % 2 === 0 ? "uds" : "tls";
@@ -112,7 +112,7 @@ test("a stream that its agent ends and resets at once leaves nothing at the serv
 test("a caller's end and reset that reach the agent in one read leave no socket, descriptor or stream at either end", async () => {
   await using world = await startWorld({ relay: true, targets: ["echo"] });
   const [agent] = world.agents;
-  const [tunnel] = world.server.tunnels.cluster("default").tunnels();
+  const [tunnel] = world.server.tunnels.tunnels();
   const { echo } = world.targets;
   const { relay } = world;
   let base = Number.POSITIVE_INFINITY;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, before, test } from "node:test";
-import { LINK_ENDED } from "../../shared/link/carrier-end.ts";
+import { LINK_ENDED } from "../../shared/link/link-events.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
@@ -226,7 +226,7 @@ test("of the streams that an agent opens, those for which no probe has room are 
   for (const id of [1, 3, 5, 7, 9]) peer.ws.send(header(FrameType.windowUpdate, Flag.syn, id, 0));
   await waitFor(() => Buffer.concat(peer.payload).includes(header(FrameType.windowUpdate, Flag.rst, 9, 0)));
   assert.equal(peer.ws.readyState, peer.ws.OPEN);
-  assert.equal(world.server.tunnels.cluster("default").tunnels().size, 2);
+  assert.equal(world.server.tunnels.clusters.get("default")?.tunnels().size, 2);
   peer.ws.close(1000, LINK_ENDED);
   await peer.closed;
   await assertOthersServed();
@@ -238,7 +238,7 @@ function lineOf(message: string, remote: string): Promise<LogLine> {
 
 /** The honest agent goes on to be picked, and the hostile one is gone from the table. */
 async function assertOthersServed(): Promise<void> {
-  await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 1);
+  await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 1);
   await using next = await world.connect("echo");
   assert.equal(next.status, 200, next.reason);
 }

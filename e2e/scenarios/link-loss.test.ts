@@ -133,8 +133,9 @@ test("silence beyond the grace ends every stream at each end in its time, as age
 /** Unplugs the path of one agent; resolves when the server knows. */
 async function suspend(world: World<"echo">, index = 0): Promise<void> {
   await world.relays[index]?.unplug("rst");
-  const tunnels = world.server.tunnels.cluster("default").tunnels();
-  await waitFor(() => [...tunnels].some((tunnel) => tunnel.suspended), { what: "a suspended tunnel" });
+  await waitFor(() => [...world.server.tunnels.tunnels()].some((tunnel) => tunnel.suspended), {
+    what: "a suspended tunnel",
+  });
 }
 
 /**
@@ -210,7 +211,7 @@ test("a server that dies ends its callers at once; its agent waits for no grace,
   await waitFor(() => !agent?.connected);
   await world.startServer({ agentPort: port });
   // Half of the grace that the link would have been waited for.
-  await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 1, { deadlineMs: 15_000 });
+  await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 1, { deadlineMs: 15_000 });
   await established(world.connect("echo"));
   await waitFor(() => world.targets.echo.open === 1, { what: "the streams of the dead server ended at the agent" });
 });

@@ -158,7 +158,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     world: { server: { maxPendingConnects: 1 } },
     provoke: async (world) => {
       const waiting = world.connect(blackhole.address);
-      await waitFor(() => world.server.tunnels.cluster("default").pendingConnects === 1);
+      await waitFor(() => world.server.tunnels.clusters.get("default")?.pendingConnects === 1);
       const refused = await world.connect("echo");
       await (await waiting)[Symbol.asyncDispose]();
       return refused;

@@ -160,7 +160,7 @@ for (const [what, { certificate, status, says, server = {}, ...request }] of Obj
     assert.equal(`${line["reason"]}\n`, answer.body);
     const metrics = await scrapeRegistry(world.server.metrics.registry);
     assert.equal(metrics.value("culvert_server_agents_refused_total", { cluster: "default", code: String(status) }), 1);
-    assert.equal(world.server.tunnels.cluster("default").tunnels().size, 0);
+    assert.equal(world.server.tunnels.clusters.get("default")?.tunnels().size, 0);
   });
 }
 

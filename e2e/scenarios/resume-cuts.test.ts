@@ -116,7 +116,7 @@ for (const how of ["rst", "fin", "silence"] as const) {
     }
     context.diagnostic(`a resume takes ${JSON.stringify(whole)} bytes; ${hit} were cut in it`);
     assert.ok(hit > POSITIONS[how], `${hit} of ${2 * POSITIONS[how]} resumes were cut`);
-    assert.equal(world.server.tunnels.cluster("default").tunnels().size, 1);
+    assert.equal(world.server.tunnels.clusters.get("default")?.tunnels().size, 1);
     assert.equal(world.targets.echo.accepted, 1, "one stream, from the first byte to the last");
   });
 }

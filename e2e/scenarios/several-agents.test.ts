@@ -84,7 +84,7 @@ test("an agent that drains keeps its connections and gets no new ones; its leavi
     assert.equal(await connection.readAll(), "");
   }
   await within(closed ?? Promise.reject(new Error("no agent")), 15_000, "the agent that drains");
-  await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 1);
+  await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 1);
 });
 
 // ── one retry ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +184,7 @@ test("an agent that is killed in a loop is admitted each time at once, and never
     assert.equal((await world.connect("10.0.0.1:443")).status, 200); // a stream that keeps the tunnel up
     assert.equal(agent.streams.length, 1);
     agent.link.destroy();
-    await waitFor(() => world.server.tunnels.cluster("default").tunnels().size <= 2);
+    await waitFor(() => [...world.server.tunnels.tunnels()].length <= 2);
   }
 });
 
@@ -273,7 +273,7 @@ test("one agent more than --max-agents is refused; there is room again when one 
   await using _second = await scriptedAgent(world, { agentId: "b" });
   await refused(world, { agentId: "c" }, 4429, /^cluster "default" has 2 agents, its limit \(--max-agents\)$/);
   await first[Symbol.asyncDispose]();
-  await waitFor(() => world.server.tunnels.cluster("default").tunnels().size === 1);
+  await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 1);
   await using _third = await scriptedAgent(world, { agentId: "c" });
 });
 

@@ -1,14 +1,7 @@
 import assert from "node:assert/strict";
 import { type AgentIdentifiers, canonicalIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import {
-  BadControlMessage,
-  encodeInner,
-  MAX_CONTROL_BYTES,
-  parseControl,
-  parseInnerHello,
-  parseInnerReply,
-  splitInner,
-} from "../../shared/link/control.ts";
+import { BadControlMessage, MAX_CONTROL_BYTES, parseControl } from "../../shared/link/control.ts";
+import { encodeInner, parseInnerHello, parseInnerReply, splitInner } from "../../shared/link/inner-pipe.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { attempt, type Target } from "../target.ts";
 

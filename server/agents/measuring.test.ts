@@ -29,7 +29,7 @@ async function doctorOf(server: Server, more: Partial<Hello> = {}) {
 
 test("a peer that only measures leaves the agent with its names alone, and gets no CONNECT", async () => {
   await using server = await start({ linkGraceMs: 30_000 });
-  const cluster = server.tunnels.cluster("default");
+  const cluster = server.tunnels.clusters.get("default") ?? assert.fail();
   const agent = await agentOf(server, NAMES);
   await until(() => cluster.pick() !== undefined);
   const held = cluster.pick();
@@ -60,7 +60,7 @@ test("a peer that only measures leaves the agent with its names alone, and gets 
 
 test("alone it makes no cluster ready, and cut it leaves no trace", async () => {
   await using server = await start({ linkGraceMs: 30_000 });
-  const cluster = server.tunnels.cluster("default");
+  const cluster = server.tunnels.clusters.get("default") ?? assert.fail();
   const { carrier } = await doctorOf(server);
   await until(() => cluster.tunnels().size === 1);
   assert.deepEqual([cluster.pick(), cluster.expected], [undefined, undefined]);

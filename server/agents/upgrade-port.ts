@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
-import { unwatchForEnd, watchForEnd } from "../../shared/http/connection-end.ts";
+import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
 import { WITHOUT_SCHEMAS } from "../../shared/http/without-schemas.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -11,14 +11,14 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
-import { logClosedEarly } from "../listeners/handshake-failures.ts";
+import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { RequestReader } from "../listeners/request-reader.ts";
-import type { RequestHeader } from "../listeners/usual-connect.ts";
+import { type RequestHeader, RequestReader } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
+import { HandshakeDeadline, type UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { Carrying } from "./carrying.ts";
 import {
@@ -26,21 +26,18 @@ import {
   type AgentHttpRefusal,
   answerRaw,
   answerTo,
-  challenge,
-  isDoctorRequest,
-  refusalKind,
-  shownCredential,
-} from "./refusal.ts";
-import {
   CALLER,
+  challenge,
   claimedCertificate,
   hostName,
+  isDoctorRequest,
   originFault,
   otherName,
   parseErrorAnswer,
+  refusalKind,
   requestFault,
-} from "./request-checks.ts";
-import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+  shownCredential,
+} from "./refusal.ts";
 
 /** Bytes that follow an upgrade are still unread in the socket. */
 const NO_HEAD = Buffer.alloc(0);

@@ -1,16 +1,16 @@
 import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { TlsListener, VirtualHosts } from "../../shared/listen/listeners.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import { logClosedEarly } from "../listeners/handshake-failures.ts";
+import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
+import { logClosedEarly, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { HTTP_2, RequestReader, valuesOf } from "../listeners/request-reader.ts";
-import type { RequestHeader } from "../listeners/usual-connect.ts";
+import { HTTP_2, type RequestHeader, RequestReader, valuesOf } from "../listeners/request-reader.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
@@ -27,21 +27,46 @@ export interface CallerListenersDeps {
   readonly waiting: WaitingConnections;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
+  /** The first request of a connection has come, and it is a CONNECT. */
   onConnect(request: RequestHeader, connection: IncomingConnection, host: CallerHost): void;
   /** Too many connections had not sent a request, and the oldest was dropped. */
   onDropped(listener: ListenerName): void;
 }
 
-/** The callers' side: the connections of each virtual host and unix socket, and the unix sockets themselves. */
+interface CallersPortDeps extends PortDeps {
+  readonly options: PortDeps["options"] &
+    Pick<ServerOptions, "serverPort" | "serverBindAddress" | "serverProxyProtocol" | "frontendKeepaliveMs">;
+}
+
+/** The callers' side: the TLS port and the unix sockets, and the connections of each virtual host and unix socket. */
 export class CallerListeners {
   readonly #deps: CallerListenersDeps;
   readonly #listeners = new Map<CallerHost, CallerListener>();
   /** Clusters that are not served any more. */
   readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixHost, UnixListener>();
+  #port: TlsListener<ClusterVirtualHost> | undefined;
 
   constructor(deps: CallerListenersDeps) {
     this.#deps = deps;
+  }
+
+  /** Opens the callers' TLS port; rejects with a `ConfigError`. */
+  async openPort(hosts: VirtualHosts<ClusterVirtualHost>, deps: CallersPortDeps): Promise<AddressInfo> {
+    const { serverPort, serverBindAddress, serverProxyProtocol, frontendKeepaliveMs } = deps.options;
+    const { listener, address } = await openTlsPort(
+      {
+        ...{ name: "callers", hosts, port: serverPort, option: "--server-port" },
+        ...{ host: serverBindAddress, hostOption: "--server-bind-address" },
+        proxyProtocol: serverProxyProtocol,
+        keepaliveMs: frontendKeepaliveMs,
+        turnsAway: false, // kube-apiserver would not come back later
+        onConnection: (connection) => this.take(connection.host, connection),
+      },
+      deps,
+    );
+    this.#port = listener;
+    return address;
   }
 
   /** Takes a connection after its TLS handshake, or one of a unix socket, and reads its request. */
@@ -85,26 +110,32 @@ export class CallerListeners {
     this.#unix.delete(host);
   }
 
+  /** The TLS port, for readiness. */
+  portStates(): { readonly name: string; readonly up: boolean }[] {
+    return this.#port === undefined ? [] : [{ name: "callers", up: this.#port.listening }];
+  }
+
   /** Whether callers reach the unix sockets, and if not, why. */
   unixStates(): { readonly up: boolean; readonly problem: string | undefined }[] {
     return [...this.#unix.values()].map(({ state }) => state);
   }
 
-  /** The number of connections whose request has not come. */
+  /** The number of connections whose request has not come, those in their handshake included. */
   get waiting(): number {
-    let waiting = 0;
+    let waiting = this.#port?.handshakes ?? 0;
     for (const { connections } of this.#listeners.values()) waiting += connections.waiting;
     return waiting;
   }
 
-  /** Accepts no new connections on unix sockets. */
-  closeUnixSockets(): void {
+  /** Accepts no new connections. Those in their handshake are ended, unless they may finish. */
+  stopAccepting(which: { readonly mayFinish?: boolean } = {}): void {
+    this.#port?.stopAccepting(which);
     for (const listener of this.#unix.values()) void listener.close();
   }
 
   /** Accepts no new connections, and ends those without a request. */
   drain(): void {
-    this.closeUnixSockets();
+    this.stopAccepting();
     for (const { connections } of this.#listeners.values()) connections.destroyWaiting();
   }
 
@@ -113,9 +144,10 @@ export class CallerListeners {
     await Promise.all([...this.#listeners.values()].map(({ connections }) => connections.empty(deadlineMs)));
   }
 
-  /** Resets every connection. */
+  /** Resets every connection, and ends those in their handshake. */
   resetAll(): void {
     for (const { connections } of this.#listeners.values()) connections.resetAll();
+    this.#port?.destroyAll();
   }
 
   /** Resolves when the unix sockets are closed. */

@@ -8,9 +8,8 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterConnects } from "../metrics/cluster-figures.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { Choice } from "../tunnels/candidates.ts";
-import type { ServerHop } from "../tunnels/hop.ts";
 import type { OpenConnect } from "../tunnels/open-connects.ts";
-import type { OpenContext } from "../tunnels/open-stream.ts";
+import type { OpenContext, ServerHop } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
 export interface ConnectRecordDeps {

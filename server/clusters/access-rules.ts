@@ -1,7 +1,6 @@
 import { BlockList, isIP, isIPv4, type SocketAddress } from "node:net";
 import { dialledAddress, embeddedIPv4, parseCidr } from "../../shared/address/network.ts";
-import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { matchesRule, parseRule, type Rule } from "../../shared/address/target-rule.ts";
+import { formatTarget, matchesRule, parseRule, type Rule, type Target } from "../../shared/address/target.ts";
 
 /**
  * The targets that callers of a cluster may ask for. They are decided before the tunnel, by what the caller asks for: a

@@ -1,7 +1,7 @@
 import { type Outline, outline } from "../../shared/documents/overlap-index.ts";
 import type { Reservation } from "../../shared/documents/resolve-conflicts.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { authoritiesOf, type BundledCa } from "../../shared/tls/bundled-ca.ts";
+import { authoritiesOf, type BundledCa } from "../../shared/tls/authorities.ts";
 import { type IdentityPattern, patternsMeet } from "../../shared/tls/identity.ts";
 import { type Cluster, describeCluster, SIDES, type SideName } from "./cluster.ts";
 

@@ -1,7 +1,7 @@
 import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
 import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { hellosAllowed } from "../tunnels/hello-places.ts";
+import { hellosAllowed } from "../tunnels/agent-limits.ts";
 import { ALL_PORTS_FACTOR } from "./port-connections.ts";
 
 type Bounds = Pick<

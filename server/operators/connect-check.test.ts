@@ -4,7 +4,7 @@ import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { Registry } from "../tunnels/registry.ts";
+import { Registry } from "../tunnels/cluster-tunnels.ts";
 import { type FakeAgent, fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
 
@@ -15,7 +15,7 @@ const LONG_AFTER_MS = 10_000;
 function serverOf(agents: readonly FakeAgent[], options: Partial<ConnectCheckDeps["options"]> = {}) {
   const tunnels = new Registry();
   const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const join = (agent: FakeAgent) => cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
   for (const agent of agents) join(agent);
   const times = { connectTimeoutMs: 10_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 5_000, agentWaitMs: 5_000 };
   const deps: ConnectCheckDeps = {
@@ -94,7 +94,7 @@ test("an agent that has only lost its connection is waited for as long as by a C
   const result = check();
   t.mock.timers.tick(4_000);
   agent.link.resume();
-  cluster.tunnelResumed();
+  cluster.tunnelAvailable();
   assert.equal((await result).outcome, "ok");
 });
 

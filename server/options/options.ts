@@ -4,10 +4,10 @@ import {
   defineService,
   healthShowsClusters,
   logRows,
+  SERVER_ONLY,
   streamRows,
   tlsRows,
 } from "../../shared/config/common-options.ts";
-import { SERVER_ONLY } from "../../shared/config/konnectivity.ts";
 import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { INNER_TLS_RULES } from "../clusters/cluster.ts";

@@ -32,7 +32,7 @@ test("a resume is carried over the link between two servers, and again when that
   await say("carried by another one");
   await agent.resume();
   await say("at home");
-  assert.equal(third.tunnels.cluster("default").tunnels().size, 0);
+  assert.equal(third.tunnels.clusters.get("default")?.tunnels().size, 0);
 });
 
 test("where the directory knows no such server, or a wrong place for it, the agent is answered as ever", async () => {

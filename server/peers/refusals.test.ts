@@ -147,7 +147,7 @@ test("with strict identifiers a target that agents claim is asked of nobody else
   assert.ok(far.lines.some(({ msg, outcome }) => msg === "CONNECT of a peer failed" && outcome === "no_agent"));
   assert.match((await ask(near, CONNECT.replace("10.0.0.1", "10.0.0.2"))).status, /^HTTP\/1\.1 200 /);
   await agentOf(far, claims);
-  await until(() => far.tunnels.cluster("default").tunnels().size === 2);
+  await until(() => far.tunnels.clusters.get("default")?.tunnels().size === 2);
   assert.match((await ask(near)).status, /^HTTP\/1\.1 200 /);
 });
 

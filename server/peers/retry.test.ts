@@ -73,7 +73,7 @@ test("a refusal of the other server itself says which server it is", async () =>
   const { near, far, agent } = await fleet.pair({ agentWaitMs: 50 }, { maxPendingConnects: 1 });
   agent.answer = async () => {}; // it has taken the stream, and says nothing
   const first = ask(near);
-  await until(() => far.tunnels.cluster("default").pendingConnects === 1);
+  await until(() => far.tunnels.clusters.get("default")?.pendingConnects === 1);
   assert.match((await ask(near)).status, /^HTTP\/1\.1 503 server "srv-2": too many CONNECTs wait for an answer \(1,/);
   near.destroy(new Error("killed by the test"));
   await first;

@@ -4,7 +4,7 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { Claims } from "../clusters/claims.ts";
-import { ClusterTunnels } from "./cluster-tunnels.ts";
+import { ClusterTunnels, Registry } from "./cluster-tunnels.ts";
 import { fakeAgent } from "./testing/fake-agent.ts";
 import type { Tunnel } from "./tunnel.ts";
 
@@ -21,7 +21,7 @@ test("a CONNECT that waits is given the first agent the moment it comes", async 
   const cluster = new ClusterTunnels("default", LIMITS);
   const waiting = cluster.whenAvailable(5_000, nobody());
   const { tunnel } = fakeAgent();
-  const place = cluster.reserve(A);
+  const place = cluster.places.reserve(A);
   assert.equal(cluster.pick(), undefined, "a reservation is no tunnel yet");
   place.hold(tunnel);
   assert.equal(await waiting, tunnel);
@@ -38,7 +38,7 @@ test("waiting in vain ends with a sentence that names the cluster", async () => 
 test("agents that all drain are told apart from no agents", async () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
   const agent = fakeAgent();
-  cluster.reserve(A).hold(agent.tunnel);
+  cluster.places.reserve(A).hold(agent.tunnel);
   agent.say({ type: "drain", retryAfterMs: 0 });
   await assert.rejects(cluster.whenAvailable(10, nobody()), code("draining", /going away/));
 });
@@ -53,17 +53,17 @@ test("a caller that leaves stops waiting", async () => {
 
 test("two hellos at once cannot both have the last place", () => {
   const cluster = new ClusterTunnels("default", { ...LIMITS, maxAgents: 1 });
-  const place = cluster.reserve(A);
-  assert.throws(() => cluster.reserve({ ...A, agentId: "b" }), LinkRefused);
+  const place = cluster.places.reserve(A);
+  assert.throws(() => cluster.places.reserve({ ...A, agentId: "b" }), LinkRefused);
   place.release();
-  cluster.reserve({ ...A, agentId: "b" });
+  cluster.places.reserve({ ...A, agentId: "b" });
 });
 
 test("the second link of a process leaves the first untouched", () => {
   const cluster = new ClusterTunnels("default", LIMITS);
   const { tunnel } = fakeAgent();
-  cluster.reserve(A).hold(tunnel);
-  assert.throws(() => cluster.reserve(A), /already_connected/);
+  cluster.places.reserve(A).hold(tunnel);
+  assert.throws(() => cluster.places.reserve(A), /already_connected/);
   assert.equal(cluster.pick(), tunnel);
   assert.equal(tunnel.draining, false);
 });
@@ -71,24 +71,28 @@ test("the second link of a process leaves the first untouched", () => {
 test("a restarted agent replaces its old tunnel, which drains and closes", async () => {
   const cluster = new ClusterTunnels("default", LIMITS);
   const [old, young] = [fakeAgent(), fakeAgent({ instance: "2" })];
-  const oldPlace = cluster.reserve(A);
+  const oldPlace = cluster.places.reserve(A);
   oldPlace.hold(old.tunnel);
-  const youngPlace = cluster.reserve({ ...A, instance: "2" });
+  const youngPlace = cluster.places.reserve({ ...A, instance: "2" });
   assert.equal(old.tunnel.draining, false, "not before the newcomer stands");
   youngPlace.hold(young.tunnel);
   assert.equal(cluster.pick(), young.tunnel);
   await old.tunnel.closedWith;
   oldPlace.release();
   assert.deepEqual([...cluster.tunnels()], [young.tunnel]);
-  assert.throws(() => cluster.reserve({ ...A, instance: "2" }), /already_connected/, "the id is still the newcomer's");
+  assert.throws(
+    () => cluster.places.reserve({ ...A, instance: "2" }),
+    /already_connected/,
+    "the id is still the newcomer's",
+  );
 });
 
 test("an agent that may not claim any more what it claimed in its hello gets no streams, and replaces nobody", async () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
   const { tunnel: old } = fakeAgent();
-  cluster.reserve(A).hold(old);
+  cluster.places.reserve(A).hold(old);
   const { tunnel } = fakeAgent({ instance: "2", identifiers: { ipv4: ["10.0.0.1"] } });
-  const place = cluster.reserve({ ...A, instance: "2" });
+  const place = cluster.places.reserve({ ...A, instance: "2" });
   cluster.rules = { strategies: ["destHost", "default"], strict: false, claims: new Claims([]) };
   place.hold(tunnel);
   assert.equal(tunnel.closed, true);
@@ -104,19 +108,19 @@ test("an agent that may not claim any more what it claimed in its hello gets no 
 test("a newcomer that never stands gives the id back to the tunnel it would have replaced", () => {
   const cluster = new ClusterTunnels("default", LIMITS);
   const { tunnel } = fakeAgent();
-  const place = cluster.reserve(A);
+  const place = cluster.places.reserve(A);
   place.hold(tunnel);
-  cluster.reserve({ ...A, instance: "2" }).release();
-  assert.throws(() => cluster.reserve(A), /already_connected/);
+  cluster.places.reserve({ ...A, instance: "2" }).release();
+  assert.throws(() => cluster.places.reserve(A), /already_connected/);
   place.release();
-  cluster.reserve(A);
+  cluster.places.reserve(A);
 });
 
 /** Starts of one agent, each with a stream that keeps its tunnel there. */
 function starts(cluster: ClusterTunnels, instances: readonly string[]) {
   const started = instances.map((instance) => {
     const agent = fakeAgent({ instance, onStream: (stream) => stream.accept() });
-    const place = cluster.reserve({ ...A, instance });
+    const place = cluster.places.reserve({ ...A, instance });
     place.hold(agent.tunnel);
     agent.tunnel
       .open(
@@ -148,7 +152,7 @@ const OTHER_RUNS = /another running process uses agent id "a" \(from 127\.0\.0\.
 test("two processes with one id: the first one is refused when it comes back, and its streams go on", () => {
   const cluster = new ClusterTunnels("default", { ...LIMITS, drainTimeoutMs: 0 });
   const started = starts(cluster, ["1", "2"]);
-  for (let times = 0; times < 3; times++) assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  for (let times = 0; times < 3; times++) assert.throws(() => cluster.places.reserve(A), OTHER_RUNS);
   assert.deepEqual(closed(started), [false, false]);
   assert.equal(cluster.pick(), started[1]?.tunnel);
 });
@@ -157,7 +161,7 @@ test("a process that is known to run may come back for the link of a tunnel that
   const cluster = new ClusterTunnels("default", LIMITS);
   const [first] = starts(cluster, ["1", "2"]);
   assert.equal(first?.place.abandoned, true, "a restart, as far as is known");
-  assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  assert.throws(() => cluster.places.reserve(A), OTHER_RUNS);
   assert.equal(first.place.abandoned, false);
 });
 
@@ -168,7 +172,7 @@ test("a process takes the id back when the one that replaced it has lost its con
   const again = starts(cluster, ["1"]);
   assert.deepEqual(closed([...again, first, second].filter((one) => one !== undefined)), [false, false, false]);
   assert.equal(second?.place.abandoned, false, "it may be there still");
-  assert.throws(() => cluster.reserve({ ...A, instance: "2" }), OTHER_RUNS, "now it is the one that comes back");
+  assert.throws(() => cluster.places.reserve({ ...A, instance: "2" }), OTHER_RUNS, "now it is the one that comes back");
 });
 
 test("an agent that is killed and started again and again is admitted each time, and leaves no tunnel", () => {
@@ -186,7 +190,7 @@ test("an agent that is killed and started again and again is admitted each time,
 test("an agent that is killed again and again unnoticed leaves --max-agents tunnels at most; one that runs is spared", () => {
   const cluster = new ClusterTunnels("default", LIMITS);
   const started = starts(cluster, ["1", "2"]);
-  assert.throws(() => cluster.reserve(A), OTHER_RUNS);
+  assert.throws(() => cluster.places.reserve(A), OTHER_RUNS);
   started.push(...starts(cluster, ["3", "4", "5"]));
   assert.deepEqual(closed(started), [false, true, true, false, false]);
 });
@@ -194,7 +198,7 @@ test("an agent that is killed again and again unnoticed leaves --max-agents tunn
 test("a peer that only measures has a place beside the agent with its id, and gets no CONNECT", async () => {
   const cluster = new ClusterTunnels("blue", { ...LIMITS, maxAgents: 1 });
   const doctor = fakeAgent({ probe: true });
-  const measuring = cluster.reserveProbe();
+  const measuring = cluster.places.reserveProbe();
   measuring.hold(doctor.tunnel);
   assert.equal(cluster.pick(), undefined);
   await assert.rejects(
@@ -202,7 +206,7 @@ test("a peer that only measures has a place beside the agent with its id, and ge
     code("no_agent", /no agent of cluster "blue" is connected/),
   );
   const { tunnel } = fakeAgent();
-  cluster.reserve(A).hold(tunnel);
+  cluster.places.reserve(A).hold(tunnel);
   assert.equal(cluster.pick(), tunnel);
   assert.equal(cluster.tunnels().size, 2, "who ends all tunnels ends it, too");
   measuring.release();
@@ -214,10 +218,28 @@ test("a peer that only measures has a place beside the agent with its id, and ge
 
 test("peers that only measure are few, and the cluster's state holds for them as well", () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
-  const places = Array.from({ length: 8 }, () => cluster.reserveProbe());
-  assert.throws(() => cluster.reserveProbe(), /8 others measure .*"blue".*try again/);
+  const places = Array.from({ length: 8 }, () => cluster.places.reserveProbe());
+  assert.throws(() => cluster.places.reserveProbe(), /8 others measure .*"blue".*try again/);
   places[0]?.release();
-  cluster.reserveProbe();
+  cluster.places.reserveProbe();
   cluster.closedBecause = 'cluster "blue" is suspended';
-  assert.throws(() => cluster.reserveProbe(), /suspended/);
+  assert.throws(() => cluster.places.reserveProbe(), /suspended/);
+});
+
+test("tunnels of a removed cluster that still drain say nothing of the one that has its name now", () => {
+  const registry = new Registry();
+  const seen: string[] = [];
+  registry.watch((name, cluster) =>
+    seen.push(`${name} ${cluster === undefined ? "is gone" : cluster.pick()?.agent.agentId}`),
+  );
+  const old = registry.add("blue", LIMITS);
+  const place = old.places.reserve(A);
+  place.hold(fakeAgent({ agentId: "old" }).tunnel);
+  registry.remove(old);
+  registry
+    .add("blue", LIMITS)
+    .places.reserve(A)
+    .hold(fakeAgent({ agentId: "new" }).tunnel);
+  place.release();
+  assert.deepEqual(seen, ["blue old", "blue is gone", "blue new", "blue new"]);
 });

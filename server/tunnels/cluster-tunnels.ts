@@ -1,45 +1,29 @@
 import type { Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
-import { VerificationSlots } from "../tokens/verification-slots.ts";
-import { type AgentCandidate, admit, EarlierProcesses, endUnclaimable, type IdHolder } from "./admission.ts";
-import { AgentPace } from "./agent-pace.ts";
-import { type Candidates, type Choice, expectedOf, noAgentAmong, RoutedCandidates } from "./candidates.ts";
-import { HelloPlaces } from "./hello-places.ts";
-import { MeasuringPlaces } from "./measuring-places.ts";
-import { pick } from "./pick.ts";
+import { VerificationSlots } from "../tokens/verifier.ts";
+import { AgentPace, HelloPlaces } from "./agent-limits.ts";
+import { AgentPlaces } from "./agent-places.ts";
+import {
+  type Candidates,
+  type Choice,
+  expectedOf,
+  noAgentAmong,
+  pick,
+  RoutedCandidates,
+  RoutingTable,
+} from "./candidates.ts";
 import { ProbeRoom } from "./probes.ts";
-import { RoutingTable } from "./routing-table.ts";
 import type { Tunnel } from "./tunnel.ts";
-
-/** The place of one agent in a cluster, from its hello to the end of its tunnel. */
-export interface AgentPlace {
-  /** A later process of the agent has the id, and this one has probably ended: its link will not be resumed. */
-  readonly abandoned: boolean;
-  /** From now on the tunnel gets streams; the tunnel that it replaces ends with its last stream. */
-  hold(tunnel: Tunnel): void;
-  /** The tunnel has ended, or has never begun. */
-  release(): void;
-}
 
 export interface ClusterLimits {
   readonly serverId: string;
   readonly maxAgents: number;
   /** How long the streams of a tunnel may go on that begins after its cluster was closed, ms. */
   readonly drainTimeoutMs: number;
-}
-
-interface Holder extends AgentCandidate {
-  tunnel: Tunnel | undefined;
-  released: boolean;
-  /** The holder of the id before this one, until this one has its tunnel. */
-  previous: Holder | undefined;
-  readonly earlier: EarlierProcesses;
 }
 
 /**
@@ -61,6 +45,7 @@ export class ClusterTunnels implements Candidates {
   /** Called when a tunnel has come or gone, or has lost or got back its connection. */
   onChanged: () => void = () => {};
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
+  readonly places: AgentPlaces;
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
   /** Its connections whose hello is awaited, or that are closing. */
@@ -71,13 +56,8 @@ export class ClusterTunnels implements Candidates {
   maxAgents: number;
   /** Present: no agent gets a place, because the cluster is suspended or not served any more. */
   closedBecause: string | undefined;
-  readonly #limits: ClusterLimits;
-  readonly #holders = new Map<string, Holder>();
   readonly #tunnels = new Set<Tunnel>();
-  /** Holders whose tunnel was replaced and ends with its last stream; the oldest first. */
-  readonly #replaced = new Set<Holder>();
   readonly #waiters = new Set<() => void>();
-  readonly #measuring: MeasuringPlaces;
   #rules = ALL_ALIKE;
   /** Present where agents are chosen by their identifiers. */
   #table: RoutingTable | undefined;
@@ -86,8 +66,7 @@ export class ClusterTunnels implements Candidates {
     this.name = name;
     this.memory = pool.share(name);
     this.maxAgents = limits.maxAgents;
-    this.#limits = limits;
-    this.#measuring = new MeasuringPlaces(name);
+    this.places = new AgentPlaces(this, limits);
   }
 
   /** Every tunnel, also those that drain or only measure. */
@@ -129,132 +108,26 @@ export class ClusterTunnels implements Candidates {
     return undefined;
   }
 
-  /** Reserves a place for an agent, or throws `LinkRefused`. */
-  reserve(candidate: AgentCandidate): AgentPlace {
-    this.#requireOpen();
-    const current = this.#holders.get(candidate.agentId);
-    if (current === undefined && this.#holders.size >= this.maxAgents) this.#evictOne();
-    const { agentId, instance, identity } = candidate;
-    const runsBeside = current?.identity === identity && current.earlier.has(instance);
-    if (runsBeside) current.earlier.note(instance, true);
-    admit(candidate, current && { ...stateOf(current.tunnel), ...current, runsBeside }, {
-      serverId: this.#limits.serverId,
-      cluster: this.name,
-      agents: this.#holders.size,
-      maxAgents: this.maxAgents,
-    });
-    const earlier = new EarlierProcesses(current?.earlier);
-    if (current !== undefined) earlier.note(current.instance, runsBeside);
-    earlier.forget(instance);
-    const holder: Holder = {
-      ...{ agentId, instance, identity, earlier },
-      ...{ tunnel: undefined, released: false, previous: current },
-    };
-    this.#holders.set(agentId, holder);
-    const isAbandoned = () => this.#isAbandoned(holder);
-    return {
-      get abandoned() {
-        return isAbandoned();
-      },
-      hold: (tunnel) => this.#hold(holder, tunnel),
-      release: () => this.#release(holder),
-    };
-  }
-
-  /** Reserves a place for an agent that only measures; the holder of its id keeps its place. */
-  reserveProbe(): AgentPlace {
-    this.#requireOpen();
-    return this.#measuring.reserve({
-      onHeld: (tunnel) => {
-        this.#tunnels.add(tunnel);
-        if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
-      },
-      onReleased: (tunnel) => this.#tunnels.delete(tunnel),
-    });
-  }
-
-  #requireOpen(): void {
-    const { closedBecause } = this;
-    if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
-  }
-
-  /** An agent that has lost its connection and has no streams makes room for a new one. */
-  #evictOne(): void {
-    for (const holder of this.#holders.values()) {
-      const { tunnel } = holder;
-      if (tunnel?.suspended !== true || tunnel.streamCount > 0) continue;
-      tunnel.destroy(new Error("another agent needed its place (--max-agents) while it had no connection"));
-      this.#release(holder);
-      return;
-    }
-  }
-
-  #hold(holder: Holder, tunnel: Tunnel): void {
-    if (endUnclaimable(tunnel, this)) return; // the document may have changed since its hello
-    holder.tunnel = tunnel;
+  /** Its agent has come, and gets streams from `tunnelAvailable` on. */
+  add(tunnel: Tunnel): void {
     this.#tunnels.add(tunnel);
-    this.#table?.add(tunnel);
-    const isPresent = this.#holders.get(holder.agentId) === holder;
-    this.#replace(isPresent ? holder.previous : holder);
-    if (isPresent) holder.previous = undefined;
-    if (this.closedBecause !== undefined) void tunnel.close(this.#limits.drainTimeoutMs);
-    this.#tryWaiters();
-    this.onChanged();
+    if (!tunnel.agent.probe) this.#table?.add(tunnel);
   }
 
-  #replace(holder: Holder | undefined): void {
-    const tunnel = holder?.tunnel;
-    if (holder === undefined || tunnel === undefined) return;
-    if (tunnel.suspended && this.#isAbandoned(holder)) {
-      tunnel.destroy(new Error("the agent was restarted"));
-      return;
-    }
-    void tunnel.close(MAX_TIMER_MS); // its streams go on to their end
-    this.#replaced.add(holder);
-    // Those of an agent that is killed again and again would pile up.
-    if (this.#replaced.size > this.maxAgents) this.#endOneReplaced();
+  /** It has ended. */
+  remove(tunnel: Tunnel): void {
+    this.#tunnels.delete(tunnel);
+    this.#table?.remove(tunnel);
   }
 
-  /** Ends the oldest one whose process is not known to run, or else the oldest. */
-  #endOneReplaced(): void {
-    const [oldest] = this.#replaced;
-    const holder = [...this.#replaced].find((each) => this.#isAbandoned(each)) ?? oldest;
-    if (holder === undefined) return;
-    this.#replaced.delete(holder);
-    holder.tunnel?.destroy(new Error("more replaced tunnels are open than --max-agents allows agents"));
-  }
-
-  #isAbandoned({ agentId, instance }: Holder): boolean {
-    const present = this.#holders.get(agentId);
-    return present !== undefined && present.instance !== instance && !present.earlier.isRunning(instance);
-  }
-
-  /** A tunnel that was suspended accepts streams again. */
-  tunnelResumed(): void {
+  /** A new tunnel, or one that was suspended, accepts streams. */
+  tunnelAvailable(): void {
     this.#tryWaiters();
     this.onChanged();
   }
 
   #tryWaiters(): void {
     for (const look of [...this.#waiters]) look();
-  }
-
-  #release(holder: Holder): void {
-    if (holder.released) return;
-    holder.released = true;
-    if (holder.tunnel !== undefined) {
-      this.#tunnels.delete(holder.tunnel);
-      this.#table?.remove(holder.tunnel);
-    }
-    this.#replaced.delete(holder);
-    this.onChanged();
-    if (this.#holders.get(holder.agentId) !== holder) return;
-    this.#holders.delete(holder.agentId);
-    // It has never become a tunnel: the holder that it would have replaced has the id again.
-    const { previous } = holder;
-    if (holder.tunnel === undefined && previous !== undefined && !previous.released) {
-      this.#holders.set(previous.agentId, previous);
-    }
   }
 
   /**
@@ -296,10 +169,44 @@ export class ClusterTunnels implements Candidates {
   }
 }
 
-/** The state of a holder's tunnel, if it has one. */
-function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspended" | "address"> {
-  if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
-  const { draining, suspended, remote } = tunnel;
-  // Without the port, which changes each time, repeated refusals have the same sentence.
-  return { draining, suspended, address: remote.replace(/:\d+$/, "") };
+/** The clusters of this server and their tunnels. */
+export class Registry {
+  readonly #clusters = new Map<string, ClusterTunnels>();
+  readonly #pool: MemoryPool | undefined;
+  #onChanged: (name: string, cluster: ClusterTunnels | undefined) => void = () => {};
+
+  /** `pool`: the memory that all clusters share. */
+  constructor(pool?: MemoryPool) {
+    this.#pool = pool;
+  }
+
+  add(name: string, limits: ClusterLimits): ClusterTunnels {
+    const cluster = new ClusterTunnels(name, limits, this.#pool);
+    cluster.onChanged = () => this.#onChanged(name, this.#clusters.get(name));
+    this.#clusters.set(name, cluster);
+    return cluster;
+  }
+
+  /** The caller closes its tunnels. */
+  remove(cluster: ClusterTunnels): void {
+    if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
+    cluster.memory.close();
+    cluster.onChanged();
+  }
+
+  /** Sets what is called when tunnels of a cluster have changed or it was removed, and calls it for each cluster. */
+  watch(onChanged: (name: string, cluster: ClusterTunnels | undefined) => void): void {
+    this.#onChanged = onChanged;
+    for (const [name, cluster] of this.#clusters) onChanged(name, cluster);
+  }
+
+  /** By their names. */
+  get clusters(): ReadonlyMap<string, ClusterTunnels> {
+    return this.#clusters;
+  }
+
+  /** Every tunnel of every cluster, also those that drain. */
+  *tunnels(): Generator<Tunnel> {
+    for (const cluster of this.#clusters.values()) yield* cluster.tunnels();
+  }
 }

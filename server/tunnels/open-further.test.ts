@@ -5,7 +5,7 @@ import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/claims.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { PeerFinder, ServerHop } from "./hop.ts";
+import type { PeerFinder, ServerHop } from "./open-stream.ts";
 import { openStream } from "./open-stream.ts";
 import { fakeAgent } from "./testing/fake-agent.ts";
 
@@ -73,7 +73,7 @@ test("while the directory is asked, an agent that comes here has the CONNECT", {
   peers.find = SILENT;
   const opening = open(600_000);
   const { tunnel } = fakeAgent();
-  cluster.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
+  cluster.places.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
   (await opening).destroy();
 });
 

@@ -1,12 +1,13 @@
+import type { Duplex } from "node:stream";
 import type { Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Candidates, Choice } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { PeerFinder, ServerHop } from "./hop.ts";
 import type { OpeningWatcher } from "./opening.ts";
 import { Tunnel } from "./tunnel.ts";
 
@@ -44,6 +45,39 @@ export interface OpenStreamDeps {
   draining(): boolean;
   /** Present with a directory: finds servers that have agents of a cluster which has none here. */
   peers?(): PeerFinder | undefined;
+}
+
+/** How a stream is opened at another server; as `OpenOptions`. */
+export interface HopOptions {
+  readonly id: string;
+  readonly cancellation: Cancellation<CulvertError>;
+  /** The whole time until an answer must be there, ms. */
+  readonly timeoutMs: number;
+  /** Time for the server to take the stream, ms; after it the server does not respond. */
+  readonly ackTimeoutMs: number;
+  /** The account of the cluster, which pays for what the stream holds here. */
+  readonly memory: MemoryAccount;
+  /** Only agents that claim the target may be asked. */
+  readonly onlyClaimed: boolean;
+  /** Present: the agent is asked for the times of its steps. */
+  readonly watch?: OpeningWatcher | undefined;
+}
+
+/** Another server, which has said that agents of a cluster are connected to it. */
+export interface ServerHop {
+  readonly serverId: string;
+  /** The agent there that has the stream; known from its answer on. */
+  readonly agent: string | undefined;
+  /** Opens a stream to the target there; rejects with a `CulvertError`. */
+  open(target: Target, options: HopOptions): Promise<Stream>;
+}
+
+/** Finds other servers (server/peers). */
+export interface PeerFinder {
+  /** A server with agents of the cluster, other than these. Never rejects. */
+  find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
+  /** Why nobody can be found now, as the end of a sentence. */
+  readonly trouble: string | undefined;
 }
 
 /** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
@@ -223,4 +257,43 @@ function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
   const trouble = peers?.trouble;
   if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
   return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
+}
+
+// ── why an open stream has ended ────────────────────────────────────────────────────────────────────────────────────
+
+/** Whether a stream has ended because its session was lost, and not because the target has reset it. */
+export function isSessionLost(stream: Duplex): boolean {
+  return (stream.errored as NodeJS.ErrnoException | null)?.code === "ESESSION";
+}
+
+/** Whether a stream's session was closed by one of its ends, and nothing has gone wrong. */
+export function isClosedInOrder(stream: Duplex): boolean {
+  return stream.errored?.cause === undefined;
+}
+
+/** Why another server has reset a stream, if it was neither the target nor the caller. */
+export type HopEnd = "agent_lost" | "draining" | "stalled";
+
+/** The codes of resets between servers; other versions may have more. */
+const CODES = { agent_lost: 1, draining: 2, stalled: 3 } as const satisfies Record<HopEnd, number>;
+
+/** The code of a reset, for the server that the caller came to; 0: the target has reset the connection. */
+export function hopResetCode(end: HopEnd | undefined): number {
+  return end === undefined ? 0 : CODES[end];
+}
+
+/** What another server has said when it reset this stream. */
+export function hopEndOf({ resetCode }: Pick<Stream, "resetCode">): HopEnd | undefined {
+  return (Object.keys(CODES) as HopEnd[]).find((end) => CODES[end] === resetCode);
+}
+
+export function hopEndSentence(end: HopEnd, serverId: string): string {
+  switch (end) {
+    case "agent_lost":
+      return `server "${serverId}" has lost the connection to the agent`;
+    case "draining":
+      return `server "${serverId}" has shut down, and this was still open when its --drain-timeout was over`;
+    case "stalled":
+      return `server "${serverId}" needed the memory that this connection held for a reader that had stopped`;
+  }
 }

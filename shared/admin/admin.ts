@@ -8,10 +8,17 @@ import { type ListenAddress, listenError } from "../config/listen-address.ts";
 import { WITHOUT_SCHEMAS } from "../http/without-schemas.ts";
 import { printable } from "../outcomes.ts";
 import type { Logger } from "../runtime/logger.ts";
-import type { Check } from "../runtime/readiness.ts";
+import type { Check } from "../runtime/run.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
-import { AdminConnections, maxConnections } from "./connections.ts";
-import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, refusalOf, SingleRequest } from "./single-request.ts";
+import {
+  AdminConnections,
+  BODY_LIMIT,
+  CONNECT_TO_ADMIN,
+  CONNECT_TO_HEALTH,
+  maxConnections,
+  refusalOf,
+  SingleRequest,
+} from "./connections.ts";
 
 /** Port 0 is any free port. Callers that use 0 for "off" do not start a listener. */
 export interface AdminOptions extends ListenAddress {

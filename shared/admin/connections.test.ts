@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
-import { AdminConnections, MAX_CONNECTIONS, maxConnections } from "./connections.ts";
+import {
+  AdminConnections,
+  ANSWER_MS,
+  MAX_CONNECTIONS,
+  maxConnections,
+  REQUEST_MS,
+  SingleRequest,
+} from "./connections.ts";
 
 function connectionFrom(remoteAddress: string): Duplex & { readonly remoteAddress: string } {
   return Object.assign(new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() }), { remoteAddress });
@@ -32,4 +39,93 @@ test("of a small limit of open files they are a sixteenth, and always a few", ()
     maxConnections(limit ?? Number.POSITIVE_INFINITY),
   );
   assert.deepEqual(table, [MAX_CONNECTIONS, 256, 256, 64, 12, 4]);
+});
+
+/** A connection that takes what is written when `drain` is called. */
+class Connection extends Duplex {
+  #done: (() => void) | undefined;
+  written = "";
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.written += String(chunk);
+    this.#done = done;
+  }
+
+  drain(): void {
+    this.#done?.();
+  }
+}
+
+/** Resolves when what is on its way in streams has arrived. */
+function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+}
+
+function opened(): { connection: Connection; request: SingleRequest; read: () => string } {
+  const connection = new Connection();
+  const request = new SingleRequest(connection);
+  let read = "";
+  request.on("data", (chunk: Buffer) => {
+    read += String(chunk);
+  });
+  request.begin();
+  return { connection, request, read: () => read };
+}
+
+test("a request that is not whole in time is answered with 408 and cut, however it drips", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const [first, ...more] of [["GET / HT", "TP/1.1\r\nX: ", "y"], ["\r\n"]]) {
+    const { connection, read } = opened();
+    connection.push(first);
+    for (const piece of more) {
+      t.mock.timers.tick(REQUEST_MS / 4);
+      await settled();
+      connection.push(piece);
+    }
+    t.mock.timers.tick(REQUEST_MS - (more.length * REQUEST_MS) / 4 - 1);
+    await settled();
+    assert.deepEqual([read(), connection.written, connection.destroyed], [[first, ...more].join(""), "", false]);
+    t.mock.timers.tick(1);
+    await settled();
+    assert.match(
+      connection.written,
+      /^HTTP\/1\.1 408 Request Timeout\r\n[\s\S]*\nthe request did not arrive in time\n$/,
+    );
+    assert.equal(connection.destroyed, false, "it may still be on its way");
+    t.mock.timers.tick(1_000);
+    assert.ok(connection.destroyed, "whether the answer was read or not");
+  }
+});
+
+test("whoever does not read its answer in time is cut", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { connection, request } = opened();
+  connection.push("GET / HTTP/1.1\r\n\r\n");
+  request.once("data", () => request.onUnderstood(0));
+  await settled();
+  request.end("an answer");
+  t.mock.timers.tick(ANSWER_MS - 1);
+  await settled();
+  assert.equal(connection.destroyed, false);
+  t.mock.timers.tick(1);
+  assert.ok(connection.destroyed);
+});
+
+test("what stands behind the request is neither parsed nor read, and the answer has its time to be read", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { connection, request, read } = opened();
+  connection.push("GET / HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n");
+  request.once("data", () => request.onUnderstood(0));
+  await settled();
+  request.end("an answer");
+  await settled();
+  connection.drain();
+  await settled();
+  assert.equal(read(), "GET / HTTP/1.1\r\n\r\n");
+  assert.deepEqual([connection.writableFinished, connection.destroyed], [true, false]);
+  assert.equal(connection.readableLength, "GET /2 HTTP/1.1\r\n\r\n".length);
+  t.mock.timers.tick(1_000);
+  assert.ok(connection.destroyed);
 });

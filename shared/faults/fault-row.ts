@@ -45,8 +45,8 @@ type Explain = (facts: FaultFacts) => FaultText;
 
 /** One row of the table of faults. */
 export interface FaultRow {
-  /** `soon`: the usual backoff. `slow`: nothing changes before a person acts, and asking often does harm. */
-  readonly retry: "soon" | "slow";
+  /** Nothing changes before a person acts, and asking often does harm. Absent: the usual backoff. */
+  readonly isSlow?: true;
   /** Value of `reason` in `culvert_agent_uplink_failures_total`; absent: the code. */
   readonly label?: string;
   readonly explain: Explain;

@@ -1,4 +1,3 @@
-import { CERTIFICATE_FAULTS } from "./certificate-rows.ts";
 import type { FaultFacts, FaultRow, FaultText } from "./fault-row.ts";
 import { NETWORK_FAULTS } from "./network-rows.ts";
 import { TUNNEL_FAULTS } from "./tunnel-rows.ts";
@@ -7,7 +6,7 @@ import { TUNNEL_FAULTS } from "./tunnel-rows.ts";
  * One row for each fault between an agent and its server, as `OUTCOMES` has one for each bad end of a CONNECT: what the
  * metric calls it, when the agent tries again, and what the doctor says of it.
  */
-const FAULTS = { ...NETWORK_FAULTS, ...CERTIFICATE_FAULTS, ...TUNNEL_FAULTS };
+const FAULTS = { ...NETWORK_FAULTS, ...TUNNEL_FAULTS };
 
 /** The word for a fault in logs, in the doctor's JSON and in `culvert explain`. */
 export type FaultCode = keyof typeof FAULTS;

@@ -1,4 +1,34 @@
-import type { FaultFacts, FaultRow, FaultText } from "./fault-row.ts";
+import { type CaRelation, type FaultFacts, type FaultRow, type FaultText, minuteOf } from "./fault-row.ts";
+
+/** By how the certificate relates to --ca-cert. Interception comes second: nothing but the unknown CA indicates it. */
+const UNKNOWN_CA_TEXTS: Readonly<Record<CaRelation, (by: string) => FaultText>> = {
+  none_given: (by) => ({
+    sentence: `The server's certificate is signed by "${by}", which is not in --ca-cert (none was given).`,
+    next: `If "${by}" is the server's CA, give its certificate as --ca-cert. If it is not, something on the path opens TLS (see --outer-ca), or another server answers.`,
+  }),
+  another: (by) => ({
+    sentence: `The server's certificate is signed by "${by}", which is not in --ca-cert.`,
+    next: `If "${by}" is the server's CA for agents, give its certificate as --ca-cert. If it is not, check the port in --server, the one for agents; else something on the path opens TLS (see --outer-ca).`,
+  }),
+  same_name: (by) => ({
+    sentence: `The server's certificate is signed by another CA than the one in --ca-cert: same name ("${by}"), another key.`,
+    next: "Copy the CA file that belongs to the server's --cluster-cert to --ca-cert: each run of culvert pki makes another CA of the same name.",
+  }),
+  self_signed: (by) => ({
+    sentence: `The server's certificate "${by}" has signed itself, and is not in --ca-cert.`,
+    next: "If it is the server's, give it as --ca-cert, or issue the server's --cluster-cert by a CA. If it is not, something on the path opens TLS, or another server answers.",
+  }),
+};
+
+const INNER_WORDS: Readonly<Record<CaRelation, (by: string) => string>> = {
+  none_given: (by) => `signed by "${by}", which is not in --ca-cert (none was given)`,
+  another: (by) => `signed by "${by}", which is not in --ca-cert`,
+  same_name: (by) => `of another CA than the one in --ca-cert: same name ("${by}"), another key`,
+  self_signed: (by) => `signed by nobody but "${by}" itself, which is not in --ca-cert`,
+};
+
+const ASK_FOR_A_CERTIFICATE =
+  "Ask the network team, who run what opens TLS, for a certificate that can be used; or to exempt the server from TLS inspection.";
 
 export const CAPTIVE_PORTAL_CURE =
   "log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";
@@ -32,10 +62,92 @@ const HANDSHAKE_TEXTS: Readonly<Record<NonNullable<FaultFacts["handshake"]> | "r
   }),
 };
 
-/** Faults of TLS without a certificate, of the upgrade and of the tunnel. */
+/** Faults of TLS, of the upgrade and of the tunnel. */
 export const TUNNEL_FAULTS = {
+  unknown_ca: {
+    explain: ({ by, relation = "another" }) => UNKNOWN_CA_TEXTS[relation](by),
+  },
+  intercepted: {
+    explain: ({ by }) => ({
+      sentence: `TLS is intercepted by "${by}": the certificate that comes is not signed by the server's CA.`,
+      next: `Ask the network team to exempt the server from TLS inspection, or go through it: --outer-ca here with the CA certificate of "${by}", --inner-tls=auto at the server. If "${by}" is the server's own CA, give it as --ca-cert, and check that the port in --server is the one for agents.`,
+    }),
+  },
+  outer_ca: {
+    explain: ({ by }) => ({
+      sentence: `TLS is intercepted by "${by}", whom neither --ca-cert nor --outer-ca knows.`,
+      next: `Ask the network team for the CA certificate of "${by}", and give it as --outer-ca, beside what is there; or to exempt the server from TLS inspection. If "${by}" is the server's own CA, give it as --ca-cert.`,
+    }),
+  },
+  inner_tls_never: {
+    explain: ({ by }) => ({
+      sentence: `TLS is intercepted by "${by}", and this agent may not go through that: --inner-tls=never is set here.`,
+      next: `Set --inner-tls=auto here, with the CA certificate of "${by}" as --outer-ca; the server needs --inner-tls=auto, too. Or ask the network team to exempt the server from TLS inspection.`,
+    }),
+  },
+  inner_untrusted: {
+    label: "failed",
+    explain: ({ by, openedBy, relation = "another" }) => ({
+      sentence: `The certificate shown inside inner TLS is ${INNER_WORDS[relation](by)}${openedBy === undefined ? "" : `, while "${openedBy}" opens TLS on the way`}.`,
+      next: `If "${by}" is the server's CA for agents, give its present certificate as --ca-cert. If it is not, somebody in between plays the server: tell the network team.`,
+    }),
+  },
+  server_expired: {
+    label: "failed",
+    explain: ({ by, validTo }) => ({
+      sentence: `The certificate of ${by} expired on ${minuteOf(validTo)}.`,
+      next: "Renew it at the server (--cluster-cert), or at the balancer before it.",
+    }),
+    opened: ({ by, openedBy, validTo }) => ({
+      sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows in place of ${by} expired on ${minuteOf(validTo)}.`,
+      next: ASK_FOR_A_CERTIFICATE,
+    }),
+  },
+  server_not_yet_valid: {
+    label: "failed",
+    explain: ({ by, validFrom, isClockRight }) =>
+      isClockRight
+        ? {
+            sentence: `The certificate of ${by} is not valid before ${minuteOf(validFrom)}, and this machine's clock agrees with the server's.`,
+            next: "Issue the server's --cluster-cert again with an earlier beginning, or wait until then.",
+          }
+        : {
+            sentence: `The certificate of ${by} is not valid before ${minuteOf(validFrom)}: is this machine's clock behind?`,
+            next: "Compare this machine's clock with another one, and set it; if it is right, issue the server's --cluster-cert again.",
+          },
+    opened: ({ by, openedBy, validFrom, isClockRight }) => ({
+      sentence: `TLS is opened on the way by "${openedBy}", and what it shows in place of ${by} is not valid before ${minuteOf(validFrom)}.`,
+      next: isClockRight
+        ? ASK_FOR_A_CERTIFICATE
+        : `Compare this machine's clock with another one, and set it. ${ASK_FOR_A_CERTIFICATE}`,
+    }),
+  },
+  wrong_name: {
+    label: "failed",
+    explain: ({ by, names }) => ({
+      sentence:
+        names === undefined
+          ? `The server's certificate has no name in it, and so not ${by}.`
+          : `The server's certificate is for ${names}, not for ${by}.`,
+      next: `Name the server in --server as its certificate does (--server-address says where to dial instead), or issue the server's --cluster-cert for ${by} too.`,
+    }),
+    opened: ({ by, openedBy, names = "nobody" }) => ({
+      sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows is for ${names}, not for ${by}.`,
+      next: `Correct the name in --server, if it is wrong. ${ASK_FOR_A_CERTIFICATE}`,
+    }),
+  },
+  wrong_usage: {
+    label: "failed",
+    explain: ({ by, isClients }) => ({
+      sentence: `The certificate of ${by} ${isClients ? "is a client's: its extended key usage has no serverAuth" : "may not be used by a server: its usage does not allow it"}.`,
+      next: "Issue the server's --cluster-cert again, with serverAuth in its extended key usage and digitalSignature in its key usage.",
+    }),
+    opened: ({ by, openedBy }) => ({
+      sentence: `TLS is opened on the way by "${openedBy}", and the certificate that it shows in place of ${by} is not a server's.`,
+      next: ASK_FOR_A_CERTIFICATE,
+    }),
+  },
   unknown_name: {
-    retry: "soon",
     label: "failed",
     explain: ({ by }) => ({
       sentence: `Whoever answers for ${by} knows no server of that name (SNI).`,
@@ -43,7 +155,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   no_tls: {
-    retry: "soon",
     label: "failed",
     explain: ({ by }) => ({
       sentence: `What answers at ${by} does not speak TLS.`,
@@ -55,7 +166,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   tls: {
-    retry: "soon",
     label: "failed",
     explain: ({ by, handshake }) => HANDSHAKE_TEXTS[handshake ?? "refused"](by),
     viaProxy: ({ by, proxyFrom, handshake }) =>
@@ -70,7 +180,6 @@ export const TUNNEL_FAULTS = {
           },
   },
   grpc_server: {
-    retry: "soon",
     label: "failed",
     explain: ({ by }) => ({
       sentence: `What answers at ${by} looks like konnectivity-server, or another server of gRPC, and not like culvert.`,
@@ -78,14 +187,12 @@ export const TUNNEL_FAULTS = {
     }),
   },
   upgrade_stripped: {
-    retry: "soon",
     explain: () => ({
       sentence: "The server is reached, but not the WebSocket upgrade: something in between takes it away.",
       next: "Ask whoever runs the proxy or balancer to pass WebSocket upgrades to the server, or to leave its TLS unopened.",
     }),
   },
   web_page: {
-    retry: "soon",
     explain: () => ({
       sentence:
         "A web page comes in place of the tunnel: from a login portal, a proxy that takes upgrades away, a balancer that knows no such path, or another server.",
@@ -97,49 +204,44 @@ export const TUNNEL_FAULTS = {
     }),
   },
   redirected: {
-    retry: "soon",
     explain: () => ({
       sentence: "The request is sent elsewhere: a portal that wants a login, or another server behind that name.",
       next: "Open the URL of --server with https:// in a browser from here, and see who it is.",
     }),
   },
   gateway: {
-    retry: "soon",
     explain: () => ({
       sentence: "A proxy or balancer in between answers that it has no server behind it.",
       next: "See whether the server runs, and whether the balancer sends WebSockets to its port for agents; to a port without TLS, whether its address is one of --agent-insecure-trusted-cidrs (the server's log says whom it cut).",
     }),
   },
   wrong_path: {
-    retry: "soon",
     explain: ({ by }) => ({
       sentence: `There is a server, but nothing at the path ${by}.`,
       next: "Use the server's --agent-path in --server, /culvert/v1/tunnel unless it is configured.",
     }),
   },
   callers_port: {
-    retry: "slow",
+    isSlow: true,
     explain: ({ by }) => ({
       sentence: `${by} is the server's port for callers (CONNECT), not the one for agents.`,
       next: "Correct the port in --server: agents come to the server's --agent-port.",
     }),
   },
   no_answer: {
-    retry: "soon",
     explain: ({ by }) => ({
       sentence: `TLS with ${by} stands, but the WebSocket does not come up.`,
       next: "A proxy that opens TLS and holds answers back may do that: ask who runs it; else look at the server's log.",
     }),
   },
   not_admitted: {
-    retry: "soon",
     explain: ({ by }) => ({
       sentence: `The server is reached, and does not let this agent in: ${by}.`,
       next: 'That sentence is the server\'s own: do what it names (more in docs/errors.md), or ask whoever runs the server; its log has the same as "agent refused".',
     }),
   },
   certificate_unseen: {
-    retry: "slow",
+    isSlow: true,
     label: "unauthenticated",
     explain: ({ by }) => ({
       sentence: `The server behind ${by} has not seen the agent's certificate: most likely somebody in front of it opens TLS, with a certificate that --ca-cert knows.`,
@@ -147,7 +249,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   inner_tls_off: {
-    retry: "soon",
     explain: ({ by }) => ({
       sentence: `This agent wants inner TLS (--inner-tls=always), and the server at ${by} does not take it from agents of this cluster.`,
       next: `${ASK_FOR_INNER_TLS}; or set --inner-tls=auto here.`,
@@ -158,7 +259,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   inner_tls: {
-    retry: "soon",
     label: "failed",
     explain: ({ by }) => ({
       sentence: `The WebSocket to ${by} comes up, but not the inner TLS over it.`,
@@ -166,7 +266,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   lost: {
-    retry: "soon",
     label: "failed",
     explain: () => ({
       sentence: "The tunnel comes up, and is lost at once.",
@@ -174,7 +273,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   held_back: {
-    retry: "soon",
     explain: () => ({
       sentence:
         "The WebSocket comes up, but what is sent over it does not arrive in time: something in between holds bytes back, or the server hangs.",

@@ -1,10 +1,10 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../basics/turn-queue.ts";
+import type { TurnQueue } from "../basics/timers.ts";
 import { CloseCode, closeReason, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
-import { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
+import { CarrierLost } from "./link-events.ts";
 
 /** How ws upgrades a request whose WebSocket becomes a carrier. */
 export const UPGRADES = {

@@ -3,8 +3,8 @@ import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { until } from "../basics/testing/wait.ts";
-import { CarrierLost, LINK_ENDED } from "./carrier-end.ts";
 import type { Link } from "./link.ts";
+import { CarrierLost, LINK_ENDED } from "./link-events.ts";
 import { HELLO, Inbox, LinkServer, rawClient } from "./testing/ends.ts";
 import { frame, textFrame } from "./testing/frames.ts";
 

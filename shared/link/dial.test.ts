@@ -9,9 +9,8 @@ import { UNRECOGNIZED_NAME_ALERT } from "../listen/client-hello.ts";
 import { Authority } from "../pki/certificates.ts";
 import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import type { Passage } from "./dial.ts";
-import { SECURING, timeoutFault } from "./dial-fault.ts";
+import { HELD_BACK, SECURING, timeoutFault } from "./dial-faults.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, testCertificate } from "./testing/ends.ts";
-import { HELD_BACK } from "./upgrade-answer.ts";
 
 test("each step that takes too long is named, and its socket closed", async (t) => {
   const sockets = new Set<net.Socket>();

@@ -1,11 +1,29 @@
 import type { IncomingMessage } from "node:http";
-import type net from "node:net";
-import type tls from "node:tls";
-import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
-import type { Carrier } from "./carrier.ts";
-import type { Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
-import { DialAttempt, type ExpectedAnswer, type Greeted } from "./dial-attempt.ts";
-import type { PassedProxy } from "./dial-fault.ts";
+import net from "node:net";
+import tls from "node:tls";
+import { WebSocket } from "ws";
+import { sniOf } from "../address/server-name.ts";
+import { deferred } from "../basics/promises.ts";
+import { seconds } from "../basics/text.ts";
+import { certificateFault, shownBy } from "../tls/server-certificate.ts";
+import { HANDSHAKE_VERSION, LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
+import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
+import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
+import {
+  CONNECTING,
+  type DialProgress,
+  type DialStep,
+  damagedAnswer,
+  dialFault,
+  GREETING,
+  mendAnswer,
+  type PassedProxy,
+  readAnswer,
+  SECURING,
+  timeoutFault,
+  UPGRADING,
+  unwelcomed,
+} from "./dial-faults.ts";
 
 /** How to reach a server. */
 export interface CarrierDialOptions {
@@ -84,50 +102,249 @@ export interface DialledAgain extends DialledOuter {
  * error of the network whose message names the step.
  */
 export async function dialCarrier(options: DialOptions): Promise<Dialled> {
-  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "welcome" });
+  const { answer, ...reached } = await dial(options, (attempt, socket) => attempt.upgrade(socket, options, "welcome"));
   return { ...reached, welcome: answer as Welcome };
 }
 
 /** Dials another carrier for a link. Rejects as `dialCarrier` does. */
 export async function dialAgain(options: DialOptions): Promise<DialledAgain> {
-  const { answer, ...reached } = await dial(options, { hello: options.hello, expects: "resumed" });
+  const { answer, ...reached } = await dial(options, (attempt, socket) => attempt.upgrade(socket, options, "resumed"));
   return { ...reached, resumed: answer as ResumeAnswer };
-}
-
-/** Dials a carrier for inner TLS: no answer is expected outside of it. Rejects as `dialCarrier` does. */
-export async function dialOuter(options: CarrierDialOptions): Promise<DialledOuter> {
-  const { carrier, remote } = await dial(options, { hello: () => OUTER_HELLO });
-  return { carrier, remote };
 }
 
 /** The hello that asks for inner TLS and says nothing else. */
 export const OUTER_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: true } as const satisfies OuterHello;
 
+/** Dials a carrier for inner TLS: no answer is expected outside of it. Rejects as `dialCarrier` does. */
+export async function dialOuter(options: CarrierDialOptions): Promise<DialledOuter> {
+  const wanted = { ...options, hello: () => OUTER_HELLO };
+  const { carrier, remote } = await dial(wanted, (attempt, socket) => attempt.upgrade(socket, wanted));
+  return { carrier, remote };
+}
+
 /** Verifies that the server is there, with a certificate of the `ca` of these options. Sends nothing but its name. */
 export async function probeServer(options: CarrierDialOptions): Promise<void> {
+  await dial(options, (attempt) => attempt.abandon());
+}
+
+/** Connects, does the TLS handshake, and then what is wanted. */
+async function dial<T>(
+  options: CarrierDialOptions,
+  then: (attempt: DialAttempt, socket: tls.TLSSocket) => T | Promise<T>,
+): Promise<T> {
   const attempt = new DialAttempt(options);
   try {
-    await attempt.secure(await attempt.open());
+    return await then(attempt, await attempt.secure(await attempt.open()));
   } catch (error) {
+    attempt.abandon();
     throw attempt.explain(error as Error);
   } finally {
-    attempt.abandon();
     attempt.stopWaiting();
   }
 }
 
-async function dial(
-  options: CarrierDialOptions,
-  { hello, expects }: { readonly hello: DialOptions["hello"]; readonly expects?: ExpectedAnswer },
-): Promise<Greeted> {
-  const attempt = new DialAttempt(options);
-  try {
-    const socket = await attempt.secure(await attempt.open());
-    return await attempt.upgrade(socket, hello, expects);
-  } catch (error) {
-    attempt.abandon();
-    throw attempt.explain(error as Error);
-  } finally {
-    attempt.stopWaiting();
+/** A carrier on which the hello was sent, and the answer that was expected. */
+interface Greeted extends DialledOuter {
+  readonly answer: ControlMessage | undefined;
+}
+
+/** One attempt to reach a server. Each step races the deadline and the caller's signal. */
+class DialAttempt {
+  readonly #options: CarrierDialOptions;
+  readonly #timer: NodeJS.Timeout;
+  readonly #interrupted = deferred<never>();
+  /** Why the attempt was interrupted: by the deadline or the caller's signal. */
+  #reason: Error | undefined;
+  /** Interrupts `CarrierDialOptions.open`. */
+  readonly #abort = new AbortController();
+  #step: DialStep = CONNECTING;
+  #raw: net.Socket | undefined;
+  #proxy: PassedProxy | undefined;
+  #noProtocol: boolean | undefined;
+
+  constructor(options: CarrierDialOptions) {
+    this.#options = options;
+    this.#interrupted.promise.catch(() => {});
+    this.#timer = setTimeout(() => {
+      const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
+      this.#interrupt(timeoutFault(this.#progress(), sentence));
+    }, options.timeoutMs);
+    options.signal?.addEventListener("abort", this.#onAbort, { once: true });
+    if (options.signal?.aborted) this.#onAbort();
   }
+
+  readonly #onAbort = (): void => this.#interrupt(new Error("the attempt was cancelled"));
+
+  #interrupt(reason: Error): void {
+    this.#reason = reason;
+    this.#interrupted.reject(reason);
+    this.#abort.abort(reason);
+  }
+
+  /** The attempt is over. */
+  stopWaiting(): void {
+    clearTimeout(this.#timer);
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+  }
+
+  abandon(): void {
+    this.#raw?.destroy();
+  }
+
+  async open(): Promise<net.Socket> {
+    const { host, port, address, open } = this.#options;
+    if (open !== undefined) {
+      const { socket, proxy } = await this.#openBy(open);
+      this.#raw = socket.on("error", () => {});
+      this.#proxy = proxy;
+      return socket;
+    }
+    const to = address ?? { host, port };
+    const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
+    this.#raw = raw;
+    return this.#race((resolve, reject) => {
+      raw.on("error", reject);
+      raw.once("connect", () => resolve(raw));
+    });
+  }
+
+  /** Its own error says best at which step it was interrupted. */
+  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
+    const opening = open(this.#abort.signal);
+    try {
+      return await Promise.race([opening, this.#interrupted.promise]);
+    } catch (error) {
+      this.#reason = await opening.then(
+        (late) => {
+          late.socket.destroy();
+          return error as Error;
+        },
+        (why: Error) => (this.#options.signal?.aborted ? (error as Error) : why),
+      );
+      throw this.#reason;
+    }
+  }
+
+  secure(raw: net.Socket): Promise<tls.TLSSocket> {
+    const { host } = this.#options;
+    this.#step = SECURING;
+    return this.#race((resolve, reject) => {
+      raw.on("error", reject);
+      const socket = tls.connect({
+        ...this.#options.tls,
+        socket: raw,
+        host,
+        // Explicit, because mask keys of zero depend on it and NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
+        rejectUnauthorized: true,
+        ...sniOf(host),
+        ALPNProtocols: ["http/1.1"],
+      });
+      const shown = shownBy(socket);
+      socket.on("error", (error) => reject(certificateFault(error, shown(), this.#circumstances()) ?? error));
+      socket.once("secureConnect", () => {
+        this.#noProtocol = !socket.alpnProtocol;
+        this.#options.watch?.onSecure?.(socket);
+        resolve(socket);
+      });
+      // Node reports most closed connections itself.
+      socket.once("close", () => reject(Object.assign(new Error("closed"), { code: "ECONNRESET" })));
+    });
+  }
+
+  #circumstances() {
+    const { host, trust = {} } = this.#options;
+    return { host, ca: trust.ca, isMiddleboxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
+  }
+
+  /**
+   * Upgrades and sends the hello in the same turn, because the carrier has to read the socket from its first frame on.
+   * `expects`: the type of the answer to the hello. Without one inner TLS comes next.
+   */
+  upgrade(socket: tls.TLSSocket, { hello }: DialOptions, expects?: "welcome" | "resumed"): Promise<Greeted> {
+    const { host, port, path, link, keepaliveMs, watch } = this.#options;
+    const headers = { ...this.#options.headers, ...linkHeader(link) };
+    this.#step = UPGRADING;
+    return this.#race((resolve, reject) => {
+      const authority = net.isIPv6(host) ? `[${host}]` : host;
+      const ws = new WebSocket(`wss://${authority}:${port}${path}`, [SUBPROTOCOL], {
+        createConnection: () => socket,
+        perMessageDeflate: false,
+        ...WEBSOCKET_BOUNDS,
+        headers,
+      });
+      let isAnswered = false;
+      // After the answer, an error without a code of the network means that ws has refused the answer.
+      ws.on("error", (error: NodeJS.ErrnoException) => {
+        const isOfWs = error.code === undefined || error.code.startsWith("WS_ERR_");
+        reject(isAnswered && isOfWs ? damagedAnswer(error) : error);
+      });
+      ws.once("upgrade", (response) => {
+        isAnswered = true;
+        watch?.onAnswer?.(response);
+        mendAnswer(response);
+      });
+      ws.on("unexpected-response", (_request, response) => {
+        watch?.onAnswer?.(response);
+        readAnswer(response, secretsIn(headers), reject);
+      });
+      ws.once("open", () => {
+        const remote = `${socket.remoteAddress}:${socket.remotePort}`;
+        const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, onEcho: watch?.onEcho });
+        this.#step = GREETING;
+        const message = hello();
+        if (expects === undefined) resolve({ carrier, remote, answer: undefined });
+        else this.#onAnswer(carrier, expects, (answer) => resolve({ carrier, remote, answer }), reject);
+        carrier.sendControl(message);
+      });
+    });
+  }
+
+  #onAnswer(
+    carrier: Carrier,
+    expects: "welcome" | "resumed",
+    resolve: (answer: ControlMessage) => void,
+    reject: (error: Error) => void,
+  ): void {
+    carrier.onEnded = (reason = new Error("the server closed before its welcome")) => reject(unwelcomed(reason));
+    carrier.onControl = (message) => {
+      carrier.onEnded = undefined;
+      carrier.onControl = undefined;
+      if (message.type !== expects) {
+        reject(new Error(`the server answered hello with ${message.type}`));
+        return;
+      }
+      const { keepaliveMs } = this.#options;
+      if ("keepaliveMs" in message) carrier.setKeepalive(Math.min(keepaliveMs, message.keepaliveMs));
+      resolve(message);
+    };
+  }
+
+  /** Turns an error of the network into a sentence. */
+  explain(error: Error): Error {
+    if (error === this.#reason) return error;
+    return dialFault(error, this.#progress());
+  }
+
+  #progress(): DialProgress {
+    return { step: this.#step, host: this.#options.host, proxy: this.#proxy, noProtocol: this.#noProtocol };
+  }
+
+  #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
+    return Promise.race([new Promise<T>(step), this.#interrupted.promise]);
+  }
+}
+
+/**
+ * Without the header when a server has given the link an id that no header may hold: the resume goes on as without
+ * peers.
+ */
+function linkHeader(link: string | undefined): Record<string, string> {
+  return link !== undefined && /^[!-~]+$/.test(link) ? { [LINK_HEADER]: link } : {};
+}
+
+/** The secrets in a request, without the scheme before them. */
+function secretsIn(headers: Readonly<Record<string, string>>): string[] {
+  return Object.entries(headers)
+    .filter(([name]) => name.toLowerCase() === "authorization")
+    .map(([, value]) => value.replace(/^\S+ +/, ""));
 }

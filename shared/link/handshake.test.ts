@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
 import { CloseCode, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { LINK_ENDED } from "./carrier-end.ts";
+import { LINK_ENDED } from "./link-events.ts";
 import { dial, failure, HELLO, Inbox, LinkServer, RawServer, rawClient, welcome } from "./testing/ends.ts";
 import { frame, textFrame } from "./testing/frames.ts";
 

@@ -42,7 +42,7 @@ interface Result {
 const STEP_MS = 0.5;
 const SMALL = 100;
 
-/** One end's sender and the other's receiver, with the ack cadence of acks.ts where no ack finds a write to go with. */
+/** One end's sender and the other's receiver, with the ack cadence of `Acks` where no ack finds a write to go with. */
 class SimulatedLink {
   readonly inFlight = new InFlight(MOST);
   readonly small: number[] = [];

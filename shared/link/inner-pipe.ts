@@ -1,12 +1,14 @@
 import { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
+import * as z from "zod";
 import { wholeRecords } from "../basics/bytes.ts";
 import { deferred } from "../basics/promises.ts";
+import { firstIssue, schemaMessage } from "../basics/text.ts";
+import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
+import { credentialFault } from "../outcomes.ts";
+import { LinkRefused } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
-import type { LinkCarrier } from "./carrier-cursor.ts";
-import { encodeInner, type InnerHello, type InnerReply, splitInner } from "./control.ts";
-import { Link } from "./link.ts";
-import type { LinkOptions, LinkWatcher } from "./link-options.ts";
+import { helloSchema, welcomeSchema } from "./control.ts";
 
 /** A link below inner TLS. `publicReason`: what its peer is told where a middlebox can read it. */
 export interface InnerLink extends Transport {
@@ -38,7 +40,7 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     super({ allowHalfOpen: true });
     this.#link = link;
     this.#allowance = allowance;
-    this.on("error", ignore);
+    this.on("error", () => {});
     link.start(this);
   }
 
@@ -215,74 +217,79 @@ export class InnerPipe implements Transport {
   }
 }
 
-function ignore(): void {}
+// ── the first message, one each way: uint16 length and JSON ─────────────────────────────────────────────────────────
 
 /**
- * A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either.
+ * `bearer`: the agent's token, if it has one. `renews`: this connection proves the identity of that link's agent anew.
  */
-const REQUEST_EVERY_MS = 5_000;
+const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
+  bearer: z.string().max(MAX_TOKEN_BYTES).optional(),
+  renews: welcomeSchema.shape.link.optional(),
+});
+export type InnerHello = z.infer<typeof innerHelloSchema>;
 
-/** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */
-class Paced {
-  readonly #everyMs: number;
-  #deliveredAt = Number.NEGATIVE_INFINITY;
-  #later: NodeJS.Timeout | undefined;
+/** It has no key, because both ends take that from the inner TLS. */
+const innerWelcomeSchema = welcomeSchema.omit({ key: true });
+export type InnerWelcome = z.infer<typeof innerWelcomeSchema>;
 
-  constructor(everyMs: number) {
-    this.#everyMs = everyMs;
-  }
+const renewedSchema = z.object({ type: z.literal("renewed") });
+export type Renewed = z.infer<typeof renewedSchema>;
 
-  offer(deliver: () => void): void {
-    this.stop();
-    const waitMs = this.#deliveredAt + this.#everyMs - performance.now();
-    if (waitMs > 0) {
-      this.#later = setTimeout(() => this.offer(deliver), waitMs).unref();
-      return;
-    }
-    this.#deliveredAt = performance.now();
-    deliver();
-  }
+const refusedSchema = z.object({
+  type: z.literal("refused"),
+  status: z.number().int().optional(),
+  closeCode: z.number().int().optional(),
+  reason: z.string().max(2_048),
+  fault: z.string().max(64).optional(),
+  retryAfterMs: z.number().min(0).optional(),
+});
+export type Refused = z.infer<typeof refusedSchema>;
 
-  stop(): void {
-    clearTimeout(this.#later);
-  }
+const innerReplySchema = z.discriminatedUnion("type", [innerWelcomeSchema, renewedSchema, refusedSchema]);
+export type InnerReply = InnerWelcome | Renewed | Refused;
+
+const LENGTH_BYTES = 2;
+
+export function encodeInner(message: InnerHello | InnerReply): Buffer {
+  const json = Buffer.from(JSON.stringify(message));
+  const length = Buffer.alloc(LENGTH_BYTES);
+  length.writeUInt16BE(json.length);
+  return Buffer.concat([length, json]);
 }
 
-/**
- * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with
- * pings, acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate`
- * and
- * `servers`, whose rate is bounded; the session's go-away inside takes the place of `drain`.
- *
- * It has no id, and ends with its carrier, until `assignId`.
- */
-export class UntrustedLink extends Link {
-  readonly #rotate: Paced;
-  readonly #servers: Paced;
+/** Splits a first message from the bytes behind it. Returns `undefined` until it is complete. */
+export function splitInner(bytes: Buffer): { readonly json: string; readonly rest: Buffer } | undefined {
+  if (bytes.length < LENGTH_BYTES) return undefined;
+  const end = LENGTH_BYTES + bytes.readUInt16BE(0);
+  if (bytes.length < end) return undefined;
+  return { json: bytes.toString("utf8", LENGTH_BYTES, end), rest: bytes.subarray(end) };
+}
 
-  constructor(
-    remote: string,
-    carrier: LinkCarrier,
-    options: Omit<LinkOptions, "graceMs">,
-    requestEveryMs = REQUEST_EVERY_MS,
-  ) {
-    super("", remote, carrier, { ...options, graceMs: 0 });
-    this.#rotate = new Paced(requestEveryMs);
-    this.#servers = new Paced(requestEveryMs);
-  }
+/** Throws an `Error` that says what is wrong. */
+export function parseInnerHello(json: string): InnerHello {
+  return parse(innerHelloSchema, json, "hello");
+}
 
-  override watch(watcher: LinkWatcher): void {
-    super.watch({
-      ...watcher,
-      onControl: (message) => {
-        if (message.type === "rotate") this.#rotate.offer(() => watcher.onControl?.(message));
-        else if (message.type === "servers") this.#servers.offer(() => watcher.onControl?.(message));
-      },
-      onClosed: () => {
-        this.#rotate.stop();
-        this.#servers.stop();
-        watcher.onClosed?.();
-      },
-    });
+/** Throws `LinkRefused` if the server refused, or an `Error` that says what is wrong. */
+export function parseInnerReply(json: string): InnerWelcome | Renewed {
+  const answer = parse(innerReplySchema, json, "answer");
+  if (answer.type !== "refused") return answer;
+  const { status, closeCode, reason, fault, retryAfterMs } = answer;
+  throw new LinkRefused({
+    ...(status !== undefined && { status }),
+    ...(closeCode !== undefined && { closeCode }),
+    ...{ reason, fault: credentialFault(fault), retryAfterMs },
+  });
+}
+
+function parse<T>(schema: z.ZodType<T>, json: string, what: string): T {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    throw new Error(`the inner ${what} is not JSON`);
   }
+  const parsed = schema.safeParse(value, { error: schemaMessage });
+  if (parsed.success) return parsed.data;
+  throw new Error(`bad inner ${what}: ${firstIssue(parsed.error)}`);
 }

@@ -4,7 +4,10 @@ import { sniOf } from "../address/server-name.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
+import type { LinkCarrier } from "./incoming.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
+import { Link, type LinkOptions } from "./link.ts";
+import type { LinkWatcher } from "./link-events.ts";
 import { LinkKey } from "./proof.ts";
 
 /**
@@ -177,5 +180,76 @@ async function handshake<T>(
     clearTimeout(timer);
     signal?.removeEventListener("abort", onAbort);
     over.catch(() => {}); // a later end is not an error of the handshake
+  }
+}
+
+// ── the link below ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either.
+ */
+const REQUEST_EVERY_MS = 5_000;
+
+/** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */
+class Paced {
+  readonly #everyMs: number;
+  #deliveredAt = Number.NEGATIVE_INFINITY;
+  #later: NodeJS.Timeout | undefined;
+
+  constructor(everyMs: number) {
+    this.#everyMs = everyMs;
+  }
+
+  offer(deliver: () => void): void {
+    this.stop();
+    const waitMs = this.#deliveredAt + this.#everyMs - performance.now();
+    if (waitMs > 0) {
+      this.#later = setTimeout(() => this.offer(deliver), waitMs).unref();
+      return;
+    }
+    this.#deliveredAt = performance.now();
+    deliver();
+  }
+
+  stop(): void {
+    clearTimeout(this.#later);
+  }
+}
+
+/**
+ * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with
+ * pings, acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate`
+ * and `servers`, whose rate is bounded; the session's go-away inside takes the place of `drain`.
+ *
+ * It has no id, and ends with its carrier, until `assignId`.
+ */
+export class UntrustedLink extends Link {
+  readonly #rotate: Paced;
+  readonly #servers: Paced;
+
+  constructor(
+    remote: string,
+    carrier: LinkCarrier,
+    options: Omit<LinkOptions, "graceMs">,
+    requestEveryMs = REQUEST_EVERY_MS,
+  ) {
+    super("", remote, carrier, { ...options, graceMs: 0 });
+    this.#rotate = new Paced(requestEveryMs);
+    this.#servers = new Paced(requestEveryMs);
+  }
+
+  override watch(watcher: LinkWatcher): void {
+    super.watch({
+      ...watcher,
+      onControl: (message) => {
+        if (message.type === "rotate") this.#rotate.offer(() => watcher.onControl?.(message));
+        else if (message.type === "servers") this.#servers.offer(() => watcher.onControl?.(message));
+      },
+      onClosed: () => {
+        this.#rotate.stop();
+        this.#servers.stop();
+        watcher.onClosed?.();
+      },
+    });
   }
 }

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import type { ProvenResume } from "./control.ts";
 import { Link } from "./link.ts";
-import { LinkLost } from "./link-options.ts";
+import { LinkLost } from "./link-events.ts";
 import type { LinkPool } from "./outgoing.ts";
 import { LinkKey } from "./proof.ts";
 import { Wire } from "./testing/wire.ts";

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { CloseCode } from "../wire/handshake.ts";
-import type { CarrierLost } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
 import { Link } from "./link.ts";
-import type { ResumeReport } from "./link-options.ts";
+import type { CarrierLost, ResumeReport } from "./link-events.ts";
 import { lost, Wire } from "./testing/wire.ts";
 
 const GRACE_MS = 30_000;

@@ -1,12 +1,21 @@
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
-import { AckProgress } from "./ack-progress.ts";
-import { Acks } from "./acks.ts";
-import { CarrierCursor, type LinkCarrier, type ResumeAt, type Successor, supersede } from "./carrier-cursor.ts";
-import { CarrierLost, PeerViolation } from "./carrier-end.ts";
 import type { ControlMessage } from "./control.ts";
-import { LinkLost, type LinkOptions, type LinkWatcher } from "./link-options.ts";
-import { Outgoing } from "./outgoing.ts";
+import { Acks, CarrierCursor, type LinkCarrier, type ResumeAt, type Successor, supersede } from "./incoming.ts";
+import { CarrierLost, LinkLost, type LinkWatcher, PeerViolation } from "./link-events.ts";
+import { AckProgress } from "./liveness.ts";
+import { type LinkPool, Outgoing } from "./outgoing.ts";
+
+export interface LinkOptions {
+  /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */
+  readonly graceMs: number;
+  /** How long the peer may take to notice that a carrier has fallen silent, ms. */
+  readonly silenceMs?: number;
+  /** Bytes kept for a new carrier, and so the most that may be unacknowledged. */
+  readonly replayBytes: number;
+  /** Absent: only `replayBytes` bounds what is kept. */
+  readonly pool?: LinkPool;
+}
 
 type State =
   | { readonly state: "carried"; readonly cursor: CarrierCursor }
@@ -223,8 +232,8 @@ export class Link implements Transport {
   }
 
   #replayMore(cursor: CarrierCursor): void {
-    this.#outgoing.replayOn(cursor.carrier, () => this.#isPresent(cursor));
-    if (!this.#isPresent(cursor) || !this.#outgoing.isAllSent) return;
+    this.#outgoing.replayOn(cursor.carrier, () => this.#cursor === cursor);
+    if (this.#cursor !== cursor || !this.#outgoing.isAllSent) return;
     if (this.#ending) cursor.carrier.end();
     else this.#consumer?.onWritable();
   }
@@ -234,10 +243,6 @@ export class Link implements Transport {
   /** The present carrier. */
   get #cursor(): CarrierCursor | undefined {
     return this.#state.state === "carried" ? this.#state.cursor : undefined;
-  }
-
-  #isPresent(cursor: CarrierCursor): boolean {
-    return this.#state.state === "carried" && this.#state.cursor === cursor;
   }
 
   #listen(cursor: CarrierCursor): void {
@@ -251,11 +256,11 @@ export class Link implements Transport {
 
   #startCarrier(cursor: CarrierCursor): void {
     const { carrier } = cursor;
-    carrier.acknowledged = () => (this.#isPresent(cursor) && this.unacknowledged > 0 ? this.acknowledged : undefined);
+    carrier.acknowledged = () => (this.#cursor === cursor && this.unacknowledged > 0 ? this.acknowledged : undefined);
     carrier.start({
       onBytes: (piece) => this.#onPayload(cursor, piece),
       onWritable: () => {
-        if (!this.#isPresent(cursor)) return;
+        if (this.#cursor !== cursor) return;
         if (this.#outgoing.isAllSent) this.#consumer?.onWritable();
         else this.#replayMore(cursor);
       },
@@ -275,7 +280,7 @@ export class Link implements Transport {
   /** Whether a message on this carrier counts. The first one on the successor lets it take over. */
   #counts(cursor: CarrierCursor): boolean {
     if (this.#successor?.cursor === cursor) this.#commit(this.#successor);
-    if (!this.#isPresent(cursor)) return false;
+    if (this.#cursor !== cursor) return false;
     cursor.closePrevious();
     return true;
   }
@@ -299,7 +304,7 @@ export class Link implements Transport {
 
   #onCarrierClosed(cursor: CarrierCursor, reason: Error | undefined): void {
     if (this.#successor?.cursor === cursor) this.#dropSuccessor();
-    if (!this.#isPresent(cursor)) return;
+    if (this.#cursor !== cursor) return;
     cursor.closePrevious(); // it has been ignored since
     const isLost = reason instanceof CarrierLost;
     // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
@@ -331,19 +336,15 @@ export class Link implements Transport {
     if (before.state === "closed") return;
     if (before.state === "suspended") clearTimeout(before.timer);
     this.#state = { state: "closed" };
-    this.#endSuccessor(reason);
+    const successor = this.#successor?.cursor.carrier;
+    this.#successor = undefined;
+    // The peer may use the successor already, and would look for the link.
+    if (reason === undefined) successor?.end();
+    else successor?.abandon(CloseCode.ended, reason.message);
     this.acks.stop();
     this.#progress.stop();
     this.#outgoing.clear();
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();
-  }
-
-  /** The peer may use the successor already, and would look for the link. */
-  #endSuccessor(reason: Error | undefined): void {
-    const carrier = this.#successor?.cursor.carrier;
-    this.#successor = undefined;
-    if (reason === undefined) carrier?.end();
-    else carrier?.abandon(CloseCode.ended, reason.message);
   }
 }

@@ -1,8 +1,8 @@
 import { compact } from "../basics/bytes.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
-import type { LinkCarrier } from "./carrier-cursor.ts";
 import { IN_FLIGHT_FLOOR, InFlight } from "./in-flight.ts";
+import type { LinkCarrier } from "./incoming.ts";
 
 /** The bound of what all links of a cluster keep together. */
 export interface LinkPool extends Pick<MemoryAccount, "isSpent" | "hold" | "enter"> {}

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { connect as connectTls } from "node:tls";
 import { WebSocket } from "ws";
-import { LINK_ENDED } from "../../../shared/link/carrier-end.ts";
+import { LINK_ENDED } from "../../../shared/link/link-events.ts";
 import { type FrameShape, frame } from "../../../shared/link/testing/frames.ts";
 import { CloseCode, HANDSHAKE_VERSION, SUBPROTOCOL, TUNNEL_PATH } from "../../../shared/wire/handshake.ts";
 import { frame as yamux } from "../../../shared/yamux/testing/sessions.ts";

@@ -9,8 +9,8 @@ import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
 import { WaitingConnections } from "../../listeners/port-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
+import { Registry } from "../../tunnels/cluster-tunnels.ts";
 import { OpenConnects } from "../../tunnels/open-connects.ts";
-import { Registry } from "../../tunnels/registry.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
 import type { CallerHost } from "../authenticate.ts";
 import { CallerListeners, type CallerListenersDeps } from "../caller-listeners.ts";
@@ -53,7 +53,7 @@ export async function start(
   const unauthenticatedMemory = pool.share("");
   const tunnels = new Registry(pool);
   const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const join = (agent: FakeAgent) => cluster.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
   for (const agent of agents) join(agent);
   const deps = {
     options: {

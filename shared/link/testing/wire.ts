@@ -1,7 +1,7 @@
 import type { TransportConsumer } from "../../yamux/transport.ts";
-import type { LinkCarrier } from "../carrier-cursor.ts";
-import { CarrierLost } from "../carrier-end.ts";
 import type { ControlMessage } from "../control.ts";
+import type { LinkCarrier } from "../incoming.ts";
+import { CarrierLost } from "../link-events.ts";
 
 type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
 
