@@ -9,7 +9,7 @@ import type { Passage } from "../../shared/link/dial.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { HELLO, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { DEFAULT_OPTIONS } from "../../shared/yamux/options.ts";
+import { DEFAULT_OPTIONS } from "../../shared/yamux/bounds.ts";
 import { attempt, connectDirectly } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
 import type { DialContext } from "./dial-context.ts";

@@ -5,7 +5,7 @@ import type { Hello } from "../../shared/link/control.ts";
 import type { CarrierDialOptions } from "../../shared/link/dial.ts";
 import type { LinkOptions } from "../../shared/link/link.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import type { ConnectionOptions } from "./connection.ts";
 import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
 import type { Path } from "./path.ts";

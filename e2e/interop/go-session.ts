@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";

@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
-import { Decoder, type FrameConsumer } from "../../shared/yamux/decoder.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
-import { Flag, FrameType, HEADER_LENGTH, header, VERSION } from "../../shared/yamux/frame.ts";
+import {
+  Decoder,
+  Flag,
+  type FrameConsumer,
+  FrameType,
+  HEADER_LENGTH,
+  header,
+  VERSION,
+} from "../../shared/yamux/frame.ts";
 import { frame } from "../../shared/yamux/testing/sessions.ts";
 import { attempt, splits, type Target } from "../target.ts";
 

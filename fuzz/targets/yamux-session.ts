@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import { FrameType, header } from "../../shared/yamux/frame.ts";
-import type { SessionOptions } from "../../shared/yamux/options.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { FakeTransport, turn } from "../../shared/yamux/testing/sessions.ts";
@@ -197,7 +197,7 @@ class World {
   #check(): void {
     assert.ok(this.#session.bufferedBytes <= 2 * OPTIONS.budget, "no more is held than the budget allows");
     assert.ok(this.#session.streamCount <= OPTIONS.maxStreams, "no more streams are open than may be");
-    for (const { id, unread } of this.#streams) assert.ok(unread <= OPTIONS.maxWindow, `stream ${id} obeys its window`);
+    for (const { id, held } of this.#streams) assert.ok(held <= OPTIONS.maxWindow, `stream ${id} obeys its window`);
   }
 
   /** The peer leaves; nothing is left behind. */

@@ -6,8 +6,8 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { canAsk } from "./directory.ts";
+import { MAX_INFO_BYTES, READ_RATE } from "./nats-connection.ts";
 import { NatsDirectory } from "./nats-directory.ts";
-import { MAX_INFO_BYTES, READ_RATE } from "./nats-transport.ts";
 
 const LOCATION = { serverId: "srv.1", address: "10.0.0.1:8096" };
 const HELLO = `INFO ${JSON.stringify({ server_id: "x", version: "2.9.10", headers: true, max_payload: 1_048_576 })}\r\n`;

@@ -12,17 +12,12 @@ import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
-import { connectionOptions } from "./nats-options.ts";
+import { connectNats, type NatsOptions } from "./nats-connection.ts";
 import { NatsRefusals } from "./nats-refusals.ts";
-import { connectNats } from "./nats-transport.ts";
 
 export interface NatsDirectoryDeps {
-  readonly options: Pick<
-    ServerOptions,
-    "serverId" | "directory" | "directoryCredentials" | "directoryCaCert" | "directoryCert" | "directoryKey"
-  >;
+  readonly options: NatsOptions;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
   /** How often a server with the id of this one is looked for, ms. */
@@ -151,7 +146,7 @@ export class NatsDirectory implements Directory {
     while (!this.#closed) {
       const startedAt = performance.now();
       try {
-        const connection = await connectNats(connectionOptions(this.#deps.options));
+        const connection = await connectNats(this.#deps.options);
         this.#retry.connected();
         const why = await this.#use(connection);
         this.#retry.ended("lost", performance.now() - startedAt);

@@ -1,13 +1,117 @@
-import type { Cancellation } from "../../shared/basics/promises.ts";
+import type { Duplex } from "node:stream";
+import type { Target } from "../../shared/address/target.ts";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { CulvertError } from "../../shared/outcomes.ts";
-import { encodePeerOpen, type PeerAnswer, type PeerOpenRequest, parsePeerAnswer } from "../../shared/wire/peer-head.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import {
+  encodeCarrier,
+  encodePeerOpen,
+  type PeerAnswer,
+  type PeerOpenRequest,
+  parsePeerAnswer,
+} from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
+import type { CarriedFacts } from "../tunnels/links.ts";
+import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
+import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 
-export interface PeerOpenOptions {
+interface PeerHopDeps {
+  readonly links: { readonly ownId: string; get(location: Location): Promise<PeerLink> };
+  readonly metrics: Pick<HopMetrics, "opened">;
+  /** The server has not done what the directory said of it. */
+  onUseless(cluster: string, location: Location): void;
+}
+
+/** The way of one CONNECT over another server. */
+export class PeerHop implements ServerHop {
+  readonly location: Location;
+  agent: string | undefined;
+  readonly #cluster: string;
+  readonly #deps: PeerHopDeps;
+
+  constructor(cluster: string, location: Location, deps: PeerHopDeps) {
+    this.#cluster = cluster;
+    this.location = location;
+    this.#deps = deps;
+  }
+
+  get serverId(): string {
+    return this.location.serverId;
+  }
+
+  async open(target: Target, options: HopOptions): Promise<Stream> {
+    const { links, metrics, onUseless } = this.#deps;
+    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch, memory } = options;
+    const deadline = performance.now() + timeoutMs;
+    try {
+      const link = await this.#inTime(links.get(this.location), cancellation, timeoutMs);
+      const { stream, answer } = await openAtPeer(
+        link,
+        {
+          ...{ cluster: this.#cluster, target, id, timeoutMs: Math.max(1, deadline - performance.now()) },
+          ...(onlyClaimed && { onlyClaimed }),
+          ...(watch && { timed: true }),
+        },
+        { cancellation, ackTimeoutMs, memory, onAcknowledged: watch && (() => watch.onAcknowledged()) },
+      );
+      this.agent = answer.agent;
+      watch?.onAnswer(answer);
+      metrics.opened("ok");
+      return stream;
+    } catch (error) {
+      const failure = toCulvertError(error);
+      metrics.opened(failure.code);
+      const isUseful = failure.code === "limited" || failure.code === "forbidden" || failure.refusedBy === "agent";
+      if (failure.code !== "caller_gone" && !isUseful) onUseless(this.#cluster, this.location);
+      throw failure;
+    }
+  }
+
+  /** The dial itself goes on: others may wait for it, too. */
+  #inTime<T>(work: Promise<T>, cancellation: Cancellation<CulvertError>, timeoutMs: number): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const onCancelled = () => reject(cancellation.reason);
+      const sentence = `server "${this.serverId}" was not reached in time from server "${this.#deps.links.ownId}": check its process and the path between them`;
+      const timer = setTimeout(() => reject(new CulvertError("peer_lost", sentence)), timeoutMs);
+      if (cancellation.reason !== undefined) onCancelled();
+      cancellation.onCancelled = onCancelled;
+      work.then(resolve, reject).finally(() => {
+        clearTimeout(timer);
+        if (cancellation.onCancelled === onCancelled) cancellation.onCancelled = undefined;
+      });
+    });
+  }
+}
+
+/** Maximum time for the owner's answer, ms. Its caller, which knows the grace of the link, cancels earlier. */
+const OWNER_MS = 10_000;
+
+/** Carries the connection of an agent to the server that has issued the agent's link; as `LinkOwners`. */
+export async function openAtOwner(
+  link: PeerLink,
+  { cluster, source, chain }: CarriedFacts,
+  signal: AbortSignal,
+  options: Pick<PeerOpenOptions, "ackTimeoutMs" | "memory">,
+): Promise<Duplex> {
+  const cancellation = new Cancellation<CulvertError>();
+  const onAbort = (): void => cancellation.cancel(new CulvertError("peer_lost", (signal.reason as Error).message));
+  if (signal.aborted) onAbort();
+  signal.addEventListener("abort", onAbort, { once: true });
+  const head = encodeCarrier({ cluster, ...source, chain: chain.map(({ length }) => length) });
+  try {
+    const { stream } = await openByHead(link, [head, ...chain], OWNER_MS, { ...options, cancellation });
+    link.endWhenUnreachable(stream);
+    return stream;
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+interface PeerOpenOptions {
   readonly cancellation: Cancellation<CulvertError>;
   /** The peer has not taken the stream by then: it does not respond, ms. */
   readonly ackTimeoutMs: number;
@@ -23,7 +127,7 @@ const ANSWER_MARGIN_MS = 50;
 const PROBE_MS = 2_000;
 
 /** A stream that the peer has connected to the target, and what it has answered. */
-export interface OpenedAtPeer {
+interface OpenedAtPeer {
   readonly stream: Stream;
   readonly answer: PeerAnswer & { readonly ok: true };
 }
@@ -33,11 +137,7 @@ export interface OpenedAtPeer {
  * `peer_lost`, after which another server may be asked, since no byte of the caller was sent; or `limited`, because its
  * cluster has its share of the link.
  */
-export async function openAtPeer(
-  link: PeerLink,
-  request: PeerOpenRequest,
-  options: PeerOpenOptions,
-): Promise<OpenedAtPeer> {
+async function openAtPeer(link: PeerLink, request: PeerOpenRequest, options: PeerOpenOptions): Promise<OpenedAtPeer> {
   const { cluster, timeoutMs } = request;
   const head = encodePeerOpen({ ...request, timeoutMs: timeoutMs - ANSWER_MARGIN_MS });
   const leave = link.shares.enter(cluster);
@@ -53,7 +153,7 @@ export async function openAtPeer(
 }
 
 /** One stream of any kind, as `openAtPeer`: its head goes with the SYN, and what belongs to the head follows it. */
-export function openByHead(
+function openByHead(
   link: PeerLink,
   [head, ...behind]: readonly [Buffer, ...Buffer[]],
   timeoutMs: number,

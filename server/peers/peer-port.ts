@@ -2,8 +2,8 @@ import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
-import { answerAndEnd, refusalText } from "../../shared/http/connection-end.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
+import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
@@ -21,11 +21,10 @@ import { PortConnections, type WaitingConnections } from "../listeners/port-conn
 import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/session-options.ts";
-import { AcceptedPeer, type FromPeer } from "./accepted-peer.ts";
-import { OpenPeers } from "./open-peers.ts";
+import { firstWindows } from "../tunnels/tunnel.ts";
+import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
-import type { PeerLog } from "./peer-log.ts";
+import type { PeerLog } from "./peer-links.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 export interface PeerPortDeps extends PortDeps {

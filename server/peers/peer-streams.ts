@@ -1,11 +1,22 @@
+import { GrowingBytes } from "../../shared/basics/bytes.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import { CARRIER_KIND } from "../../shared/wire/carrier-head.ts";
-import { streamKind } from "../../shared/wire/peer-head.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
+import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
+import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
+import {
+  CARRIER_KIND,
+  type CarrierRequest,
+  encodePeerAnswer,
+  parseCarrier,
+  streamKind,
+} from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { FromPeer } from "./accepted-peer.ts";
-import { CarriedStreams, type CarriedStreamsDeps } from "./carried-streams.ts";
-import { type ServePeerDeps, servePeer } from "./serve-peer.ts";
+import type { TakeCarried } from "../tunnels/links.ts";
+import type { FromPeer } from "./accepted-peers.ts";
+import { refuseStream, type ServePeerDeps, servePeer } from "./serve-peer.ts";
 
 export type PeerStreamsDeps = ServePeerDeps & CarriedStreamsDeps;
 
@@ -57,4 +68,113 @@ export class PeerStreams {
       await untilAborted(Promise.all(this.#connects), deadline).catch(() => {});
     }
   }
+}
+
+/**
+ * Maximum number of connections that are carried here over one link at once. It bounds what a faulty server takes; in a
+ * fleet that works, `Carrying` of the other server stays far below.
+ */
+const MAX_FROM_ONE = 16_384;
+/** Time for the certificates behind the head, ms: they are sent at once. */
+const CHAIN_TIMEOUT_MS = 5_000;
+
+export interface CarriedStreamsDeps {
+  /** The clusters that are served now; their accounts pay for what is carried for their agents. */
+  readonly clusters: { get(name: string): { readonly tunnels: { readonly memory: MemoryAccount } } | undefined };
+  readonly takeCarried: TakeCarried;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
+}
+
+/** The connections of agents that other servers carry here, until the port of agents takes them. */
+export class CarriedStreams {
+  readonly #deps: CarriedStreamsDeps;
+  readonly #most: number;
+  /** By link: a server says itself which id it has, and must not use up the places of another. */
+  readonly #counts = new Map<FromPeer, number>();
+
+  /** `most`: the maximum for one link. */
+  constructor(deps: CarriedStreamsDeps, most = MAX_FROM_ONE) {
+    this.#deps = deps;
+    this.#most = most;
+  }
+
+  /** Never throws. */
+  serve(stream: Stream, head: Buffer, from: FromPeer): void {
+    try {
+      const request = parseCarrier(head);
+      this.#enter(stream, from);
+      readChain(stream, request, (chain) => this.#take(stream, request, chain, from));
+    } catch (error) {
+      this.#refuse(stream, error, from);
+    }
+  }
+
+  #enter(stream: Stream, from: FromPeer): void {
+    const count = this.#counts.get(from) ?? 0;
+    if (count >= this.#most) {
+      throw new CulvertError("overloaded", `server "${from.serverId}" carries ${count} connections here, the limit`);
+    }
+    this.#counts.set(from, count + 1);
+    stream.once("close", () => {
+      const left = (this.#counts.get(from) ?? 1) - 1;
+      if (left === 0) this.#counts.delete(from);
+      else this.#counts.set(from, left);
+    });
+  }
+
+  #take(stream: Stream, { cluster, address, port }: CarrierRequest, chain: readonly Buffer[], from: FromPeer): void {
+    try {
+      const memory = this.#deps.clusters.get(cluster)?.tunnels.memory;
+      if (memory !== undefined) stream.chargeTo(memory);
+      this.#deps.takeCarried(stream, { cluster, source: { address: printable(address), port }, chain }, from.serverId);
+      stream.write(encodePeerAnswer({ ok: true, agent: "" })); // before what the agent reads
+    } catch (error) {
+      this.#refuse(stream, error, from);
+    }
+  }
+
+  #refuse(stream: Stream, error: unknown, { serverId, remote }: FromPeer): void {
+    const refusal = toCulvertError(error);
+    const line = { peer: serverId, remote, reason: printable(refusal.message) };
+    this.#deps.throttledLog.write("warn", line, "connection not taken from a peer");
+    refuseStream(stream, refusal);
+  }
+}
+
+/**
+ * Reads the certificates behind the head. Throws a `CulvertError` if they are longer than those of an agent may be.
+ * What comes behind them before the answer is a violation: the stream is reset, as it is when they do not come.
+ */
+function readChain(
+  stream: Stream,
+  { chain }: Pick<CarrierRequest, "chain">,
+  onChain: (chain: readonly Buffer[]) => void,
+): void {
+  const length = chain.reduce((sum, each) => sum + each, 0);
+  if (chain.length > MAX_CHAIN || length > MAX_CHAIN_BYTES) {
+    throw new CulvertError("forbidden", "the agent's certificate and what came with it are longer than 32 KiB");
+  }
+  const read = new GrowingBytes();
+  const timer = setTimeout(() => stream.reset(), CHAIN_TIMEOUT_MS).unref();
+  const stop = (): void => {
+    clearTimeout(timer);
+    stream.off("readable", onReadable).off("close", stop);
+  };
+  const onReadable = (): void => {
+    for (let piece = stream.read(); piece !== null; piece = stream.read()) read.append(piece as Buffer);
+    if (read.length < length) return;
+    stop();
+    if (read.length > length) stream.reset();
+    else onChain(split(read.bytes, chain));
+  };
+  stream.on("readable", onReadable).on("close", stop);
+  onReadable();
+}
+
+function split(bytes: Buffer, lengths: readonly number[]): Buffer[] {
+  let end = 0;
+  return lengths.map((length) => {
+    end += length;
+    return Buffer.from(bytes.subarray(end - length, end)); // a copy, which keeps nothing else alive
+  });
 }

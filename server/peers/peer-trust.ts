@@ -1,9 +1,14 @@
 import type { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate } from "node:tls";
+import { ConfigError } from "../../shared/config/options.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { Check } from "../../shared/runtime/run.ts";
+import { ConditionLog, type LoggedCondition } from "../../shared/runtime/throttled-log.ts";
 import { certificates, usageOf } from "../../shared/tls/certificate-fields.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
+import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import {
   type IdentityPattern,
   identityIn,
@@ -15,7 +20,9 @@ import {
   verifyPeer,
 } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import type { ServerTls } from "../../shared/tls/tls-material.ts";
+import { type ServerTls, unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
+import { SideExpiry } from "../cluster-runtime/flag-certificates.ts";
+import type { ServerOptions } from "../options/options.ts";
 
 /**
  * How two servers know each other. Both show a certificate of `--peer-ca-cert`, and both ask for the role that
@@ -127,5 +134,152 @@ export class PeerTrust {
 
   #sentence(identity: Omit<PeerIdentity, "chain">): string {
     return `the certificate ${printable(subjectOf(identity), 120)} is not among --peer-identities`;
+  }
+}
+
+export interface OwnCertificateDeps {
+  readonly options: Pick<ServerOptions, "peerCert" | "peerKey" | "peerCaCert" | "peerIdentities">;
+  readonly log: Logger;
+  /** The CRLs of `--client-crl-file`; another array whenever they change. */
+  crls(): readonly RevocationList[];
+  onRenewed(): void;
+}
+
+/**
+ * The certificate that this server shows to others, and the CA that theirs come from. In a fleet all have the same
+ * options, so what this server would refuse in another one's certificate, others refuse in its own: that is logged.
+ */
+export class OwnCertificate {
+  readonly trust: PeerTrust;
+  readonly #files: WatchedTls;
+  readonly #expiry: SideExpiry;
+  readonly #conditions: ConditionLog;
+
+  /** Throws a `ConfigError`. */
+  constructor({ options, log, crls, onRenewed }: OwnCertificateDeps) {
+    const { peerCert: certFile, peerKey: keyFile, peerCaCert: caFile, peerIdentities } = options;
+    try {
+      this.#files = new WatchedTls(
+        { certFile, keyFile, caFile },
+        {
+          log,
+          onRenewed: () => {
+            this.#conditions.check();
+            onRenewed();
+          },
+        },
+      );
+    } catch (error) {
+      throw new ConfigError([`The listener for peers: ${(error as Error).message}.`], { cause: error });
+    }
+    this.trust = new PeerTrust(peerIdentities, () => this.material, crls);
+    this.#expiry = new SideExpiry("peers", () => ({
+      ...{ certificate: this.material, ca: this.material.ca, cluster: "" },
+      by: { certificate: "--peer-cert", ca: "--peer-ca-cert" },
+      ...{ certificateFields: { file: certFile }, caFields: { file: caFile } },
+    }));
+    this.#conditions = new ConditionLog(log, () => this.#unusual({ file: certFile }));
+    this.#conditions.check();
+  }
+
+  /** To be called when the CRLs have changed. */
+  checkCrls(): void {
+    this.#conditions.check();
+  }
+
+  get material(): ServerTls {
+    return this.#files.content;
+  }
+
+  /** Certificate and CA, as they expire. */
+  expiring(): Iterable<Expiring> {
+    return this.#expiry;
+  }
+
+  *#unusual(fields: object): Generator<LoggedCondition> {
+    yield* expiryConditions(this.#expiry, new Date());
+    for (const objection of this.trust.objectionsTo(this.material)) {
+      yield {
+        level: "error",
+        fields,
+        message: `the certificate of --peer-cert ${objection}: peers refuse this server`,
+      };
+    }
+  }
+
+  /** Agents of this server work without a certificate for peers. */
+  check(now = new Date()): Check {
+    const { material } = this;
+    const why = unfit(material, now);
+    const faults = [...(why === undefined ? [] : [why]), ...this.trust.objectionsTo(material)];
+    const detail = faults.join("; ") || `good until ${material.notAfter.toISOString()}`;
+    return { name: "peer-certificate", ok: true, hasFaults: faults.length > 0, detail };
+  }
+
+  close(): void {
+    this.#files.close();
+    this.#conditions.close();
+  }
+}
+
+export interface PeerWatchOwner {
+  /** The peer shall show its certificate again, on a new connection. */
+  onAsk(reason: string): void;
+  /** Its certificate is not accepted any more, and it has shown no other in time. */
+  onUntrusted(reason: Error): void;
+}
+
+/** How often the certificate of a peer is compared with the clock and the CA, ms. */
+const CHECK_MS = 30_000;
+/** How long a peer may take to show a new certificate, ms. */
+const PATIENCE_MS = 10_000;
+
+/** Watches the certificate that a peer has shown, as long as a link to it or from it is open. */
+export class PeerWatch {
+  readonly #trust: Pick<PeerTrust, "objection" | "isRevoked">;
+  readonly #owner: PeerWatchOwner;
+  readonly #timer: NodeJS.Timeout;
+  #identity: PeerIdentity;
+  /** Present while the peer has to show another certificate. */
+  #due: NodeJS.Timeout | undefined;
+
+  constructor(identity: PeerIdentity, trust: Pick<PeerTrust, "objection" | "isRevoked">, owner: PeerWatchOwner) {
+    this.#identity = identity;
+    this.#trust = trust;
+    this.#owner = owner;
+    this.#timer = setInterval(() => this.verifyAgain(), CHECK_MS).unref();
+  }
+
+  /** The peer has shown a certificate again, which was accepted. */
+  renewed(identity = this.#identity): void {
+    this.#identity = identity;
+    clearTimeout(this.#due);
+    this.#due = undefined;
+  }
+
+  /** To be called when the CA has changed: a peer that would not be accepted now has to show another certificate. */
+  verifyAgain(): void {
+    const soon = new Date(Date.now() + CHECK_MS);
+    const objection = this.#trust.objection(this.#identity, soon);
+    if (objection === undefined || this.#due !== undefined) return;
+    this.#due = setTimeout(() => this.#onUnproven(), PATIENCE_MS).unref();
+    this.#owner.onAsk(`the peer's link has to be verified again: ${objection}`);
+  }
+
+  #onUnproven(): void {
+    this.#due = undefined;
+    const objection = this.#trust.objection(this.#identity, new Date());
+    if (objection === undefined) this.verifyAgain();
+    else this.#owner.onUntrusted(new Error(objection));
+  }
+
+  /** To be called when the CRLs have changed. */
+  endIfRevoked(): void {
+    if (this.#trust.isRevoked(this.#identity)) this.#owner.onUntrusted(new Error("its certificate is revoked"));
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    clearTimeout(this.#due);
   }
 }

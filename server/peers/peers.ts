@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
+import { buildInfo } from "../../shared/basics/program.ts";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { buildInfo } from "../../shared/runtime/build-info.ts";
-import type { Check } from "../../shared/runtime/readiness.ts";
+import type { Check } from "../../shared/runtime/run.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { PortDeps } from "../listeners/open-port.ts";
@@ -13,19 +14,17 @@ import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
-import type { LinkOwners } from "../tunnels/link-owners.ts";
+import type { LinkOwners } from "../tunnels/links.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/open-stream.ts";
 import { canAsk, type Directory, type Location } from "./directory.ts";
 import { Locations } from "./locations.ts";
 import { NatsDirectory } from "./nats-directory.ts";
-import { OwnCertificate, type OwnCertificateDeps } from "./own-certificate.ts";
-import { PeerHop } from "./peer-hop.ts";
 import type { PeerLink } from "./peer-link.ts";
-import { PeerLinks } from "./peer-links.ts";
-import { PeerLog } from "./peer-log.ts";
-import { PeerOwners } from "./peer-owners.ts";
+import { PeerLinks, PeerLog } from "./peer-links.ts";
+import { openAtOwner, PeerHop } from "./peer-opening.ts";
 import { PeerPort } from "./peer-port.ts";
 import { PeerStreams, type PeerStreamsDeps } from "./peer-streams.ts";
+import { OwnCertificate, type OwnCertificateDeps } from "./peer-trust.ts";
 
 export interface PeersDeps
   extends Omit<PortDeps, "options">,
@@ -61,8 +60,6 @@ export class Peers implements PeerFinder {
   readonly #own: OwnCertificate;
   readonly #memory: MemoryShare;
   readonly #streams: PeerStreams;
-  /** The servers that have issued the links of other servers. */
-  readonly owners: LinkOwners;
 
   private constructor(parts: {
     readonly address: AddressInfo;
@@ -83,7 +80,6 @@ export class Peers implements PeerFinder {
     this.#own = parts.own;
     this.#memory = parts.memory;
     this.#streams = parts.streams;
-    this.owners = new PeerOwners((serverId) => this.linkTo(serverId), deps.options.agentAckTimeoutMs);
     this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
     deps.metrics.hops.watchDirectory(() => this.canAsk);
     deps.tunnels.watch((name, cluster) => this.#onTunnels(name, cluster));
@@ -162,8 +158,16 @@ export class Peers implements PeerFinder {
 
   // ── streams of other kinds ─────────────────────────────────────────────────────────────────────────────────────
 
+  /** The way to the servers that have issued the links of other servers. */
+  readonly owners: LinkOwners = {
+    open: async (serverId, facts, signal, memory) => {
+      const link = await untilAborted(this.#linkTo(serverId), signal);
+      return await openAtOwner(link, facts, signal, { ackTimeoutMs: this.#deps.options.agentAckTimeoutMs, memory });
+    },
+  };
+
   /** The link to the server with this id, on which streams of any kind can be opened. Rejects with a `CulvertError`. */
-  async linkTo(serverId: string): Promise<PeerLink> {
+  async #linkTo(serverId: string): Promise<PeerLink> {
     const open = this.#links.openTo(serverId);
     if (open !== undefined) return open;
     const location = await this.#locations.ofServer(serverId);

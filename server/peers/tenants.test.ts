@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { LinkShares } from "./link-shares.ts";
+import { LinkShares } from "./peer-link.ts";
 import { askAs, fleetOf } from "./testing/tenant-fleet.ts";
 
 test("a cluster gets as many streams to another server as it leaves free, and the others find room there", async () => {

@@ -1,9 +1,9 @@
 import type { Socket } from "node:net";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
-import { peerAction } from "../http/connection-end.ts";
+import { peerAction } from "../http/connection.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
-import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
+import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { AnswerBody, type AnswerHead, AnswerReader, keepsConnection } from "./connect-answer.ts";
 import { formatProxy, type ProxyServer, RouteFault } from "./proxy-route.ts";
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
+import { RecentMap } from "../basics/collections.ts";
 import { deferred, untilAborted } from "../basics/promises.ts";
-import { RecentMap } from "../basics/recent-map.ts";
 import { BoundedFile, FileTooLargeError, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { CONTROL_CHARACTER, ProxyFileFault, RouteFault, type RouteFaultCode } from "./proxy-route.ts";

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { until } from "../basics/testing/wait.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
-import type { SessionOptions } from "./options.ts";
+import type { SessionOptions } from "./bounds.ts";
 import type { Stream } from "./stream.ts";
 import { type End, pair, turn } from "./testing/sessions.ts";
 

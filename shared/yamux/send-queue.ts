@@ -1,6 +1,6 @@
-import { Queue } from "../basics/queue.ts";
+import { Queue } from "../basics/collections.ts";
+import type { SessionOptions } from "./bounds.ts";
 import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
-import type { SessionOptions } from "./options.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 

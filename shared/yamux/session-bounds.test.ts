@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { until } from "../basics/testing/wait.ts";
-import type { SessionOptions } from "./options.ts";
+import type { SessionOptions } from "./bounds.ts";
 import type { Stream } from "./stream.ts";
 import { frame, handHeld, openStream, pair, readAll, turn } from "./testing/sessions.ts";
 
@@ -194,9 +194,9 @@ test("no window grows while unread bytes pass the budget", async () => {
     frame.data(5, Buffer.alloc(900)),
   );
   accepted[2]?.read();
-  assert.equal(accepted[2]?.reservedCredit, 0);
+  assert.equal(accepted[2]?.receiveWindow.reserved, 0);
   accepted[1]?.read();
-  assert.equal(accepted[1]?.reservedCredit, 1000);
+  assert.equal(accepted[1]?.receiveWindow.reserved, 1000);
 });
 
 test("credit of a stream that ends goes back to the budget", async () => {
@@ -209,7 +209,7 @@ test("credit of a stream that ends goes back to the budget", async () => {
     transport.receive(frame.syn(id), frame.data(id, Buffer.alloc(1000)));
     accepted.at(-1)?.read();
     const grown = id !== 3;
-    assert.equal(accepted.at(-1)?.reservedCredit, grown ? 1000 : 0, `stream ${id}`);
+    assert.equal(accepted.at(-1)?.receiveWindow.reserved, grown ? 1000 : 0, `stream ${id}`);
     if (id === 3) accepted[0]?.destroy();
   }
 });
@@ -224,7 +224,7 @@ test("windows above the spec's 256 KiB are announced with SYN and ACK, and used"
   const far = ends.server.accepted[0] as Stream;
   far.accept();
   far.write(Buffer.alloc(2 * initialWindow));
-  await until(() => far.unread === initialWindow && near.unread === initialWindow);
+  await until(() => far.held === initialWindow && near.held === initialWindow);
   const spec = await handHeld("client", { initialWindow });
   spec.session.open();
   spec.session.open(Buffer.from("head"));

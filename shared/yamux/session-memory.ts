@@ -1,9 +1,8 @@
-import { QueueNode } from "../basics/queue.ts";
+import { Queue, QueueNode } from "../basics/collections.ts";
 import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
-import { RECLAIM, reclaim } from "../limits/reclaim.ts";
-import { AccountPart, type PartOwner } from "./account-part.ts";
+import { RECLAIM, reclaim } from "../limits/memory-account.ts";
+import type { StreamMemory } from "./flow-control.ts";
 import type { Stream } from "./stream.ts";
-import type { SharedStreamMemory, StreamMemory } from "./stream-wire.ts";
 
 /** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
 const RECLAIM_MS = 50;
@@ -14,7 +13,7 @@ const RECLAIM_TO = 0.9;
  * What the streams of one session hold, against the session's budget and the pool. Streams that another account pays
  * for are in a part of their own.
  */
-export class SessionMemory implements MemoryHolder, SharedStreamMemory {
+export class SessionMemory implements MemoryHolder, StreamMemory {
   /** Streams reset because the session held more than its budget. */
   resets = 0;
   readonly #budget: number;
@@ -49,12 +48,12 @@ export class SessionMemory implements MemoryHolder, SharedStreamMemory {
     return this.#unreadStreams.size;
   }
 
-  /** Returns what counts for the stream from now on: the part that this account pays for. */
-  charge(stream: Stream, account: MemoryAccount): StreamMemory {
+  /** Returns what counts for the stream from now on: the part that this account pays for. Its node leaves with it. */
+  charge(stream: QueueNode<Stream>, account: MemoryAccount): StreamMemory {
     this.#parts ??= new Map();
-    const part = this.#parts.get(account) ?? new AccountPart(account, this.#partOwner);
+    const part = this.#parts.get(account) ?? new AccountPart(account, this);
     this.#parts.set(account, part);
-    part.add(stream);
+    part.streams.join(stream);
     return part;
   }
 
@@ -80,16 +79,7 @@ export class SessionMemory implements MemoryHolder, SharedStreamMemory {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void {
     this.#pool.hold(delta);
-    this.#count(delta);
-  }
-
-  #count(delta: number): void {
-    this.#held += delta;
-    if (this.#isSpent) this.#reclaimSoon();
-  }
-
-  #reclaimSoon(): void {
-    this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
+    this.count(delta);
   }
 
   readonly #reclaim = (): void => {
@@ -99,12 +89,12 @@ export class SessionMemory implements MemoryHolder, SharedStreamMemory {
       if (!part.isSpent) continue;
       const isEnough = () => part.held <= part.most * RECLAIM_TO;
       this.resets += reclaim(part.reclaimables(), isEnough, now, RECLAIM.stalled);
-      if (part.isSpent) this.#reclaimSoon();
+      if (part.isSpent) this.reclaimSoon();
     }
     if (!this.#isSpent) return;
     const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
     this.resets += reclaim(this.#holders(), isEnough, now, RECLAIM.stalled);
-    if (this.#isSpent) this.#reclaimSoon();
+    if (this.#isSpent) this.reclaimSoon();
   };
 
   /** All streams that hold something, whoever pays. */
@@ -120,25 +110,19 @@ export class SessionMemory implements MemoryHolder, SharedStreamMemory {
 
   /** Takes credit beyond an initial window from budget and pool. Returns false if there is none. */
   reserve(bytes: number): boolean {
-    return this.#reserve(bytes, this.#pool);
-  }
-
-  #reserve(bytes: number, account: MemoryAccount): boolean {
-    if (this.#isSpent || this.#reservedCredit + bytes > this.#budget || !account.reserve(bytes)) return false;
-    this.#reservedCredit += bytes;
-    return true;
+    return this.reserveFrom(this.#pool, bytes);
   }
 
   /** That credit is free again. */
   giveBack(bytes: number): void {
-    this.#reservedCredit -= bytes;
+    this.unreserve(bytes);
     this.#pool.release(bytes);
   }
 
   /** The stream is over on the wire: its credit is free, but not yet what it holds. */
   release(stream: Stream): void {
-    stream.memory.giveBack(stream.reservedCredit);
-    if (stream.unread > 0) this.#unreadStreams.add(stream);
+    stream.memory.giveBack(stream.receiveWindow.reserved);
+    if (stream.held > 0) this.#unreadStreams.add(stream);
   }
 
   /** The stream is destroyed and holds nothing. */
@@ -162,23 +146,114 @@ export class SessionMemory implements MemoryHolder, SharedStreamMemory {
     largest.evict();
   }
 
-  get #partOwner(): PartOwner {
-    const memory = this;
-    return {
-      get leftToHold() {
-        return memory.#budget - memory.#held;
-      },
-      get leftToReserve() {
-        return memory.#budget - memory.#reservedCredit;
-      },
-      count: (delta) => memory.#count(delta),
-      reclaimSoon: () => memory.#reclaimSoon(),
-      reserve: (bytes, account) => memory.#reserve(bytes, account),
-      unreserve: (bytes) => {
-        memory.#reservedCredit -= bytes;
-      },
-      forget: (stream) => memory.forget(stream),
-      onEmpty: (account) => memory.#parts?.delete(account),
-    };
+  // ── for its parts ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** What the session's budget leaves for more held bytes. */
+  get leftToHold(): number {
+    return this.#budget - this.#held;
+  }
+
+  /** What it leaves for more credit. */
+  get leftToReserve(): number {
+    return this.#budget - this.#reservedCredit;
+  }
+
+  /** The bytes that the session holds, whoever pays, have changed by `delta`. */
+  count(delta: number): void {
+    this.#held += delta;
+    if (this.#isSpent) this.reclaimSoon();
+  }
+
+  reclaimSoon(): void {
+    this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
+  }
+
+  reserveFrom(account: MemoryAccount, bytes: number): boolean {
+    if (this.#isSpent || bytes > this.leftToReserve || !account.reserve(bytes)) return false;
+    this.#reservedCredit += bytes;
+    return true;
+  }
+
+  unreserve(bytes: number): void {
+    this.#reservedCredit -= bytes;
+  }
+
+  /** No stream is charged to the account any more. */
+  removePart(account: MemoryAccount): void {
+    this.#parts?.delete(account);
+  }
+}
+
+/**
+ * The streams of a session that one account pays for, where several share the session: a link between two servers
+ * carries streams of many clusters. The part takes no more of the session's budget than it leaves to others: alone half
+ * of it, one of two a third.
+ */
+class AccountPart implements MemoryHolder, StreamMemory {
+  readonly streams = new Queue<Stream>();
+  readonly #account: MemoryAccount;
+  readonly #session: SessionMemory;
+  readonly #node = new QueueNode<MemoryHolder>(this);
+  #held = 0;
+  #reserved = 0;
+
+  constructor(account: MemoryAccount, session: SessionMemory) {
+    this.#account = account;
+    this.#session = session;
+    account.enter(this.#node);
+  }
+
+  /** Bytes received that no reader has taken. */
+  get held(): number {
+    return this.#held;
+  }
+
+  /** What it may hold of the session's budget. */
+  get most(): number {
+    return (this.#session.leftToHold + this.#held) / 2;
+  }
+
+  get isSpent(): boolean {
+    return this.#held > this.#session.leftToHold;
+  }
+
+  get mustShrink(): boolean {
+    return this.#account.mustShrink;
+  }
+
+  hold(delta: number): void {
+    this.#held += delta;
+    this.#account.hold(delta);
+    this.#session.count(delta);
+    if (this.isSpent) this.#session.reclaimSoon();
+  }
+
+  reserve(bytes: number): boolean {
+    if (this.isSpent || this.#reserved + bytes > this.#session.leftToReserve - bytes) return false;
+    if (!this.#session.reserveFrom(this.#account, bytes)) return false;
+    this.#reserved += bytes;
+    return true;
+  }
+
+  giveBack(bytes: number): void {
+    this.#reserved -= bytes;
+    this.#session.unreserve(bytes);
+    this.#account.release(bytes);
+  }
+
+  forget(stream: Stream): void {
+    this.#session.forget(stream);
+    if (this.streams.size > 0) return;
+    this.close();
+    this.#session.removePart(this.#account);
+  }
+
+  *reclaimables(): Iterable<Stream> {
+    for (const stream of this.streams) if (stream.held > 0) yield stream;
+  }
+
+  /** The session is over. */
+  close(): void {
+    this.#node.leave();
   }
 }

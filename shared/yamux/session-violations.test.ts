@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { SessionOptions } from "./options.ts";
+import type { SessionOptions } from "./bounds.ts";
 import type { SessionRole } from "./session.ts";
 import type { Stream } from "./stream.ts";
 import { frame, handHeld, turn } from "./testing/sessions.ts";

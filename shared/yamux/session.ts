@@ -1,15 +1,12 @@
 import { type Deferred, deferred } from "../basics/promises.ts";
 import type { MemoryAccount } from "../limits/memory-account.ts";
-import { Decoder, type FrameConsumer } from "./decoder.ts";
+import { completeOptions, IdleFrameLimit, type SessionOptions } from "./bounds.ts";
 import { isViolation, YamuxError } from "./errors.ts";
-import { Flag, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
-import { completeOptions, type SessionOptions } from "./options.ts";
-import { IdleFrameLimit, LateDataLimit } from "./peer-limits.ts";
+import { Decoder, Flag, type FrameConsumer, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
 import { Pings } from "./pings.ts";
 import { SendQueue } from "./send-queue.ts";
 import type { Stream } from "./stream.ts";
 import { StreamTable } from "./stream-table.ts";
-import type { StreamWire } from "./stream-wire.ts";
 import type { Transport, TransportConsumer } from "./transport.ts";
 
 /** The side that dialled is the client and opens odd ids; the other opens even ones (spec, "Stream ID field"). */
@@ -43,10 +40,8 @@ export class Session {
   readonly #queue: SendQueue;
   readonly #decoder: Decoder;
   readonly #pings: Pings;
-  readonly #wire: StreamWire;
   readonly #streams: StreamTable;
   readonly #idleLimit: IdleFrameLimit;
-  readonly #lateLimit: LateDataLimit;
   #receiving: Stream | undefined;
   #localGoAway = false;
   #remoteGoAway = false;
@@ -63,12 +58,11 @@ export class Session {
     const { now } = this.#options;
     this.#idleSince = now();
     this.#queue = new SendQueue(transport, this.#options);
-    this.#streams = new StreamTable(role === "client" ? 1 : 2, this.#options);
-    this.#idleLimit = new IdleFrameLimit(this.#options);
-    this.#lateLimit = new LateDataLimit(now);
-    this.#decoder = new Decoder(this.#frames);
     this.#pings = new Pings(now, (value) => this.#queue.control(FrameType.ping, Flag.syn, 0, value));
-    this.#wire = this.#streamWire();
+    const first = role === "client" ? 1 : 2;
+    this.#streams = new StreamTable(first, this.#queue, this.#pings, this.#options, this.#onEmpty);
+    this.#idleLimit = new IdleFrameLimit(this.#options);
+    this.#decoder = new Decoder(this.#frames);
     transport.start(this.#pipe);
     this.#pings.refresh();
   }
@@ -117,7 +111,7 @@ export class Session {
     this.#assertMayOpen(account);
     const length = first?.length ?? 0;
     if (length > this.#streams.initialSendWindow) throw new RangeError(`${length} bytes are beyond the initial window`);
-    const stream = this.#streams.open(this.#wire, length, account);
+    const stream = this.#streams.open(length, account);
     const delta = this.#streams.initialDelta(stream);
     if (first !== undefined) this.#queue.control(FrameType.data, Flag.syn, stream.id, length, first);
     const flag = first === undefined ? Flag.syn : Flag.none;
@@ -180,6 +174,11 @@ export class Session {
     clearTimeout(timer);
   }
 
+  readonly #onEmpty = (): void => {
+    this.#idleSince = this.#options.now();
+    this.#whenIdle?.resolve();
+  };
+
   #sendGoAway(code: number): void {
     if (this.#localGoAway || this.#closed) return;
     this.#localGoAway = true;
@@ -204,39 +203,6 @@ export class Session {
     this.#streams.lose(reason);
     this.#whenIdle?.resolve();
     this.#handler.onClosed(reason);
-  }
-
-  // ── for its streams ─────────────────────────────────────────────────────────────────────────────────────────────
-
-  #streamWire(): StreamWire {
-    const session = this;
-    return {
-      memory: this.#streams.memory,
-      now: this.#options.now,
-      bulkBytes: this.#options.bulkBytes,
-      get roundTripMs() {
-        return session.#pings.refresh();
-      },
-      ready: (stream) => session.#queue.ready(stream),
-      sendAck: (stream) => {
-        if (session.#streams.isOurs(stream)) return;
-        const delta = session.#streams.initialDelta(stream);
-        session.#queue.control(FrameType.windowUpdate, Flag.ack, stream.id, delta);
-      },
-      sendCredit: (stream, delta) => session.#queue.control(FrameType.windowUpdate, Flag.none, stream.id, delta),
-      sendFin: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.fin, stream.id, 0),
-      sendReset: (stream) => session.#queue.control(FrameType.windowUpdate, Flag.rst, stream.id, stream.resetCode),
-      release: (stream) => session.#release(stream),
-    };
-  }
-
-  #release(stream: Stream): void {
-    if (!this.#streams.release(stream)) return;
-    this.#lateLimit.allow(stream.allowance);
-    this.#queue.remove(stream);
-    if (this.#streams.size > 0) return;
-    this.#idleSince = this.#options.now();
-    this.#whenIdle?.resolve();
   }
 
   // ── from the transport ─────────────────────────────────────────────────────────────────────────────────────────
@@ -270,7 +236,7 @@ export class Session {
       this.#receiving = stream;
       if (stream === undefined) return this.#onLateData(flags, length);
       if (length === 0 && flags === Flag.none) this.#idleLimit.count();
-      if (!stream.onDataHeader(length)) {
+      if (!stream.receiveWindow.receive(length)) {
         throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
       }
       if (stream.remoteEnded && length > 0) {
@@ -319,10 +285,10 @@ export class Session {
 
   #onSyn(id: number): Stream | undefined {
     const welcome = !this.#localGoAway && !this.#isOverloaded && !this.#isPoolFull();
-    const stream = this.#streams.accept(id, this.#wire, welcome);
+    const stream = this.#streams.accept(id, welcome);
     if (stream === undefined) {
       this.#idleLimit.count();
-      this.#lateLimit.allow(Math.max(SPEC_INITIAL_WINDOW, this.#options.initialWindow));
+      this.#streams.lateData.allow(Math.max(SPEC_INITIAL_WINDOW, this.#options.initialWindow));
       this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);
       return undefined;
     }
@@ -335,7 +301,7 @@ export class Session {
   /** Payload for a stream that has ended here, or whose SYN in this frame was refused (and counted already). */
   #onLateData(flags: number, length: number): void {
     if (length < LEAST_USEFUL && (flags & Flag.syn) === 0) this.#idleLimit.count();
-    if (this.#lateLimit.take(length)) return;
+    if (this.#streams.lateData.take(length)) return;
     throw new YamuxError("protocol", "more data came for streams that have ended than was under way");
   }
 

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { Stream } from "./stream.ts";
-import { OwnStreamIds, PeerStreamIds } from "./stream-table.ts";
-import { StreamsById } from "./streams-by-id.ts";
+import { OwnStreamIds, PeerStreamIds, StreamsById } from "./stream-table.ts";
 
 test("ids of the wrong side, of the session itself, and ids used before are refused", () => {
   const client = new PeerStreamIds(1);

@@ -1,29 +1,49 @@
 import type { MemoryAccount } from "../limits/memory-account.ts";
+import { LateDataLimit, type SessionOptions } from "./bounds.ts";
 import { YamuxError } from "./errors.ts";
-import { SPEC_INITIAL_WINDOW } from "./frame.ts";
-import type { SessionOptions } from "./options.ts";
-import { SendBuffer } from "./send-buffer.ts";
+import { ReceiveWindow } from "./flow-control.ts";
+import { Flag, FrameType, SPEC_INITIAL_WINDOW } from "./frame.ts";
+import type { Pings } from "./pings.ts";
+import type { SendQueue } from "./send-queue.ts";
 import { SessionMemory } from "./session-memory.ts";
 import { Stream } from "./stream.ts";
-import type { StreamWire } from "./stream-wire.ts";
-import { StreamsById } from "./streams-by-id.ts";
-import { ReceiveWindow } from "./window.ts";
 
-/** The streams of one session: who may use which id, which windows they begin with, and what they hold together. */
+/** The streams of one session: who may use which id, which windows they begin with, and what they share. */
 export class StreamTable {
+  readonly queue: SendQueue;
   readonly memory: SessionMemory;
+  readonly now: () => number;
+  readonly bulkBytes: number;
+  /** What may still come for streams that have ended here. */
+  readonly lateData: LateDataLimit;
   readonly #options: SessionOptions;
+  readonly #pings: Pings;
+  readonly #onEmpty: () => void;
   readonly #streams = new StreamsById();
   readonly #ownIds: OwnStreamIds;
   readonly #peerIds: PeerStreamIds;
   #pendingOpens = 0;
 
-  /** @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field"). */
-  constructor(first: 1 | 2, options: SessionOptions) {
-    this.#options = options;
+  /**
+   * @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field")
+   * @param onEmpty called when the last stream is over on the wire
+   */
+  constructor(first: 1 | 2, queue: SendQueue, pings: Pings, options: SessionOptions, onEmpty: () => void) {
+    this.queue = queue;
     this.memory = new SessionMemory(options.budget, options.pool, options.now, this.#streams);
+    this.now = options.now;
+    this.bulkBytes = options.bulkBytes;
+    this.lateData = new LateDataLimit(options.now);
+    this.#options = options;
+    this.#pings = pings;
+    this.#onEmpty = onEmpty;
     this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
+  }
+
+  /** Milliseconds of one round trip; 0 while unknown. */
+  get roundTripMs(): number {
+    return this.#pings.refresh();
   }
 
   get size(): number {
@@ -54,7 +74,13 @@ export class StreamTable {
 
   /** The rest of a new stream's receive window, which is announced with or behind SYN or ACK. */
   initialDelta(stream: Stream): number {
-    return stream.initialReceiveWindow - this.initialSendWindow;
+    return stream.receiveWindow.initialSize - this.initialSendWindow;
+  }
+
+  /** The ACK of a stream that the peer opened. */
+  sendAck(stream: Stream): void {
+    if (this.isOurs(stream)) return;
+    this.queue.control(FrameType.windowUpdate, Flag.ack, stream.id, this.initialDelta(stream));
   }
 
   #firstReceiveWindow(account: MemoryAccount | undefined): number {
@@ -63,9 +89,9 @@ export class StreamTable {
   }
 
   /** Makes a stream of ours, whose SYN carries `alreadySent` bytes, and which `account` pays for, or else the pool. */
-  open(wire: StreamWire, alreadySent: number, account: MemoryAccount | undefined): Stream {
+  open(alreadySent: number, account: MemoryAccount | undefined): Stream {
     this.#pendingOpens++;
-    const stream = this.#add(this.#ownIds.take(), wire, this.initialSendWindow - alreadySent, account);
+    const stream = this.#add(this.#ownIds.take(), this.initialSendWindow - alreadySent, account);
     if (account !== undefined) stream.chargeTo(account);
     return stream;
   }
@@ -74,16 +100,16 @@ export class StreamTable {
    * Makes a stream that the peer opens, or returns `undefined` if it is not `welcome`; its id is used up in both cases.
    * Throws if the peer may not use the id.
    */
-  accept(id: number, wire: StreamWire, welcome: boolean): Stream | undefined {
+  accept(id: number, welcome: boolean): Stream | undefined {
     const violation = this.#peerIds.use(id);
     if (violation !== undefined) throw new YamuxError("protocol", violation);
-    return welcome ? this.#add(id, wire, this.initialSendWindow) : undefined;
+    return welcome ? this.#add(id, this.initialSendWindow) : undefined;
   }
 
-  #add(id: number, wire: StreamWire, sendWindow: number, account?: MemoryAccount): Stream {
+  #add(id: number, sendWindow: number, account?: MemoryAccount): Stream {
     const { maxWindow, now } = this.#options;
     const receiveWindow = new ReceiveWindow(this.#firstReceiveWindow(account), maxWindow, now());
-    const stream = new Stream(id, wire, new SendBuffer(sendWindow), receiveWindow);
+    const stream = new Stream(id, this, sendWindow, receiveWindow);
     this.#streams.add(stream);
     return stream;
   }
@@ -105,12 +131,14 @@ export class StreamTable {
     stream.onAck();
   }
 
-  /** Forgets a stream that is over on the wire. Returns false if it was forgotten before. */
-  release(stream: Stream): boolean {
-    if (!this.#streams.delete(stream)) return false;
+  /** Both directions are over, or the stream was reset: the id can be forgotten. */
+  release(stream: Stream): void {
+    if (!this.#streams.delete(stream)) return;
     this.memory.release(stream);
     if (!stream.acknowledged && this.isOurs(stream)) this.#pendingOpens--;
-    return true;
+    this.lateData.allow(stream.allowance);
+    this.queue.remove(stream);
+    if (this.#streams.size === 0) this.#onEmpty();
   }
 
   /** The session is lost, and every stream with it. */
@@ -118,6 +146,52 @@ export class StreamTable {
     for (const stream of this.#streams) stream.onSessionLost(cause);
     this.#streams.clear();
     this.memory.close();
+  }
+}
+
+/**
+ * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted
+ * entries would keep those alive until the next full collection (docs/decisions/0018).
+ */
+export class StreamsById {
+  readonly #indexOf = new Map<number, number>();
+  readonly #slots: (Stream | undefined)[] = [];
+  readonly #free: number[] = [];
+
+  get size(): number {
+    return this.#indexOf.size;
+  }
+
+  get(id: number): Stream | undefined {
+    const index = this.#indexOf.get(id);
+    return index === undefined ? undefined : this.#slots[index];
+  }
+
+  /** Adds a stream whose id no other stream has. */
+  add(stream: Stream): void {
+    const index = this.#free.pop() ?? this.#slots.length;
+    this.#slots[index] = stream;
+    this.#indexOf.set(stream.id, index);
+  }
+
+  /** Returns false if it was not here. */
+  delete(stream: Stream): boolean {
+    const index = this.#indexOf.get(stream.id);
+    if (index === undefined || this.#slots[index] !== stream) return false;
+    this.#indexOf.delete(stream.id);
+    this.#slots[index] = undefined;
+    this.#free.push(index);
+    return true;
+  }
+
+  clear(): void {
+    this.#indexOf.clear();
+    this.#slots.length = 0;
+    this.#free.length = 0;
+  }
+
+  *[Symbol.iterator](): IterableIterator<Stream> {
+    for (const stream of this.#slots) if (stream !== undefined) yield stream;
   }
 }
 

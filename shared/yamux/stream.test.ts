@@ -144,9 +144,9 @@ test("bytes put back are read first, and give credit once", async () => {
   await once(far, "readable");
   const bytes = far.read() as Buffer;
   far.unshift(bytes.subarray(5));
-  assert.equal(far.unread, 10);
+  assert.equal(far.held, 10);
   assert.equal((await readAll(far)).toString(), "rest of it");
-  assert.equal(far.unread, 0);
+  assert.equal(far.held, 0);
 });
 
 test("put back and read again for ever, no more than the window is ever granted", async () => {
@@ -215,9 +215,9 @@ test("pausing a flowing reader holds the writer at one window, resuming lets it 
   near.write(Buffer.alloc(500));
   await until(() => far.isPaused());
   near.end(Buffer.alloc(5_000));
-  await until(() => far.unread === 1000);
+  await until(() => far.held === 1000);
   for (let count = 0; count < 5; count++) await turn();
-  assert.deepEqual([seen, far.unread, ends.server.session.bufferedBytes], [500, 1000, 1000]);
+  assert.deepEqual([seen, far.held, ends.server.session.bufferedBytes], [500, 1000, 1000]);
   far.resume();
   await once(far, "end");
   assert.equal(seen, 5_500);

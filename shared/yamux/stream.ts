@@ -1,12 +1,11 @@
 import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
 import { sessionLost, streamReset } from "./errors.ts";
-import { ReadBuffer } from "./read-buffer.ts";
-import type { SendBuffer } from "./send-buffer.ts";
-import type { StreamMemory, StreamWire } from "./stream-wire.ts";
-import type { ReceiveWindow } from "./window.ts";
+import { ReadBuffer, type ReceiveWindow, SendBuffer, type StreamMemory } from "./flow-control.ts";
+import { Flag, FrameType } from "./frame.ts";
+import type { StreamTable } from "./stream-table.ts";
 
 /** Calls back a write. */
 type WriteDone = (error?: Error | null) => void;
@@ -36,8 +35,8 @@ export class Stream extends Duplex {
   resetCode = 0;
   /** Counts what it holds: for the session, or for the account that pays (`chargeTo`). */
   memory: StreamMemory;
-  readonly #wire: StreamWire;
-  readonly #receiveWindow: ReceiveWindow;
+  readonly receiveWindow: ReceiveWindow;
+  readonly #table: StreamTable;
   #acknowledged = false;
   #ackSent = false;
   #localEnded = false;
@@ -52,16 +51,19 @@ export class Stream extends Duplex {
   #sentOneWay = 0;
   /** The writer has ended; FIN goes when all is sent. */
   #finalDone: WriteDone | undefined;
+  /** Its node among the streams that an account pays for (`chargeTo`). */
+  #charged: QueueNode<Stream> | undefined;
 
-  constructor(id: number, wire: StreamWire, outgoing: SendBuffer, receiveWindow: ReceiveWindow) {
+  /** @param sendWindow bytes that the peer takes before it gives credit */
+  constructor(id: number, table: StreamTable, sendWindow: number, receiveWindow: ReceiveWindow) {
     // Node's own buffer keeps pieces as they come, and many small ones cost much more than their bytes.
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
     this.id = id;
-    this.#wire = wire;
-    this.memory = wire.memory;
-    this.#incoming = new ReadBuffer(wire.memory, wire.now);
-    this.#outgoing = outgoing;
-    this.#receiveWindow = receiveWindow;
+    this.#table = table;
+    this.memory = table.memory;
+    this.receiveWindow = receiveWindow;
+    this.#incoming = new ReadBuffer(table.memory, table.now);
+    this.#outgoing = new SendBuffer(sendWindow);
   }
 
   /** The peer has accepted the stream: its ACK has arrived. */
@@ -69,12 +71,7 @@ export class Stream extends Duplex {
     return this.#acknowledged;
   }
 
-  /** Bytes received and not yet taken by the reader. */
-  get unread(): number {
-    return this.#incoming.unread;
-  }
-
-  /** Bytes that a reset frees. */
+  /** Bytes received and not yet taken by the reader; a reset frees them. */
   get held(): number {
     return this.#incoming.unread;
   }
@@ -89,30 +86,21 @@ export class Stream extends Duplex {
 
   /** Bytes that the peer may still send. */
   get allowance(): number {
-    return this.#remoteEnded ? 0 : this.#receiveWindow.allowance;
-  }
-
-  /** Bytes that the peer may send before the reader has taken any. */
-  get initialReceiveWindow(): number {
-    return this.#receiveWindow.initialSize;
-  }
-
-  /** Window beyond the initial one, taken from the session's budget. */
-  get reservedCredit(): number {
-    return this.#receiveWindow.reserved;
+    return this.#remoteEnded ? 0 : this.receiveWindow.allowance;
   }
 
   /** Sends the ACK now, for a peer that waits for it; else it goes before the first bytes, credit or FIN. */
   accept(): void {
     if (this.#ackSent || this.#released) return;
     this.#ackSent = true;
-    this.#wire.sendAck(this);
+    this.#table.sendAck(this);
   }
 
   /** Another account than the session's pays from now on; once. A stream whose window has grown stays as it is. */
   chargeTo(account: MemoryAccount): void {
-    if (this.destroyed || this.reservedCredit > 0) return;
-    this.memory = this.#wire.memory.charge(this, account);
+    if (this.destroyed || this.receiveWindow.reserved > 0) return;
+    this.#charged = new QueueNode<Stream>(this);
+    this.memory = this.#table.memory.charge(this.#charged, account);
     this.#incoming.moveTo(this.memory);
   }
 
@@ -150,7 +138,7 @@ export class Stream extends Duplex {
     this.#outgoing.add(chunks, byteLength);
     this.#writeDone = done;
     this.accept();
-    this.#wire.ready(this);
+    this.#table.queue.ready(this);
   }
 
   /** True while there is something to send and the peer's window allows it. */
@@ -182,7 +170,7 @@ export class Stream extends Duplex {
 
   /** In the middle of a bulk transfer, and unless the window holds it back. */
   #mayKeepTail(taken: number): boolean {
-    return this.#sentOneWay >= this.#wire.bulkBytes && this.#outgoing.isTail(taken);
+    return this.#sentOneWay >= this.#table.bulkBytes && this.#outgoing.isTail(taken);
   }
 
   override _final(done: WriteDone): void {
@@ -191,14 +179,14 @@ export class Stream extends Duplex {
       return;
     }
     this.#finalDone = done;
-    this.#wire.ready(this);
+    this.#table.queue.ready(this);
   }
 
   #finish(done: WriteDone): void {
     if (!this.#released) {
       this.#localEnded = true;
       this.accept();
-      this.#wire.sendFin(this);
+      this.#sendUpdate(Flag.fin, 0);
       if (this.#remoteEnded) this.#release();
     }
     done();
@@ -237,10 +225,10 @@ export class Stream extends Duplex {
   #settleRead(): void {
     const read = this.#incoming.onRead(this.readableLength);
     if (read === 0 || this.#remoteEnded || this.#released) return;
-    const credit = this.#receiveWindow.consume(read, this.memory, this.#wire);
+    const credit = this.receiveWindow.consume(read, this.memory, this.#table);
     if (credit === 0) return;
     this.accept();
-    this.#wire.sendCredit(this, credit);
+    this.#sendUpdate(Flag.none, credit);
   }
 
   /** Bytes put back count as unread again, without a second credit for them. */
@@ -252,16 +240,10 @@ export class Stream extends Duplex {
   // ── what the session has read from the wire ────────────────────────────────────────────────────────────────────
 
   onAck(): void {
-    if (this.#acknowledged) return;
     this.#acknowledged = true;
     const listener = this.onAcknowledged;
     this.onAcknowledged = undefined;
     listener?.();
-  }
-
-  /** A data frame of `length` bytes begins. Returns false if that is beyond the window. */
-  onDataHeader(length: number): boolean {
-    return this.#receiveWindow.receive(length);
   }
 
   get remoteEnded(): boolean {
@@ -292,7 +274,7 @@ export class Stream extends Duplex {
   /** Returns false if that is more credit than the protocol can express. */
   onCredit(delta: number): boolean {
     if (!this.#outgoing.grant(delta)) return false;
-    if (this.sendable) this.#wire.ready(this);
+    if (this.sendable) this.#table.queue.ready(this);
     return true;
   }
 
@@ -319,8 +301,9 @@ export class Stream extends Duplex {
     this.#incoming.clear();
     if (!this.#released) {
       this.#release();
-      this.#wire.sendReset(this);
+      this.#sendUpdate(Flag.rst, this.resetCode);
     }
+    this.#charged?.leave();
     this.memory.forget(this);
     this.emit(DESTROYED);
     this.onAcknowledged = undefined;
@@ -335,6 +318,10 @@ export class Stream extends Duplex {
   #release(): void {
     if (this.#released) return;
     this.#released = true;
-    this.#wire.release(this);
+    this.#table.release(this);
+  }
+
+  #sendUpdate(flags: number, value: number): void {
+    this.#table.queue.control(FrameType.windowUpdate, flags, this.id, value);
   }
 }

@@ -2,7 +2,7 @@ import { duplexPair } from "node:stream";
 import type { ControlMessage } from "../../../shared/link/control.ts";
 import { CarrierLost, type LinkWatcher } from "../../../shared/link/link-events.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/stream-head.ts";
-import type { SessionOptions } from "../../../shared/yamux/options.ts";
+import type { SessionOptions } from "../../../shared/yamux/bounds.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";

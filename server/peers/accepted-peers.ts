@@ -1,0 +1,117 @@
+import { BySource } from "../../shared/basics/by-source.ts";
+import { deferred } from "../../shared/basics/promises.ts";
+import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { Link } from "../../shared/link/link.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { Transport } from "../../shared/yamux/transport.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { sessionOptions } from "../tunnels/tunnel.ts";
+import type { PeerLog } from "./peer-links.ts";
+import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
+
+/** The server that has opened a stream here; one object for each link. */
+export interface FromPeer {
+  /** What the server says of itself. */
+  readonly serverId: string;
+  readonly remote: string;
+}
+
+/** The part of a link that it uses. */
+type AcceptedLink = Pick<Link, keyof Transport | "remote" | "sendControl">;
+
+export interface AcceptedPeerParts {
+  readonly serverId: string;
+  readonly software: string;
+  readonly link: AcceptedLink;
+  readonly identity: PeerIdentity;
+}
+
+export interface AcceptedPeerDeps {
+  readonly options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">;
+  readonly trust: Pick<PeerTrust, "objection" | "isRevoked">;
+  readonly peerMemory: MemoryShare;
+  readonly peerLog: PeerLog;
+  onStream(stream: Stream, from: FromPeer): void;
+}
+
+/** A link that a peer has dialled, and its session: the peer opens streams on it. */
+export class AcceptedPeer {
+  /** Resolves when the link has ended. */
+  readonly closed: Promise<void>;
+  /** Its certificate. */
+  readonly watch: PeerWatch;
+  readonly #session: Session;
+
+  constructor({ serverId, software, link, identity }: AcceptedPeerParts, deps: AcceptedPeerDeps) {
+    const { options, trust, peerMemory, peerLog, onStream } = deps;
+    const from = { serverId, remote: link.remote };
+    const log = (level: "info" | "warn", more: Readonly<Record<string, unknown>>, message: string) =>
+      peerLog.write(level, serverId, { remote: link.remote, ...more }, message);
+    this.watch = new PeerWatch(identity, trust, {
+      onAsk: (reason) => link.sendControl({ type: "rotate", reason }),
+      onUntrusted: (reason) => this.destroy(reason),
+    });
+    const closed = deferred();
+    this.closed = closed.promise;
+    const onClosed = (reason: Error | undefined): void => {
+      this.watch.close();
+      if (reason === undefined) log("info", {}, "peer link closed");
+      else log("warn", { reason: printable(reason.message) }, "peer link lost");
+      closed.resolve();
+    };
+    this.#session = new Session(
+      "server",
+      link,
+      { onStream: (stream) => onStream(stream, from), onClosed },
+      sessionOptions(options, peerMemory),
+    );
+    log("info", { software }, "peer link accepted");
+  }
+
+  drain(): void {
+    this.#session.drain();
+  }
+
+  close(deadlineMs: number): Promise<void> {
+    return this.#session.close(deadlineMs);
+  }
+
+  destroy(reason: Error): void {
+    this.#session.destroy(reason);
+  }
+}
+
+/** Maximum number of peers whose links are open: there are fewer servers than this. */
+const MAX_PEERS = 1_024;
+
+/**
+ * The peers whose links are open here. A server has one link here, and a few while it changes its certificate or starts
+ * again; one that dials again and again, or a stolen certificate, must not keep the others out.
+ */
+export class OpenPeers<T extends { destroy(reason: Error): void }> extends BySource<T> {
+  readonly #maximum: number;
+
+  constructor(maximum = MAX_PEERS) {
+    super();
+    this.#maximum = maximum;
+  }
+
+  /**
+   * Where all places are taken, ends the oldest link of the network that has most. Throws `LinkRefused` if none has
+   * more than the network of the newcomer would have.
+   */
+  makeRoom(network: string): void {
+    const { size, fullest, oldestOfFullest } = this;
+    if (size < this.#maximum) return;
+    if (fullest <= this.sizeOf(network) + 1) {
+      throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${size} peers are connected, the limit` });
+    }
+    if (oldestOfFullest === undefined) return;
+    this.delete(oldestOfFullest);
+    oldestOfFullest.destroy(new Error(`its network has ${fullest} links here, and its place was needed`));
+  }
+}

@@ -1,0 +1,128 @@
+import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
+import { YamuxError } from "./errors.ts";
+import { SPEC_INITIAL_WINDOW } from "./frame.ts";
+
+/** Every bound of a session, with what it protects from. */
+export interface SessionOptions {
+  /** Bytes a stream may receive before its reader has taken any; both ends must agree on it. */
+  readonly initialWindow: number;
+  /** A larger first window while memory is not short; the difference is announced with SYN or ACK, or right behind. */
+  readonly freshWindow: number;
+  /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
+  readonly maxWindow: number;
+  /**
+   * Bytes that all windows of the session may have beyond their initial size. Streams are reset when more is unread.
+   */
+  readonly budget: number;
+  /** The account of all sessions together: many of them, each within its budget, can be too much. */
+  readonly pool: MemoryAccount;
+  /** Streams open at once, both directions together: bounds the memory that a peer's SYNs can take. */
+  readonly maxStreams: number;
+  /** Streams we may open before the session is used up (spec: ids are never re-used). */
+  readonly maxStreamIds: number;
+  /** Payload of one data frame, bytes: one stream's turn. */
+  readonly maxFramePayload: number;
+  /** Bytes that the transport may hold untaken, which a control frame has to wait for. */
+  readonly maxPending: number;
+  /**
+   * A tail behind a large frame waits for the next write only when so many bytes have gone one way and none has come
+   * back, because a reader may be waiting for the end of a shorter message.
+   */
+  readonly bulkBytes: number;
+  /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
+  readonly maxIdleFramesPerSecond: number;
+  /** Milliseconds; replaced in tests. */
+  readonly now: () => number;
+}
+
+export const DEFAULT_OPTIONS: SessionOptions = {
+  initialWindow: SPEC_INITIAL_WINDOW,
+  freshWindow: 0,
+  maxWindow: 16 * 1024 * 1024,
+  budget: 64 * 1024 * 1024,
+  pool: UNBOUNDED,
+  maxStreams: 65_536,
+  maxStreamIds: 2 ** 30,
+  maxFramePayload: 64 * 1024,
+  maxPending: 256 * 1024,
+  bulkBytes: 8 * 1024 * 1024,
+  maxIdleFramesPerSecond: 20_000,
+  now: () => performance.now(),
+};
+
+/** Fills in the defaults. No maximum is below an initial size. */
+export function completeOptions(options: Partial<SessionOptions>): SessionOptions {
+  const chosen = { ...DEFAULT_OPTIONS, ...options };
+  const { maxWindow, initialWindow, freshWindow } = chosen;
+  return { ...chosen, maxWindow: Math.max(maxWindow, initialWindow, freshWindow) };
+}
+
+/** Limits the frames a second that carry nothing: they cost us more than the peer that sends them. */
+export class IdleFrameLimit {
+  readonly #perSecond: number;
+  readonly #now: () => number;
+  #second = 0;
+  #count = 0;
+
+  constructor({ maxIdleFramesPerSecond, now }: Pick<SessionOptions, "maxIdleFramesPerSecond" | "now">) {
+    this.#perSecond = maxIdleFramesPerSecond;
+    this.#now = now;
+  }
+
+  /** Counts one frame; throws when it is one too many. */
+  count(): void {
+    const second = Math.floor(this.#now() / 1000);
+    if (second !== this.#second) {
+      this.#second = second;
+      this.#count = 0;
+    }
+    this.#count++;
+    if (this.#count <= this.#perSecond) return;
+    throw new YamuxError("flood", `more than ${this.#perSecond} frames a second carry nothing`);
+  }
+}
+
+/** Time after which everything that was under way to a stream has arrived, ms, also over a link that was suspended. */
+const ARRIVED_MS = 60_000;
+
+/**
+ * Limits the payload for streams that have ended here to what their windows allowed at that moment, because that may
+ * have been under way. More than that obeys no window and could be sent without end.
+ */
+export class LateDataLimit {
+  readonly #now: () => number;
+  /** Beginning of the present period. */
+  #since: number;
+  /** Bytes for streams that have ended in this period, and in the one before. */
+  #allowed = 0;
+  #allowedBefore = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+    this.#since = now();
+  }
+
+  /** A stream has ended here whose window still allowed so many bytes. */
+  allow(bytes: number): void {
+    this.#startPeriod();
+    this.#allowed += bytes;
+  }
+
+  /** Returns false if the peer had no right to send so many bytes. */
+  take(bytes: number): boolean {
+    this.#startPeriod();
+    const left = this.#allowedBefore - bytes;
+    this.#allowedBefore = Math.max(0, left);
+    if (left < 0) this.#allowed += left;
+    return this.#allowed >= 0;
+  }
+
+  #startPeriod(): void {
+    const now = this.#now();
+    const passedMs = now - this.#since;
+    if (passedMs < ARRIVED_MS) return;
+    this.#allowedBefore = passedMs < 2 * ARRIVED_MS ? this.#allowed : 0;
+    this.#allowed = 0;
+    this.#since = now;
+  }
+}

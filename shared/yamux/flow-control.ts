@@ -1,0 +1,308 @@
+import { ByteQueue } from "../basics/bytes.ts";
+import { ProgressTracker } from "../limits/memory-account.ts";
+import { MAX_UINT32 } from "./frame.ts";
+import type { Stream } from "./stream.ts";
+
+/** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
+const GROW_WITHIN_ROUND_TRIPS = 4;
+
+/**
+ * Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used.
+ */
+const MOST_OWED = 2 * 1024 * 1024;
+
+/** Where the growth of windows is taken from: the session's budget for credit beyond initial windows. */
+export interface CreditBudget {
+  /** Takes `bytes` from the budget. Returns false if there are not enough. */
+  reserve(bytes: number): boolean;
+  /** Some of it is free again. */
+  giveBack(bytes: number): void;
+  /** Others need it. */
+  readonly mustShrink: boolean;
+}
+
+/** Where a stream counts what it holds and takes credit from: the session's memory, or an account's part of it. */
+export interface StreamMemory extends CreditBudget {
+  /** Bytes that are held have changed by `delta`. */
+  hold(delta: number): void;
+  /** The stream is destroyed and holds nothing any more. */
+  forget(stream: Stream): void;
+}
+
+/** What growth is decided by. */
+export interface PathTimes {
+  readonly now: () => number;
+  /** Milliseconds of one round trip; 0 while unknown, which allows no growth. */
+  readonly roundTripMs: number;
+}
+
+/**
+ * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
+ *
+ * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops
+ * costs at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
+ */
+export class ReceiveWindow {
+  /** Bytes the peer may have under way or in our buffer. */
+  size: number;
+  readonly initialSize: number;
+  readonly #maxSize: number;
+  /** Bytes the peer may still send. */
+  #allowance: number;
+  /** Bytes read and not yet given back. */
+  #owed = 0;
+  /** Bytes given back in the present half window, by whose duration growth is decided. */
+  #ofHalf = 0;
+  #halfBegunAt: number;
+
+  constructor(size: number, maxSize: number, now: number) {
+    this.size = size;
+    this.initialSize = size;
+    this.#maxSize = maxSize;
+    this.#allowance = size;
+    this.#halfBegunAt = now;
+  }
+
+  /** Credit taken from the session's budget so far. */
+  get reserved(): number {
+    return this.size - this.initialSize;
+  }
+
+  /** Bytes the peer may still send. */
+  get allowance(): number {
+    return this.#allowance;
+  }
+
+  /** The peer sends `length` bytes. Returns false if it had no right to. */
+  receive(length: number): boolean {
+    if (length > this.#allowance) return false;
+    this.#allowance -= length;
+    return true;
+  }
+
+  /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
+  consume(length: number, budget: CreditBudget, path: PathTimes): number {
+    this.#owed += length;
+    if (this.#owed * 2 < this.size && this.#owed < MOST_OWED) return 0;
+    let credit = this.#owed;
+    this.#owed = 0;
+    if (budget.mustShrink) credit -= this.#shrink(credit, budget);
+    this.#ofHalf += credit;
+    if (this.#ofHalf * 2 >= this.size) {
+      const at = path.now();
+      credit += this.#growth(budget, at - this.#halfBegunAt, path);
+      this.#halfBegunAt = at;
+      this.#ofHalf = 0;
+    }
+    this.#allowance += credit;
+    return credit;
+  }
+
+  /** So many bytes of the credit are withheld: the window shrinks by them, at most to what it began with. */
+  #shrink(credit: number, budget: CreditBudget): number {
+    const withheld = Math.min(credit, this.reserved);
+    this.size -= withheld;
+    if (withheld > 0) budget.giveBack(withheld);
+    return withheld;
+  }
+
+  #growth(budget: CreditBudget, elapsedMs: number, path: PathTimes): number {
+    const growth = Math.min(this.size, this.#maxSize - this.size);
+    if (growth <= 0 || budget.mustShrink || elapsedMs >= GROW_WITHIN_ROUND_TRIPS * path.roundTripMs) return 0;
+    if (!budget.reserve(growth)) return 0;
+    this.size += growth;
+    return growth;
+  }
+}
+
+/**
+ * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here.
+ * Most streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
+ */
+export class ReadBuffer {
+  #counter: StreamMemory;
+  readonly #now: () => number;
+  #unread = 0;
+  /** The part of them that the session counts: not what passes through to a reader that takes it at once. */
+  #held = 0;
+  /** Unread bytes that the reader had taken and put back; their credit has been given already. */
+  #returned = 0;
+  #queue: ByteQueue | undefined;
+  #progress: ProgressTracker | undefined;
+  /** Bytes are left unread, so taking some of them is progress. */
+  #isWaiting = false;
+
+  constructor(counter: StreamMemory, now: () => number) {
+    this.#counter = counter;
+    this.#now = now;
+  }
+
+  /** The bytes are counted there from now on. */
+  moveTo(counter: StreamMemory): void {
+    if (this.#held > 0) this.#counter.hold(-this.#held);
+    this.#counter = counter;
+    if (this.#held > 0) counter.hold(this.#held);
+  }
+
+  /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */
+  get unread(): number {
+    return this.#unread;
+  }
+
+  get queued(): number {
+    return this.#queue?.bytes ?? 0;
+  }
+
+  get lastProgressAt(): number {
+    return this.#progress?.lastProgressAt ?? 0;
+  }
+
+  get longestPauseMs(): number {
+    return this.#progress?.longestPauseMs ?? 0;
+  }
+
+  enqueue(piece: Buffer): void {
+    this.#queue ??= new ByteQueue();
+    this.#queue.add(piece);
+  }
+
+  dequeue(): Buffer | undefined {
+    return this.#queue?.take();
+  }
+
+  /** Bytes have arrived. `startWaiting` has to follow when the reader could have taken them. */
+  onReceived(bytes: number): void {
+    this.#unread += bytes;
+  }
+
+  /** What the reader has left waits from now on. */
+  startWaiting(): void {
+    this.#count();
+    if (this.#isWaiting || this.#unread === 0) return;
+    this.#isWaiting = true;
+    if (this.#progress === undefined) this.#progress = new ProgressTracker(this.#now());
+    else this.#progress.restart(this.#now());
+  }
+
+  /**
+   * Counts what the reader has taken, so that `left` bytes are in the Duplex. Returns the bytes that deserve credit.
+   */
+  onRead(left: number): number {
+    const taken = this.#unread - left - this.queued;
+    if (taken <= 0) return 0;
+    this.#unread -= taken;
+    this.#count();
+    if (this.#isWaiting) this.#progress?.progress(this.#now());
+    this.#isWaiting &&= this.#unread > 0;
+    const again = Math.min(taken, this.#returned);
+    this.#returned -= again;
+    return taken - again;
+  }
+
+  /** Counts what the reader has put back, so that `left` bytes are in the Duplex. */
+  onUnshift(left: number): void {
+    const returned = left + this.queued - this.#unread;
+    if (returned <= 0) return;
+    this.#unread += returned;
+    this.#returned += returned;
+    this.startWaiting();
+  }
+
+  clear(): void {
+    this.#unread = 0;
+    this.#queue = undefined;
+    this.#count();
+  }
+
+  #count(): void {
+    const delta = this.#unread - this.#held;
+    if (delta === 0) return;
+    this.#held = this.#unread;
+    this.#counter.hold(delta);
+  }
+}
+
+const NOTHING: readonly Buffer[] = [];
+/** A tail has up to so many bytes, behind a frame of at least one TLS record. */
+const MOST_TAIL = 1024;
+const LEAST_BEFORE_TAIL = 16 * 1024;
+
+/** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
+export class SendBuffer {
+  #window: number;
+  #chunks: readonly Buffer[] = NOTHING;
+  /** Where the next byte is. */
+  #index = 0;
+  #offset = 0;
+  #length = 0;
+
+  /** @param window bytes that the peer takes before it gives credit */
+  constructor(window: number) {
+    this.#window = window;
+  }
+
+  /** Bytes that wait. */
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Something waits, and the window allows a part of it. */
+  get isSendable(): boolean {
+    return this.#length > 0 && this.#window > 0;
+  }
+
+  /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
+  isTail(sent: number): boolean {
+    return sent >= LEAST_BEFORE_TAIL && this.#length <= Math.min(MOST_TAIL, this.#window);
+  }
+
+  add(chunks: readonly Buffer[], byteLength: number): void {
+    this.#chunks = this.#length === 0 ? chunks : [...this.#rest(), ...chunks];
+    this.#length += byteLength;
+    this.#index = 0;
+    this.#offset = 0;
+  }
+
+  #rest(): readonly Buffer[] {
+    const [first, ...others] = this.#chunks.slice(this.#index);
+    return first === undefined ? NOTHING : [first.subarray(this.#offset), ...others];
+  }
+
+  /** Moves up to `limit` bytes into `batch`, as far as the window allows. Returns their number. */
+  take(limit: number, batch: Buffer[]): number {
+    const room = Math.min(limit, this.#window);
+    let taken = 0;
+    while (taken < room) {
+      const chunk = this.#chunks[this.#index];
+      if (chunk === undefined) break;
+      const start = this.#offset;
+      const end = Math.min(chunk.length, start + room - taken);
+      batch.push(start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end));
+      taken += end - start;
+      this.#offset = end;
+      if (end === chunk.length) {
+        this.#index++;
+        this.#offset = 0;
+      }
+    }
+    this.#window -= taken;
+    this.#length -= taken;
+    if (this.#length === 0) this.#chunks = NOTHING;
+    return taken;
+  }
+
+  /**
+   * The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer
+   * does.
+   */
+  grant(delta: number): boolean {
+    if (this.#window + delta > MAX_UINT32) return false;
+    this.#window += delta;
+    return true;
+  }
+
+  clear(): void {
+    this.#chunks = NOTHING;
+    this.#length = 0;
+  }
+}
