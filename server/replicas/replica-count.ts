@@ -5,8 +5,7 @@ import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collec
 import { ObjectWatch } from "../../shared/kubernetes/object-watch.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { LEASES, Lease, LeaseBook } from "./leases.ts";
-import { OwnLease } from "./own-lease.ts";
+import { LEASES, Lease, LeaseBook, OwnLease } from "./leases.ts";
 import type { ServerCount } from "./server-count.ts";
 
 export type CountOptions = Pick<
