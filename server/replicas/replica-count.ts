@@ -1,8 +1,7 @@
 import * as z from "zod";
 import { ConfigError } from "../../shared/config/options.ts";
 import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/access.ts";
-import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
-import { ObjectWatch } from "../../shared/kubernetes/object-watch.ts";
+import { KubeCollection, KubeFailure, ObjectWatch } from "../../shared/kubernetes/kube-collection.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { LEASES, Lease, LeaseBook, OwnLease } from "./leases.ts";
