@@ -9,7 +9,7 @@ import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { validate } from "../shared/documents/schema.ts";
-import { type PlainValue, yamlDocuments } from "../shared/documents/yaml-documents.ts";
+import { type PlainValue, yamlDocuments } from "../shared/documents/yaml.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
 import { createPki } from "./pki/pki.ts";

@@ -21,7 +21,7 @@ const DECIDED_BY_TEXT = new RegExp(
   `\\b${TEXT}\\??\\.(?:includes|startsWith|endsWith|match|search)\\(|\\.(?:test|exec)\\((?:\\w+\\.)*${TEXT}\\)`,
 );
 /** The YAML parser has one code for several mistakes; only the words of a cure depend on its message. */
-const MAY_READ_TEXT = ["shared/documents/yaml-entries.ts"];
+const MAY_READ_TEXT = ["shared/documents/yaml.ts"];
 
 const faults = new Set();
 const declared = new Map();

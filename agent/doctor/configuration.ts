@@ -110,4 +110,10 @@ function sentenceOf(fault: unknown): string {
 
 /** A file has a limit of its own. */
 const NEVER = new AbortController().signal;
-const SILENT = createLogger({ level: "silent", format: "json", name: "doctor", destination: { write: () => {} } });
+/** For what an agent would log: the steps have it. */
+export const SILENT = createLogger({
+  level: "silent",
+  format: "json",
+  name: "doctor",
+  destination: { write: () => {} },
+});

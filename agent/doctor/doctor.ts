@@ -20,7 +20,7 @@ import {
   verdictOf,
 } from "./report.ts";
 import { examineRoute, type Open } from "./route.ts";
-import { DOCTOR_SOFTWARE } from "./second-look.ts";
+import { DOCTOR_SOFTWARE } from "./tls-fault.ts";
 import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
 
 /** What was found at one server. */

@@ -1,7 +1,8 @@
 import type { FaultFacts, FaultText } from "../../shared/faults/fault-row.ts";
 import { explainFault, type FaultCode } from "../../shared/faults/faults.ts";
 import { SET_THE_CLOCK } from "../../shared/faults/network-rows.ts";
-import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/clock-skew.ts";
+import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/response-fields.ts";
+import type { ChainLink } from "./certificates.ts";
 
 /** The steps, in this order. */
 const STEPS = [
@@ -43,13 +44,6 @@ export interface Step {
   readonly chain?: readonly ChainLink[];
   /** Of TLS outside: who opens it on the way, and may. */
   readonly openedBy?: string;
-}
-
-export interface ChainLink {
-  readonly subject: string;
-  readonly issuer: string;
-  readonly validFrom: string;
-  readonly validTo: string;
 }
 
 /** What a step has found out: a value for the steps behind it, or a finding, with which they may still go on. */

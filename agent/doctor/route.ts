@@ -2,16 +2,15 @@ import { promises as dns, type LookupAddress } from "node:dns";
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
+import { ConfigError } from "../../shared/config/options.ts";
 import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
 import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
 import { KdcTimeout, ProxyFileFault, RouteFault } from "../../shared/dial/fault.ts";
 import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
-import { ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { Passage } from "../../shared/link/dial.ts";
-import { createLogger } from "../../shared/runtime/logger.ts";
-import { loadClientTls } from "../../shared/tls/tls-material.ts";
-import { AgentRoutes, type RouteOptions, type ServerRoute } from "../uplink/proxy-route.ts";
+import { AgentRoutes, type RouteOptions, type RouteTaken } from "../uplink/proxy-route.ts";
 import { dialTargetOf, type ServerLocation } from "../uplink/servers.ts";
+import { SILENT } from "./configuration.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./report.ts";
 
 export interface RouteExamination {
@@ -27,11 +26,11 @@ export type Open = () => Promise<Passage>;
 
 /** Opens a connection to the server's port: directly, or through the first proxy that leads there. */
 export async function examineRoute(examination: RouteExamination, log: StepLog): Promise<Open> {
-  const { timeoutMs } = examination;
-  const routes = await log.run("proxy route", () => find(examination));
-  const { hop, socket } = await connectFirst(routes, examination, log);
-  const lines: string[] = [];
-  const route = agentRoute(examination, lines);
+  const { server, timeoutMs } = examination;
+  const notes: string[] = [];
+  const { routes, ways } = await log.run("proxy route", () => find(examination, notes));
+  const { hop, socket } = await connectFirst(ways, examination, log);
+  const route = routes.to(server, "");
   const openAgain = () => route.open(AbortSignal.timeout(timeoutMs));
   if (hop.proxyFrom === undefined) {
     log.skip("proxy", "none on this way");
@@ -41,8 +40,7 @@ export async function examineRoute(examination: RouteExamination, log: StepLog):
   const through = await log.run("proxy", async () => {
     try {
       const value = await openAgain();
-      route.worked();
-      return { value, detail: lines.join("; ") };
+      return { value, detail: [...notes, ...wayThrough(route.worked())].join("; ") };
     } catch (error) {
       throw proxyFailed(error, hop);
     }
@@ -70,57 +68,35 @@ function once(first: Passage, openAgain: Open): Open {
   };
 }
 
-/** The agent's own route to the server; `lines` gets what the agent would log of it. */
-function agentRoute({ server, options, env }: RouteExamination, lines: string[]): ServerRoute {
-  const write = (line: string): void => {
-    lines.push(sentenceOf(JSON.parse(line) as LogLine));
-  };
-  const log = createLogger({ level: "info", format: "json", name: "doctor", destination: { write } });
-  return new AgentRoutes(options, { env, log }).to(server, "");
-}
-
-interface LogLine {
-  readonly msg: string;
-  readonly way?: string;
-  readonly authentication?: string;
-  readonly reason?: string;
-}
-
-function sentenceOf({ msg, way, authentication, reason }: LogLine): string {
-  if (way === undefined) return msg;
+function wayThrough(taken: RouteTaken | undefined): string[] {
+  if (taken === undefined) return [];
+  const { way, authentication, reason } = taken;
   const login = authentication === undefined ? "no login is asked for" : `logged in by ${authentication}`;
-  const words = [`through ${way}`, way.startsWith("http") && login, reason !== undefined && `before it ${reason}`];
-  return words.filter(Boolean).join("; ");
+  return [`through ${way}`, ...(way.startsWith("http") ? [login] : []), ...(reason ? [`before it ${reason}`] : [])];
 }
 
-/** The routes to the server, and what names them. */
-async function find({ server, options, env, timeoutMs }: RouteExamination): Promise<Passed<readonly ProxyRoute[]>> {
-  const { proxy: proxies, pac, proxyCa } = options;
+interface Routes {
+  readonly routes: AgentRoutes;
+  /** In the order in which they are tried. */
+  readonly ways: readonly ProxyRoute[];
+}
+
+/** The agent's own routes to the server, and what names them. */
+async function find({ server, options, env, timeoutMs }: RouteExamination, notes: string[]): Promise<Passed<Routes>> {
   try {
-    const found = new ProxyRoutes({ proxies, pac, env });
-    const reading = { ca: () => authoritiesIn(proxyCa) };
-    const ways = await found.chooseRoutes(dialTargetOf(server), AbortSignal.timeout(timeoutMs), reading);
+    const routes = new AgentRoutes(options, { env, log: SILENT, onNote: (note) => notes.push(note) });
+    const ways = await routes.choose(server, AbortSignal.timeout(timeoutMs));
     const isDirect = ways.every(({ kind }) => kind === "direct");
-    return {
-      value: ways,
-      detail: isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then "),
-    };
+    const detail = isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then ");
+    return { value: { routes, ways }, detail };
   } catch (error) {
-    const { message: by } = error as Error;
+    const { message: by } = (error instanceof ConfigError ? error.cause : error) as Error;
+    const isOfFile = !(error instanceof RouteFault) || error instanceof ProxyFileFault;
     // A fault of the network is on the way to the script here.
-    const finding: Finding =
-      error instanceof RouteFault ? { culprit: error.fault, by, isOfScript: true } : { culprit: "configuration", by };
+    const finding: Finding = isOfFile
+      ? { culprit: "configuration", by }
+      : { culprit: error.fault, by, isOfScript: true };
     throw new StepFailed(finding, by, { cause: error });
-  }
-}
-
-/** More authorities for the server of a script. */
-function authoritiesIn(caFile: string): readonly string[] | undefined {
-  try {
-    const { ca } = loadClientTls({ caFile, certFile: "", keyFile: "" });
-    return ca === undefined ? undefined : [ca];
-  } catch (error) {
-    throw new Error(`--proxy-ca: ${(error as Error).message}`, { cause: error });
   }
 }
 

@@ -1,15 +1,37 @@
 import { X509Certificate } from "node:crypto";
+import { type IncomingMessage, request } from "node:http";
+import type { Socket } from "node:net";
+import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
+import { sniOf } from "../../shared/address/server-name.ts";
+import { version } from "../../shared/basics/program.ts";
 import { DialFault, type FaultCode, isUnknownIssuer } from "../../shared/faults/faults.ts";
-import { CallersPort } from "../../shared/link/dial-faults.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import type { CarrierDialOptions, Passage } from "../../shared/link/dial.ts";
+import { CallersPort, isCallersPort } from "../../shared/link/dial-faults.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { type CredentialFault, printable } from "../../shared/outcomes.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { CloseCode, DOCTOR, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { Credentials } from "../uplink/credentials.ts";
 import { faultOf } from "../uplink/retry.ts";
-import { UnseenCertificate } from "../uplink/tls-terminator.ts";
-import { caExpired, chainIn, isOver, linksIn } from "./certificates.ts";
-import { type ChainLink, type Finding, StepFailed } from "./report.ts";
-import { lookAt, type SecondLook } from "./second-look.ts";
-import type { TunnelDial } from "./tunnel-steps.ts";
+import { type TerminatorRule, UnseenCertificate } from "../uplink/tls-terminator.ts";
+import { type ChainLink, caExpired, chainIn, chainOf, isOver, linksIn } from "./certificates.ts";
+import { type Finding, StepFailed } from "./report.ts";
+
+/** A dial of the doctor's. */
+export interface TunnelDial {
+  readonly options: Omit<CarrierDialOptions, "open" | "watch">;
+  readonly hello: Hello;
+  readonly credentials: Credentials;
+  readonly rule: TerminatorRule;
+  /** Bytes that a link keeps. */
+  readonly replayBytes: number;
+  /** Opens another connection to the server each time. */
+  open(): Promise<Passage>;
+  /** `host:port` of the server. */
+  readonly at: string;
+  /** A peer sent its time, ms since 1970. */
+  onTime(time: number, from: string): void;
+}
 
 /** The code of a failed dial, with what the doctor knows beside it; `otherwise`: the table has no row for the error. */
 export function findingOf(
@@ -142,4 +164,67 @@ const OUT_OF_TIME: Readonly<Partial<Record<CredentialFault, Finding["outOfTime"]
 export function refusalFinding({ reason, fault }: LinkRefused): Finding {
   const outOfTime = fault && OUT_OF_TIME[fault];
   return { culprit: "not_admitted", by: reason, ...(outOfTime && { outOfTime }) };
+}
+
+/** How a doctor names itself to a server: in its hello, and as the User-Agent of its second look. */
+export const DOCTOR_SOFTWARE = `${DOCTOR}/${version()}`;
+
+export interface LookOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly path: string;
+  readonly tls: Pick<ConnectionOptions, "minVersion" | "ciphers">;
+}
+
+/** Who answers in the server's place, and what time it is there. */
+export interface SecondLook {
+  readonly chain: readonly ChainLink[];
+  /** Of the answer's Date header, ms since 1970. */
+  readonly time: number | undefined;
+  /** A culvert server's port for callers has answered. */
+  readonly isCallersPort: boolean;
+}
+
+/**
+ * A second look where the certificate was not good: the peer is asked for the page that an agent asks for. It sees
+ * nothing of ours: neither certificate nor token.
+ */
+export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<SecondLook> {
+  const { host, tls } = options;
+  const secure = connect({ ...tls, socket, host, ...sniOf(host), rejectUnauthorized: false });
+  const onAbort = (): void => void secure.destroy(signal.reason as Error);
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort(); // the way there took all the time
+  try {
+    await new Promise((resolve, reject) =>
+      secure.once("secureConnect", resolve).on("error", reject).once("close", reject),
+    );
+    const chain = chainOf(secure.getPeerX509Certificate());
+    const answer = await answerOf(secure, options);
+    return {
+      chain,
+      time: answer && dateOf(answer),
+      isCallersPort: answer !== undefined && isCallersPort(answer),
+    };
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    secure.destroy();
+  }
+}
+
+/** `undefined`: nothing came that is one. */
+async function answerOf(secure: TLSSocket, { host, port, path }: LookOptions): Promise<IncomingMessage | undefined> {
+  const answer = await new Promise<IncomingMessage | undefined>((resolve) => {
+    const headers = { connection: "close", "user-agent": DOCTOR_SOFTWARE };
+    const asked = request({ createConnection: () => secure, host, port, path, headers });
+    asked.once("response", resolve).on("error", () => resolve(undefined));
+    asked.end();
+  });
+  return answer?.resume();
+}
+
+/** RFC 9110 §6.6.1. */
+export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | undefined {
+  const time = Date.parse(headers.date ?? "");
+  return Number.isNaN(time) ? undefined : time;
 }

@@ -6,7 +6,7 @@ import { type TestContext, test } from "node:test";
 import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { type StepFailed, StepLog } from "./report.ts";
-import { dialTunnel } from "./tunnel-steps.ts";
+import { dialTunnel, middleboxNames } from "./tunnel-steps.ts";
 
 /** The steps to a server that welcomes so; `onUpgrade`: it answers by itself. */
 async function stepsTo(
@@ -61,4 +61,23 @@ test("an answer with names of boxes again and again, and bytes that are none of 
   const { state, detail } = of("upgrade") ?? {};
   assert.equal(state, "passed", detail);
   assert.equal(detail, `101 Switching Protocols, server "one", via "1.1 a, 1.1 ${"b".repeat(46)}..."`);
+});
+
+test("boxes are named by what they write into an answer; without any there is nothing to say", () => {
+  assert.equal(middleboxNames({ server: "nginx", via: "1.1 proxy" }), ', server "nginx", via "1.1 proxy"');
+  assert.equal(middleboxNames({ via: "1.1 one, 1.1 two" }), ', via "1.1 one, 1.1 two"');
+  assert.equal(middleboxNames({ upgrade: "websocket" }), "");
+  assert.equal(middleboxNames({ server: "\u001b\u0007 " }), "");
+});
+
+test("what boxes write is one line of bounded length, each name apart", () => {
+  const named = middleboxNames({ server: "s".repeat(5_000), via: "1.1 a\u001b[31m\r\nb\u00e9" });
+  assert.equal(named, `, server "${"s".repeat(57)}...", via "1.1 a [31m b"`);
+  const several = { server: ["one", "two"] } as unknown as { readonly server: string };
+  assert.equal(middleboxNames(several), ', server "one,two"');
+});
+
+test("a middlebox that repeats our token is not quoted", () => {
+  const named = middleboxNames({ server: "nginx", via: "asked with Bearer abcdefghijkl.mnop" }, "abcdefghijkl.mnop");
+  assert.equal(named, ', server "nginx", via "(not shown: it repeats our token)"');
 });

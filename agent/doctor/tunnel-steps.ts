@@ -1,15 +1,14 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { TLSSocket } from "node:tls";
 import { deferred } from "../../shared/basics/promises.ts";
+import { revealsSecret } from "../../shared/basics/text.ts";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Hello } from "../../shared/link/control.ts";
 import {
   type CarrierDialOptions,
   type Dialled,
   type DialledOuter,
   dialCarrier,
   dialOuter,
-  type Passage,
   probeServer,
 } from "../../shared/link/dial.ts";
 import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
@@ -18,34 +17,11 @@ import { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
-import type { Credentials } from "../uplink/credentials.ts";
-import {
-  dialMiddlebox,
-  dialServer,
-  dialTerminators,
-  middleboxCa,
-  type TerminatorRule,
-} from "../uplink/tls-terminator.ts";
+import { dialMiddlebox, dialServer, dialTerminators, middleboxCa } from "../uplink/tls-terminator.ts";
 import { requireWelcome, sendHello } from "../uplink/via-middlebox.ts";
-import { chainOf } from "./certificates.ts";
-import type { ChainLink, Passed, StepFailed, StepLog } from "./report.ts";
-import { dateOf, middleboxNames } from "./second-look.ts";
-import { findingOf, innerTlsFault, opened, stepFailed, tlsFault } from "./tls-fault.ts";
-
-export interface TunnelDial {
-  readonly options: Omit<CarrierDialOptions, "open" | "watch">;
-  readonly hello: Hello;
-  readonly credentials: Credentials;
-  readonly rule: TerminatorRule;
-  /** Bytes that a link keeps. */
-  readonly replayBytes: number;
-  /** Opens another connection to the server each time. */
-  open(): Promise<Passage>;
-  /** `host:port` of the server. */
-  readonly at: string;
-  /** A peer sent its time, ms since 1970. */
-  onTime(time: number, from: string): void;
-}
+import { type ChainLink, chainOf } from "./certificates.ts";
+import type { Passed, StepFailed, StepLog } from "./report.ts";
+import { dateOf, findingOf, innerTlsFault, opened, stepFailed, type TunnelDial, tlsFault } from "./tls-fault.ts";
 
 type Started =
   | { readonly kind: "outside"; readonly done: Promise<Dialled> }
@@ -230,4 +206,20 @@ async function admissionStep<T>(
   } catch (error) {
     throw stepFailed(findingOf(error as Error, dial, { otherwise: "no_answer" }), error as Error);
   }
+}
+
+/** Maximum length of each name: a middlebox may write more than a line of a report holds. */
+const MAX_NAME = 60;
+
+/**
+ * Middleboxes on the way put their names into answers; a culvert server writes neither `Server` nor `Via`. Pure.
+ * `secret`: what was sent in confidence, and may come back.
+ */
+export function middleboxNames(headers: IncomingHttpHeaders, secret = ""): string {
+  return ["server", "via"].map((field) => named(field, String(headers[field] ?? ""), secret)).join("");
+}
+
+function named(field: string, text: string, secret: string): string {
+  const name = revealsSecret(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
+  return name === "" ? "" : `, ${field} "${name}"`;
 }

@@ -1,12 +1,12 @@
 import type { Target } from "../../shared/address/target.ts";
-import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { RecentMap } from "../../shared/basics/collections.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
 import type { Environment } from "../../shared/dial/environment.ts";
 import { ProxyFileFault, type RouteFault } from "../../shared/dial/fault.ts";
 import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
-import { type OpenedRoute, type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
+import { type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
 import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -29,22 +29,31 @@ export interface RouteOptions {
 export interface ServerRoute {
   /** For `dialCarrier`. Rejects with a `RouteFault`. */
   open(signal: AbortSignal): Promise<Passage>;
-  /** It led to the server: a line in the log, if another one did before. */
-  worked(): void;
+  /** It led to the server: a line in the log, if another one did before. Returns how. */
+  worked(): RouteTaken | undefined;
   /** What it led to was not the server: another way goes first next time. */
   failed(): void;
 }
 
-/** A way that has opened a connection. */
-interface Taken {
-  readonly way: ProxyRoute;
-  /** By which scheme it was entered, of those that it has offered. */
-  readonly authentication: string | undefined;
+/** The route of a connection, as the log has it. */
+export interface RouteTaken {
+  readonly way: string;
+  /** By which scheme the proxy was entered, of those that it has offered. */
+  readonly authentication?: string;
+  /** The faults of the routes that come first. */
+  readonly reason?: string;
+}
+
+export interface AgentRoutesDeps {
+  readonly env: Environment;
+  readonly log: Logger;
+  /** Absent: the log gets the notes. */
+  readonly onNote?: (note: string) => void;
 }
 
 /** The routes of all carriers of one agent, for a resume as for the first carrier. */
 export class AgentRoutes {
-  readonly #log: Logger;
+  readonly #onNote: (note: string) => void;
   /** Of ways: a server may be lost, and found by another one, many times a second. */
   readonly #changes: ThrottledLog;
   /** By which one each server was reached last. */
@@ -54,13 +63,17 @@ export class AgentRoutes {
   readonly #tls: KeptProxyTls;
   readonly #tickets: KerberosTickets;
   /**
-   * Notes that were logged. They have words of proxies and of a script's server, which may find new ones without end.
+   * Notes that were sent. They have words of proxies and of a script's server, which may find new ones without end.
    */
   readonly #noted = new RecentMap<string, true>(MAX_NOTES);
 
-  /** Throws a `ConfigError`. */
-  constructor(options: RouteOptions, { env, log }: { readonly env: Environment; readonly log: Logger }) {
-    this.#log = log;
+  /** Throws a `ConfigError`. `onNote` gets what an operator should know of proxies and scripts, each note once. */
+  constructor(options: RouteOptions, { env, log, onNote = (note) => log.warn(note) }: AgentRoutesDeps) {
+    this.#onNote = (note) => {
+      if (this.#noted.get(note)) return;
+      this.#noted.set(note, true);
+      onNote(note);
+    };
     this.#changes = new ThrottledLog(log);
     const { proxyCa: caFile, proxyCert: certFile, proxyKey: keyFile } = options;
     this.#tls = new KeptProxyTls({ caFile, certFile, keyFile }, log);
@@ -74,12 +87,15 @@ export class AgentRoutes {
     }
   }
 
+  /** The routes to this server, in the order in which they are tried. Rejects with a `RouteFault`. */
+  choose(server: ServerLocation, signal: AbortSignal): Promise<readonly ProxyRoute[]> {
+    const ca = (): ProxyTls["ca"] => this.#tls.current().ca;
+    return this.#ways.chooseRoutes(dialTargetOf(server), signal, { ca, onNote: this.#onNote });
+  }
+
   /** No proxy leads to this server: this machine resolves its name. */
   async isDirect(server: ServerLocation, signal: AbortSignal): Promise<boolean> {
-    const onNote = (note: string): void => this.#warnOnce(note);
-    const ca = (): ProxyTls["ca"] => this.#tls.current().ca;
-    const ways = await this.#ways.chooseRoutes(dialTargetOf(server), signal, { ca, onNote });
-    return ways.every(({ kind }) => kind === "direct");
+    return (await this.choose(server, signal)).every(({ kind }) => kind === "direct");
   }
 
   /**
@@ -87,64 +103,49 @@ export class AgentRoutes {
    */
   to(server: ServerLocation, name: string, directTo?: Target): ServerRoute {
     const destination = dialTargetOf(server);
-    let taken: Taken | undefined;
+    const options: OpenRouteOptions = {
+      ...{ directTo, credentials: this.#credentials, tls: () => this.#tls.current(), tickets: this.#tickets },
+      onNote: this.#onNote,
+    };
+    let taken: { readonly route: ProxyRoute; readonly login: Pick<RouteTaken, "authentication"> } | undefined;
     let passedOver: readonly RouteFault[] = [];
     return {
       open: async (signal) => {
-        let authentication: string | undefined;
-        const {
-          socket,
-          route: way,
-          failed,
-        } = await this.#open(destination, directTo, signal, (scheme, offered) => {
-          authentication = `${scheme} (offered: ${offered})`;
-        });
-        taken = { way, authentication };
+        let login: Pick<RouteTaken, "authentication"> = {};
+        const onAuthenticated = (scheme: string, offered: string): void => {
+          login = { authentication: `${scheme} (offered: ${offered})` };
+        };
+        const { socket, route, failed } = await this.#ways.open(destination, { ...options, onAuthenticated }, signal);
+        taken = { route, login };
         if (failed.length > 0) passedOver = failed; // an attempt may open several, and those come last in the next one
-        return { socket, proxy: way.kind === "proxy" ? { at: formatProxy(way.proxy), from: way.from } : undefined };
+        return {
+          socket,
+          proxy: route.kind === "proxy" ? { at: formatProxy(route.proxy), from: route.from } : undefined,
+        };
       },
       worked: () => {
-        if (taken !== undefined) this.#logChange(name, taken, passedOver);
+        const reason = printable(passedOver.map(({ message }) => message).join("; "), MAX_REASON);
         passedOver = [];
+        if (taken === undefined) return undefined;
+        const way = formatRoute(taken.route);
+        const words = { ...taken.login, way, ...(reason === "" ? {} : { reason }) };
+        this.#logChange(name, words, taken.route.kind);
+        return words;
       },
       failed: () => {
-        if (taken !== undefined) this.#ways.failed(destination, taken.way);
+        if (taken !== undefined) this.#ways.failed(destination, taken.route);
         passedOver = [];
       },
     };
   }
 
-  #open(
-    to: Target,
-    directTo: Target | undefined,
-    signal: AbortSignal,
-    onAuthenticated: NonNullable<OpenRouteOptions["onAuthenticated"]>,
-  ): Promise<OpenedRoute> {
-    const onNote = (note: string): void => this.#warnOnce(note);
-    const tls = (): ProxyTls => this.#tls.current();
-    return this.#ways.open(
-      to,
-      { directTo, credentials: this.#credentials, tls, tickets: this.#tickets, onNote, onAuthenticated },
-      signal,
-    );
-  }
-
   /** The line has the faults of the routes that come first: no other line has them, because this route works. */
-  #logChange(server: string, { way: now, authentication }: Taken, passedOver: readonly RouteFault[]): void {
+  #logChange(server: string, taken: RouteTaken, kind: ProxyRoute["kind"]): void {
     const before = this.#working.get(server);
-    const way = formatRoute(now);
-    this.#working.set(server, way);
-    const reason = printable(passedOver.map(({ message }) => message).join("; "), MAX_REASON);
+    this.#working.set(server, taken.way);
     // The direct way is no news, unless there should have been a proxy.
-    if (before === way || (before === undefined && now.kind === "direct" && reason === "")) return;
-    const login = authentication === undefined ? {} : { authentication };
-    this.#changes.write("info", { server, ...login, way, ...(reason === "" ? {} : { reason }) }, "proxy route");
-  }
-
-  #warnOnce(note: string): void {
-    if (this.#noted.get(note)) return;
-    this.#noted.set(note, true);
-    this.#log.warn(note);
+    if (before === taken.way || (before === undefined && kind === "direct" && taken.reason === undefined)) return;
+    this.#changes.write("info", { server, ...taken }, "proxy route");
   }
 }
 

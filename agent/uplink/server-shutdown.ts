@@ -1,4 +1,4 @@
-import { peerAction } from "../../shared/http/connection-end.ts";
+import { peerAction } from "../../shared/http/connection.ts";
 import { CarrierLost } from "../../shared/link/link-events.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 

@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { isIP, SocketAddress } from "node:net";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
-import { parseAltNames } from "../../shared/tls/identity.ts";
+import { parseAltNames } from "../../shared/tls/certificate-fields.ts";
 
 /** A certificate is renewed when less than this part of its lifetime is left, as by cert-manager. */
 const MIN_LIFE_LEFT = 1 / 3;

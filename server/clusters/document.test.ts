@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { validate } from "../../shared/documents/schema.ts";
-import { yamlDocuments } from "../../shared/documents/yaml-documents.ts";
+import { yamlDocuments } from "../../shared/documents/yaml.ts";
 import { type ClusterDocument, clusterDocument } from "./document.ts";
 
 /** What zod says by itself. */

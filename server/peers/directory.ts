@@ -1,4 +1,4 @@
-import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 
 /** Where a server can be reached by its peers. */
 export interface Location {

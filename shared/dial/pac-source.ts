@@ -6,7 +6,7 @@ import { seconds } from "../basics/text.ts";
 import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
-import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
+import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { networkFault } from "./dial-tcp.ts";
 import { RouteFault } from "./fault.ts";
 

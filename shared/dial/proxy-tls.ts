@@ -1,9 +1,9 @@
 import type net from "node:net";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
-import { peerAction } from "../http/connection-end.ts";
+import { peerAction } from "../http/connection.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
-import { identityWords, isUntrusted } from "../tls/certificate-names.ts";
+import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { RouteFault } from "./fault.ts";
 import { formatProxy, type ProxyServer } from "./proxy-route.ts";
 

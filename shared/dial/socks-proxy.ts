@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { addressBytes } from "../address/network.ts";
 import { formatTarget, type Target } from "../address/target.ts";
 import { untilAborted } from "../basics/promises.ts";
-import { peerAction } from "../http/connection-end.ts";
+import { peerAction } from "../http/connection.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
 import { RouteFault, type RouteFaultCode } from "./fault.ts";

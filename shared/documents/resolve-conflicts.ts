@@ -1,5 +1,5 @@
 import { type Outline, OverlapIndex, OverlapTexts } from "./overlap-index.ts";
-import { shownDocument } from "./yaml-documents.ts";
+import { shownDocument } from "./yaml.ts";
 
 /** A document of a folder, as far as conflicts need it. */
 export interface NamedDocument {

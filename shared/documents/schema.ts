@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { nearest } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
-import { type PlainValue, shownDocument, yamlDocuments } from "./yaml-documents.ts";
+import { type PlainValue, shownDocument, yamlDocuments } from "./yaml.ts";
 
 // Schemas of documents whose scalars are text. Each message continues the path of its key.
 

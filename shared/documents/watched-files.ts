@@ -1,5 +1,6 @@
-import { type ContentWatch, watchFiles } from "./content-watch.ts";
-import type { WatchTiming } from "./file-watcher.ts";
+import { createHash } from "node:crypto";
+import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
+import { readBounded, readBoundedSync, readFailure } from "./read-bounded.ts";
 
 interface WatchedFilesLog {
   info(fields: object, message: string): void;
@@ -78,4 +79,138 @@ export class WatchedFiles<T> {
     log.info({ file, ...fields?.(this.#content) }, renewed);
     onRenewed?.(this.#content, before);
   };
+}
+
+export interface ContentWatch {
+  /** Makes the next check call `onChange` whether or not the content has changed, because it could not be used. */
+  retry(): void;
+  close(): void;
+}
+
+/**
+ * Calls `onChange` when the content of one of the files has changed, or one has appeared or gone. Start it before the
+ * first read, so that no change is missed. It keeps no process alive.
+ */
+export function watchFiles(
+  paths: readonly string[],
+  onChange: () => void,
+  timing?: Partial<WatchTiming>,
+): ContentWatch {
+  if (timing !== undefined) return new ContentChecks(timing, true).add(paths, onChange);
+  shared ??= new ContentChecks(undefined, false);
+  return shared.add(paths, onChange);
+}
+
+/**
+ * Files of so many owners are read at one time. One that hangs, as on a network disk that does not answer, holds one of
+ * these places, and nobody else's files.
+ */
+const MOST_CHECKS = 8;
+
+/** One watcher for all files of this process: a thousand clusters may each name a key file. */
+let shared: ContentChecks | undefined;
+
+class ContentChecks {
+  readonly #watcher: FileWatcher;
+  readonly #checks = new Map<string, ContentCheck>();
+  readonly #closesWithLast: boolean;
+  /** Owners whose files are to be read, and those whose files are being read. */
+  readonly #waiting = new Set<string>();
+  readonly #reading = new Set<string>();
+  #next = 0;
+
+  constructor(timing: Partial<WatchTiming> | undefined, closesWithLast: boolean) {
+    this.#closesWithLast = closesWithLast;
+    this.#watcher = new FileWatcher(async (suspects) => this.#check(suspects), { timing });
+  }
+
+  add(paths: readonly string[], onChange: () => void): ContentWatch {
+    const owner = String(this.#next++);
+    const unique = [...new Set(paths)];
+    this.#watcher.follow(owner, unique); // before the first read
+    const check = new ContentCheck(unique, onChange);
+    this.#checks.set(owner, check);
+    return {
+      retry: () => check.retry(),
+      close: () => {
+        check.close();
+        this.#checks.delete(owner);
+        this.#watcher.forget(owner);
+        if (this.#closesWithLast) this.#watcher.close();
+      },
+    };
+  }
+
+  #check(suspects: Suspects): void {
+    for (const owner of suspects === "all" ? this.#checks.keys() : suspects) this.#waiting.add(owner);
+    this.#readWaiting();
+  }
+
+  #readWaiting(): void {
+    for (const owner of this.#waiting) {
+      if (this.#reading.size >= MOST_CHECKS) return;
+      if (!this.#reading.has(owner)) void this.#read(owner);
+    }
+  }
+
+  async #read(owner: string): Promise<void> {
+    this.#waiting.delete(owner);
+    this.#reading.add(owner);
+    await this.#checks.get(owner)?.check();
+    this.#reading.delete(owner);
+    this.#readWaiting();
+  }
+}
+
+/** The digests of some files, because there are keys among them. */
+class ContentCheck {
+  readonly #paths: readonly string[];
+  readonly #onChange: () => void;
+  #digests: readonly string[];
+  #retries = false;
+  #closed = false;
+
+  constructor(paths: readonly string[], onChange: () => void) {
+    this.#paths = paths;
+    this.#onChange = onChange;
+    this.#digests = paths.map(digestNow);
+  }
+
+  retry(): void {
+    this.#retries = true;
+  }
+
+  close(): void {
+    this.#closed = true;
+  }
+
+  async check(): Promise<void> {
+    const digests = await Promise.all(this.#paths.map(digestLater));
+    if (this.#closed) return;
+    if (!this.#retries && digests.every((digest, index) => digest === this.#digests[index])) return;
+    this.#retries = false;
+    this.#digests = digests;
+    this.#onChange();
+  }
+}
+
+/** The digest of the content, or why it cannot be read: another reason is a change, too. */
+function digestNow(path: string): string {
+  try {
+    return digestOf(readBoundedSync(path));
+  } catch (error) {
+    return readFailure(error);
+  }
+}
+
+async function digestLater(path: string): Promise<string> {
+  try {
+    return digestOf(await readBounded(path));
+  } catch (error) {
+    return readFailure(error);
+  }
+}
+
+function digestOf(content: Buffer): string {
+  return createHash("sha256").update(content).digest("base64");
 }

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
-import { identityWords } from "../tls/certificate-names.ts";
+import { identityWords } from "../tls/server-certificate.ts";
 
 /** One request over TLS, with the certificates that it trusts and shows. */
 export interface HttpsRequest {

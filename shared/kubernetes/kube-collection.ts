@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import * as z from "zod";
-import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
-import { jsonOf } from "../basics/text.ts";
+import { firstIssue, jsonOf, schemaMessage } from "../basics/text.ts";
 import { failureOf, type HttpsAnswer, HttpsClient, type HttpsRequest } from "../http/https-client.ts";
 import { printable } from "../outcomes.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "./access.ts";

@@ -1,10 +1,10 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { OrderedSet } from "../basics/queue.ts";
+import { OrderedSet } from "../basics/collections.ts";
 import { Penalties } from "../basics/rate-limit.ts";
 import { seconds } from "../basics/text.ts";
-import { answerAndEnd } from "../http/connection-end.ts";
+import { answerAndEnd } from "../http/connection.ts";
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
 import { type FailedHandshake, HandshakeBacklog } from "./handshake-backlog.ts";
 import type { HandshakeBudget } from "./handshake-queue.ts";

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { Queue, QueueNode } from "../basics/queue.ts";
+import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 
 /**

@@ -7,9 +7,9 @@ import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { SharedInterval } from "../basics/timers.ts";
+import type { Reclaimable } from "../limits/memory-account.ts";
 import { DESTROYED, memoryNeeded } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
-import type { Reclaimable } from "../limits/reclaim.ts";
 import { SpliceMemory, type WaitingSink } from "./splice-memory.ts";
 
 const KIB = 1024;

@@ -2,10 +2,16 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import { DESTROYED, type MemoryAccount, type MemoryHolder, wasMemoryNeeded } from "../limits/memory-account.ts";
-import { ProgressTracker, type Reclaimable } from "../limits/reclaim.ts";
+import {
+  DESTROYED,
+  type MemoryAccount,
+  type MemoryHolder,
+  ProgressTracker,
+  type Reclaimable,
+  wasMemoryNeeded,
+} from "../limits/memory-account.ts";
 
 /** What waits in sockets is counted so often, ms, and when one first takes nothing more: no work for each chunk. */
 const COUNT_MS = 100;

@@ -102,6 +102,21 @@ export function isSignedBy(certificate: X509Certificate, ca: X509Certificate): b
   }
 }
 
+/**
+ * Parses Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or
+ * a control byte is a JSON string. A split at commas alone made two names of one (CVE-2021-44532).
+ */
+export function parseAltNames(text: string): { kind: string; value: string }[] {
+  const entry = /([^:",]+):(?:("(?:[^"\\]|\\.)*")|([^",]*(?:"(?:[^"\\]|\\.)*"[^",]*)?))(?:, |$)/y;
+  const names: { kind: string; value: string }[] = [];
+  while (entry.lastIndex < text.length) {
+    const found = entry.exec(text);
+    if (found === null) throw new Error("has a subjectAltName that cannot be read");
+    names.push({ kind: found[1] ?? "", value: found[2] === undefined ? (found[3] ?? "") : JSON.parse(found[2]) });
+  }
+  return names;
+}
+
 /** RFC 5280 §4.2.1.12. */
 const SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";

@@ -1,4 +1,4 @@
-import { authoritiesOf } from "./bundled-ca.ts";
+import { authoritiesOf } from "./authorities.ts";
 import { NO_SERVER_AUTH, type Validity } from "./tls-material.ts";
 
 /** A certificate, CA or token in use, with the end of its validity. */

@@ -10,7 +10,6 @@ import {
   matches,
   type PeerIdentity,
   type PeerVerification,
-  parseAltNames,
   parsePattern,
   patternsMeet,
   permits,
@@ -147,28 +146,6 @@ test("a subject is all names, the most specific first, and what stands in a name
   assert.notEqual(subjectOf(identity({ cn: "a\\", o: ["b"] })), subjectOf(identity({ cn: "a\\,O=b" })));
   assert.equal(shortSubject(identity({ cn: `x\n${"y".repeat(200)}` })).length, 100);
   assert.equal(subjectOf(identity({ fingerprint256: "AB:CD" })), "AB:CD");
-});
-
-for (const [text, expected] of [
-  ["", []],
-  ["DNS:a, URI:b:c", ["DNS a", "URI b:c"]],
-  ['URI:"spiffe://a/b\\u002c DNS:evil", DNS:x', ["URI spiffe://a/b, DNS:evil", "DNS x"]],
-  ['DNS:"a\\"b", DNS:c', ['DNS a"b', "DNS c"]],
-  ['othername:X:"a\\u002c DNS:evil", DNS:c', ['othername X:"a\\u002c DNS:evil"', "DNS c"]],
-  ["IP Address:0:0:0:0:0:0:0:1, DNS:c", ["IP Address 0:0:0:0:0:0:0:1", "DNS c"]],
-] as const) {
-  test(`the subjectAltName ${text} is read without mistaking a value for a name`, () => {
-    assert.deepEqual(
-      parseAltNames(text).map(({ kind, value }) => `${kind} ${value}`),
-      expected,
-    );
-  });
-}
-
-test("a subjectAltName that cannot be read is an error, in linear time", () => {
-  assert.throws(() => parseAltNames('DNS:a"b'), /cannot be read/);
-  assert.throws(() => parseAltNames("nothing"), /cannot be read/);
-  assert.throws(() => parseAltNames(`DNS:${"a".repeat(1e6)}"`), /cannot be read/);
 });
 
 const HOUR = 3_600_000;

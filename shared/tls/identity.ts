@@ -3,11 +3,11 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { bytesIn } from "../basics/bytes.ts";
+import { RecentMap } from "../basics/collections.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { shownCertificate } from "../node/session.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
-import { chainFrom } from "./certificate-fields.ts";
-import { knownIdentity, remember } from "./known-identities.ts";
+import { chainFrom, parseAltNames, sha256 } from "./certificate-fields.ts";
 
 /** The identity in a verified certificate (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -173,6 +173,36 @@ function verifiedPeer(socket: TLSSocket, ca: string | undefined): PeerVerificati
   }
 }
 
+/** Identities that are remembered: as many as clusters that one server is made for. */
+const MOST_KNOWN = 1_024;
+/**
+ * Larger ones are read each time, so that what is remembered stays below 12 MiB whatever tenants put into certificates.
+ */
+const LARGEST_KNOWN = { chainBytes: 8 * 1024, names: 16 };
+/**
+ * One caller presents the same certificate at each CONNECT, and reading it takes 200 µs and more, because Node copies
+ * the chain; so the last ones are kept by the hash of their bytes (DER). Only the content of the certificate is kept,
+ * never whether it was accepted.
+ */
+const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(MOST_KNOWN);
+
+/**
+ * The identity in this certificate (DER), if it came before under this CA: by another it may have come with another
+ * chain.
+ */
+function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerIdentity | undefined {
+  const known = shown && recent.get(sha256(shown));
+  return known?.ca === ca ? known?.identity : undefined;
+}
+
+/** Remembers the identity that this certificate (DER) has under this CA. */
+function remember(certificate: Buffer, ca: string | undefined, identity: PeerIdentity): void {
+  const { o, dns, uri, chain } = identity;
+  if (bytesIn(chain) > LARGEST_KNOWN.chainBytes) return;
+  if (o.length + dns.length + uri.length > LARGEST_KNOWN.names) return;
+  recent.set(sha256(certificate), { ca, identity });
+}
+
 /**
  * Subject, issuer and serial number of the certificate of an unauthenticated peer, for a log. Any name can be written
  * into a certificate, so nothing is decided by it.
@@ -273,36 +303,17 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
 export function readNames(certificate: PeerCertificate): Omit<PeerIdentity, "chain"> {
   // Node gives each value as it is, and an array if there are several.
   const subject: { readonly CN?: string | string[]; readonly O?: string | string[] } = certificate.subject;
-  const names = list(subject.CN);
+  const names = [subject.CN ?? []].flat();
   if (names.length > 1) throw new Error("has several common names (CN), of which every reader may choose another");
   const alternatives = parseAltNames(certificate.subjectaltname ?? "");
   return {
     ...(names[0] === undefined ? {} : { cn: names[0] }),
-    o: list(subject.O),
+    o: [subject.O ?? []].flat(),
     dns: alternatives.filter(({ kind }) => kind === "DNS").map(({ value }) => value),
     uri: alternatives.filter(({ kind }) => kind === "URI").map(({ value }) => value),
     fingerprint256: certificate.fingerprint256,
     notAfter: new Date(certificate.valid_to),
   };
-}
-
-function list(value: string | string[] | undefined): string[] {
-  return value === undefined ? [] : [value].flat();
-}
-
-/**
- * Parses Node's text form of subjectAltName: `KIND:value` joined by ", ", where a value that holds a comma, a quote or
- * a control byte is a JSON string. A split at commas alone made two names of one (CVE-2021-44532).
- */
-export function parseAltNames(text: string): { kind: string; value: string }[] {
-  const entry = /([^:",]+):(?:("(?:[^"\\]|\\.)*")|([^",]*(?:"(?:[^"\\]|\\.)*"[^",]*)?))(?:, |$)/y;
-  const names: { kind: string; value: string }[] = [];
-  while (entry.lastIndex < text.length) {
-    const found = entry.exec(text);
-    if (found === null) throw new Error("has a subjectAltName that cannot be read");
-    names.push({ kind: found[1] ?? "", value: found[2] === undefined ? (found[3] ?? "") : JSON.parse(found[2]) });
-  }
-  return names;
 }
 
 /** The field as one shared string, which makes the comparison of thousands of patterns fast. */

@@ -3,9 +3,9 @@ import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:t
 import type { CaRelation, FaultFacts } from "../faults/fault-row.ts";
 import { DialFault } from "../faults/faults.ts";
 import { beforeVerification } from "../node/sockets.ts";
+import { printable } from "../outcomes.ts";
 import { isInstalled, signs } from "./authorities.ts";
-import { certificates, chainFrom, usageOf } from "./certificate-fields.ts";
-import { issuerName, isUntrusted, namesIn } from "./certificate-names.ts";
+import { certificates, chainFrom, parseAltNames, usageOf } from "./certificate-fields.ts";
 
 /**
  * Returns what the peer has shown when the handshake is done, from its own certificate upwards, and the CA that we know
@@ -52,14 +52,72 @@ export function certificateFault(
   }
 }
 
-function wrongName(error: NodeJS.ErrnoException & { readonly cert?: PeerCertificate }, host: string): DialFault {
+/**
+ * OpenSSL's codes for a chain that leads to none of our CAs. An expired certificate, or a wrong name, is not among
+ * them.
+ */
+const UNTRUSTED: ReadonlySet<string | undefined> = new Set([
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "CERT_SIGNATURE_FAILURE",
+]);
+
+/** Whether none of our CAs has signed the certificate. */
+export function isUntrusted({ code }: NodeJS.ErrnoException): boolean {
+  return UNTRUSTED.has(code);
+}
+
+/** The error of `tls.checkServerIdentity`. */
+interface WrongIdentity extends NodeJS.ErrnoException {
+  readonly host?: string;
+  readonly cert?: PeerCertificate;
+}
+
+function wrongName(error: WrongIdentity, host: string): DialFault {
   const names = error.cert && namesIn(error.cert);
-  const cure = `issue the server's --cluster-cert for ${host}`;
-  const message =
-    names === undefined
-      ? `the server's certificate has no name in it, and so not ${host}: ${cure}`
-      : `the server's certificate is for ${names}, not for ${host}: name the server so in --server, or ${cure}`;
+  const cure = `${names === undefined ? "" : "name the server so in --server, or "}issue the server's --cluster-cert for ${host}`;
+  const message = `the server's certificate ${nameWords(names, host)}: ${cure}`;
   return new DialFault("wrong_name", message, { facts: { by: host, names }, cause: error });
+}
+
+/**
+ * Why a handshake failed: Node's message, or, for a certificate without the name that was dialled, the names that it
+ * has.
+ */
+export function identityWords(error: Error): string {
+  const { code, host = "", cert } = error as WrongIdentity;
+  if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || host === "" || cert === undefined) return error.message;
+  return `the certificate ${nameWords(namesIn(cert), host)}`;
+}
+
+function nameWords(names: string | undefined, host: string): string {
+  return names === undefined ? `has no name in it, and so not ${host}` : `is for ${names}, not for ${host}`;
+}
+
+/** Maximum number of names in a sentence. */
+const MAX_NAMES = 3;
+
+/** The names in a certificate: `a.example, b.example and 3 more`. Whoever made the certificate chose them. */
+function namesIn({ subject, subjectaltname = "" }: Partial<PeerCertificate>): string | undefined {
+  const alternatives = hostsIn(subjectaltname);
+  const common = [subject?.CN ?? []].flat().filter((name) => name !== "");
+  const names = (alternatives.length > 0 ? alternatives : common).map((name) => printable(name, 80));
+  if (names.length === 0) return undefined;
+  const more = names.length - MAX_NAMES;
+  return more > 0 ? `${names.slice(0, MAX_NAMES).join(", ")} and ${more} more` : names.join(", ");
+}
+
+/** The DNS names and IP addresses in a subjectAltName. */
+function hostsIn(text: string): string[] {
+  try {
+    const hosts = parseAltNames(text).filter(({ kind }) => kind === "DNS" || kind === "IP Address");
+    return hosts.map(({ value }) => value);
+  } catch {
+    return [text];
+  }
 }
 
 function wrongUsage(
@@ -111,6 +169,14 @@ function earlyWords(shown: readonly X509Certificate[], leaf: X509Certificate): s
 /** Of a CA: it has signed itself, or its subject reads the same way. */
 function nameOf({ subject }: X509Certificate): string {
   return issuerName({ issuer: subject }) ?? "unknown";
+}
+
+/** `CN`, or else the organisation, of a certificate's issuer. Whoever made the certificate chose it. */
+function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string | undefined {
+  const lines = (issuer ?? "").split("\n");
+  const partOf = (field: string) => lines.find((line) => line.startsWith(`${field}=`))?.slice(field.length + 1);
+  const name = partOf("CN") ?? partOf("O");
+  return name === undefined ? undefined : printable(name, 100);
 }
 
 /** To the minute: a reason that differs at each attempt would be logged at each attempt. */

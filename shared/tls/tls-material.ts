@@ -2,7 +2,7 @@ import { createPrivateKey, type KeyObject } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
-import { authoritiesOf } from "./bundled-ca.ts";
+import { authoritiesOf } from "./authorities.ts";
 import { certificates, usageOf } from "./certificate-fields.ts";
 
 /** Paths of PEM files. */
