@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
-import { readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
+import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { HTTP_2, valuesOf } from "../listeners/request-reader.ts";

@@ -6,8 +6,7 @@ import { QueueNode } from "../basics/queue.ts";
 import { HeldBytes, type MemoryAccount } from "../limits/memory-account.ts";
 import { rawSocketOf } from "../node/sockets.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
-import type { FoundHello, Preface, PrefaceReader } from "./preface.ts";
-import type { Endpoint } from "./proxy-protocol.ts";
+import type { Endpoint, FoundHello, Preface, PrefaceReader } from "./preface.ts";
 
 /** Events of a connection that waits for its handshake. */
 export interface WaitingEvents {

@@ -13,7 +13,7 @@ import { Acceptor, type AcceptRules, type HandshakeRefusal } from "./acceptor.ts
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
 import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
-import { MAX_V2_CONTENT } from "./proxy-protocol.ts";
+import { MAX_V2_CONTENT } from "./preface.ts";
 
 /** One of the names behind a TLS port: its certificate, and the CA that it verifies clients by. */
 export interface VirtualHost {
