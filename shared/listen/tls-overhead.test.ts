@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
 import type { Socket } from "node:net";
 import { test } from "node:test";
-import { TlsOverhead, wastedBytes } from "./tls-overhead.ts";
+import { TlsOverhead, wastedBytes } from "./listeners.ts";
 
 for (const [what, raw, payload, wasted] of [
   ["whole records waste nothing", 16_406, 16_384, 0],
