@@ -1,5 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
-import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { RecentMap } from "../../shared/basics/collections.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
 import { CredentialsFile } from "../../shared/dial/credentials-file.ts";

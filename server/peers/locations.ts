@@ -1,4 +1,4 @@
-import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import { canAsk, type Directory, type DirectoryQuestion, type Location } from "./directory.ts";
 
 export interface LocationsOptions {

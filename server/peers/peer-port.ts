@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";

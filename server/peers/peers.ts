@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
+import { buildInfo } from "../../shared/basics/program.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { buildInfo } from "../../shared/runtime/build-info.ts";
-import type { Check } from "../../shared/runtime/readiness.ts";
+import type { Check } from "../../shared/runtime/run.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { PortDeps } from "../listeners/open-port.ts";

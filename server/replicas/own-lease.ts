@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import * as z from "zod";
-import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
-import { jsonOf } from "../../shared/basics/text.ts";
+import { firstIssue, jsonOf, schemaMessage } from "../../shared/basics/text.ts";
 import { type KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 
 /** As Konnectivity's servers have it (cmd/server/app/server.go). */

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
+import { RecentMap } from "../basics/collections.ts";
 import { deferred, untilAborted } from "../basics/promises.ts";
-import { RecentMap } from "../basics/recent-map.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 import { RouteFault, type RouteFaultCode } from "./fault.ts";
 

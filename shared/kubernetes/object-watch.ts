@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import * as z from "zod";
-import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
-import { jsonOf } from "../basics/text.ts";
+import { firstIssue, jsonOf, schemaMessage } from "../basics/text.ts";
 import { type KubeCollection, KubeFailure } from "./kube-collection.ts";
 
 /** What is read of every object. */

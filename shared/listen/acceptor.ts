@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { OrderedSet } from "../basics/queue.ts";
+import { OrderedSet } from "../basics/collections.ts";
 import { Penalties } from "../basics/rate-limit.ts";
 import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection.ts";

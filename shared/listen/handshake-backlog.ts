@@ -1,5 +1,5 @@
 import { BySource } from "../basics/by-source.ts";
-import { OrderedSet } from "../basics/queue.ts";
+import { OrderedSet } from "../basics/collections.ts";
 import type { MemoryAccount } from "../limits/memory-account.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";

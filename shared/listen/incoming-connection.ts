@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf, withoutMapping } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { HeldBytes } from "../limits/memory-account.ts";
 import { rawSocketOf } from "../node/sockets.ts";
 import type { HandshakeBacklog, HandshakeBacklogOptions } from "./handshake-backlog.ts";

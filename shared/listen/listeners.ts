@@ -7,7 +7,7 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
-import { Queue, QueueNode } from "../basics/queue.ts";
+import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";

@@ -1,5 +1,102 @@
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
-import { expiredAt, type TokenIdentity, type TokenVerifier, type VerificationResult } from "./verifier.ts";
+import type { PeerIdentity } from "../../shared/tls/identity.ts";
+import { expiredAt, type TokenIdentity, type TokenVerifier, type VerificationResult } from "../tokens/verifier.ts";
+import type { ProvenToken } from "../tunnels/links.ts";
+import type { Tunnel } from "../tunnels/tunnel.ts";
+
+// The credential of an agent during its tunnel (decision 0022): it ends, and its issuer may take it back.
+
+/** At the end of the certificate the agent must have connected with a valid one, or do so when its link is resumed. */
+export function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
+  return new CertificateWatch(notAfter, {
+    onAsk: (reason) => tunnel.rotate(reason),
+    onExpired: (reason) => tunnel.requireProof(reason, 0),
+  });
+}
+
+export interface CertificateWatchOwner {
+  /** The agent shall connect again, with the certificate that it has by now. */
+  onAsk(reason: string): void;
+  /** The certificate has expired, and the agent has shown no valid one. */
+  onExpired(reason: string): void;
+}
+
+/** How long before the end the agent is asked, ms: a file that is renewed at the last minute is in time. */
+const NOTICE_MS = 60_000;
+/** With less time left the agent is not asked again, ms: it spreads its new connections over 2 s. */
+const TOO_LATE_MS = 4_000;
+/**
+ * The longest timer, ms. The clock, by which a certificate ends, can be set; and Node's timers take at most 24 days.
+ */
+const CHECK_MS = 60_000;
+
+/**
+ * Watches the end of an agent's certificate during its tunnel (decision 0022). The agent is asked for a new one in
+ * time, and again whenever half of the time that is left has passed.
+ */
+export class CertificateWatch {
+  readonly #owner: CertificateWatchOwner;
+  #notAfter: Date;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(notAfter: Date, owner: CertificateWatchOwner) {
+    this.#owner = owner;
+    this.#notAfter = notAfter;
+    this.#wait();
+  }
+
+  /** The agent has connected again with a valid certificate. */
+  renewed(notAfter: Date): void {
+    this.#notAfter = notAfter;
+    this.#wait();
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+  }
+
+  get #leftMs(): number {
+    return this.#notAfter.getTime() - Date.now();
+  }
+
+  #wait(): void {
+    clearTimeout(this.#timer);
+    const left = this.#leftMs;
+    const next = left > TOO_LATE_MS ? Math.max(left - NOTICE_MS, left / 2) : left;
+    this.#timer = setTimeout(this.#onTimer, Math.min(Math.max(0, next), CHECK_MS)).unref();
+  }
+
+  readonly #onTimer = (): void => {
+    const left = this.#leftMs;
+    const end = this.#notAfter.toISOString().replace(".000", "");
+    if (left <= 0) {
+      this.#owner.onExpired(`the agent's certificate expired on ${end}`);
+      return;
+    }
+    this.#wait();
+    if (left > TOO_LATE_MS && left <= NOTICE_MS) this.#owner.onAsk(`the agent's certificate expires on ${end}`);
+  };
+}
+
+// ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** How often the token of an open tunnel is verified again, ms. */
+const VERIFY_EVERY_MS = 60_000;
+/** How long an agent may take to send a fresh token after it was asked for one, ms. */
+const PATIENCE_MS = 10_000;
+
+export function watchToken(
+  { text, identity, verifier }: ProvenToken,
+  tunnel: Tunnel,
+  onUnavailable: (reason: string, detail: string) => void,
+): TokenWatch {
+  const owner = {
+    onAsk: (reason: string) => tunnel.rotate(reason),
+    onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
+    onUnavailable,
+  };
+  return new TokenWatch(text, identity, owner, { verifier, everyMs: VERIFY_EVERY_MS, patienceMs: PATIENCE_MS });
+}
 
 export interface ScheduleOptions {
   /** Interval of verifications, ms: the account may have been deleted, or the issuer's key withdrawn. */
@@ -77,6 +174,8 @@ export function nextStep(state: TokenState): NextStep {
   return expiresAtMs <= verifyAtMs ? { what: "ask", atMs: expiresAtMs } : { what: "verify", atMs: verifyAtMs };
 }
 
+type TokenWatchOptions = ScheduleOptions & { readonly verifier: Pick<TokenVerifier, "verify"> };
+
 /** The owner of the link. */
 export interface TokenWatchOwner {
   /** Asks the agent to resume with a new connection, and so with a fresh token. */
@@ -85,10 +184,6 @@ export interface TokenWatchOwner {
   onTimeout(reason: string): void;
   /** The verifier was unavailable; the link goes on. */
   onUnavailable(reason: string, detail: string): void;
-}
-
-export interface TokenWatchOptions extends ScheduleOptions {
-  readonly verifier: Pick<TokenVerifier, "verify">;
 }
 
 /** Verifies the token of one link again and again, from its first connection to its end. */

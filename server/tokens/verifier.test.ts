@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
 import { test } from "node:test";
-import { VerificationSlots } from "./verification-slots.ts";
+import { VerificationSlots } from "./verifier.ts";
 
 const RULES = { most: 3, deadlineMs: 60_000, sentence: "too many: the oldest was dropped" };
 

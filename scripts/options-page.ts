@@ -1,35 +1,4 @@
-import { withoutSecret } from "../basics/text.ts";
-import {
-  envName,
-  type ForeignFlag,
-  flagName,
-  type OptionTable,
-  type Rows,
-  type Source,
-  type ValuesOf,
-} from "./options.ts";
-
-const SOURCE_TEXT: Readonly<Record<Source, string>> = {
-  flag: "flag",
-  env: "environment",
-  file: "file",
-  default: "default",
-};
-
-/** `--print-config`: the effective values as YAML that `--config` reads, each with its source. Secrets are masked. */
-export function printConfig<R extends Rows>(
-  table: OptionTable<R>,
-  values: ValuesOf<R>,
-  sources: ReadonlyMap<string, Source>,
-): string {
-  const lines = Object.entries(table.options).map(([key, row]) => {
-    const value: unknown = (values as Record<string, unknown>)[key];
-    // Any option may get a URL with a password by mistake, and values are shown before they are refused.
-    const text = yamlValue(row.write(value).map(withoutSecret), row.separator !== undefined);
-    return `${flagName(key, row)}: ${text} # ${SOURCE_TEXT[sources.get(key) ?? "default"]}\n`;
-  });
-  return lines.join("");
-}
+import { envName, type ForeignFlag, flagName, type OptionTable } from "../shared/config/options.ts";
 
 /** The section of docs/options.md that describes one table. */
 export function optionsMarkdown(table: OptionTable): string {
@@ -98,13 +67,6 @@ function lastOfSection(table: OptionTable, key: string): boolean {
   const rows = Object.entries(table.options);
   const index = rows.findIndex(([name]) => name === key);
   return rows[index + 1]?.[1].section !== rows[index]?.[1].section;
-}
-
-/** A JSON string is a YAML string. Numbers, durations, sizes and names are plain scalars, which need no quotes. */
-function yamlValue(texts: readonly string[], list: boolean): string {
-  if (list) return `[${texts.map((text) => JSON.stringify(text)).join(", ")}]`;
-  const text = texts[0] ?? "";
-  return /^[A-Za-z0-9][A-Za-z0-9.-]*$/.test(text) ? text : JSON.stringify(text);
 }
 
 function code(text: string): string {
