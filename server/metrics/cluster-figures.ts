@@ -111,7 +111,7 @@ export class RecentRefusals {
   }
 }
 
-// ── numbers at a scrape ──────────────────────────────────────────────────────────────────────────────────────────
+// ── numbers at a scrape ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** A cluster's CONNECTs, counted in the object of the cluster itself, so that nothing is looked up by name. */
 export interface ClusterConnects {
