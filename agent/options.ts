@@ -1,6 +1,7 @@
 import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
 import { parseRule } from "../shared/address/target.ts";
 import {
+  AGENT_ONLY,
   adminAllowedHosts,
   adminBindAddress,
   checkPair,
@@ -11,7 +12,6 @@ import {
   streamRows,
   tlsRows,
 } from "../shared/config/common-options.ts";
-import { AGENT_ONLY } from "../shared/config/konnectivity.ts";
 import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
 import { parseProxyUrl } from "../shared/dial/proxy-route.ts";
 import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.ts";

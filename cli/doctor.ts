@@ -1,7 +1,6 @@
 import { diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
-import { helpText } from "../shared/config/flags.ts";
+import { helpText, printConfig } from "../shared/config/flags.ts";
 import { readOptions } from "../shared/config/read-options.ts";
-import { printConfig } from "../shared/config/show-options.ts";
 import { FROM_SERVER, runFromServer } from "./doctor-from-server.ts";
 import { headOf, headText, reportJson, reportTo } from "./doctor-report.ts";
 import { flagHint } from "./service.ts";

@@ -1,8 +1,7 @@
 import { nearest } from "../shared/basics/text.ts";
-import { helpText } from "../shared/config/flags.ts";
+import { helpText, printConfig } from "../shared/config/flags.ts";
 import { flagNames, type OptionTable, type Rows, type ValuesOf } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
-import { printConfig } from "../shared/config/show-options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { collectWhenQuiet } from "../shared/limits/quiet-collection.ts";
 import { tuneHeapForRelaying } from "../shared/node/v8.ts";

@@ -5,7 +5,7 @@ import { agentOptions } from "../agent/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
-import { optionsMarkdown } from "../shared/config/show-options.ts";
+import { optionsMarkdown } from "./options-page.ts";
 
 const FILE = fileURLToPath(new URL("../docs/options.md", import.meta.url));
 

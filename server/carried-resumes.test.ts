@@ -23,7 +23,7 @@ import {
   refusalOf,
 } from "./testing/resuming-agent.ts";
 import { agentOf, pki, start, type TestServer } from "./testing/server.ts";
-import type { CarriedFacts, LinkOwners } from "./tunnels/link-owners.ts";
+import type { CarriedFacts, LinkOwners } from "./tunnels/links.ts";
 
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 

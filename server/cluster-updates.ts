@@ -1,4 +1,4 @@
-import { TurnQueue } from "../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../shared/basics/timers.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
@@ -6,9 +6,8 @@ import type { AgentPorts } from "./agents/agent-ports.ts";
 import { CallerReverification } from "./callers/authenticate.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
-import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
-import { FlagTls, flagCluster } from "./cluster-runtime/flags.ts";
-import { endRevokedAgents, reverifyAgents, reverifyClaims, rotateAgents } from "./cluster-runtime/reverify-agents.ts";
+import { type ClusterSource, Clusters, flagCluster } from "./cluster-runtime/clusters.ts";
+import { FlagTls } from "./cluster-runtime/flag-certificates.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import type { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
@@ -114,8 +113,8 @@ export class ClusterUpdates {
       log: this.#deps.log,
       onAgentsRenewed: (caChanged) => {
         for (const cluster of all()) {
-          if (caChanged && cluster.cluster.agents.ca === undefined) reverifyAgents(cluster);
-          else rotateAgents(cluster, "the server's certificates have changed");
+          if (caChanged && cluster.cluster.agents.ca === undefined) cluster.reverifyAgents();
+          else cluster.rotateAgents("the server's certificates have changed");
         }
         if (caChanged) void this.#store?.resolveAgain();
       },
@@ -124,7 +123,7 @@ export class ClusterUpdates {
         this.#deps.others.onCrlChanged();
         for (const cluster of all()) {
           const { agents, callers } = cluster.cluster;
-          if (agents.crl === undefined) endRevokedAgents(cluster, this.#turns);
+          if (agents.crl === undefined) cluster.endRevokedAgents(this.#turns);
           if (callers.crl === undefined) void this.#callerReverification.verify(cluster.callers);
         }
       },
@@ -150,12 +149,12 @@ export class ClusterUpdates {
     }
     if (what.fromClusters) this.#endForeignCallers(cluster.cluster);
     if (what.callers.trust || what.callers.crl) void this.#callerReverification.verify(cluster.callers);
-    if (what.routing) reverifyClaims(cluster);
+    if (what.routing) cluster.reverifyClaims();
     if (what.suspended && cluster.cluster.suspended) this.#closeTunnels(cluster);
-    else if (what.agents.trust) reverifyAgents(cluster);
+    else if (what.agents.trust) cluster.reverifyAgents();
     else {
-      if (what.agents.crl) endRevokedAgents(cluster, this.#turns);
-      if (what.agents.material) rotateAgents(cluster, "the certificate of its cluster has changed");
+      if (what.agents.crl) cluster.endRevokedAgents(this.#turns);
+      if (what.agents.material) cluster.rotateAgents("the certificate of its cluster has changed");
     }
   }
 

@@ -1,10 +1,10 @@
 import type { AddressInfo } from "node:net";
 import { CulvertError } from "../shared/outcomes.ts";
-import type { Check } from "../shared/runtime/readiness.ts";
+import type { Check } from "../shared/runtime/run.ts";
 import type { Expiring } from "../shared/tls/expiry.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";
-import type { LinkOwners } from "./tunnels/link-owners.ts";
+import type { LinkOwners } from "./tunnels/links.ts";
 import type { PeerFinder } from "./tunnels/open-stream.ts";
 
 /** The other servers of a fleet, as the composition of a server needs them. Nothing is loaded without `--directory`. */

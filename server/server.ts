@@ -1,10 +1,9 @@
 import type { AddressInfo } from "node:net";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
-import { controlGroups } from "../shared/limits/memory-limit.ts";
+import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../shared/limits/memory-share.ts";
-import { MemoryWatch } from "../shared/limits/memory-watch.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
@@ -25,7 +24,7 @@ import type { PeersDeps } from "./peers/peers.ts";
 import type { ReplicaCount } from "./replicas/replica-count.ts";
 import { countServers, ServerCount } from "./replicas/server-count.ts";
 import { Registry } from "./tunnels/cluster-tunnels.ts";
-import type { LinkOwners, TakeCarried } from "./tunnels/link-owners.ts";
+import type { LinkOwners, TakeCarried } from "./tunnels/links.ts";
 import { Links } from "./tunnels/links.ts";
 
 export interface ServerDeps {

@@ -1,7 +1,7 @@
 import type { FaultFacts, FaultText } from "../../shared/faults/fault-row.ts";
 import { explainFault, type FaultCode } from "../../shared/faults/faults.ts";
 import { SET_THE_CLOCK } from "../../shared/faults/network-rows.ts";
-import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/clock-skew.ts";
+import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/response-fields.ts";
 import type { ChainLink } from "./certificates.ts";
 
 /** The steps, in this order. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { Target } from "../../shared/address/target.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { addresses, resolver } from "../testing/name-resolver.ts";
 import { Endpoints, type EndpointsDeps } from "./endpoints.ts";
 import { type NameResolver, parseServerUrl, type ServerLocation } from "./servers.ts";

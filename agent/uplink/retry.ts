@@ -1,6 +1,6 @@
 import { backoffMs, MANY_FAILURES, type RetryOptions } from "../../shared/basics/backoff.ts";
 import { DialFault, type FaultCode, faultRow } from "../../shared/faults/faults.ts";
-import { peerAction } from "../../shared/http/connection-end.ts";
+import { peerAction } from "../../shared/http/connection.ts";
 import { CallersPort } from "../../shared/link/dial-faults.ts";
 import { CarrierLost } from "../../shared/link/link-events.ts";
 import { printable } from "../../shared/outcomes.ts";

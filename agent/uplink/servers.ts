@@ -1,7 +1,7 @@
 import { promises as dns, type LookupAddress, type SrvRecord } from "node:dns";
 import { isIP, isIPv6 } from "node:net";
 import { bracketed, type Target } from "../../shared/address/target.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 /** The options that say which servers there are. */

@@ -7,7 +7,7 @@ import {
   parsePeerAnswer,
   parsePeerOpen,
   streamKind,
-} from "../../shared/wire/peer-head.ts";
+} from "../../shared/wire/peer-heads.ts";
 import {
   encodeAnswer,
   encodeHead,

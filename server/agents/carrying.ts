@@ -9,10 +9,9 @@ import { LINK_HEADER } from "../../shared/wire/handshake.ts";
 import { valuesOf } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { LinkOwners } from "../tunnels/link-owners.ts";
+import type { LinkOwners } from "../tunnels/links.ts";
 import type { Admission } from "./attach.ts";
-import type { AgentHost } from "./authenticate-agent.ts";
-import { CarriedConnection } from "./carried-connection.ts";
+import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 
 // A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
 

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
 import websocket from "@fastify/websocket";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
-import { unwatchForEnd, watchForEnd } from "../../shared/http/connection-end.ts";
+import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
 import { WITHOUT_SCHEMAS } from "../../shared/http/without-schemas.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -18,6 +18,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
+import { HandshakeDeadline, type UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { Carrying } from "./carrying.ts";
 import {
@@ -25,21 +26,18 @@ import {
   type AgentHttpRefusal,
   answerRaw,
   answerTo,
-  challenge,
-  isDoctorRequest,
-  refusalKind,
-  shownCredential,
-} from "./refusal.ts";
-import {
   CALLER,
+  challenge,
   claimedCertificate,
   hostName,
+  isDoctorRequest,
   originFault,
   otherName,
   parseErrorAnswer,
+  refusalKind,
   requestFault,
-} from "./request-checks.ts";
-import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+  shownCredential,
+} from "./refusal.ts";
 
 /** Bytes that follow an upgrade are still unread in the socket. */
 const NO_HEAD = Buffer.alloc(0);

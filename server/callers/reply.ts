@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { answerAndEnd } from "../../shared/http/connection-end.ts";
+import { answerAndEnd } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 

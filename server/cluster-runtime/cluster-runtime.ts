@@ -1,9 +1,11 @@
 import type { Target } from "../../shared/address/target.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
+import { permits, subjectOf } from "../../shared/tls/identity.ts";
 import type { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { unfit, type WatchedTls } from "../../shared/tls/tls-material.ts";
 import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
@@ -12,8 +14,10 @@ import { type RoutingRules, routingRules } from "../clusters/routing-rules.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
 import type { CreateVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
+import { endUnclaimable } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { SideExpiry } from "./expiring.ts";
+import type { Tunnel } from "../tunnels/tunnel.ts";
+import { SideExpiry } from "./flag-certificates.ts";
 import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
 import { missingWarning } from "./warnings.ts";
 
@@ -48,6 +52,9 @@ const BYTES_BURST_S = 0.1;
  * memory shrinks as their readers go on.
  */
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
+
+/** Time in which an agent proves by a new handshake that it is still trusted, ms: one resume, and one that was lost. */
+const PROOF_MS = 10_000;
 
 /**
  * One cluster as this server serves it: its tunnels, its virtual hosts on the TLS ports, and its admission of CONNECTs.
@@ -221,6 +228,52 @@ export class ClusterRuntime {
     for (const tunnel of this.tunnels.tunnels()) streams += tunnel.streamCount;
     return Math.max(0, streams);
   }
+
+  // ── its agents after a change ─────────────────────────────────────────────────────────────────────────────────────
+
+  /** Asks every agent for a new connection. Its streams do not notice. */
+  rotateAgents(reason: string): void {
+    for (const tunnel of this.tunnels.tunnels()) tunnel.rotate(reason);
+  }
+
+  /** Ends the tunnels whose certificates are revoked now. The others do not notice. */
+  endRevokedAgents(turns: TurnQueue): void {
+    for (const tunnel of this.tunnels.tunnels()) {
+      turns.run(() => {
+        if (!tunnel.closed && this.#isRevoked(tunnel)) endAsRevoked(tunnel);
+      });
+    }
+  }
+
+  /** Ends the tunnels of agents that may not claim any more what they do. */
+  reverifyClaims(): void {
+    for (const tunnel of this.tunnels.tunnels()) endUnclaimable(tunnel, this.tunnels);
+  }
+
+  /**
+   * Applies changed trust to the tunnels. Agents that are no longer among the identities end now. Only a new handshake
+   * can tell whether a certificate is good by the present CA (RFC 5280 §6.1), so the others are asked for one, and end
+   * unless it succeeds in time.
+   */
+  reverifyAgents(): void {
+    const { identities, rule } = this.agents;
+    for (const tunnel of this.tunnels.tunnels()) {
+      const { peer } = tunnel;
+      if (peer !== undefined && !permits(identities, "agent", peer)) {
+        tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${rule}`));
+      } else if (this.#isRevoked(tunnel)) endAsRevoked(tunnel);
+      else tunnel.requireProof(`the trust of cluster "${this.#cluster.name}" has changed`, PROOF_MS);
+    }
+  }
+
+  #isRevoked({ peer }: Tunnel): boolean {
+    const { trust } = this.agents;
+    return peer !== undefined && trust.lists.length > 0 && trust.status(peer.chain) === "revoked";
+  }
+}
+
+function endAsRevoked(tunnel: Tunnel): void {
+  tunnel.destroy(new Error("the agent's certificate is revoked"));
 }
 
 function bucketOf(perSecond: number | undefined, burstSeconds: number): TokenBucket | undefined {

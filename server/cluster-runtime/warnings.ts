@@ -3,7 +3,7 @@ import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revoc
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
-import { TLS_FLAGS } from "./flags.ts";
+import { TLS_FLAGS } from "./flag-certificates.ts";
 
 type Warning = (runtime: ClusterRuntime) => string | undefined;
 
@@ -115,7 +115,7 @@ export const WARNINGS: readonly Warning[] = [
   missingWarning("callers"),
 ];
 
-// ── revocation lists ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ── revocation lists ────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** A CRL should be replaced this long before its end, ms; one of a short life in the last quarter of it. */
 const NOTICE_MS = 86_400_000;

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import { Duplex } from "node:stream";
-import { HeaderEnd } from "../../shared/http/header-end.ts";
+import { HeaderEnd } from "../../shared/http/connection.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { feedParser, moveRequest } from "../../shared/node/http.ts";
 

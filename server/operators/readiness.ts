@@ -1,8 +1,8 @@
-import { type Check, countOnly, SHOWN_ON_ADMIN_PORT } from "../../shared/runtime/readiness.ts";
+import { type Check, countOnly, SHOWN_ON_ADMIN_PORT } from "../../shared/runtime/run.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";
-import type { CertificateState } from "../cluster-runtime/flags.ts";
+import type { CertificateState } from "../cluster-runtime/flag-certificates.ts";
 
 /** The facts that readiness is made of. */
 export interface ServerCondition {

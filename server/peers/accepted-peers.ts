@@ -9,7 +9,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { sessionOptions } from "../tunnels/session-options.ts";
+import { sessionOptions } from "../tunnels/tunnel.ts";
 import type { PeerLog } from "./peer-links.ts";
 import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 

@@ -3,13 +3,18 @@ import type { Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
-import { encodePeerOpen, type PeerAnswer, type PeerOpenRequest, parsePeerAnswer } from "../../shared/wire/peer-head.ts";
+import {
+  encodeCarrier,
+  encodePeerOpen,
+  type PeerAnswer,
+  type PeerOpenRequest,
+  parsePeerAnswer,
+} from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { HopMetrics } from "../metrics/hop-metrics.ts";
-import type { CarriedFacts } from "../tunnels/link-owners.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
+import type { CarriedFacts } from "../tunnels/links.ts";
 import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";

@@ -5,12 +5,11 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeCarrier } from "../../shared/wire/carrier-head.ts";
-import { parsePeerAnswer } from "../../shared/wire/peer-head.ts";
+import { encodeCarrier, parsePeerAnswer } from "../../shared/wire/peer-heads.ts";
 import { encodeHead, receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { pair } from "../../shared/yamux/testing/sessions.ts";
-import type { CarriedFacts } from "../tunnels/link-owners.ts";
+import type { CarriedFacts } from "../tunnels/links.ts";
 import { CarriedStreams } from "./peer-streams.ts";
 
 interface Taken extends CarriedFacts {

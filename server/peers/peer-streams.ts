@@ -5,11 +5,16 @@ import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.t
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
 import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
-import { CARRIER_KIND, type CarrierRequest, parseCarrier } from "../../shared/wire/carrier-head.ts";
-import { encodePeerAnswer, streamKind } from "../../shared/wire/peer-head.ts";
+import {
+  CARRIER_KIND,
+  type CarrierRequest,
+  encodePeerAnswer,
+  parseCarrier,
+  streamKind,
+} from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { TakeCarried } from "../tunnels/link-owners.ts";
+import type { TakeCarried } from "../tunnels/links.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 import { refuseStream, type ServePeerDeps, servePeer } from "./serve-peer.ts";
 

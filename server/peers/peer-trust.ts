@@ -3,9 +3,9 @@ import type { DetailedPeerCertificate, PeerCertificate } from "node:tls";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import { ConditionLog, type LoggedCondition } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { Check } from "../../shared/runtime/readiness.ts";
+import type { Check } from "../../shared/runtime/run.ts";
+import { ConditionLog, type LoggedCondition } from "../../shared/runtime/throttled-log.ts";
 import { certificates, usageOf } from "../../shared/tls/certificate-fields.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
@@ -21,7 +21,7 @@ import {
 } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
-import { SideExpiry } from "../cluster-runtime/expiring.ts";
+import { SideExpiry } from "../cluster-runtime/flag-certificates.ts";
 import type { ServerOptions } from "../options/options.ts";
 
 /**

@@ -4,10 +4,10 @@ import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } fr
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-head.ts";
+import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-heads.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import {

@@ -12,7 +12,7 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { LinkOwners } from "../tunnels/link-owners.ts";
+import type { LinkOwners } from "../tunnels/links.ts";
 import { CONNECT, callerOf, collect, pki, type TestServer } from "./server.ts";
 
 type Resume = NonNullable<Hello["resume"]>;

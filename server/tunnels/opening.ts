@@ -1,7 +1,7 @@
 import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { QueueNode } from "../../shared/basics/collections.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
-import { QueueNode } from "../../shared/basics/queue.ts";
-import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Session } from "../../shared/yamux/session.ts";
@@ -180,11 +180,10 @@ export class Opening {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ECONNRESET" && this.#stream?.acknowledged === false) {
       // RST in place of ACK: the agent takes no more streams (yamux: "Opening a stream").
-      return this.#session.draining
-        ? new CulvertError("draining", `${agent} is going away: try again`, { cause: error })
-        : new CulvertError("agent_exhausted", `${agent} takes no more connections: try again, or add agents`, {
-            cause: error,
-          });
+      if (this.#session.draining)
+        return new CulvertError("draining", `${agent} is going away: try again`, { cause: error });
+      const sentence = `${agent} takes no more connections: try again, or add agents`;
+      return new CulvertError("agent_exhausted", sentence, { cause: error });
     }
     if (code === "ESESSION") return this.#connectionLost(error);
     return new CulvertError("agent_lost", `${agent} broke off before its answer`, { cause: error });
@@ -221,26 +220,23 @@ export class Opening {
 function sessionRefusal(error: unknown, agentId: string): CulvertError {
   if (error instanceof CulvertError) return error;
   if (!(error instanceof YamuxError)) throw error;
+  const refusal = (code: OutcomeCode, sentence: string) => new CulvertError(code, sentence, { cause: error });
   switch (error.reason) {
     case "overloaded":
-      return new CulvertError(
+      return refusal(
         "overloaded",
         `the tunnel of agent "${agentId}" carries as many connections as it may (--max-streams)`,
-        { cause: error },
       );
     case "pool_full":
-      return new CulvertError(
+      return refusal(
         "overloaded",
         "this server is at its memory limit, and nothing of it can be freed (--memory-limit, or limits.memory): try again",
-        {
-          cause: error,
-        },
       );
     case "go_away":
     case "exhausted":
-      return new CulvertError("draining", `agent "${agentId}" is going away: try again`, { cause: error });
+      return refusal("draining", `agent "${agentId}" is going away: try again`);
     default:
-      return new CulvertError("agent_lost", `the connection to agent "${agentId}" was lost`, { cause: error });
+      return refusal("agent_lost", `the connection to agent "${agentId}" was lost`);
   }
 }
 

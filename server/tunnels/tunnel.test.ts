@@ -6,6 +6,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
+import { DialRecord } from "./tunnel.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = {
@@ -257,4 +258,36 @@ test("a ping that has not come back in time is shared no longer", async (t) => {
   assert.notEqual(fresh, old);
   assert.equal(tunnel.roundTrip(), fresh);
   assert.deepEqual(await Promise.all([old, fresh]), [1_000, 0], "each is of its own ping");
+});
+
+// ── the record of its dials ─────────────────────────────────────────────────────────────────────────────────────────
+
+test("an agent rests after three dials in a row have failed, longer after each further one, and for 30 s at most", () => {
+  let now = 1_000_000;
+  const record = new DialRecord(() => now);
+  const restMs = (): number => {
+    const before = now;
+    while (record.rests) now += 250;
+    return now - before;
+  };
+  record.failed();
+  record.failed();
+  assert.equal(record.rests, false);
+  const rests: number[] = [];
+  for (let failure = 0; failure < 8; failure++) {
+    record.failed();
+    rests.push(restMs());
+  }
+  assert.deepEqual(rests, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+});
+
+test("a dial that succeeds ends the rest, and begins the count anew", () => {
+  const record = new DialRecord(() => 0);
+  for (let failure = 0; failure < 5; failure++) record.failed();
+  assert.equal(record.rests, true);
+  record.succeeded();
+  assert.equal(record.rests, false);
+  record.failed();
+  record.failed();
+  assert.equal(record.rests, false);
 });

@@ -1,8 +1,8 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
+import { Queue } from "../../shared/basics/collections.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import { Queue } from "../../shared/basics/queue.ts";
-import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
+import { type MemoryAccount, UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-events.ts";
 import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
@@ -11,7 +11,7 @@ import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
-import { DialRecord } from "./dial-record.ts";
+import type { ServerOptions } from "../options/options.ts";
 import { Opening, type OpenOptions } from "./opening.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
@@ -228,7 +228,7 @@ export class Tunnel {
       },
       (error) => {
         opening.place.leave();
-        if (isFailedDial(error)) this.#dials.failed();
+        if (FAILED_DIALS.has(toCulvertError(error).code)) this.#dials.failed();
       },
     );
     return opening.promise;
@@ -257,10 +257,68 @@ export class Tunnel {
 }
 
 /** Answers of an agent that could not reach the target. */
-const FAILED_DIALS: ReadonlySet<OutcomeCode> = new Set([
+const FAILED_DIALS = new Set<OutcomeCode>([
   ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
 ]);
 
-function isFailedDial(error: unknown): boolean {
-  return FAILED_DIALS.has(toCulvertError(error).code);
+/** Number of failed dials in a row after which an agent rests: fewer may be those of one target that is down. */
+const FAILURES = 3;
+/** The first rest, ms; each further failure doubles it. */
+const FIRST_REST_MS = 1_000;
+const LONGEST_REST_MS = 30_000;
+
+/**
+ * The results of an agent's last dials. An agent whose own network is broken fails at once and has no streams, so that
+ * it would be picked for every CONNECT of its cluster. While its dials fail it rests, and other agents are picked; a
+ * dial that succeeds ends the rest.
+ */
+export class DialRecord {
+  readonly #now: () => number;
+  #failures = 0;
+  #restsUntil = 0;
+
+  /** `now`: a clock in ms with any origin. */
+  constructor(now = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** Other agents are picked before this one. */
+  get rests(): boolean {
+    return this.#now() < this.#restsUntil;
+  }
+
+  succeeded(): void {
+    this.#failures = 0;
+    this.#restsUntil = 0;
+  }
+
+  /** Each of several concurrent dials counts, and the rest begins with the last. */
+  failed(): void {
+    this.#failures++;
+    if (this.#failures < FAILURES) return;
+    const restMs = FIRST_REST_MS * 2 ** (this.#failures - FAILURES);
+    this.#restsUntil = this.#now() + Math.min(LONGEST_REST_MS, restMs);
+  }
+}
+
+// ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The first window of a stream when memory is short, bytes: so much an unread stream costs at each end. */
+const SMALL_WINDOW = 16 * 1024;
+
+/** The first windows of both ends of a session: `--initial-window`, and less where memory is short. */
+export function firstWindows({ initialWindow }: Pick<ServerOptions, "initialWindow">): {
+  readonly initialWindow: number;
+  readonly freshWindow: number;
+} {
+  return { initialWindow: Math.min(SMALL_WINDOW, initialWindow), freshWindow: initialWindow };
+}
+
+/** The bounds of a session whose link an agent, or another server, has dialled. */
+export function sessionOptions(
+  options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">,
+  pool: MemoryAccount,
+): Partial<SessionOptions> {
+  const { maxWindow, sessionBudget: budget, maxStreams } = options;
+  return { ...firstWindows(options), maxWindow, budget, maxStreams, pool };
 }

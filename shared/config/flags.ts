@@ -1,6 +1,6 @@
 import { Command, Option as Flag } from "commander";
-import { nearest } from "../basics/text.ts";
-import { envName, flagName, flagNames, type OptionTable, type Rows } from "./options.ts";
+import { nearest, withoutSecret } from "../basics/text.ts";
+import { envName, flagName, flagNames, type OptionTable, type Rows, type Source, type ValuesOf } from "./options.ts";
 
 /** One value as a source delivered it; messages call it `as` ("--uds-name"). */
 export interface RawValue {
@@ -147,6 +147,35 @@ function choiceNote(row: Rows[string]): string {
 function defaultNote(row: Rows[string]): string {
   const text = row.defaultText ?? row.write(row.default).join(row.separator ?? "");
   return text === "" ? "" : ` (default: ${text})`;
+}
+
+const SOURCE_TEXT: Readonly<Record<Source, string>> = {
+  flag: "flag",
+  env: "environment",
+  file: "file",
+  default: "default",
+};
+
+/** `--print-config`: the effective values as YAML that `--config` reads, each with its source. Secrets are masked. */
+export function printConfig<R extends Rows>(
+  table: OptionTable<R>,
+  values: ValuesOf<R>,
+  sources: ReadonlyMap<string, Source>,
+): string {
+  const lines = Object.entries(table.options).map(([key, row]) => {
+    const value: unknown = (values as Record<string, unknown>)[key];
+    // Any option may get a URL with a password by mistake, and values are shown before they are refused.
+    const text = yamlValue(row.write(value).map(withoutSecret), row.separator !== undefined);
+    return `${flagName(key, row)}: ${text} # ${SOURCE_TEXT[sources.get(key) ?? "default"]}\n`;
+  });
+  return lines.join("");
+}
+
+/** A JSON string is a YAML string. Numbers, durations, sizes and names are plain scalars, which need no quotes. */
+function yamlValue(texts: readonly string[], list: boolean): string {
+  if (list) return `[${texts.map((text) => JSON.stringify(text)).join(", ")}]`;
+  const text = texts[0] ?? "";
+  return /^[A-Za-z0-9][A-Za-z0-9.-]*$/.test(text) ? text : JSON.stringify(text);
 }
 
 /** `--uds_name=a_b` → `--uds-name=a_b`; `-v=4` as Go writes it → `--v=4`. */

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { helpText } from "./flags.ts";
+import { helpText, printConfig } from "./flags.ts";
 import { defaultsOf } from "./options.ts";
-import { optionsMarkdown, printConfig } from "./show-options.ts";
 import { configFile, dir, good, read, table } from "./testing/sample-table.ts";
 
 test("without any source every value is its default", async () => {
@@ -241,18 +240,4 @@ test("help shows our names with defaults under their headings, and asks for noth
   assert.match(text, /For example:\n {2}culvert sample --uds-name \/run\/x\.sock\n/);
   assert.match(text, /CULVERT_SAMPLE_UDS_NAME/);
   assert.doesNotMatch(text, /backend-dial-timeout|xfr-channel/);
-});
-
-test("the docs page has every option with its limits, its variable and its Konnectivity flag, and every other flag", () => {
-  const page = optionsMarkdown(table);
-  assert.match(
-    page,
-    /\| `--dial-timeout` \| duration, at most 1h \| `5s` \| `CULVERT_SAMPLE_DIAL_TIMEOUT` \| `--backend-dial-timeout` \| A time\. \|/,
-  );
-  assert.match(page, /\| `--window` \| size, at least 16KiB \|/);
-  assert.match(page, /\| `--count` \| number, 1 to 9 \|/);
-  assert.match(page, /`CULVERT_SAMPLE_SAMPLE_ID` `PROXY_SAMPLE_ID`/);
-  assert.match(page, /Delete \\\| keep/);
-  assert.match(page, /\| `--mode` \| only HTTP CONNECT is spoken\. \|/);
-  assert.match(page, /\| `--xfr-channel-size` \| no channels \|/);
 });

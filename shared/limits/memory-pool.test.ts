@@ -2,13 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import fc from "fast-check";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import type { MemoryHolder } from "./memory-account.ts";
+import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
-import type { Reclaimable } from "./reclaim.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
 const KIB = 1024;

@@ -1,5 +1,5 @@
+import { RECLAIM, type ReclaimLevel } from "./memory-account.ts";
 import { MemoryShare, RECLAIM_TO } from "./memory-share.ts";
-import { RECLAIM, type ReclaimLevel } from "./reclaim.ts";
 
 /** When not enough could be reclaimed, it is tried again after so long, ms. */
 const AGAIN_MS = 50;

@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { until } from "../basics/testing/wait.ts";
-import type { MemoryHolder } from "./memory-account.ts";
+import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";
 import type { MemoryShare } from "./memory-share.ts";
-import type { Reclaimable } from "./reclaim.ts";
 
 const MIB = 1024 * 1024;
 const CAP = 16 * MIB;

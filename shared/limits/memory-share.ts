@@ -1,7 +1,7 @@
-import { Queue, type QueueNode } from "../basics/queue.ts";
+import { Queue, type QueueNode } from "../basics/collections.ts";
 import type { MemoryAccount, MemoryHolder } from "./memory-account.ts";
+import { RECLAIM, type Reclaimable, type ReclaimLevel, reclaim } from "./memory-account.ts";
 import type { MemoryPool } from "./memory-pool.ts";
-import { RECLAIM, type Reclaimable, type ReclaimLevel, reclaim } from "./reclaim.ts";
 
 /** Reclaiming goes down to this share of the limit, so that it does not begin again with every chunk. */
 export const RECLAIM_TO = 0.9;

@@ -1,14 +1,13 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
-import type { TurnQueue } from "../basics/turn-queue.ts";
+import type { TurnQueue } from "../basics/timers.ts";
 import { PEER_GONE } from "../listen/paced-close.ts";
 import { takeDataListener } from "../node/http.ts";
 import { printable } from "../outcomes.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { type ControlMessage, ControlReader } from "./control.ts";
-import { FrameParser } from "./frame-parser.ts";
-import { FrameWriter } from "./frame-writer.ts";
+import { FrameParser, FrameWriter } from "./frames.ts";
 import {
   ABNORMAL_CLOSURE,
   CarrierLost,

@@ -1,8 +1,7 @@
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { seconds } from "../basics/text.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import type { MemoryHolder } from "../limits/memory-account.ts";
-import type { Reclaimable } from "../limits/reclaim.ts";
+import type { MemoryHolder, Reclaimable } from "../limits/memory-account.ts";
 import { PeerViolation } from "./link-events.ts";
 
 // ── of a carrier: the peer speaks and reads ─────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,5 @@
 import { ByteQueue } from "../basics/bytes.ts";
-import { ProgressTracker } from "../limits/reclaim.ts";
+import { ProgressTracker } from "../limits/memory-account.ts";
 import { MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
-import { ignored, refusedUnless } from "../konnectivity.ts";
+import { ignored, refusedUnless } from "../common-options.ts";
 import { defineOptions, type OptionsOf, option, section } from "../options.ts";
 import { readOptions } from "../read-options.ts";
 

@@ -1,0 +1,176 @@
+import { ConfigError } from "../../shared/config/options.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
+import { AuthorityEnds, type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
+import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
+import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";
+import { SIDES, type SideName } from "../clusters/cluster.ts";
+import type { FlagAuthorities } from "../clusters/reservations.ts";
+import type { ServerOptions } from "../options/options.ts";
+
+type FlagTlsOptions = Pick<
+  ServerOptions,
+  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert" | "clientCrlFile"
+>;
+
+/** The flags for the certificate, its key and the CA of a side whose document leaves them out. */
+export const TLS_FLAGS = {
+  agents: { cert: "--cluster-cert", key: "--cluster-key", ca: "--cluster-ca-cert" },
+  callers: { cert: "--server-cert", key: "--server-key", ca: "--server-ca-cert" },
+} as const;
+
+export interface FlagTlsDeps {
+  readonly log: Logger;
+  /** The certificate shown to agents, or the CA that verifies them, has changed. */
+  onAgentsRenewed(caChanged: boolean): void;
+  onCallersCaChanged(): void;
+  /** The set of revoked certificates may have changed. */
+  onCrlChanged(): void;
+}
+
+/** A certificate in use, for readiness. */
+export interface CertificateState extends Validity {
+  /** Its side, `agents` or `callers`. */
+  readonly name: string;
+  /** Why newer files did not replace it. */
+  readonly problem: string | undefined;
+}
+
+/** The certificates and CAs of the flags, which serve every side of a cluster that brings none of its own. */
+export class FlagTls {
+  readonly agents: WatchedTls | undefined;
+  readonly callers: WatchedTls | undefined;
+  readonly crl: WatchedCrl | undefined;
+  readonly #expiry: readonly SideExpiry[];
+  readonly #expiryLog: ConditionLog;
+  #authorities: FlagAuthorities = {};
+
+  /** Throws a `ConfigError`. */
+  constructor(options: FlagTlsOptions, deps: FlagTlsDeps) {
+    const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
+    const { log } = deps;
+    const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
+      this.#expiryLog.check();
+      deps.onAgentsRenewed(ca !== before.ca);
+    };
+    const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
+      this.#expiryLog.check();
+      if (ca !== before.ca) deps.onCallersCaChanged();
+    };
+    const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
+    const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
+    const { clientCrlFile } = options;
+    const onCrl = (): void => deps.onCrlChanged();
+    try {
+      this.agents = watched("The listener for agents", ofAgents.certFile, () => {
+        return new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed });
+      });
+      this.callers = watched("The listener for callers", ofCallers.certFile, () => {
+        return new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
+      });
+      this.crl = watched("--client-crl-file", clientCrlFile, () => {
+        return new WatchedCrl(clientCrlFile, { log, onRenewed: onCrl });
+      });
+    } catch (error) {
+      this.agents?.close();
+      this.callers?.close();
+      throw error;
+    }
+    this.#expiry = [this.#expiryOf("agents", ofAgents), this.#expiryOf("callers", ofCallers)];
+    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog.check();
+  }
+
+  #expiryOf(side: SideName, { certFile, caFile }: TlsFiles): SideExpiry {
+    const files = { certificateFields: { file: certFile }, caFields: { file: caFile } };
+    return new SideExpiry(side, () => {
+      const certificate = this[side]?.content;
+      const { cert, ca } = TLS_FLAGS[side];
+      return { certificate, ca: certificate?.ca, by: { certificate: cert, ca }, cluster: "", ...files };
+    });
+  }
+
+  /** The certificates and CAs that expire. */
+  *expiring(): Generator<Expiring> {
+    for (const side of this.#expiry) yield* side;
+  }
+
+  /** The same object as long as no CA changes. */
+  get authorities(): FlagAuthorities {
+    const agents = this.agents?.content.ca;
+    const callers = this.callers?.content.ca;
+    const { agents: agentsBefore, callers: callersBefore } = this.#authorities;
+    if (agents !== agentsBefore || callers !== callersBefore) this.#authorities = { agents, callers };
+    return this.#authorities;
+  }
+
+  certificates(): CertificateState[] {
+    return [...SIDES].reverse().flatMap((name) => {
+      const side = this[name];
+      if (side === undefined) return [];
+      const { notBefore, notAfter, lacksServerAuth } = side.content;
+      return [{ name, notBefore, notAfter, lacksServerAuth, problem: side.problem }];
+    });
+  }
+
+  close(): void {
+    this.agents?.close();
+    this.callers?.close();
+    this.crl?.close();
+    this.#expiryLog.close();
+  }
+}
+
+/** `undefined` if the flag names no file. */
+function watched<T>(what: string, path: string, watch: () => T): T | undefined {
+  if (path === "") return undefined;
+  try {
+    return watch();
+  } catch (error) {
+    throw new ConfigError([`${what}: ${(error as Error).message}.`], { cause: error });
+  }
+}
+
+// ── what expires ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The certificate and CA of one side, and the flags or document keys that name them. */
+export interface SideInUse {
+  readonly certificate: (Validity & { readonly cert: string }) | undefined;
+  /** PEM; empty or `undefined` if there is none. */
+  readonly ca: string | undefined;
+  readonly by: { readonly certificate: string; readonly ca: string };
+  readonly cluster: string;
+  readonly certificateFields: Expiring["fields"];
+  readonly caFields: Expiring["fields"];
+}
+
+/** The certificate and CAs of one side that expire. The CA bundle is parsed once for each content. */
+export class SideExpiry {
+  readonly #clients: SideName | "peers";
+  readonly #inUse: () => SideInUse;
+  readonly #authorities = new AuthorityEnds();
+
+  constructor(clients: SideName | "peers", inUse: () => SideInUse) {
+    this.#clients = clients;
+    this.#inUse = inUse;
+  }
+
+  *[Symbol.iterator](): Generator<Expiring> {
+    const { certificate, ca = "", by, cluster, certificateFields, caFields } = this.#inUse();
+    const clients = this.#clients;
+    if (certificate !== undefined) {
+      const { notBefore, notAfter, lacksServerAuth, cert: content } = certificate;
+      yield {
+        ...{ role: `${clients}_cert`, cluster, thing: "certificate", by: by.certificate, fields: certificateFields },
+        ...{ notBefore, notAfter, lacksServerAuth, content, consequence: `${clients} refuse this server` },
+      };
+    }
+    const next = this.#authorities.next(ca, new Date());
+    if (next !== undefined) {
+      yield {
+        ...{ role: `${clients}_ca`, cluster, thing: "CA", by: by.ca, fields: caFields, ...next, content: ca },
+        consequence: `${clients} with its certificates are refused`,
+      };
+    }
+  }
+}
