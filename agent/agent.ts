@@ -4,7 +4,7 @@ import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { version } from "../shared/basics/program.ts";
 import { checkPort, type ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import type { Environment } from "../shared/dial/environment.ts";
+import type { Environment } from "../shared/dial/proxy-route.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
