@@ -1,9 +1,9 @@
 import { hostname } from "node:os";
 import type { DoctorWatcher } from "../agent/doctor/doctor.ts";
 import type { Step } from "../agent/doctor/report.ts";
+import { version } from "../shared/basics/program.ts";
 import { shellQuoted, withoutSecret } from "../shared/basics/text.ts";
 import { printable } from "../shared/outcomes.ts";
-import { version } from "../shared/runtime/build-info.ts";
 
 const SIGNS = { passed: "✓", failed: "✗", skipped: "–", "not reached": "–" } as const satisfies Record<
   Step["state"],

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
-import { programFile } from "../../shared/basics/program-files.ts";
+import { programFile } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 
 /** Lines of each child that are kept for an error about its end. */

@@ -1,6 +1,6 @@
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";

@@ -7,7 +7,7 @@ import { type InnerHello, parseInnerHello, type Refused } from "../../shared/lin
 import { type InnerServers, type InnerTls, PeerFault, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { ServerNames } from "../clusters/names.ts";
+import { ServerNames } from "../clusters/cluster.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";

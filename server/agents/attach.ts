@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";

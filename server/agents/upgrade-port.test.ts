@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing/frames.ts";

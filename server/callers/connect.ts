@@ -3,7 +3,7 @@ import type { Cancellation } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
 import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
+import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";

@@ -1,12 +1,11 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
-import { oncePerSecond } from "../../shared/basics/timers.ts";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { oncePerSecond, TurnQueue } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { Check } from "../../shared/runtime/readiness.ts";
+import type { Check } from "../../shared/runtime/run.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";

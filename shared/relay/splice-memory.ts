@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import {
   DESTROYED,

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
-import type { QueueNode } from "../basics/queue.ts";
+import type { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import { memoryNeeded, wasMemoryNeeded } from "../limits/memory-account.ts";
 import { GatheredWrites } from "./gathered-writes.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
-import { type Claimant, Claims } from "./claims.ts";
+import { type Claimant, Claims } from "./routing-rules.ts";
 
 const NOTHING = { hosts: [], cidrs: [], defaultRoute: false };
 

@@ -4,8 +4,8 @@ import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { buildInfo } from "./build-info.ts";
-import { ROOT } from "./testing/project.ts";
+import { ROOT } from "../runtime/testing/project.ts";
+import { buildInfo } from "./program.ts";
 
 /** What scripts/revision.mjs leaves in the dist/ of a folder of its own. */
 function revisionIn(folder: string, env: NodeJS.ProcessEnv = {}): string | undefined {

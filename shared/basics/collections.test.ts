@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { OrderedSet, Queue, QueueNode } from "./queue.ts";
+import { OrderedSet, Queue, QueueNode, RecentMap } from "./collections.ts";
 
 const MEMBERS = Array.from({ length: 6 }, (_, number) => ({ number }));
 
@@ -54,4 +54,22 @@ test("a node stands in one queue: joining another one leaves the first", () => {
   one.join(node);
   other.join(node);
   assert.deepEqual([[...one], [...other], one.leave(node)], [[], ["it"], false]);
+});
+
+test("the entry that was set longest ago makes room for a new one", () => {
+  const map = new RecentMap<string, number>(2);
+  map.set("a", 1);
+  map.set("b", 2);
+  map.set("a", 3);
+  map.set("c", 4);
+  assert.deepEqual([map.get("a"), map.get("b"), map.get("c")], [3, undefined, 4]);
+  assert.equal(
+    map.getOrMake("c", () => 5),
+    4,
+  );
+  assert.equal(
+    map.getOrMake("d", () => 6),
+    6,
+  );
+  assert.deepEqual([map.get("a"), map.get("c"), map.get("d")], [undefined, 4, 6]);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ServerNames } from "./names.ts";
+import { ServerNames } from "./cluster.ts";
 
 const names = new ServerNames([
   { value: "blue", names: ["blue.example", "*.blue.example"] },
