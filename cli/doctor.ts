@@ -9,8 +9,7 @@ import { readOptions } from "../shared/config/read-options.ts";
 import { printable } from "../shared/outcomes.ts";
 import { version } from "../shared/runtime/build-info.ts";
 import { flagHint } from "./service.ts";
-import { NoStatus } from "./status/answer.ts";
-import { askAdmin } from "./status/ask.ts";
+import { askAdmin, NoStatus } from "./status/ask.ts";
 import { adminAddress } from "./status/status.ts";
 
 /**
