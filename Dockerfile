@@ -3,7 +3,7 @@ ARG NODE_IMAGE=node:24.21-slim
 
 FROM ${NODE_IMAGE} AS build
 WORKDIR /app
-COPY package.json package-lock.json .npmrc ./
+COPY --chmod=0644 package.json package-lock.json .npmrc ./
 # Scripts are left out: `prepare` builds, and the sources come in a later, more often changed layer.
 RUN --mount=type=cache,target=/root/.npm npm ci --ignore-scripts
 COPY tsconfig.json ./
@@ -16,6 +16,9 @@ COPY scripts/build.mjs scripts/revision.mjs ./scripts/
 # The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)
 ARG REVISION=
 RUN CULVERT_REVISION=$REVISION npm run build
+# V8's code of a start and of a CONNECT. Node.js keeps it for each user and each path of a program apart.
+USER 65532:65532
+RUN mkdir /tmp/cache && NODE_COMPILE_CACHE=/tmp/cache node dist/cli/main.js demo --once
 
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production
@@ -24,6 +27,8 @@ WORKDIR /app
 COPY --chmod=0644 package.json package-lock.json ./
 RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 COPY --from=build /app/dist ./dist
+COPY --from=build --chmod=0755 /tmp/cache ./cache
+ENV NODE_COMPILE_CACHE=/app/cache
 # As in the npm package: `culvert explain` reads docs/errors.md.
 COPY --chmod=0755 docs ./docs
 COPY --chmod=0644 LICENSE README.md CHANGELOG.md ./

@@ -1,6 +1,6 @@
 import { Command, CommanderError } from "commander";
+import { buildInfo, version } from "../shared/basics/program.ts";
 import { helpWidth } from "../shared/config/flags.ts";
-import { buildInfo, version } from "../shared/runtime/build-info.ts";
 
 // A reader such as `head` may close the pipe early. The command still has to finish its work and end in order.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { Help } from "commander";
-import { foldersAroundProgram } from "../shared/basics/program-files.ts";
+import { foldersAroundProgram } from "../shared/basics/program.ts";
 import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { ConfigError } from "../shared/config/options.ts";

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { buildInfo } from "../shared/runtime/build-info.ts";
+import { buildInfo } from "../shared/basics/program.ts";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { CLUSTER_HEADING } from "./status/table.ts";
 

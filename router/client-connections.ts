@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { networkOf } from "../shared/address/network.ts";
 import { BySource } from "../shared/basics/by-source.ts";
-import { OrderedSet } from "../shared/basics/queue.ts";
+import { OrderedSet } from "../shared/basics/collections.ts";
 import { seconds } from "../shared/basics/text.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";

@@ -9,7 +9,7 @@ import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { FileDescriptors, type FileDescriptorsDeps } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { type Check, countOnly } from "../shared/runtime/readiness.ts";
+import { type Check, countOnly } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections, ClientHellos } from "./client-connections.ts";

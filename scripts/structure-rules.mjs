@@ -81,7 +81,16 @@ export const FOLDERS = {
     ],
   ],
   agent: [
-    ...["agent/streams", "agent/uplink", "shared", "shared/address", "shared/admin", "shared/config", "shared/dial"],
+    ...[
+      "agent/streams",
+      "agent/uplink",
+      "shared",
+      "shared/address",
+      "shared/admin",
+      "shared/basics",
+      "shared/config",
+      "shared/dial",
+    ],
     ...["shared/documents", "shared/limits", "shared/link", "shared/runtime", "shared/tls", "shared/wire"],
     ...["shared/yamux", "prom-client"],
   ],

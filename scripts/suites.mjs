@@ -30,8 +30,9 @@ export function filesOf(suite, words) {
 }
 
 /**
- * Compiles the sources and runs files of suites, each a `{ suite, files }`, with each of the `nodes` (paths of Node.js)
- * in turn. `options` are those of `node --test`. Returns the exit code, which is 0 when all tests have passed.
+ * Compiles the sources and runs files of suites, each a `{ suite, files, onlyOn? }`, with each of the `nodes` (paths
+ * of Node.js) in turn, or with the one of `onlyOn`. `options` are those of `node --test`. Returns the exit code, which
+ * is 0 when all tests have passed.
  */
 export async function runSuites(runs, { nodes = [process.execPath], options = [] } = {}) {
   const folder = compile(ROOT);
@@ -41,7 +42,8 @@ export async function runSuites(runs, { nodes = [process.execPath], options = []
     let code = 0;
     for (const node of nodes) {
       if (nodes.length > 1) console.log(`# ${node}`);
-      for (const { suite, files } of runs) {
+      for (const { suite, files, onlyOn = node } of runs) {
+        if (onlyOn !== node) continue;
         const { concurrency, alone, timeoutMs } = SUITES[suite];
         const run = async (atOnce, some) => {
           const flags = [`--test-concurrency=${atOnce}`, `--test-timeout=${timeoutMs}`, ...options];

@@ -1,4 +1,4 @@
-import { TurnQueue } from "../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../shared/basics/timers.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";

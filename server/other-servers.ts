@@ -1,6 +1,6 @@
 import type { AddressInfo } from "node:net";
 import { CulvertError } from "../shared/outcomes.ts";
-import type { Check } from "../shared/runtime/readiness.ts";
+import type { Check } from "../shared/runtime/run.ts";
 import type { Expiring } from "../shared/tls/expiry.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";

@@ -1,7 +1,7 @@
 import type { SecureVersion } from "node:tls";
 import { formatTarget } from "../../shared/address/target.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
-import type { Environment } from "../../shared/dial/environment.ts";
+import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
 import type { Credentials } from "../uplink/credentials.ts";

@@ -1,7 +1,7 @@
 import { promises as dns, type LookupAddress, type SrvRecord } from "node:dns";
 import { isIP } from "node:net";
 import type { Target } from "../../shared/address/target.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { dialTargetOf, type ServerLocation } from "./servers.ts";
 
 /** What asks DNS; tests have one of their own. */

@@ -6,7 +6,7 @@ import { type AddressInfo, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { programFile } from "../../shared/basics/program-files.ts";
+import { programFile } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { cannotWrite, makeFolder } from "../common/output-folder.ts";
 

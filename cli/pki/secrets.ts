@@ -1,6 +1,5 @@
 import * as z from "zod";
-import { firstIssue, schemaMessage } from "../../shared/basics/schema-errors.ts";
-import { jsonOf } from "../../shared/basics/text.ts";
+import { firstIssue, jsonOf, schemaMessage } from "../../shared/basics/text.ts";
 import type { ReadAccess } from "../../shared/kubernetes/access.ts";
 import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 

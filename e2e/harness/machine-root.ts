@@ -1,4 +1,5 @@
 import {
+  chmodSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -35,6 +36,7 @@ export class MachineRoot {
     for (const folder of ["app", "dev", "etc", "proc", "root", "run", "tmp", "usr", "usr/local/bin"]) {
       mkdirSync(this.at(folder), { recursive: true, mode: 0o755 });
     }
+    chmodSync(this.at("tmp"), 0o1777);
     for (const name of TOP_FOLDERS.filter((name) => existsSync(`/${name}`))) {
       if (lstatSync(`/${name}`).isSymbolicLink()) symlinkSync(readlinkSync(`/${name}`), this.at(name));
       else this.show(`/${name}`);

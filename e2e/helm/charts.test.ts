@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { parse } from "yaml";
-import { version as ownVersion } from "../../shared/runtime/build-info.ts";
+import { version as ownVersion } from "../../shared/basics/program.ts";
 import { CHARTS, type Chart, helm, type Values } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";
 import { ODD_AGENTS } from "./harness/odd-agents.ts";

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { version as ownVersion } from "../../shared/runtime/build-info.ts";
+import { version as ownVersion } from "../../shared/basics/program.ts";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { type Installation, render } from "./harness/helm.ts";
 import { helmMissing } from "./harness/helm-program.ts";

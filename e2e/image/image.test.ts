@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { chownSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import * as nodeModule from "node:module";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -113,7 +114,7 @@ describe("the image, built step by step with this machine in place of its base",
     const packed = [...MANIFEST.files, "README.md", "LICENSE", "package.json"];
     assert.deepEqual(
       readdirSync(image.root.at("app")).toSorted(),
-      [...packed, "node_modules", "package-lock.json"].toSorted(),
+      [...packed, "cache", "node_modules", "package-lock.json"].toSorted(),
     );
     const read = (path: string) => JSON.parse(readFileSync(image.root.at(path), "utf8")).packages as Packages;
     const locked = Object.entries(read("app/package-lock.json")).filter(([path, { dev }]) => path !== "" && !dev);
@@ -151,6 +152,16 @@ describe("the image, built step by step with this machine in place of its base",
       /^exit code 0\ndial_timeout \(docs\/errors\.md\): 504/,
     );
     assert.deepEqual((await run(["sever"]))[0], "exit code 2");
+  });
+
+  test("a start uses V8's code that the build has left, where Node.js keeps it", async () => {
+    const command = ["env", "NODE_DEBUG_NATIVE=COMPILE_CACHE", "culvert", "server", "--help"];
+    const [, output] = await run([], command);
+    const accepted = output.match(/V8 code cache .* was accepted/g) ?? [];
+    const isKept = "enableCompileCache" in nodeModule; // from Node.js 22.1
+    assert.equal(readdirSync(image.root.at("app/cache")).length, isKept ? 1 : 0);
+    assert.ok(accepted.length > 3 === isKept, output);
+    assert.doesNotMatch(output, /rejected|mismatch|failed/);
   });
 
   test("proxy-server and proxy-agent, in / and in /usr/bin, are culvert server and agent", async () => {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import type { WebSocket } from "ws";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
 import { Carrier } from "../../shared/link/carrier.ts";
 import type { ControlMessage, Welcome } from "../../shared/link/control.ts";

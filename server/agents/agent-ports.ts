@@ -1,6 +1,6 @@
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -11,12 +11,11 @@ import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/links.ts";
-import { AgentLog } from "./agent-log.ts";
-import type { AgentHost } from "./authenticate-agent.ts";
-import { CarriedConnection } from "./carried-connection.ts";
+import { UnauthenticatedCarriers } from "./attach-inside.ts";
+import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
-import { findByHost } from "./request-checks.ts";
-import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { findByHost } from "./refusal.ts";
+import { AgentLog } from "./run-tunnel.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";

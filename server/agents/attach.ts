@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
@@ -11,13 +11,27 @@ import { agentStatus, CulvertError, printable, toCulvertError } from "../../shar
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
-import { type AgentPeer, attachInside, type InnerDeps, requireFirstHand } from "./attach-inside.ts";
-import type { AgentHost } from "./authenticate-agent.ts";
-import { CarriedConnection } from "./carried-connection.ts";
-import { graceOf, release, requireSameCluster, requireStillTrusted, reserve, welcomeFields } from "./hello.ts";
+import {
+  type AgentPeer,
+  attachInside,
+  HandshakeDeadline,
+  type InnerDeps,
+  requireFirstHand,
+  type UnauthenticatedCarriers,
+} from "./attach-inside.ts";
+import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { refusalKind, TurnedAway } from "./refusal.ts";
-import { type AdmittedAgent, linkOptions, runTunnel } from "./run-tunnel.ts";
-import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import {
+  type AdmittedAgent,
+  graceOf,
+  linkOptions,
+  release,
+  requireSameCluster,
+  requireStillTrusted,
+  reserve,
+  runTunnel,
+  welcomeFields,
+} from "./run-tunnel.ts";
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };

@@ -1,11 +1,16 @@
+import { X509Certificate } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { presentedToken } from "../../shared/http/bearer.ts";
-import type { CulvertError } from "../../shared/outcomes.ts";
+import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 import type { ClientTrust } from "../../shared/tls/client-trust.ts";
-import { subjectOf } from "../../shared/tls/identity.ts";
+import { identityOfChain, type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { TlsMaterial } from "../../shared/tls/tls-material.ts";
 import type { ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
 import {
+  identityRefusal,
   type PeerRules,
   type TlsPeer,
   TOKENS_NOT_ACCEPTED,
@@ -15,8 +20,7 @@ import {
 } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { Credential } from "../tunnels/links.ts";
-import { CarriedConnection, verifyCarried } from "./carried-connection.ts";
+import type { CarriedFacts, Credential } from "../tunnels/links.ts";
 
 /** A cluster's virtual host for agents. */
 export interface AgentHost extends PeerRules {
@@ -64,4 +68,69 @@ function currentVerifier(rules: PeerRules): Pick<TokenVerifier, "verify"> {
   return {
     verify: (token, asker) => rules.verifier?.verify(token, asker) ?? Promise.resolve({ refused: TOKENS_NOT_ACCEPTED }),
   };
+}
+
+/**
+ * The connection of an agent that another server has carried here, as a stream of its link. It may only resume a link.
+ */
+export class CarriedConnection extends IncomingConnection<AgentHost> {
+  /** The server that carries it. */
+  readonly via: string;
+  readonly chain: CarriedFacts["chain"];
+
+  constructor(stream: Duplex, host: AgentHost, { source, chain }: CarriedFacts, via: string) {
+    super(stream as Socket); // what reads and writes it uses no more of a socket than a Duplex has
+    this.client = source;
+    this.host = host;
+    this.via = via;
+    this.chain = chain;
+    this.handedOn(this.raw);
+  }
+
+  override get remote(): string {
+    return `${super.remote} (carried by server "${this.via}")`;
+  }
+}
+
+/**
+ * Verifies the certificate of an agent whose TLS handshake another server has done: by this server's CA, CRLs and
+ * identities, and its dates. Throws as `verifyCertificate` does.
+ */
+export function verifyCarried(
+  { chain }: Pick<CarriedConnection, "chain">,
+  rules: Pick<AgentHost, "trust" | "crlFault" | "identities" | "rule">,
+): PeerIdentity {
+  if (chain.length === 0) {
+    const sentence = "the agent has shown no client certificate to the server that carries its connection";
+    throw new CulvertError("unauthenticated", sentence, { fault: "certificate_missing" });
+  }
+  const identity = readIdentity(chain);
+  const now = new Date();
+  if (chain.some((der) => !isInTime(new X509Certificate(der), now))) {
+    throw refusal("has expired, or is not valid yet, by the clock of the server that has the link");
+  }
+  // Without a time: an expired CRL is a fault of this server, and `crlFault` says so.
+  const status = rules.trust.status(chain);
+  if (status === "untrusted") throw refusal("is not signed by a CA that is accepted here");
+  const fault = rules.crlFault(identity);
+  if (fault !== undefined) throw refusal(fault);
+  const refused = identityRefusal(identity, "agent", rules);
+  if (refused !== undefined) throw refused;
+  return identity;
+}
+
+function readIdentity(chain: CarriedFacts["chain"]): PeerIdentity {
+  try {
+    return identityOfChain(chain);
+  } catch (error) {
+    throw refusal((error as Error).message);
+  }
+}
+
+function isInTime({ validFrom, validTo }: X509Certificate, now: Date): boolean {
+  return new Date(validFrom) <= now && now <= new Date(validTo);
+}
+
+function refusal(why: string): CulvertError {
+  return new CulvertError("unauthenticated", `the client certificate ${why}`);
 }

@@ -11,8 +11,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { LinkOwners } from "../tunnels/links.ts";
 import type { Admission } from "./attach.ts";
-import type { AgentHost } from "./authenticate-agent.ts";
-import { CarriedConnection } from "./carried-connection.ts";
+import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 
 // A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
 

@@ -1,22 +1,29 @@
-import { type AgentIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
+import { type AgentIdentifiers, canonicalIdentifiers, isEmpty } from "../../shared/address/agent-identifiers.ts";
 import type { Hello } from "../../shared/link/control.ts";
+import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import type { Link, LinkOptions } from "../../shared/link/link.ts";
 import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "../../shared/link/link-events.ts";
 import { silenceMs } from "../../shared/link/liveness.ts";
+import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { PeerIdentity } from "../../shared/tls/identity.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import { type LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { permits } from "../../shared/tls/identity.ts";
+import { CloseCode, HANDSHAKE_VERSION, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ServerCount } from "../replicas/server-count.ts";
-import { TokenWatch } from "../tokens/token-watch.ts";
 import type { AgentPlace } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { Credential, Links, ProvenToken, ResumableLink } from "../tunnels/links.ts";
-import { sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
-import type { AgentLog } from "./agent-log.ts";
-import { CertificateWatch } from "./certificate-watch.ts";
+import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
+import { firstWindows, sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
+import { watchCertificate, watchToken } from "./credential-watch.ts";
+
+// From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
+// place and the link, the tunnel while it runs, and its log.
 
 export interface RunTunnelDeps {
   readonly options: Pick<
@@ -29,6 +36,8 @@ export interface RunTunnelDeps {
   readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
   readonly agentLog: AgentLog;
+  /** True from SIGTERM on. */
+  draining(): boolean;
 }
 
 /** An agent that may begin a tunnel: its place, the entry of its link, and what it may say that it serves. */
@@ -36,6 +45,103 @@ export interface AdmittedAgent {
   readonly place: AgentPlace;
   readonly entry: ResumableLink;
   readonly identifiers: AgentIdentifiers;
+}
+
+/** The cluster in a hello must be the one that the credential belongs to. */
+export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterTunnels, "name">): void {
+  if (hello.cluster === undefined || hello.cluster === name) return;
+  throw new LinkRefused({
+    closeCode: CloseCode.forbidden,
+    reason: `this agent's credential belongs to cluster "${name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
+  });
+}
+
+/**
+ * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
+ * open then are verified again (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait for
+ * anything outside, so that no change falls in between.
+ */
+export function requireStillTrusted(
+  { peer, ca }: Credential,
+  rules: Pick<PeerRules, "ca" | "identities" | "crlFault">,
+): void {
+  if (peer === undefined) return; // a token is verified again regularly
+  const isOfCa = ca === undefined || ca === rules.ca;
+  if (isOfCa && rules.crlFault(peer) === undefined && permits(rules.identities, "agent", peer)) return;
+  const reason = "the trust of this cluster has changed during the handshake: connect again";
+  throw new LinkRefused({ closeCode: CloseCode.draining, reason });
+}
+
+/**
+ * The identifiers of a hello in canonical forms. Throws `LinkRefused` if there is one that this agent may not claim
+ * (`agents.claims` of a document).
+ */
+export function claimedIdentifiers(
+  { identifiers: given = {} }: Pick<Hello, "identifiers">,
+  { identity, peer }: Pick<Credential, "identity" | "peer">,
+  { name, rules }: Pick<ClusterTunnels, "name" | "rules">,
+): AgentIdentifiers {
+  let identifiers: AgentIdentifiers;
+  try {
+    identifiers = canonicalIdentifiers(given);
+  } catch (error) {
+    const reason = `bad hello message: identifiers: ${(error as Error).message}`;
+    throw new LinkRefused({ closeCode: CloseCode.badHello, reason });
+  }
+  const foreign = rules.claims?.objection(identifiers, { identity, peer });
+  if (foreign === undefined) return identifiers;
+  throw new LinkRefused({
+    closeCode: CloseCode.forbidden,
+    reason: `this agent may not claim ${foreign} in cluster "${name}" (agents.claims of its document)`,
+  });
+}
+
+/**
+ * Reserves a place for a new tunnel, or throws `LinkRefused`. `innerKey`: the key of the inner TLS that it begins with.
+ */
+export function reserve(
+  hello: Pick<Hello, "agentId" | "instance" | "probe" | "identifiers">,
+  credential: Pick<Credential, "identity" | "peer">,
+  { cluster, links, draining }: Pick<RunTunnelDeps, "cluster" | "links" | "draining">,
+  innerKey?: LinkKey,
+): AdmittedAgent {
+  if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  const { agentId, instance, probe } = hello;
+  const { identity } = credential;
+  const candidate = { agentId, instance, identity };
+  cluster.pace.begin(candidate);
+  const identifiers = claimedIdentifiers(hello, credential, cluster);
+  try {
+    const place = probe === true ? cluster.places.reserveProbe() : cluster.places.reserve(candidate);
+    return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
+  } catch (error) {
+    if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);
+    throw error;
+  }
+}
+
+/** Frees the place of a tunnel that has ended or has never begun. */
+export function release({ place, entry }: AdmittedAgent, links: Links): void {
+  place.release();
+  if (entry.link === undefined) links.forget(entry.id);
+}
+
+/** The fields of every welcome. */
+export function welcomeFields(
+  { id: link }: Pick<ResumableLink, "id">,
+  graceMs: number,
+  options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
+  servers: number | undefined,
+): InnerWelcome {
+  const { serverId, keepaliveMs } = options;
+  const windows = firstWindows(options);
+  const known = servers === undefined ? {} : { servers };
+  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, ...known, link, keepaliveMs, graceMs, ...windows };
+}
+
+/** An agent that only measures never resumes its link. */
+export function graceOf({ probe }: Pick<Hello, "probe">, { linkGraceMs }: Pick<ServerOptions, "linkGraceMs">): number {
+  return probe === true ? 0 : linkGraceMs;
 }
 
 interface TunnelTransport {
@@ -129,28 +235,54 @@ export async function runTunnel(
   }
 }
 
-/** At the end of the certificate the agent must have connected with a valid one, or do so when its link is resumed. */
-function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
-  return new CertificateWatch(notAfter, {
-    onAsk: (reason) => tunnel.rotate(reason),
-    onExpired: (reason) => tunnel.requireProof(reason, 0),
-  });
+/** Lines of one agent in a minute: it may be lost and come back ten times. */
+const LINES = 20;
+
+/** The agent that a line is about. */
+export interface LoggedAgent {
+  readonly cluster: Pick<ClusterTunnels, "name" | "tunnels">;
+  /** From the credential. */
+  readonly identity: string;
+  /** From the hello message; an agent can send another one each time with the same credential. */
+  readonly agentId?: string;
 }
 
-/** How often the token of an open tunnel is verified again, ms. */
-const VERIFY_EVERY_MS = 60_000;
-/** How long an agent may take to send a fresh token after it was asked for one, ms. */
-const PATIENCE_MS = 10_000;
+/**
+ * The log of authenticated agents, which can connect and disconnect all the time. Each agent has its own lines in a
+ * minute, and all agents with one identity together have as many lines for each of them that is connected. Errors are
+ * faults of this server: they are always logged and use up no lines, nor do lines at debug level.
+ */
+export class AgentLog {
+  readonly #log: Logger;
+  readonly #throttled: ThrottledLog;
 
-function watchToken(
-  { text, identity, verifier }: ProvenToken,
-  tunnel: Tunnel,
-  onUnavailable: (reason: string, detail: string) => void,
-): TokenWatch {
-  const owner = {
-    onAsk: (reason: string) => tunnel.rotate(reason),
-    onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
-    onUnavailable,
-  };
-  return new TokenWatch(text, identity, owner, { verifier, everyMs: VERIFY_EVERY_MS, patienceMs: PATIENCE_MS });
+  constructor(log: Logger) {
+    this.#log = log;
+    this.#throttled = new ThrottledLog(log);
+  }
+
+  write(
+    level: "debug" | "info" | "warn" | "error",
+    agent: LoggedAgent,
+    fields: Readonly<Record<string, unknown>>,
+    message: string,
+  ): void {
+    if (level === "error" || level === "debug") this.#log[level](fields, message);
+    else this.#throttled.write(level, fields, message, { budgets: budgetsOf(agent) });
+  }
+}
+
+function budgetsOf({ cluster, identity, agentId = "" }: LoggedAgent): LineBudget[] {
+  const fields = { cluster: cluster.name, identity };
+  const key = `${cluster.name}\n${identity}`;
+  const owner = cluster.name;
+  const ofAgent = { key: `${key}\n${agentId}`, owner, lines: LINES, subject: "lines of one agent", fields };
+  const ofIdentity = { key, owner, lines: LINES, subject: "lines of agents with one identity", fields };
+  return [ofAgent, { ...ofIdentity, moreLines: () => LINES * connectedAs(identity, cluster) }];
+}
+
+function connectedAs(identity: string, cluster: LoggedAgent["cluster"]): number {
+  let connected = 0;
+  for (const { agent } of cluster.tunnels()) if (agent.identity === identity) connected++;
+  return connected;
 }

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing/frames.ts";
@@ -22,9 +22,9 @@ import { collect, type Line, pki } from "../testing/server.ts";
 import type { VerificationResult } from "../tokens/verifier.ts";
 import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { Links } from "../tunnels/links.ts";
-import { AgentLog } from "./agent-log.ts";
+import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
-import { UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+import { AgentLog } from "./run-tunnel.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 /** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */

@@ -18,6 +18,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
+import { HandshakeDeadline, type UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { Carrying } from "./carrying.ts";
 import {
@@ -25,21 +26,18 @@ import {
   type AgentHttpRefusal,
   answerRaw,
   answerTo,
-  challenge,
-  isDoctorRequest,
-  refusalKind,
-  shownCredential,
-} from "./refusal.ts";
-import {
   CALLER,
+  challenge,
   claimedCertificate,
   hostName,
+  isDoctorRequest,
   originFault,
   otherName,
   parseErrorAnswer,
+  refusalKind,
   requestFault,
-} from "./request-checks.ts";
-import { HandshakeDeadline, type UnauthenticatedCarriers } from "./unauthenticated-carriers.ts";
+  shownCredential,
+} from "./refusal.ts";
 
 /** Bytes that follow an upgrade are still unread in the socket. */
 const NO_HEAD = Buffer.alloc(0);

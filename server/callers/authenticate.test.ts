@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { TLSSocket } from "node:tls";
-import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";

@@ -1,6 +1,6 @@
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
+import type { Endpoint } from "../../shared/listen/preface.ts";
 import { type CulvertError, type OutcomeCode, outcome, printable } from "../../shared/outcomes.ts";
 import type { SpliceTotals } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";

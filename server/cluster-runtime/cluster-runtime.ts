@@ -1,9 +1,9 @@
 import type { Target } from "../../shared/address/target.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
-import type { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { permits, subjectOf } from "../../shared/tls/identity.ts";
 import type { WatchedCrl } from "../../shared/tls/revocation-list.ts";

@@ -1,11 +1,11 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import { ConditionLog } from "../../shared/runtime/condition-log.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
+import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { AuthorityEnds, type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";
-import type { FlagAuthorities } from "../clusters/certificate-reservations.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
+import type { FlagAuthorities } from "../clusters/reservations.ts";
 import type { ServerOptions } from "../options/options.ts";
 
 type FlagTlsOptions = Pick<

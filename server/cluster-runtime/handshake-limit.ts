@@ -1,6 +1,6 @@
 import { networkOf } from "../../shared/address/network.ts";
+import { RecentMap } from "../../shared/basics/collections.ts";
 import type { TokenBucket } from "../../shared/basics/rate-limit.ts";
-import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 
 /** Time for which a network that has proved a credential is remembered, ms. */

@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
+import { canonicalServerName } from "../../shared/address/server-name.ts";
 import type { IdentityPattern } from "../../shared/tls/identity.ts";
 import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
 import type { SourceCidrs, TargetRules } from "./access-rules.ts";
-import type { Claims } from "./claims.ts";
 import type { Limits, TokenTrust } from "./document.ts";
-import type { Strategy } from "./routing-rules.ts";
+import type { Claims, Strategy } from "./routing-rules.ts";
 
 /** The two kinds of peers that a cluster accepts, as a document names them. */
 export const SIDES = ["agents", "callers"] as const;
@@ -75,7 +75,7 @@ export function describeCluster({ name, file, document }: Cluster): string {
   return `cluster "${name}" (${file}${document === undefined ? "" : `, document ${document}`})`;
 }
 
-// ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The parts in which a new version of a cluster differs from the last one. */
 export interface ClusterChanges {
@@ -149,4 +149,49 @@ export function changedKeys(what: ClusterChanges): string[] {
     ...own,
   };
   return Object.entries(under).flatMap(([key, differs]) => (differs ? key : []));
+}
+
+// ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** A value that is served under some names of a port. */
+export interface NamedValue<T> {
+  readonly value: T;
+  /**
+   * Canonical, or `*.` and a canonical name. Without names the value is served under every name while it is the only
+   * one.
+   */
+  readonly names: readonly string[];
+}
+
+/**
+ * The names of one TLS port: SNI → the value that is served under it. Exact names win over `*.x`, which stands for one
+ * label as in a Kubernetes Ingress. An unknown name has no value: there is no default.
+ */
+export class ServerNames<T> {
+  /** The only value, served under every name and without one, so that no name has to be read. */
+  readonly single: T | undefined;
+  readonly #exact = new Map<string, T>();
+  /** By the part after the star, with its dot. */
+  readonly #wildcards = new Map<string, T>();
+
+  /** No name may be there twice. */
+  constructor(entries: readonly NamedValue<T>[]) {
+    const [first, ...others] = entries;
+    this.single = first !== undefined && others.length === 0 && first.names.length === 0 ? first.value : undefined;
+    for (const { names, value } of entries) {
+      for (const name of names) {
+        if (name.startsWith("*.")) this.#wildcards.set(name.slice(1), value);
+        else this.#exact.set(name, value);
+      }
+    }
+  }
+
+  /** `serverName` is as the client spelt it; `undefined` if it sent none. */
+  find(serverName: string | undefined): T | undefined {
+    if (this.single !== undefined) return this.single;
+    const name = serverName === undefined ? undefined : canonicalServerName(serverName).name;
+    if (name === undefined) return undefined;
+    const dot = name.indexOf(".");
+    return this.#exact.get(name) ?? (dot > 0 ? this.#wildcards.get(name.slice(dot)) : undefined);
+  }
 }

@@ -5,9 +5,8 @@ import { formatSize, inRange, parseBoolean, parseSize } from "../../shared/confi
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { SourceCidrs, TargetRules } from "./access-rules.ts";
-import { Claims } from "./claims.ts";
 import { INNER_TLS_RULES, type InnerTlsRule } from "./cluster.ts";
-import { parseStrategy } from "./routing-rules.ts";
+import { Claims, parseStrategy } from "./routing-rules.ts";
 
 /**
  * Signature algorithms of private keys (RFC 7518 §3.1, RFC 8037). With a shared key, whoever verifies could also sign.
@@ -17,7 +16,7 @@ export const ASYMMETRIC: readonly string[] = [
   ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
 ];
 
-// ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const tokenReview = section({
   kubeconfig: text().optional(),
@@ -75,7 +74,7 @@ function withCa(jwks: KeyLocation, caFile: string): KeyLocation {
   throw new Error("has jwksCa, which is for a jwks at an https:// URL: leave it out");
 }
 
-// ── clusters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const side = {
   sni: list(parsed(parseServerNamePattern))

@@ -4,10 +4,9 @@ import fc from "fast-check";
 import { type Outlined, OverlapIndex, OverlapTexts } from "../../shared/documents/overlap-index.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { type IdentityPattern, parsePattern, patternsMeet } from "../../shared/tls/identity.ts";
-import { certificateReservations, outlineOf } from "./certificate-reservations.ts";
 import type { Cluster } from "./cluster.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
-import { resolveClusters, tokenReservations } from "./reservations.ts";
+import { certificateReservations, outlineOf, resolveClusters, tokenReservations } from "./reservations.ts";
 
 const FLAGS = {
   agents: (await certificateOf({ cn: "agents" })).cert,

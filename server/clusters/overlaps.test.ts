@@ -85,7 +85,7 @@ function check(kind: string, table: Table): void {
   }
 }
 
-// ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const under = /agents\.sni "a\.blue\.example" overlaps "\*\.blue\.example" of cluster "blue"/;
 const named = (...sni: string[]) => ({ agents: { sni } });
@@ -107,7 +107,7 @@ test("one cluster may have a wildcard and names under it", () => {
   assert.equal(refusal(named("*.blue.example", "a.blue.example"), {}), undefined);
 });
 
-// ── certificates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── certificates ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const agents = (ca: string, ...identities: string[]) => ({ agents: { ca: `${ca}.ca`, identities } });
 const callers = (ca: string, ...identities: string[]) => ({
@@ -173,7 +173,7 @@ check("certificates", {
   ],
 });
 
-// ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const ACCOUNT = "system:serviceaccount:kube-system:agent";
 function token({ audience = "culvert", issuer = "https://i", jwks = "/keys", subjects = [ACCOUNT], jwksCa = "" }) {

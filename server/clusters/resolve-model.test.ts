@@ -9,8 +9,8 @@ import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
 import { TargetRules } from "./access-rules.ts";
 import type { Cluster, ClusterSide } from "./cluster.ts";
+import { ServerNames } from "./cluster.ts";
 import type { TokenTrust } from "./document.ts";
-import { ServerNames } from "./names.ts";
 import { resolveClusters } from "./reservations.ts";
 
 // Small sets of what documents can say, and all that clients could bring: whatever files come and go, nothing that one

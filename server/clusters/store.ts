@@ -2,11 +2,9 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { type DocumentLog, DocumentStore } from "../../shared/documents/document-store.ts";
 import type { WatchTiming } from "../../shared/documents/file-watcher.ts";
 import type { DocumentProblem } from "../../shared/documents/resolve-conflicts.ts";
-import type { FlagAuthorities } from "./certificate-reservations.ts";
-import { type Cluster, type ClusterChanges, changesOf, type SideName } from "./cluster.ts";
-import { ServerNames } from "./names.ts";
+import { type Cluster, type ClusterChanges, changesOf, ServerNames, type SideName } from "./cluster.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
-import { resolveClusters } from "./reservations.ts";
+import { type FlagAuthorities, NO_FLAGS, resolveClusters } from "./reservations.ts";
 
 /**
  * Called for each difference; after one change of the files first for removed, then for changed, then for added ones.
@@ -22,8 +20,6 @@ export interface StoreOptions {
   /** The CAs that verify clients of a side without a CA of its own. */
   readonly flags?: () => FlagAuthorities;
 }
-
-const NO_FLAGS: FlagAuthorities = {};
 
 /** The clusters of `--clusters DIR_OR_FILE`, kept as their files are. */
 export class ClusterStore {

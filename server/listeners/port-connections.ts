@@ -1,5 +1,5 @@
 import { BySource } from "../../shared/basics/by-source.ts";
-import { Queue } from "../../shared/basics/queue.ts";
+import { Queue } from "../../shared/basics/collections.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 

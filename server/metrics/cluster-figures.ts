@@ -1,6 +1,6 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import type { QueueNode } from "../../shared/basics/queue.ts";
-import { RecentMap } from "../../shared/basics/recent-map.ts";
+import type { QueueNode } from "../../shared/basics/collections.ts";
+import { RecentMap } from "../../shared/basics/collections.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Limits } from "../clusters/document.ts";
@@ -111,7 +111,7 @@ export class RecentRefusals {
   }
 }
 
-// ── numbers at a scrape ──────────────────────────────────────────────────────────────────────────────────────────
+// ── numbers at a scrape ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** A cluster's CONNECTs, counted in the object of the cluster itself, so that nothing is looked up by name. */
 export interface ClusterConnects {

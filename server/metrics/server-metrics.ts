@@ -21,8 +21,7 @@ import {
   RecentRefusals,
   type RefusedPeer,
 } from "./cluster-figures.ts";
-import { HopMetrics } from "./hop-metrics.ts";
-import { ReplicaMetrics } from "./replica-metrics.ts";
+import { HopMetrics, ReplicaMetrics } from "./fleet-metrics.ts";
 
 /** The facts about a CONNECT at its end. */
 export interface ConnectionEnd extends FinishedConnect {

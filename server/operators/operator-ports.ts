@@ -5,7 +5,7 @@ import { oncePerSecond } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { Check } from "../../shared/runtime/readiness.ts";
+import type { Check } from "../../shared/runtime/run.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";

@@ -1,4 +1,4 @@
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RecentRefusals } from "../metrics/cluster-figures.ts";

@@ -12,9 +12,8 @@ import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../s
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { INNER_TLS_RULES } from "../clusters/cluster.ts";
 import { parseStrategy, type Strategy } from "../clusters/routing-rules.ts";
+import { peerRows, replicas } from "./fleet-options.ts";
 import { cidr, identityPattern } from "./list-items.ts";
-import { peerRows } from "./peer-options.ts";
-import { replicas } from "./replica-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;

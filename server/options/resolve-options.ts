@@ -4,9 +4,8 @@ import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
+import { checkReplicas, resolvePeers } from "./fleet-options.ts";
 import type { rows } from "./options.ts";
-import { resolvePeers } from "./peer-options.ts";
-import { checkReplicas } from "./replica-options.ts";
 
 type ServerDraft = Draft<typeof rows>;
 

@@ -12,10 +12,10 @@ import {
   usernamePasswordAuthenticator,
 } from "@nats-io/transport-node";
 import { sniOf } from "../../shared/address/server-name.ts";
+import { buildInfo } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { buildInfo } from "../../shared/runtime/build-info.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import type { ServerOptions } from "../options/options.ts";
 

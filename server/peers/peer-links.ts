@@ -1,4 +1,4 @@
-import { RecentMap } from "../../shared/basics/recent-map.ts";
+import { RecentMap } from "../../shared/basics/collections.ts";
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { DialFault } from "../../shared/faults/faults.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";

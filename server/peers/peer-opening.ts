@@ -13,7 +13,7 @@ import {
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
 import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
 import type { Location } from "./directory.ts";

@@ -2,15 +2,16 @@ import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
-import { TurnQueue } from "../../shared/basics/turn-queue.ts";
+import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
+import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { TlsListener, VirtualHost } from "../../shared/listen/listeners.ts";
+import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { agentStatus, CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
@@ -76,7 +77,7 @@ export class PeerPort {
   readonly #links: Links;
   readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
-  #listener: TlsListener<VirtualHost> | undefined;
+  #listener: Acceptor | undefined;
 
   constructor(deps: PeerPortDeps) {
     this.#deps = deps;

@@ -7,7 +7,7 @@ import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-lo
 import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-heads.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { HopMetrics } from "../metrics/hop-metrics.ts";
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ApiServerMonitor } from "./token-review.ts";
 
+// Alone in its file: all monitors of a process share one timer, which is mocked here.
 const SECOND = 1_000;
 
 test("an API server is asked each minute while nobody else asks it, every 10 s while it fails, and not any more when closed", (t) => {

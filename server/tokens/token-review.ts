@@ -1,6 +1,6 @@
 import * as z from "zod";
+import type { QueueNode } from "../../shared/basics/collections.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import type { QueueNode } from "../../shared/basics/queue.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { BySource } from "../../shared/basics/by-source.ts";
+import { RecentMap } from "../../shared/basics/collections.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
-import { RecentMap } from "../../shared/basics/recent-map.ts";
 import type { VerificationResult } from "./verifier.ts";
 
 /** A fresh result, and until when it may be used again, ms since the epoch. */

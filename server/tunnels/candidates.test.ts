@@ -4,8 +4,7 @@ import { type AgentIdentifiers, parseIdentifiers } from "../../shared/address/ag
 import type { Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { Claims } from "../clusters/claims.ts";
-import { ALL_ALIKE, type RoutingRules } from "../clusters/routing-rules.ts";
+import { ALL_ALIKE, Claims, type RoutingRules } from "../clusters/routing-rules.ts";
 import { type Pickable, pick } from "./candidates.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";

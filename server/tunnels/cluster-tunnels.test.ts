@@ -3,7 +3,7 @@ import { after, test } from "node:test";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
-import { Claims } from "../clusters/claims.ts";
+import { Claims } from "../clusters/routing-rules.ts";
 import { ClusterTunnels, Registry } from "./cluster-tunnels.ts";
 import { fakeAgent } from "./testing/fake-agent.ts";
 import type { Tunnel } from "./tunnel.ts";

@@ -4,7 +4,7 @@ import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
-import { VerificationSlots } from "../tokens/verification-slots.ts";
+import { VerificationSlots } from "../tokens/verifier.ts";
 import { AgentPace, HelloPlaces } from "./agent-limits.ts";
 import { AgentPlaces } from "./agent-places.ts";
 import {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Duplex } from "node:stream";
-import { Queue, QueueNode } from "../../shared/basics/queue.ts";
+import { Queue, QueueNode } from "../../shared/basics/collections.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";

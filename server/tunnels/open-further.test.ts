@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { Claims } from "../clusters/claims.ts";
+import { Claims } from "../clusters/routing-rules.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "./open-stream.ts";
 import { openStream } from "./open-stream.ts";

@@ -1,6 +1,6 @@
 import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { QueueNode } from "../../shared/basics/collections.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
-import { QueueNode } from "../../shared/basics/queue.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";

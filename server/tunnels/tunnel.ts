@@ -1,7 +1,7 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
+import { Queue } from "../../shared/basics/collections.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import { Queue } from "../../shared/basics/queue.ts";
 import { type MemoryAccount, UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-events.ts";

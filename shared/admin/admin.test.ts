@@ -8,7 +8,7 @@ import { Registry } from "prom-client";
 import { ConfigError } from "../config/options.ts";
 import { createLogger } from "../runtime/logger.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import type { Check } from "../runtime/readiness.ts";
+import type { Check } from "../runtime/run.ts";
 import { ThrottledLog } from "../runtime/throttled-log.ts";
 import { type Admin, type AdminOptions, isOwnHost, startAdmin } from "./admin.ts";
 import { MAX_CONNECTIONS } from "./connections.ts";

@@ -8,7 +8,7 @@ import { type ListenAddress, listenError } from "../config/listen-address.ts";
 import { WITHOUT_SCHEMAS } from "../http/without-schemas.ts";
 import { printable } from "../outcomes.ts";
 import type { Logger } from "../runtime/logger.ts";
-import type { Check } from "../runtime/readiness.ts";
+import type { Check } from "../runtime/run.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import {
   AdminConnections,

@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
-import { TurnQueue } from "../basics/turn-queue.ts";
+import { TurnQueue } from "../basics/timers.ts";
 import { answerAndEnd, HeaderEnd } from "../http/connection.ts";
 import { fileLimit } from "../limits/file-descriptors.ts";
 import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";

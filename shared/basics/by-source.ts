@@ -1,4 +1,4 @@
-import { Queue, QueueNode } from "./queue.ts";
+import { Queue, QueueNode } from "./collections.ts";
 
 /** So many sources without items are kept: the items of a busy source come and go by the thousand a second. */
 const KEPT_EMPTY = 64;

@@ -1,4 +1,4 @@
-import { RecentMap } from "./recent-map.ts";
+import { RecentMap } from "./collections.ts";
 
 /** Keys (networks, identities) that a limit remembers at most; one more forgets the one that came longest ago. */
 const MAX_KEYS = 1_024;

@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 import { extname, join, sep } from "node:path";
-import { programFile } from "../basics/program-files.ts";
+import { programFile } from "../basics/program.ts";
 import { seconds } from "../basics/text.ts";
 import { printable } from "../outcomes.ts";
 

@@ -3,7 +3,7 @@ import { createSecureContext } from "node:tls";
 import { parse } from "yaml";
 import * as z from "zod";
 import { bracketed } from "../address/target.ts";
-import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
+import { firstIssue, schemaMessage } from "../basics/text.ts";
 import { readTextSync } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
 import { certificates } from "../tls/certificate-fields.ts";

@@ -1,4 +1,4 @@
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 
 /** What a tenant's sessions, links and connections hold together, against a bound that they share. */
 export interface MemoryAccount {

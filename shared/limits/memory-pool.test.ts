@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import fc from "fast-check";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
 import type { MemoryHolder, Reclaimable } from "./memory-account.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { until } from "../basics/testing/wait.ts";
 import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
 import { MemoryPool } from "./memory-pool.ts";

@@ -1,4 +1,4 @@
-import { Queue, type QueueNode } from "../basics/queue.ts";
+import { Queue, type QueueNode } from "../basics/collections.ts";
 import type { MemoryAccount, MemoryHolder } from "./memory-account.ts";
 import { RECLAIM, type Reclaimable, type ReclaimLevel, reclaim } from "./memory-account.ts";
 import type { MemoryPool } from "./memory-pool.ts";

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../basics/turn-queue.ts";
+import type { TurnQueue } from "../basics/timers.ts";
 import { CloseCode, closeReason, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";

@@ -6,7 +6,7 @@ import type { TLSSocket } from "node:tls";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { until } from "../basics/testing/wait.ts";
-import { TurnQueue } from "../basics/turn-queue.ts";
+import { TurnQueue } from "../basics/timers.ts";
 import { PacedClose } from "../listen/paced-close.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";

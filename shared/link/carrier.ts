@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { RawData, WebSocket } from "ws";
-import type { TurnQueue } from "../basics/turn-queue.ts";
+import type { TurnQueue } from "../basics/timers.ts";
 import { PEER_GONE } from "../listen/paced-close.ts";
 import { takeDataListener } from "../node/http.ts";
 import { printable } from "../outcomes.ts";

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { MAX_IDENTIFIERS } from "../address/agent-identifiers.ts";
-import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
-import type { TurnQueue } from "../basics/turn-queue.ts";
+import { firstIssue, schemaMessage } from "../basics/text.ts";
+import type { TurnQueue } from "../basics/timers.ts";
 import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
 
 /** The text messages of a carrier (docs/link-protocol.md). Unknown fields and unknown types are ignored. */

@@ -3,7 +3,7 @@ import type { TLSSocket } from "node:tls";
 import * as z from "zod";
 import { wholeRecords } from "../basics/bytes.ts";
 import { deferred } from "../basics/promises.ts";
-import { firstIssue, schemaMessage } from "../basics/schema-errors.ts";
+import { firstIssue, schemaMessage } from "../basics/text.ts";
 import { MAX_TOKEN_BYTES } from "../http/bearer.ts";
 import { credentialFault } from "../outcomes.ts";
 import { LinkRefused } from "../wire/handshake.ts";

@@ -1,4 +1,4 @@
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { seconds } from "../basics/text.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import type { MemoryHolder, Reclaimable } from "../limits/memory-account.ts";

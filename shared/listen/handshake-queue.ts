@@ -1,5 +1,5 @@
 import { BySource } from "../basics/by-source.ts";
-import { OrderedSet, Queue, QueueNode } from "../basics/queue.ts";
+import { OrderedSet, Queue, QueueNode } from "../basics/collections.ts";
 
 /**
  * A limit that some handshakes share, for example those of one cluster's agents. Budgets take turns with each other.

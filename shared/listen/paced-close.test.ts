@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { until } from "../basics/testing/wait.ts";
-import { TurnQueue } from "../basics/turn-queue.ts";
+import { TurnQueue } from "../basics/timers.ts";
 import { Authority } from "../pki/certificates.ts";
 import { PacedClose, PEER_GONE } from "./paced-close.ts";
 

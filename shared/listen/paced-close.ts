@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import type { TurnQueue } from "../basics/turn-queue.ts";
+import type { TurnQueue } from "../basics/timers.ts";
 import { deferRelease, isReadError } from "../node/sockets.ts";
 
 /**

@@ -7,7 +7,7 @@ import {
   openFiles,
 } from "../limits/file-descriptors.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
-import type { Check } from "./readiness.ts";
+import type { Check } from "./run.ts";
 import type { ThrottledLog } from "./throttled-log.ts";
 
 const CURE = "raise its limit (ulimit -n, LimitNOFILE=)";

@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import tls from "node:tls";
-import { RecentMap } from "../basics/recent-map.ts";
+import { RecentMap } from "../basics/collections.ts";
 import { readBoundedSync } from "../documents/read-bounded.ts";
 import { certificates, isSelfSigned, isSignedBy, mayHaveSigned, publicKeyOf, sha256 } from "./certificate-fields.ts";
 

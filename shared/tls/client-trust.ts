@@ -1,5 +1,5 @@
 import { X509Certificate } from "node:crypto";
-import { RecentMap } from "../basics/recent-map.ts";
+import { RecentMap } from "../basics/collections.ts";
 import { certificates, isSelfSigned, mayBeRoot, mayHaveSigned } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 

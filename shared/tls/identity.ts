@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { bytesIn } from "../basics/bytes.ts";
-import { RecentMap } from "../basics/recent-map.ts";
+import { RecentMap } from "../basics/collections.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { shownCertificate } from "../node/session.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";

@@ -1,4 +1,4 @@
-import { Queue } from "../basics/queue.ts";
+import { Queue } from "../basics/collections.ts";
 import type { SessionOptions } from "./bounds.ts";
 import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
 import type { Stream } from "./stream.ts";

@@ -1,4 +1,4 @@
-import { Queue, QueueNode } from "../basics/queue.ts";
+import { Queue, QueueNode } from "../basics/collections.ts";
 import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
 import { RECLAIM, reclaim } from "../limits/memory-account.ts";
 import type { StreamMemory } from "./flow-control.ts";

@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
-import { QueueNode } from "../basics/queue.ts";
+import { QueueNode } from "../basics/collections.ts";
 import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
 import { sessionLost, streamReset } from "./errors.ts";
 import { ReadBuffer, type ReceiveWindow, SendBuffer, type StreamMemory } from "./flow-control.ts";

@@ -25,12 +25,12 @@ export class Pair implements Contender {
     try {
       const plan = await product.plan(site, around.ports, way);
       const serverStarted = now();
-      const server = new Program(plan.server, site.dir.file("server.log"));
+      const server = new Program(plan.server, site.dir.file("server.log"), plan.env);
       begun.push(server);
       await listening(server, plan.listeners);
       const listeningMs = now() - serverStarted;
       const agentStarted = now();
-      const agent = new Program(plan.agent, site.dir.file("agent.log"));
+      const agent = new Program(plan.agent, site.dir.file("agent.log"), plan.env);
       begun.push(agent);
       const firstEchoMs = (await firstEcho(around, plan, [server, agent])) - agentStarted;
       return new Pair(product, { site, server, agent, plan, listeningMs, firstEchoMs });

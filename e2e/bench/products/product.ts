@@ -22,6 +22,8 @@ export interface Product {
 export interface Plan {
   readonly server: Command;
   readonly agent: Command;
+  /** Variables that both get beside those of this process. */
+  readonly env?: Readonly<Record<string, string>>;
   /** All that the server listens on before an agent is connected. */
   readonly listeners: readonly DialSpec[];
   dial(target: BenchTarget): DialSpec;

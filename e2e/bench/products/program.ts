@@ -16,10 +16,10 @@ export class Program implements AsyncDisposable {
   readonly #log: string;
   readonly #exited: Promise<unknown>;
 
-  constructor([program, ...args]: Command, log: string) {
+  constructor([program, ...args]: Command, log: string, env: Readonly<Record<string, string>> = {}) {
     this.#log = log;
     const file = openSync(log, "w");
-    this.#child = spawn(program, args, { stdio: ["ignore", file, file] });
+    this.#child = spawn(program, args, { stdio: ["ignore", file, file], env: { ...process.env, ...env } });
     closeSync(file);
     alive.add(this.#child);
     this.#exited = once(this.#child, "exit")

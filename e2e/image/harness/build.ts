@@ -151,13 +151,14 @@ class Build {
       if (from === undefined) throw new Error(`this builder does not know RUN ${flag}`);
       return { from, at };
     });
-    const { root, folder, args, env } = this.image;
+    const { root, folder, args, env, user } = this.image;
     const command = instruction.getArgumentsContent() ?? "";
     const [program = "", ...line] = root.commandLine({
       argv: ["/bin/sh", "-c", command],
       env: { ...this.#options.env, ...args, ...env },
       folder,
       mounts,
+      ...(user !== "" && { owner: user }),
     });
     const child = spawn(program, line, { stdio: ["ignore", "pipe", "pipe"] });
     let output = "";

@@ -25,7 +25,7 @@ export class Container implements AsyncDisposable {
   static async start(image: Image, { command, args, volumes = [] }: ContainerOptions): Promise<Container> {
     const argv = [...(command ?? image.entrypoint), ...(args ?? (command === undefined ? image.command : []))];
     const { root, env, folder, user } = image;
-    const line = root.commandLine({ argv, env, folder, mounts: volumes, owner: user });
+    const line = root.commandLine({ argv, env, folder, mounts: volumes, owner: user, readOnly: true });
     const program = new Program(argv.join(" ").slice(0, 40), line, { PATH: process.env["PATH"] ?? "" });
     const [, pid] = await program.waitForLog(/^pid (\d+)$/);
     return new Container(program, Number(pid));

@@ -17,15 +17,15 @@ export class Root extends MachineRoot {
 
   /**
    * The command line of a process that is process 1 of its own process namespace in this root. Its first line on stdout
-   * is `pid N`, by which this machine knows it. With an owner it has that user, no capabilities and a read-only root.
+   * is `pid N`, by which this machine knows it. With an owner it has that user and no capabilities.
    */
-  commandLine({ argv, env, folder, mounts = [], owner }: RootCommand): string[] {
+  commandLine({ argv, env, folder, mounts = [], owner, readOnly = false }: RootCommand): string[] {
     const script = [
       "set -e",
       "umask 022",
       "read -r pid _ < /proc/self/stat",
       'echo "pid $pid"',
-      this.script({ mounts, readOnly: owner !== undefined, proc: "mount -t proc proc", dev: "mount --bind /dev" }),
+      this.script({ mounts, readOnly, proc: "mount -t proc proc", dev: "mount --bind /dev" }),
     ].join("\n");
     // After the change of the user, which has the kernel forget whose death ends a process.
     const rights = owner === undefined ? [] : ["setpriv", "--pdeathsig=KILL", "--no-new-privs"];
@@ -55,5 +55,7 @@ export interface RootCommand {
   readonly folder: string;
   readonly mounts?: readonly Mount[];
   /** `uid:gid`. */
-  readonly owner?: string | undefined;
+  readonly owner?: string;
+  /** Nothing can be written but to mounts. */
+  readonly readOnly?: boolean;
 }

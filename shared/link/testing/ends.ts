@@ -5,7 +5,7 @@ import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
 import { type WebSocket, WebSocketServer } from "ws";
 import { until } from "../../basics/testing/wait.ts";
-import { TurnQueue } from "../../basics/turn-queue.ts";
+import { TurnQueue } from "../../basics/timers.ts";
 import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../wire/handshake.ts";
 import type { TransportConsumer } from "../../yamux/transport.ts";

@@ -1,0 +1,80 @@
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, extname, join } from "node:path";
+
+/** `.ts` among sources, `.js` in a build. */
+const EXTENSION = extname(import.meta.filename);
+
+/** The folder of the sources, or of what is built from them: the folder with cli/main. */
+export const PROGRAM_FOLDER = programFolder(import.meta.dirname);
+
+/**
+ * The path of a module that a process of its own runs, named as in the sources without an extension. The build
+ * (scripts/build.mjs) joins modules to few files, and keeps those of `ENTRIES` at their place.
+ */
+export function programFile(name: string): string {
+  return join(PROGRAM_FOLDER, name + EXTENSION);
+}
+
+/** package.json and docs/ are beside the sources, and beside the folder of a build. */
+export function foldersAroundProgram(): readonly string[] {
+  return [PROGRAM_FOLDER, dirname(PROGRAM_FOLDER)];
+}
+
+function programFolder(from: string): string {
+  const isFound = existsSync(join(from, `cli/main${EXTENSION}`));
+  return isFound || from === dirname(from) ? from : programFolder(dirname(from));
+}
+
+/** Versions of the running program. */
+export interface BuildInfo {
+  readonly version: string;
+  /** The git commit that was built, with the suffix `-dirty` if files had been changed; or `unknown`. */
+  readonly revision: string;
+  /** Version of Node.js, without a `v`. */
+  readonly node: string;
+}
+
+let known: BuildInfo | undefined;
+
+/** Version and revision of this build, and the Node.js that runs it. */
+export function buildInfo(): BuildInfo {
+  known ??= { version: version(), revision: revision() ?? "unknown", node: process.versions.node };
+  return known;
+}
+
+/** scripts/revision.mjs writes the revision into dist/; sources that run without a build have none. */
+function revision(): string | undefined {
+  try {
+    const content = JSON.parse(readFileSync(join(PROGRAM_FOLDER, "revision.json"), "utf8")) as {
+      revision?: unknown;
+    };
+    return typeof content.revision === "string" && content.revision !== "" ? content.revision : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The name of the package. `culvert` on the public registry is another project. */
+const NAME = "@culvert-gateway/culvert";
+
+let knownVersion: string | undefined;
+
+/** The version in package.json, which is in the parent folder of `dist` and of the sources. */
+export function version(): string {
+  knownVersion ??= foldersAroundProgram()
+    .map(versionIn)
+    .find((found) => found !== undefined);
+  return knownVersion ?? "unknown";
+}
+
+function versionIn(folder: string): string | undefined {
+  try {
+    const content = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as {
+      name?: unknown;
+      version?: unknown;
+    };
+    return content.name === NAME && typeof content.version === "string" ? content.version : undefined;
+  } catch {
+    return undefined;
+  }
+}
