@@ -69,7 +69,7 @@ export class ClusterVirtualHost implements VirtualHost {
     this.tunnels = tunnels;
     this.#deps = deps;
     this.rule = deps.rule;
-    this.handshakes = new HandshakeLimit({ onReached: deps.onHandshakeLimit });
+    this.handshakes = new HandshakeLimit(deps.onHandshakeLimit);
     this.#side = side;
     this.#verifier = this.#verifierOf(side);
   }

@@ -269,18 +269,12 @@ const LONGEST_REST_MS = 30_000;
  * dial that succeeds ends the rest.
  */
 export class DialRecord {
-  readonly #now: () => number;
   #failures = 0;
   #restsUntil = 0;
 
-  /** `now`: a clock in ms with any origin. */
-  constructor(now = () => performance.now()) {
-    this.#now = now;
-  }
-
   /** Other agents are picked before this one. */
   get rests(): boolean {
-    return this.#now() < this.#restsUntil;
+    return performance.now() < this.#restsUntil;
   }
 
   succeeded(): void {
@@ -293,7 +287,7 @@ export class DialRecord {
     this.#failures++;
     if (this.#failures < FAILURES) return;
     const restMs = FIRST_REST_MS * 2 ** (this.#failures - FAILURES);
-    this.#restsUntil = this.#now() + Math.min(LONGEST_REST_MS, restMs);
+    this.#restsUntil = performance.now() + Math.min(LONGEST_REST_MS, restMs);
   }
 }
 
