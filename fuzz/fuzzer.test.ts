@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { readProxyHeader } from "../shared/listen/proxy-protocol.ts";
+import { readProxyHeader } from "../shared/listen/preface.ts";
 import { Coverage } from "./coverage.ts";
 import { Fuzzer } from "./fuzzer.ts";
 import { mutate } from "./mutate.ts";

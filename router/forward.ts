@@ -4,7 +4,7 @@ import { dialTarget } from "../shared/dial/dial-target.ts";
 import { answerAndEnd } from "../shared/http/connection.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
-import { type Endpoint, encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
+import { type Endpoint, encodeProxyV2 } from "../shared/listen/preface.ts";
 import { toCulvertError } from "../shared/outcomes.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { splice } from "../shared/relay/splice.ts";

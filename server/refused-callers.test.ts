@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { test } from "node:test";
 import { until } from "../shared/basics/testing/wait.ts";
-import { encodeProxyV2 } from "../shared/listen/proxy-protocol.ts";
+import { encodeProxyV2 } from "../shared/listen/preface.ts";
 import { fetchText, type TestServer } from "./testing/server.ts";
 import { answerOf, callerAt, callerBehind, Tenants, unixCallerAt } from "./testing/tenants.ts";
 

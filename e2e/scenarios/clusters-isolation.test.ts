@@ -22,7 +22,7 @@ import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { ClusterTunnels } from "../../server/tunnels/cluster-tunnels.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
-import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
+import { encodeProxyV2 } from "../../shared/listen/preface.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 

@@ -7,7 +7,7 @@ import { readAll, readSome, TestBackend, TestRouter } from "../../router/testing
 import { until } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
-import { readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
+import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { helloFor, helloMessage, inRecords } from "../../shared/listen/testing/client-hello.ts";
 
 const BLUE = helloFor("blue.example");

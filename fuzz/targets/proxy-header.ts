@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { isIPv4, isIPv6 } from "node:net";
-import { PrefaceReader } from "../../shared/listen/preface.ts";
-import { encodeProxyV2, type ProxyReading, readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
+import { encodeProxyV2, PrefaceReader, type ProxyReading, readProxyHeader } from "../../shared/listen/preface.ts";
 import { helloFor } from "../../shared/listen/testing/client-hello.ts";
 import { encodeProxyV1 } from "../../shared/listen/testing/proxy-v1.ts";
 import { assertPrintable, splits, type Target } from "../target.ts";

@@ -4,7 +4,7 @@ import { connect as dialPlain } from "node:net";
 import { networkInterfaces } from "node:os";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
+import { encodeProxyV2 } from "../../shared/listen/preface.ts";
 import { Balancer } from "../testing/balancer.ts";
 import { bearer, insecurePort, OPEN, request, said, tokenOf, tokensOf, trustTokens } from "../testing/insecure-port.ts";
 import { fetchText, within } from "../testing/server.ts";

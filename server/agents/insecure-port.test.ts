@@ -5,7 +5,7 @@ import { connect as dialTls } from "node:tls";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { dialAgain } from "../../shared/link/dial.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
-import { encodeProxyV2 } from "../../shared/listen/proxy-protocol.ts";
+import { encodeProxyV2 } from "../../shared/listen/preface.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { Balancer } from "../testing/balancer.ts";
 import {

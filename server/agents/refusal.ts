@@ -6,7 +6,7 @@ import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/ht
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
-import { readProxyHeader } from "../../shared/listen/proxy-protocol.ts";
+import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/identity.ts";
 import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";

@@ -2,8 +2,9 @@ import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { TurnQueue } from "../../shared/basics/timers.ts";
+import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { TlsListener, VirtualHosts } from "../../shared/listen/listeners.ts";
+import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -45,7 +46,7 @@ export class CallerListeners {
   /** Clusters that are not served any more. */
   readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixHost, UnixListener>();
-  #port: TlsListener<ClusterVirtualHost> | undefined;
+  #port: Acceptor | undefined;
 
   constructor(deps: CallerListenersDeps) {
     this.#deps = deps;

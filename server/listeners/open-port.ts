@@ -10,7 +10,7 @@ import type { IncomingConnection } from "../../shared/listen/incoming-connection
 import {
   type HostedConnection,
   plainListener,
-  TlsListener,
+  tlsListener,
   type VirtualHost,
   type VirtualHosts,
 } from "../../shared/listen/listeners.ts";
@@ -68,30 +68,33 @@ export interface PortDeps {
   readonly memory: Pick<MemoryAccount, "hold" | "enter">;
 }
 
+/** A port that accepts connections, and where. */
+interface ListeningPort {
+  readonly listener: Acceptor;
+  readonly address: AddressInfo;
+}
+
 /** Opens a TLS port; rejects with a `ConfigError` that names the file or the flag at fault. */
 export async function openTlsPort<Host extends VirtualHost>(
   port: TlsPort<Host>,
   deps: PortDeps,
-): Promise<{ listener: TlsListener<Host>; address: AddressInfo }> {
+): Promise<ListeningPort> {
   return await listening(createTlsListener(port, deps), port);
 }
 
-function createTlsListener<Host extends VirtualHost>(port: TlsPort<Host>, deps: PortDeps): TlsListener<Host> {
+function createTlsListener<Host extends VirtualHost>(port: TlsPort<Host>, deps: PortDeps): Acceptor {
   const { hosts, onConnection } = port;
   const { tlsMinVersion, cipherSuites: ciphers } = deps.options;
   const rules = acceptRules(port, deps, MESSAGES.tls);
   try {
-    return new TlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
+    return tlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
   } catch (error) {
     throw new ConfigError([`The listener for ${port.name}: ${(error as Error).message}.`], { cause: error });
   }
 }
 
 /** Opens a port in clear; rejects with a `ConfigError` that names the flag at fault. */
-export async function openPlainPort(
-  port: PlainPort,
-  deps: PortDeps,
-): Promise<{ listener: Acceptor; address: AddressInfo }> {
+export async function openPlainPort(port: PlainPort, deps: PortDeps): Promise<ListeningPort> {
   const trusted = new SourceCidrs([...LOOPBACK, ...port.trustedCidrs]);
   const listener = plainListener({
     ...acceptRules(port, deps, MESSAGES.plain),
@@ -101,10 +104,7 @@ export async function openPlainPort(
   return await listening(listener, port);
 }
 
-async function listening<L extends { listen(port: number, host: string): Promise<AddressInfo> }>(
-  listener: L,
-  port: Port,
-): Promise<{ listener: L; address: AddressInfo }> {
+async function listening(listener: Acceptor, port: Port): Promise<ListeningPort> {
   try {
     return { listener, address: await listener.listen(port.port, port.host) };
   } catch (error) {

@@ -9,8 +9,9 @@ import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
+import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { TlsListener, VirtualHost } from "../../shared/listen/listeners.ts";
+import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { agentStatus, CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
@@ -76,7 +77,7 @@ export class PeerPort {
   readonly #links: Links;
   readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
-  #listener: TlsListener<VirtualHost> | undefined;
+  #listener: Acceptor | undefined;
 
   constructor(deps: PeerPortDeps) {
     this.#deps = deps;

@@ -4,7 +4,7 @@ import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { ProvenResume, ResumeAnswer } from "../../shared/link/control.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
-import type { Endpoint } from "../../shared/listen/proxy-protocol.ts";
+import type { Endpoint } from "../../shared/listen/preface.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { HANDSHAKE_VERSION, type LinkRefused } from "../../shared/wire/handshake.ts";
 import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";

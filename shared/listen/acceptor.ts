@@ -11,7 +11,6 @@ import type { HandshakeBudget } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 import type { PacedClose } from "./paced-close.ts";
 import { type Preface, PrefaceReader } from "./preface.ts";
-import { TlsOverhead } from "./tls-overhead.ts";
 
 /** Whether balancers name the client behind them (PROXY protocol, version 1 or 2). */
 export interface ProxyProtocolRule {
@@ -77,6 +76,8 @@ export interface Protocol {
   budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
   /** The connection's turn has come. It ends with `over` or `refuse`. */
   onTurn(connection: IncomingConnection): void;
+  /** All connections of the port are being destroyed. */
+  onDestroyed?(): void;
 }
 
 /** The client, or the network between, has ended a connection during its handshake. */
@@ -113,7 +114,6 @@ export class Acceptor {
   readonly #handshakes = new BySource<IncomingConnection>();
   /** Accepted and not closed. */
   readonly #open = new OrderedSet<IncomingConnection>();
-  readonly #overhead = new TlsOverhead();
   readonly #penalties = new Penalties();
   /** When a handshake last began for a network that had its share in progress. */
   #beyondShareAt = 0;
@@ -194,7 +194,7 @@ export class Acceptor {
 
   destroyAll(): void {
     this.stopAccepting();
-    this.#overhead.stop();
+    this.#protocol.onDestroyed?.();
     // The TLS socket, not the one beneath it: Node.js 20 crashes if that one goes while the TLS socket is closing.
     for (const { socket } of this.#open) socket.destroy();
   }
@@ -214,15 +214,14 @@ export class Acceptor {
     connection.handedOn(socket);
     socket.allowHalfOpen = true;
     raw.allowHalfOpen = true;
-    if (socket === raw) return;
-    this.#rules.pacedClose?.watch(socket);
-    this.#overhead.watch(raw, socket, () => this.#endFlood(connection));
+    if (socket !== raw) this.#rules.pacedClose?.watch(socket);
   }
 
-  #endFlood(connection: IncomingConnection): void {
+  /** Ends a connection that was handed on and sends a flood. Its network may not connect for a while. */
+  endFlood(connection: IncomingConnection, sentence: string): void {
     this.#penalties.add(connection.network);
     connection.socket.destroy();
-    this.#report(connection, "failed", "it sent a flood of TLS messages without payload (KeyUpdate, padding)");
+    this.#report(connection, "failed", sentence);
   }
 
   /** Ends a connection at its turn with the protocol's last word, or without one. */

@@ -2,7 +2,7 @@ import { BySource } from "../basics/by-source.ts";
 import { OrderedSet } from "../basics/collections.ts";
 import type { MemoryAccount } from "../limits/memory-account.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
-import type { IncomingConnection, WaitingEvents } from "./incoming-connection.ts";
+import type { IncomingConnection } from "./incoming-connection.ts";
 import type { Preface, PrefaceReader } from "./preface.ts";
 
 /** A handshake that failed or never began. */
@@ -10,8 +10,7 @@ export interface FailedHandshake {
   /**
    * `silent`: it ended without a byte, as a probe of the port does. `dropped`: the oldest of too many handshakes in
    * progress or incomplete prefaces. `crowded`: the oldest of too many that wait. `late`: its turn did not come in
-   * time.
-   * `untrusted`: its address may not connect. `failed`: everything else.
+   * time. `untrusted`: its address may not connect. `failed`: everything else.
    */
   readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "failed";
   readonly error: Error;
@@ -60,7 +59,7 @@ const ONE_SURPLUS_IN = 8;
  *                       └──────▶ surplus ── goes first ──────▶ begin, with backInMs
  * ```
  */
-export class HandshakeBacklog implements WaitingEvents {
+export class HandshakeBacklog {
   readonly #options: HandshakeBacklogOptions;
   readonly #queue: HandshakeQueue<IncomingConnection>;
   /** Connections whose preface is not complete. */
@@ -87,11 +86,10 @@ export class HandshakeBacklog implements WaitingEvents {
 
   /** Adds an accepted connection, which has an error listener. */
   add(connection: IncomingConnection): void {
-    const { maxBegun, readerFor } = this.#options;
     this.#queue.onArrival();
     this.#reading.add(connection, connection.network);
-    if (this.#reading.size > maxBegun) this.#dropReading();
-    if (!connection.raw.destroyed) connection.wait(readerFor(connection), this.#options, this);
+    if (this.#reading.size > this.#options.maxBegun) this.#dropReading();
+    if (!connection.raw.destroyed) connection.wait(this, this.#options);
   }
 
   /** The handshake of this connection is over. */
@@ -107,6 +105,8 @@ export class HandshakeBacklog implements WaitingEvents {
     this.#redirected.clear();
   }
 
+  // ── events of a connection that waits ─────────────────────────────────────────────────────────────────────────────
+
   onPreface(connection: IncomingConnection, preface: Preface): void {
     this.#reading.delete(connection);
     if (!this.#options.admit(connection, preface)) return;
@@ -121,12 +121,14 @@ export class HandshakeBacklog implements WaitingEvents {
     if (this.#queue.waiting > maxWaiting) this.#dropQueued();
   }
 
+  /** The client has ended or reset the connection. */
   onGone(connection: IncomingConnection): void {
     this.#forget(connection);
     const when = connection.hasSpoken ? `while it waited for its ${this.#options.awaited}` : "without a byte";
     this.#failed(connection, connection.hasSpoken ? "failed" : "silent", `the connection ended ${when}`);
   }
 
+  /** The deadline has passed. */
   onLate(connection: IncomingConnection): void {
     const { state, hasSpoken, budget } = connection;
     this.#forget(connection);
@@ -140,12 +142,14 @@ export class HandshakeBacklog implements WaitingEvents {
     this.#failed(connection, how, `${this.#options.awaited} timeout: ${what}`);
   }
 
+  /** The client has sent more bytes than are needed before a handshake. */
   onTooMuch(connection: IncomingConnection): void {
     this.#forget(connection);
     connection.destroy();
     this.#failed(connection, "failed", `it sent too much before its ${this.#options.awaited} had begun`);
   }
 
+  /** The process needs the memory that the connection holds. */
   onMemoryNeeded(connection: IncomingConnection): void {
     this.#forget(connection);
     connection.destroy();

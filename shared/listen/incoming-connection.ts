@@ -3,33 +3,11 @@ import type { Duplex } from "node:stream";
 import { networkOf, withoutMapping } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
-import { HeldBytes, type MemoryAccount } from "../limits/memory-account.ts";
+import { HeldBytes } from "../limits/memory-account.ts";
 import { rawSocketOf } from "../node/sockets.ts";
+import type { HandshakeBacklog, HandshakeBacklogOptions } from "./handshake-backlog.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
-import type { FoundHello, Preface, PrefaceReader } from "./preface.ts";
-import type { Endpoint } from "./proxy-protocol.ts";
-
-/** Events of a connection that waits for its handshake. */
-export interface WaitingEvents {
-  onPreface(connection: IncomingConnection, preface: Preface): void;
-  /** The client has ended or reset the connection. */
-  onGone(connection: IncomingConnection): void;
-  /** The deadline has passed. */
-  onLate(connection: IncomingConnection): void;
-  /** The client has sent more bytes than are needed before a handshake. */
-  onTooMuch(connection: IncomingConnection): void;
-  /** The process needs the memory that the connection holds. */
-  onMemoryNeeded(connection: IncomingConnection): void;
-}
-
-/** Bounds of a connection that waits for its handshake. */
-export interface WaitingBounds {
-  readonly deadlineMs: number;
-  /** Maximum number of bytes that are read before the handshake begins. */
-  readonly mostBytes: number;
-  /** The account that these bytes are counted in. */
-  readonly memory: Pick<MemoryAccount, "hold" | "enter">;
-}
+import type { Endpoint, FoundHello, PrefaceReader } from "./preface.ts";
 
 /** Reading stops at so many bytes, more than any ClientHello has; what follows stays in the kernel. */
 const ENOUGH_BYTES = 16_384;
@@ -154,23 +132,25 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   }
 
   /** Begins to read the preface. The socket has an error listener, and closes when its peer ends. */
-  wait(reader: PrefaceReader, { deadlineMs, mostBytes, memory }: WaitingBounds, events: WaitingEvents): void {
+  wait(backlog: HandshakeBacklog, options: HandshakeBacklogOptions): void {
+    const { deadlineMs, mostBytes, memory } = options;
+    const reader = options.readerFor(this);
     this.isUnread = false;
-    const held = new HeldBytes(memory, () => events.onMemoryNeeded(this));
+    const held = new HeldBytes(memory, () => backlog.onMemoryNeeded(this));
     const waiting: HeldPreface = {
-      ...{ reader, events, held, mostBytes, read: new GrowingBytes(), consumed: 0 },
+      ...{ reader, backlog, held, mostBytes, read: new GrowingBytes(), consumed: 0 },
       onData: (chunk) => this.#onData(waiting, chunk),
       onClose: () => this.#onClose(waiting),
     };
     this.#waiting = waiting;
-    this.setDeadline(deadlineMs, () => events.onLate(this));
+    this.setDeadline(deadlineMs, () => backlog.onLate(this));
     this.raw.on("data", waiting.onData);
     this.raw.on("close", waiting.onClose);
   }
 
   #onData(waiting: HeldPreface, chunk: Buffer): void {
     if (this.#waiting !== waiting) return;
-    const { read, held, events } = waiting;
+    const { read, held, backlog } = waiting;
     read.append(chunk);
     held.add(chunk.length);
     if (read.length >= ENOUGH_BYTES) this.raw.pause();
@@ -178,15 +158,15 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     if (found !== undefined) {
       waiting.reader = undefined;
       waiting.consumed = found.consumed;
-      events.onPreface(this, found.found);
+      backlog.onPreface(this, found.found);
     }
-    if (this.#waiting === waiting && read.length > waiting.mostBytes) events.onTooMuch(this);
+    if (this.#waiting === waiting && read.length > waiting.mostBytes) backlog.onTooMuch(this);
   }
 
-  #onClose({ held, events }: HeldPreface): void {
+  #onClose({ held, backlog }: HeldPreface): void {
     this.clearDeadline();
     held.clear();
-    events.onGone(this);
+    backlog.onGone(this);
   }
 
   /** Gives back what was read, except the PROXY header. The socket is paused. */
@@ -220,7 +200,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
 interface HeldPreface {
   /** Absent once the preface has come. */
   reader: PrefaceReader | undefined;
-  readonly events: WaitingEvents;
+  readonly backlog: HandshakeBacklog;
   readonly held: HeldBytes;
   readonly mostBytes: number;
   readonly read: GrowingBytes;

@@ -1,5 +1,5 @@
 import { constants } from "node:crypto";
-import type { AddressInfo } from "node:net";
+import type { Socket } from "node:net";
 import {
   createSecureContext,
   createServer as createTlsServer,
@@ -7,13 +7,15 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
+import { Queue, QueueNode } from "../basics/collections.ts";
+import { SharedInterval } from "../basics/timers.ts";
 import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
-import { Acceptor, type AcceptRules, type HandshakeRefusal } from "./acceptor.ts";
+import { Acceptor, type AcceptRules, type HandshakeRefusal, type Protocol } from "./acceptor.ts";
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
 import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
-import { MAX_V2_CONTENT } from "./proxy-protocol.ts";
+import { MAX_V2_CONTENT } from "./preface.ts";
 
 /** One of the names behind a TLS port: its certificate, and the CA that it verifies clients by. */
 export interface VirtualHost {
@@ -53,68 +55,72 @@ export type HostedConnection<Host> = IncomingConnection<Host> & { readonly socke
  * connections wait in between for their handshake, and the server name is read there. So a client that asks for an
  * unknown name is shown no certificate, and no context changes during a handshake. Sessions are never resumed: a
  * resumed one would skip the client certificate.
+ *
+ * Throws OpenSSL's error for ciphers that it does not know.
  */
-export class TlsListener<Host extends VirtualHost = VirtualHost> {
+export function tlsListener<Host extends VirtualHost>(options: TlsListenerOptions<Host>): Acceptor {
+  return new TlsProtocol(options).acceptor;
+}
+
+export interface PlainListenerOptions extends AcceptRules {
+  /** May this address connect at all? Connections from others are closed at once. */
+  admits(address: string): boolean;
+  /** The socket has an error listener, and its first bytes are still to be read. */
+  onConnection(connection: IncomingConnection): void;
+}
+
+/** A TCP listener for HTTP without TLS, with the bounds and the order of the TLS listener. */
+export function plainListener(options: PlainListenerOptions): Acceptor {
+  const acceptor: Acceptor = new Acceptor(options, {
+    begins: "HTTP request",
+    readsName: () => false,
+    lastWord: undefined,
+    admits: (address) => options.admits(address),
+    onTurn: (connection) => {
+      acceptor.over(connection);
+      acceptor.handOn(connection, connection.raw);
+      options.onConnection(connection);
+    },
+  });
+  return acceptor;
+}
+
+const FLOOD = "it sent a flood of TLS messages without payload (KeyUpdate, padding)";
+
+/** TLS as the protocol of a port: a TLS server for each virtual host, which never listens itself. */
+class TlsProtocol<Host extends VirtualHost> implements Protocol {
+  readonly begins = "TLS handshake";
+  readonly mostBefore = MAX_CLIENT_HELLO + MAX_V2_CONTENT;
+  readonly lastWord = UNRECOGNIZED_NAME_ALERT;
+  readonly acceptor: Acceptor;
   readonly #options: TlsListenerOptions<Host>;
-  readonly #acceptor: Acceptor;
   /** One TLS server for each material in use. */
   readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
+  readonly #overhead: TlsOverhead;
 
-  /** Throws OpenSSL's error for ciphers that it does not know. */
   constructor(options: TlsListenerOptions<Host>) {
     this.#options = options;
-    createSecureContext(contextOptions(options));
-    this.#acceptor = new Acceptor(options, {
-      begins: "TLS handshake",
-      mostBefore: MAX_CLIENT_HELLO + MAX_V2_CONTENT,
-      readsName: () => options.hosts.single === undefined,
-      mayBeginUnread: () => options.hosts.single?.limitsHandshakes !== true,
-      lastWord: UNRECOGNIZED_NAME_ALERT,
-      budgetFor: (connection) => {
-        const host = this.#hostOf(connection);
-        if ("sentence" in host) return host;
-        return host.handshakeBudget?.(connection.source.address) ?? UNLIMITED;
-      },
-      onTurn: (connection) => this.#onTurn(connection),
-    });
+    createSecureContext(contextOptions(options)); // may throw
+    this.#overhead = new TlsOverhead();
+    this.acceptor = new Acceptor(options, this);
   }
 
-  /** Rejects with Node's error, for example EADDRINUSE. */
-  listen(port: number, host: string): Promise<AddressInfo> {
-    return this.#acceptor.listen(port, host);
+  readsName(): boolean {
+    return this.#options.hosts.single === undefined;
   }
 
-  get listening(): boolean {
-    return this.#acceptor.listening;
+  mayBeginUnread(): boolean {
+    return this.#options.hosts.single?.limitsHandshakes !== true;
   }
 
-  /** Connections whose handshake is not done: it is in progress, or has not begun. */
-  get handshakes(): number {
-    return this.#acceptor.handshakes;
+  budgetFor(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal {
+    const host = this.#hostOf(connection);
+    if ("sentence" in host) return host;
+    return host.handshakeBudget?.(connection.source.address) ?? UNLIMITED;
   }
 
-  /** Accepted connections that are still open, those in their handshake included. */
-  get connections(): number {
-    return this.#acceptor.connections;
-  }
-
-  /**
-   * Accepts no new connections, and ends those in their handshake unless they may finish. Those handed on stay open.
-   */
-  stopAccepting(which: { readonly mayFinish?: boolean } = {}): void {
-    this.#acceptor.stopAccepting(which);
-  }
-
-  /**
-   * The virtual hosts have changed: a client that has not said which it wants must not see the certificate of the old
-   * one.
-   */
-  endUnread(): void {
-    this.#acceptor.endUnread();
-  }
-
-  destroyAll(): void {
-    this.#acceptor.destroyAll();
+  onDestroyed(): void {
+    this.#overhead.stop();
   }
 
   /** The virtual host that the client asks for, or why there is none (RFC 6066 §3: unrecognized_name). */
@@ -128,15 +134,15 @@ export class TlsListener<Host extends VirtualHost = VirtualHost> {
   }
 
   /** The virtual host is found again, since clusters may have changed while the client waited. */
-  #onTurn(connection: IncomingConnection): void {
+  onTurn(connection: IncomingConnection): void {
     const host = this.#hostOf(connection);
     if ("sentence" in host) {
-      this.#acceptor.refuse(connection, host);
+      this.acceptor.refuse(connection, host);
       return;
     }
     const server = this.#serverOf(host.tls);
     if (typeof server === "string") {
-      this.#acceptor.refuse(connection, { sentence: server, silently: true });
+      this.acceptor.refuse(connection, { sentence: server, silently: true });
       return;
     }
     connection.host = host;
@@ -173,25 +179,26 @@ export class TlsListener<Host extends VirtualHost = VirtualHost> {
   }
 
   readonly #onSecure = (socket: TLSSocket): void => {
-    socket.on("error", ignore);
+    socket.on("error", () => {});
     const connection = connectionOf<Host>(socket);
     // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
-    if (connection === undefined || !this.#acceptor.over(connection)) {
+    if (connection === undefined || !this.acceptor.over(connection)) {
       socket.destroy();
       return;
     }
-    this.#acceptor.handOn(connection, socket);
+    this.acceptor.handOn(connection, socket);
+    this.#overhead.watch(connection.raw, socket, () => this.acceptor.endFlood(connection, FLOOD));
     if (socket.authorized) connection.host?.proved?.(connection.source.address);
     this.#options.onConnection(connection as HostedConnection<Host>); // `#onTurn` has set the host
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
     const connection = connectionOf(socket);
-    if (connection === undefined || !this.#acceptor.over(connection)) return;
+    if (connection === undefined || !this.acceptor.over(connection)) return;
     const { raw } = connection;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => raw.destroy());
-    this.#acceptor.failed(connection, error);
+    this.acceptor.failed(connection, error);
   };
 }
 
@@ -222,27 +229,102 @@ function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
 }
 
-export interface PlainListenerOptions extends AcceptRules {
-  /** May this address connect at all? Connections from others are closed at once. */
-  admits(address: string): boolean;
-  /** The socket has an error listener, and its first bytes are still to be read. */
-  onConnection(connection: IncomingConnection): void;
+/**
+ * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3).
+ * Anything beyond that is padding, or messages of TLS itself such as KeyUpdate.
+ */
+const RECORD_BYTES = 128;
+/**
+ * Bytes that TLS may send without payload (handshake, certificates and others), and how many are regained each second.
+ */
+const BURST_BYTES = 64 * 1024;
+const BYTES_PER_SECOND = 16 * 1024;
+const LOOK_MS = 50;
+/**
+ * A flood on a new connection is noticed at the next look. Of thousands of new ones, so many are checked in one look,
+ * and the others in the following looks.
+ */
+const YOUNG_IN_A_LOOK = 256;
+const YOUNG_MS = 15_000;
+/** A connection that is older is checked once in so many looks: each second. */
+const LOOKS_FOR_OLD = 20;
+
+/** A connection, and the bytes that it may still waste. */
+interface WatchedConnection {
+  readonly raw: Pick<Socket, "bytesRead">;
+  readonly socket: Pick<Socket, "bytesRead">;
+  readonly sinceMs: number;
+  leftBytes: number;
+  rawBytes: number;
+  payloadBytes: number;
+  lookedAtMs: number;
+  onFlood(): void;
 }
 
-/** A TCP listener for HTTP without TLS, with the bounds and the order of the TLS listener. */
-export function plainListener(options: PlainListenerOptions): Acceptor {
-  const acceptor: Acceptor = new Acceptor(options, {
-    begins: "HTTP request",
-    readsName: () => false,
-    lastWord: undefined,
-    admits: (address) => options.admits(address),
-    onTurn: (connection) => {
-      acceptor.over(connection);
-      acceptor.handOn(connection, connection.raw);
-      options.onConnection(connection);
-    },
-  });
-  return acceptor;
+/**
+ * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3)
+ * costs a key derivation, and neither Node nor OpenSSL counts them, so bytes received are compared with the payload in
+ * them.
+ */
+export class TlsOverhead {
+  /** Both queues are in the order of the next check. */
+  readonly #young = new Queue<WatchedConnection>();
+  readonly #old = new Queue<WatchedConnection>();
+  readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
+
+  /** Watches a connection whose handshake is done, until it closes. `onFlood` is called at most once. */
+  watch(raw: Socket, socket: Socket, onFlood: () => void): void {
+    const now = performance.now();
+    const budget = { leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 };
+    const place: QueueNode<WatchedConnection> = new QueueNode({
+      raw,
+      socket,
+      sinceMs: now,
+      lookedAtMs: now,
+      ...budget,
+      onFlood,
+    });
+    this.#young.join(place);
+    raw.once("close", () => place.leave());
+  }
+
+  stop(): void {
+    this.#place.leave();
+    this.#young.clear();
+    this.#old.clear();
+  }
+
+  #look(): void {
+    const now = performance.now();
+    this.#lookAt(this.#young, YOUNG_IN_A_LOOK, now);
+    this.#lookAt(this.#old, Math.ceil(this.#old.size / LOOKS_FOR_OLD), now);
+  }
+
+  #lookAt(watched: Queue<WatchedConnection>, most: number, now: number): void {
+    for (let left = Math.min(most, watched.size); left > 0; left--) {
+      const place = watched.first;
+      if (place === undefined) return;
+      place.leave();
+      const { member } = place;
+      if (!this.#isWithin(member, now)) member.onFlood();
+      else if (now - member.sinceMs > YOUNG_MS) this.#old.join(place);
+      else this.#young.join(place);
+    }
+  }
+
+  #isWithin(watched: WatchedConnection, now: number): boolean {
+    const { raw, socket, leftBytes, rawBytes, payloadBytes, lookedAtMs } = watched;
+    const wasted = wastedBytes(raw.bytesRead - rawBytes, socket.bytesRead - payloadBytes);
+    const regained = ((now - lookedAtMs) / 1_000) * BYTES_PER_SECOND;
+    watched.leftBytes = Math.min(BURST_BYTES, leftBytes + regained) - wasted;
+    watched.rawBytes = raw.bytesRead;
+    watched.payloadBytes = socket.bytesRead;
+    watched.lookedAtMs = now;
+    return watched.leftBytes >= 0;
+  }
 }
 
-function ignore(): void {}
+/** The number of bytes of TLS that the payload in them does not explain. */
+export function wastedBytes(rawBytes: number, payloadBytes: number): number {
+  return Math.max(0, rawBytes - RECORD_BYTES * payloadBytes);
+}

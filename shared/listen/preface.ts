@@ -1,7 +1,7 @@
-import type { Socket } from "node:net";
+import { isIPv4, isIPv6, type Socket } from "node:net";
+import { addressBytes, canonicalAddress } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 import { type ClientHello, ClientHelloReader } from "./client-hello.ts";
-import { type Endpoint, readProxyHeader } from "./proxy-protocol.ts";
 
 /** What a client and the balancers before it send before TLS, or why it is refused. */
 export type Preface =
@@ -117,4 +117,154 @@ export function peek<T>(raw: Socket, { reader, timeoutMs, onFound, onLate }: Pee
     raw.off("close", release);
     raw.pause();
   }
+}
+
+// ── the PROXY header ────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** One end of the connection that a balancer took. */
+export interface Endpoint {
+  /** Without brackets or zone; an IPv4 address that came as IPv6 (`::ffff:…`) is IPv4. */
+  readonly address: string;
+  readonly port: number;
+}
+
+/** The connection that a balancer took, and passes on. */
+export interface ProxiedConnection {
+  readonly source: Endpoint;
+  readonly destination: Endpoint;
+}
+
+/**
+ * The result of reading the first bytes: a header (`read`), none (`absent`), one that is not complete (`more`), or one
+ * that cannot be used. `connection` is absent for a balancer's own health check (LOCAL) and for an unknown client
+ * (UNKNOWN).
+ */
+export type ProxyReading =
+  | { readonly state: "more" }
+  | { readonly state: "absent" }
+  | { readonly state: "refused"; readonly problem: string }
+  | { readonly state: "read"; readonly connection: ProxiedConnection | undefined; readonly bytesUsed: number };
+
+/**
+ * Maximum length behind the first 16 bytes of version 2: addresses of at most 36 bytes, and TLVs, which are not read.
+ */
+export const MAX_V2_CONTENT = 2_048;
+/** Version 1 with its line end. */
+const MAX_V1 = 107;
+
+const V1 = Buffer.from("PROXY ");
+const V2 = Buffer.from([0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a]);
+const V2_HEADER = 16;
+const LOCAL = 0x20;
+const PROXY = 0x21;
+/** Length of an address by family and transport, for those of version 2 that carry a TCP connection. */
+const V2_ADDRESS_LENGTH = new Map([
+  [0x11, 4],
+  [0x21, 16],
+]);
+const V2_UNSPECIFIED = 0;
+/** What stands before an IPv4 address that is sent as IPv6 (RFC 4291 §2.5.5.2). */
+const MAPPED = Buffer.from([...new Array<number>(10).fill(0), 0xff, 0xff]);
+
+const MORE = { state: "more" } as const;
+const ABSENT = { state: "absent" } as const;
+
+/**
+ * Reads the header that a balancer puts before a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2) from
+ * all bytes that have come so far. TLS begins with another byte, so `absent` is known at its first byte.
+ */
+export function readProxyHeader(bytes: Buffer): ProxyReading {
+  if (beginsWith(bytes, V1)) return bytes.length < V1.length ? MORE : readV1(bytes);
+  if (beginsWith(bytes, V2)) return bytes.length < V2_HEADER ? MORE : readV2(bytes);
+  return ABSENT;
+}
+
+/** Encodes version 2; without a connection as LOCAL. */
+export function encodeProxyV2(connection: ProxiedConnection | undefined): Buffer {
+  if (connection === undefined) return Buffer.concat([V2, Buffer.from([LOCAL, V2_UNSPECIFIED, 0, 0])]);
+  const source = canonicalAddress(connection.source.address);
+  const destination = canonicalAddress(connection.destination.address);
+  const isV4 = isIPv4(source) && isIPv4(destination);
+  const addressLength = isV4 ? 4 : 16;
+  const content = Buffer.alloc(2 * addressLength + 4);
+  content.set(encodeAddress(source, isV4));
+  content.set(encodeAddress(destination, isV4), addressLength);
+  content.writeUInt16BE(connection.source.port, 2 * addressLength);
+  content.writeUInt16BE(connection.destination.port, 2 * addressLength + 2);
+  return Buffer.concat([V2, Buffer.from([PROXY, isV4 ? 0x11 : 0x21, 0, content.length]), content]);
+}
+
+function beginsWith(bytes: Buffer, prefix: Buffer): boolean {
+  const length = Math.min(bytes.length, prefix.length);
+  return bytes.compare(prefix, 0, length, 0, length) === 0;
+}
+
+function readV1(bytes: Buffer): ProxyReading {
+  const end = bytes.subarray(0, MAX_V1).indexOf("\n");
+  if (end < 0) return bytes.length < MAX_V1 ? MORE : refused(`its first line is longer than ${MAX_V1} bytes`);
+  if (bytes[end - 1] !== 0x0d) return refused("its first line does not end with CR and LF");
+  const bytesUsed = end + 1;
+  const [, family, ...words] = bytes.toString("latin1", 0, end - 1).split(" ");
+  // Everything behind UNKNOWN is to be ignored (section 2.1).
+  if (family === "UNKNOWN") return { state: "read", connection: undefined, bytesUsed };
+  if (family !== "TCP4" && family !== "TCP6") return refused("it names no family that is known: TCP4, TCP6, UNKNOWN");
+  const [source = "", destination = "", sourcePort, destinationPort, ...rest] = words;
+  const isAddress = family === "TCP4" ? isIPv4 : (text: string) => isIPv6(text) && !text.includes("%");
+  const ports = [parsePort(sourcePort), parsePort(destinationPort)] as const;
+  if (rest.length > 0 || !isAddress(source) || !isAddress(destination)) return refused("its addresses are none");
+  if (ports[0] === undefined || ports[1] === undefined) return refused("its ports are none");
+  return {
+    state: "read",
+    bytesUsed,
+    connection: {
+      source: { address: canonicalAddress(source), port: ports[0] },
+      destination: { address: canonicalAddress(destination), port: ports[1] },
+    },
+  };
+}
+
+function readV2(bytes: Buffer): ProxyReading {
+  const command = bytes.readUInt8(12);
+  const family = bytes.readUInt8(13);
+  const length = bytes.readUInt16BE(14);
+  if (command >> 4 !== 2) return refused(`it is of version ${command >> 4}, and 1 and 2 are known`);
+  if (command !== LOCAL && command !== PROXY) return refused(`its command ${command & 15} is not known`);
+  if (length > MAX_V2_CONTENT) return refused(`it is ${length} bytes long, and at most ${MAX_V2_CONTENT} are read`);
+  const addressLength = V2_ADDRESS_LENGTH.get(family);
+  const isUnknown = command === LOCAL || family === V2_UNSPECIFIED;
+  if (!isUnknown && addressLength === undefined) return refused("it is about something else than a TCP connection");
+  if (!isUnknown && length < 2 * (addressLength ?? 0) + 4) return refused("it is too short for its addresses");
+  const bytesUsed = V2_HEADER + length;
+  if (bytes.length < bytesUsed) return MORE;
+  if (isUnknown || addressLength === undefined) return { state: "read", connection: undefined, bytesUsed };
+  const ports = V2_HEADER + 2 * addressLength;
+  const endpoint = (index: 0 | 1): Endpoint => {
+    const at = V2_HEADER + index * addressLength;
+    return {
+      address: addressText(bytes.subarray(at, at + addressLength)),
+      port: bytes.readUInt16BE(ports + 2 * index),
+    };
+  };
+  return { state: "read", connection: { source: endpoint(0), destination: endpoint(1) }, bytesUsed };
+}
+
+function refused(problem: string): ProxyReading {
+  return { state: "refused", problem: `its PROXY header cannot be used: ${problem}` };
+}
+
+function parsePort(text: string | undefined): number | undefined {
+  if (text === undefined || !/^(?:0|[1-9]\d{0,4})$/.test(text)) return undefined;
+  const port = Number(text);
+  return port > 65_535 ? undefined : port;
+}
+
+function addressText(bytes: Buffer): string {
+  if (bytes.length === 4) return bytes.join(".");
+  const groups = Array.from({ length: 8 }, (_, index) => bytes.readUInt16BE(2 * index).toString(16));
+  return canonicalAddress(groups.join(":"));
+}
+
+function encodeAddress(address: string, asV4: boolean): Uint8Array {
+  const bytes = addressBytes(address);
+  return asV4 || bytes.length === 16 ? bytes : Buffer.concat([MAPPED, bytes]);
 }

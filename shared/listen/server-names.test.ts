@@ -6,8 +6,9 @@ import tls, { type TLSSocket } from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
+import type { Acceptor } from "./acceptor.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
-import { TlsListener, type VirtualHost } from "./listeners.ts";
+import { tlsListener, type VirtualHost } from "./listeners.ts";
 
 interface NamedHost extends VirtualHost {
   readonly name: string;
@@ -18,7 +19,7 @@ interface NamedHost extends VirtualHost {
 const hosts = new Map<string, NamedHost>();
 const secured: { socket: TLSSocket; host: NamedHost }[] = [];
 const failed: string[] = [];
-let listener: TlsListener<NamedHost>;
+let listener: Acceptor;
 let port: number;
 
 before(async () => {
@@ -33,7 +34,7 @@ before(async () => {
       tls: { cert, key, ca: authority.cert, notAfter: new Date(Date.now() + 3_600_000) },
     });
   }
-  listener = new TlsListener<NamedHost>({
+  listener = tlsListener<NamedHost>({
     hosts: { single: undefined, find: (serverName) => hosts.get(serverName ?? "") },
     handshakeTimeoutMs: 10_000,
     maxHandshakes: 100,

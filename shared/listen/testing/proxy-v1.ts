@@ -1,6 +1,6 @@
 import { isIPv4 } from "node:net";
 import { canonicalAddress } from "../../address/network.ts";
-import type { ProxiedConnection } from "../proxy-protocol.ts";
+import type { ProxiedConnection } from "../preface.ts";
 
 /** Encodes the PROXY header of version 1, a line of text, as balancers send it; without a connection as UNKNOWN. */
 export function encodeProxyV1(connection: ProxiedConnection | undefined): Buffer {

@@ -8,7 +8,8 @@ import tls, { type TLSSocket } from "node:tls";
 import { until } from "../../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
 import { WatchedTls } from "../../tls/tls-material.ts";
-import { TlsListener, type TlsListenerOptions, type VirtualHost } from "../listeners.ts";
+import type { Acceptor } from "../acceptor.ts";
+import { type TlsListenerOptions, tlsListener, type VirtualHost } from "../listeners.ts";
 
 export let authority: Authority;
 let client: CertificateAndKey;
@@ -25,7 +26,7 @@ export class Fixture implements AsyncDisposable {
   readonly logged: string[] = [];
   readonly #clients: Socket[] = [];
   files!: WatchedTls;
-  listener!: TlsListener;
+  listener!: Acceptor;
   port = 0;
 
   constructor(dir: string) {
@@ -61,7 +62,7 @@ export class Fixture implements AsyncDisposable {
         return files.content;
       },
     };
-    this.listener = new TlsListener({
+    this.listener = tlsListener({
       hosts: { single: host, find: () => host },
       handshakeTimeoutMs: 10_000,
       maxHandshakes: 1_000,
