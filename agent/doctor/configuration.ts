@@ -1,5 +1,5 @@
-import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { CredentialsFile } from "../../shared/dial/proxy-credentials.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
 import { KeptProxyTls, type RouteOptions } from "../uplink/proxy-route.ts";

@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LoadKerberos } from "../../shared/dial/auth/kerberos.ts";
-import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
-import { combineFaults, RouteFault } from "../../shared/dial/fault.ts";
-import { formatProxy } from "../../shared/dial/proxy-route.ts";
+import { KerberosTickets, type LoadKerberos } from "../../shared/dial/auth/kerberos.ts";
+import { combineFaults, formatProxy, RouteFault } from "../../shared/dial/proxy-route.ts";
 import { guarded } from "../../shared/dial/testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { StepFailed } from "./report.ts";

@@ -4,9 +4,16 @@ import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
-import { type Environment, environmentProxy } from "../../shared/dial/environment.ts";
-import { KdcTimeout, ProxyFileFault, RouteFault } from "../../shared/dial/fault.ts";
-import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import {
+  type Environment,
+  environmentProxy,
+  formatProxy,
+  formatRoute,
+  KdcTimeout,
+  ProxyFileFault,
+  type ProxyRoute,
+  RouteFault,
+} from "../../shared/dial/proxy-route.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { AgentRoutes, type RouteOptions, type RouteTaken } from "../uplink/proxy-route.ts";
 import { dialTargetOf, type ServerLocation } from "../uplink/servers.ts";

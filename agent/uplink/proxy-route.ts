@@ -1,13 +1,18 @@
 import type { Target } from "../../shared/address/target.ts";
 import { RecentMap } from "../../shared/basics/collections.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { KerberosTickets } from "../../shared/dial/auth/kerberos-tickets.ts";
-import { CredentialsFile } from "../../shared/dial/credentials-file.ts";
-import type { Environment } from "../../shared/dial/environment.ts";
-import { ProxyFileFault, type RouteFault } from "../../shared/dial/fault.ts";
-import { formatProxy, formatRoute, type ProxyRoute } from "../../shared/dial/proxy-route.ts";
+import { KerberosTickets } from "../../shared/dial/auth/kerberos.ts";
+import type { ProxyTls } from "../../shared/dial/http-proxy-connection.ts";
+import { CredentialsFile } from "../../shared/dial/proxy-credentials.ts";
+import {
+  type Environment,
+  formatProxy,
+  formatRoute,
+  ProxyFileFault,
+  type ProxyRoute,
+  type RouteFault,
+} from "../../shared/dial/proxy-route.ts";
 import { type OpenRouteOptions, ProxyRoutes } from "../../shared/dial/proxy-routes.ts";
-import type { ProxyTls } from "../../shared/dial/proxy-tls.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";

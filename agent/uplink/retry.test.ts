@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { CallersPort, dialFault, middleboxFault, SECURING } from "../../shared/link/dial-faults.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";

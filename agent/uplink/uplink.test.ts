@@ -3,7 +3,7 @@ import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-faults.ts";
 import type { Link } from "../../shared/link/link.ts";

@@ -6,7 +6,7 @@ import {
   MAX_HEAD_BYTES,
   UnreadableAnswer,
 } from "../../shared/dial/connect-answer.ts";
-import { refusal } from "../../shared/dial/connect-refusal.ts";
+import { refusal } from "../../shared/dial/http-proxy.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
 
 const AT = "http://proxy.example:3128";

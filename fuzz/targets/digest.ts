@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { Authentication, AuthenticationFailed } from "../../shared/dial/auth/authentication.ts";
 import { type Challenge, parseChallenges } from "../../shared/dial/auth/challenges.ts";
-import { DIGEST } from "../../shared/dial/auth/digest.ts";
 import { importKerberos } from "../../shared/dial/auth/kerberos.ts";
+import { DIGEST } from "../../shared/dial/auth/password.ts";
 import type { AuthContext } from "../../shared/dial/auth/scheme.ts";
 import type { Target } from "../target.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
-import { RouteFault } from "../../shared/dial/fault.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { speakSocks } from "../../shared/dial/socks-proxy.ts";
 import { splits, type Target } from "../target.ts";
 

@@ -1,3 +1,5 @@
+import type { HopMetrics } from "../metrics/fleet-metrics.ts";
+
 /** Where a server can be reached by its peers. */
 export interface Location {
   readonly serverId: string;
@@ -43,4 +45,133 @@ export interface Directory {
   readonly state: DirectoryState;
   /** Answers and asks nothing more. */
   close(): Promise<void>;
+}
+
+export interface LocationsOptions {
+  readonly directory: Directory;
+  readonly metrics: Pick<HopMetrics, "asked">;
+  /** The id of this server: an answer that leads back here is none. */
+  readonly serverId: string;
+  readonly now?: () => number;
+}
+
+/** How long an answer is used again, ms. */
+export const CACHED_MS = 5_000;
+/**
+ * How long it is remembered that nobody has a cluster, or that a server is not found, ms: a little less than the 200 ms
+ * after which a CONNECT that waits asks again, so that one that is alone does ask.
+ */
+export const NOBODY_MS = 195;
+/** Questions that are on their way at once; more are not asked. */
+const MAX_QUESTIONS = 1_024;
+/** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
+const MAX_CACHED = 20_000;
+
+interface Cached {
+  readonly location: Location;
+  readonly untilMs: number;
+}
+
+/**
+ * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links
+ * of a server that is gone are asked for by all its agents.
+ */
+export class Locations {
+  readonly #options: LocationsOptions;
+  readonly #now: () => number;
+  readonly #cached = new Map<string, Cached>();
+  /**
+   * By question: until when the answer is that there is nobody. All are remembered equally long, so those that end
+   * first are the first.
+   */
+  readonly #nobody = new Map<string, number>();
+  readonly #asked = new Map<string, Promise<Location | undefined>>();
+
+  constructor(options: LocationsOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
+  }
+
+  /** A server that has agents of the cluster; another one than these. Never rejects. */
+  async ofCluster(cluster: string, except: readonly Location[] = []): Promise<Location | undefined> {
+    const cached = this.#cached.get(cluster);
+    if (cached !== undefined && cached.untilMs > this.#now() && !isAmong(cached.location, except)) {
+      return cached.location;
+    }
+    const asksAll = except.length === 0;
+    if (asksAll && this.#isNobody(cluster)) return undefined;
+    const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
+    const location = await this.#once(key, { cluster }, except);
+    if (location !== undefined) this.#keep(cluster, location);
+    else if (asksAll) this.#keepNobody(cluster);
+    return location;
+  }
+
+  /** Where the server with this id is. Never rejects. */
+  async ofServer(server: string): Promise<Location | undefined> {
+    const key = `server ${server}`; // the name of a cluster has no space
+    if (this.#isNobody(key)) return undefined;
+    const location = await this.#once(key, { server });
+    if (location === undefined) this.#keepNobody(key);
+    return location;
+  }
+
+  /** It was of no use: the next CONNECT asks again. */
+  drop(cluster: string, location: Location): void {
+    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.delete(cluster);
+  }
+
+  /** Concurrent questions for the same are one. */
+  #once(key: string, question: DirectoryQuestion, except: readonly Location[] = []): Promise<Location | undefined> {
+    const underWay = this.#asked.get(key);
+    if (underWay !== undefined) return underWay;
+    if (this.#asked.size >= MAX_QUESTIONS) return Promise.resolve(undefined);
+    const asked = this.#ask(question, except).finally(() => this.#asked.delete(key));
+    this.#asked.set(key, asked);
+    return asked;
+  }
+
+  async #ask(question: DirectoryQuestion, except: readonly Location[]): Promise<Location | undefined> {
+    const { directory, metrics, serverId } = this.#options;
+    const wanted = "server" in question ? question.server : undefined;
+    const location = await directory.ask(
+      question,
+      (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isAmong(each, except),
+    );
+    metrics.asked(location !== undefined ? "found" : canAsk(directory.state) ? "none" : "down");
+    return location;
+  }
+
+  #keep(cluster: string, location: Location): void {
+    this.#nobody.delete(cluster);
+    this.#cached.delete(cluster);
+    this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
+    if (this.#cached.size <= MAX_CACHED) return;
+    const [oldest] = this.#cached.keys();
+    if (oldest !== undefined) this.#cached.delete(oldest);
+  }
+
+  #isNobody(key: string): boolean {
+    return (this.#nobody.get(key) ?? 0) > this.#now();
+  }
+
+  /** CONNECTs that wait for one cluster, or that come meanwhile, have one question in each step. */
+  #keepNobody(key: string): void {
+    if (this.#isNobody(key)) return; // of the same question
+    const now = this.#now();
+    this.#nobody.delete(key);
+    this.#nobody.set(key, now + NOBODY_MS);
+    for (const [oldest, untilMs] of this.#nobody) {
+      if (untilMs > now && this.#nobody.size <= MAX_CACHED) break;
+      this.#nobody.delete(oldest);
+    }
+  }
+}
+
+function isAmong(location: Location, others: readonly Location[]): boolean {
+  return others.some((other) => isSame(location, other));
+}
+
+function isSame(one: Location | undefined, other: Location | undefined): boolean {
+  return one !== undefined && one.serverId === other?.serverId && one.address === other.address;
 }

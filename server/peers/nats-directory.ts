@@ -14,7 +14,6 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
 import { connectNats, type NatsOptions } from "./nats-connection.ts";
-import { NatsRefusals } from "./nats-refusals.ts";
 
 export interface NatsDirectoryDeps {
   readonly options: NatsOptions;
@@ -262,5 +261,51 @@ function parseAnswer(data: Uint8Array): Location | undefined {
     return { serverId: printable(server), address };
   } catch {
     return undefined;
+  }
+}
+
+/** What the permission is for, and what has to be allowed. */
+const ALLOW = {
+  "publish question": "allow culvert.v1.>",
+  "publish answer": "allow answers (allow_responses)",
+  "subscription question": "allow culvert.v1.>",
+  "subscription answer": "allow _INBOX.>",
+} as const;
+
+type RefusedKind = keyof typeof ALLOW;
+
+/** Without these no other server can be asked. */
+const FOR_ASKING: readonly RefusedKind[] = ["publish question", "subscription answer"];
+
+/** What NATS refuses on the present connection: the last subject of each kind. */
+class NatsRefusals {
+  readonly #subjects = new Map<RefusedKind, string>();
+
+  add({ operation, subject }: Pick<PermissionViolationError, "operation" | "subject">): void {
+    this.#subjects.set(
+      `${operation} ${subject.startsWith("_INBOX.") ? "answer" : "question"}`,
+      printable(subject, 100),
+    );
+  }
+
+  /** A question has come through, and its answer. */
+  asked(): void {
+    for (const kind of FOR_ASKING) this.#subjects.delete(kind);
+  }
+
+  clear(): void {
+    this.#subjects.clear();
+  }
+
+  get hindersAsking(): boolean {
+    return FOR_ASKING.some((kind) => this.#subjects.has(kind));
+  }
+
+  /** For operators. */
+  sentences(): string[] {
+    return [...this.#subjects].map(([kind, subject]) => {
+      const verb = kind.startsWith("publish") ? "publish" : "subscribe";
+      return `NATS refuses to let this server ${verb} ${subject}: ${ALLOW[kind]}`;
+    });
   }
 }

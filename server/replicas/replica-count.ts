@@ -1,12 +1,10 @@
+import * as z from "zod";
 import { ConfigError } from "../../shared/config/options.ts";
 import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/access.ts";
-import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
-import { ObjectWatch } from "../../shared/kubernetes/object-watch.ts";
+import { KubeCollection, KubeFailure, ObjectWatch } from "../../shared/kubernetes/kube-collection.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { ENDPOINT_SLICES, EndpointSlice, SERVICE_LABEL, serversIn } from "./endpoint-slices.ts";
-import { LEASES, Lease, LeaseBook } from "./leases.ts";
-import { OwnLease } from "./own-lease.ts";
+import { LEASES, Lease, LeaseBook, OwnLease } from "./leases.ts";
 import type { ServerCount } from "./server-count.ts";
 
 export type CountOptions = Pick<
@@ -92,6 +90,42 @@ class CountLog {
       this.#deps.log.info({ source: this.#source }, "the number of servers is right again");
     }
   }
+}
+
+export const ENDPOINT_SLICES = { group: "discovery.k8s.io", plural: "endpointslices", singular: "EndpointSlice" };
+
+/** The label by which EndpointSlices belong to a Service. */
+const SERVICE_LABEL = "kubernetes.io/service-name";
+
+/** The fields of an EndpointSlice (discovery.k8s.io/v1) that are read. */
+export const EndpointSlice = z.object({
+  metadata: z.object({ name: z.string() }),
+  endpoints: z
+    .array(
+      z.object({
+        addresses: z.array(z.string()).default([]),
+        conditions: z.object({ ready: z.boolean().nullish(), terminating: z.boolean().nullish() }).nullish(),
+        targetRef: z.object({ uid: z.string().optional() }).nullish(),
+      }),
+    )
+    .nullish(),
+});
+export type EndpointSlice = z.infer<typeof EndpointSlice>;
+
+/**
+ * The number of servers behind a Service: its endpoints that are ready and do not end. A pod with IPv4 and IPv6 is in
+ * two slices and counts once. With `publishNotReadyAddresses` every pod is ready here.
+ */
+export function serversIn(slices: readonly EndpointSlice[]): number {
+  const servers = new Set<string>();
+  for (const { endpoints } of slices) {
+    for (const { addresses, conditions, targetRef } of endpoints ?? []) {
+      const id = targetRef?.uid ?? addresses[0];
+      // Kubernetes: no condition "ready" is to be read as ready.
+      if (id !== undefined && conditions?.ready !== false && conditions?.terminating !== true) servers.add(id);
+    }
+  }
+  return servers.size;
 }
 
 /** Counts the endpoints of a Service of this pod's own cluster. */

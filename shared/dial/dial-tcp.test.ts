@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
 import { dialTcp, networkFault } from "./dial-tcp.ts";
-import type { RouteFaultCode } from "./fault.ts";
+import type { RouteFaultCode } from "./proxy-route.ts";
 
 test("a connection is opened, with Nagle's delay off", async (t) => {
   const server = createServer().listen(0, "127.0.0.1");

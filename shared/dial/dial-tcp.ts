@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, isIP, type Socket } from "node:net";
 import type { Target } from "../address/target.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
 /** Time for one address of a name while others wait. Node's default of 250 ms is too short for distant ones. */
 const ADDRESS_TIMEOUT_MS = 1_000;

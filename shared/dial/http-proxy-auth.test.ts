@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";
 import { parseChallenges } from "./auth/challenges.ts";
-import { RouteFault } from "./fault.ts";
-import { formatProxy } from "./proxy-route.ts";
+import { formatProxy, RouteFault } from "./proxy-route.ts";
 import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing/guarded-proxy.ts";
 import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing/scripted-proxy.ts";
 

@@ -1,10 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
-import { type Kerberos, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
-import { KerberosTickets } from "./auth/kerberos-tickets.ts";
-import { KdcTimeout } from "./fault.ts";
-import { formatProxy } from "./proxy-route.ts";
+import { type Kerberos, KerberosTickets, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
+import { formatProxy, KdcTimeout } from "./proxy-route.ts";
 import { authorizations, BASIC, credentials, guarded, refuse } from "./testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "./testing/scripted-proxy.ts";
 

@@ -1,26 +1,20 @@
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { untilAborted } from "../basics/promises.ts";
+import { revealsSecret } from "../basics/text.ts";
+import { CAPTIVE_PORTAL_CURE, captivePortalAt } from "../faults/tunnel-rows.ts";
+import { parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
-import { importKerberos, type LoadKerberos } from "./auth/kerberos.ts";
-import type { KerberosTickets } from "./auth/kerberos-tickets.ts";
+import { importKerberos, type KerberosTickets, type LoadKerberos } from "./auth/kerberos.ts";
 import type { Authorization, ProxyCredentials } from "./auth/scheme.ts";
 import { type AnswerHead, UnreadableAnswer } from "./connect-answer.ts";
-import { asksForLogin, authenticationFault, type RefusedConnect, refusal } from "./connect-refusal.ts";
 import { dialTcp } from "./dial-tcp.ts";
-import { KdcTimeout, RouteFault, type RouteFaultCode } from "./fault.ts";
-import { ProxyConnection } from "./http-proxy-connection.ts";
-import { formatProxy, type ProxyServer } from "./proxy-route.ts";
-import { isTlsError, type ProxyTls, secureProxy, tlsFault } from "./proxy-tls.ts";
-import type { LoginObserver } from "./refused-credentials.ts";
+import { isTlsError, ProxyConnection, type ProxyTls, secureProxy, tlsFault } from "./http-proxy-connection.ts";
+import type { ProxyLogin } from "./proxy-credentials.ts";
+import { formatProxy, KdcTimeout, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
-export interface ProxyOptions {
-  /** Called when the proxy asks for credentials. The result is sent to it. May reject with a `RouteFault`. */
-  readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
-  readonly isUnverified?: boolean | undefined;
-  readonly login?: LoginObserver | undefined;
+export interface ProxyOptions extends ProxyLogin {
   /** For `https://` proxies. */
   readonly tls?: ProxyTls | undefined;
   /** Kerberos, if it is used. It is tried where the proxy offers Negotiate, and skipped without a ticket. */
@@ -240,4 +234,89 @@ class ConnectAttempt {
       return this.#fault(`proxy_auth_${error.why}`, error.message, error.cause);
     return error instanceof UnreadableAnswer ? this.#fault("proxy_protocol", error.message, error) : error;
   }
+}
+
+/** A CONNECT that a proxy has refused. */
+interface RefusedConnect {
+  /** `formatProxy`. */
+  readonly at: string;
+  /** The requested `host:port`. */
+  readonly authority: string;
+  readonly head: AnswerHead;
+  /** The beginning of the body. */
+  readonly page: string;
+  /** Secrets that were sent to the proxy. Its answer may repeat them. */
+  readonly secrets: readonly string[];
+}
+
+/** The fault for an answer with any status except 2xx and 407. */
+export function refusal(refused: RefusedConnect): RouteFault {
+  const { at, authority, head } = refused;
+  if (isCaptivePortal(head.status))
+    return faultOf("web_page", `${captivePortalAt(at)}: ${CAPTIVE_PORTAL_CURE}`, refused);
+  const [fault, what] = meaning(head.status, authority);
+  return faultOf(fault, `the proxy ${at} ${what}`, refused);
+}
+
+/** The fault for a 407 that cannot be answered. */
+function authenticationFault({ why, message, cause }: AuthenticationFailed, refused: RefusedConnect): RouteFault {
+  const sentence = `the proxy ${refused.at} ${printable(message, MAX_CAUSE)}`;
+  return faultOf(`proxy_auth_${why}`, sentence, refused, cause);
+}
+
+/** Maximum length of a sentence that contains the message of a Kerberos library. */
+const MAX_CAUSE = 800;
+
+function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnect, cause?: unknown): RouteFault {
+  const { at, head } = refused;
+  const backInMs = parseRetryAfter(head.fields.get("retry-after")?.[0]);
+  return new RouteFault(fault, `${sentence} (${answerText(refused)})`, {
+    at,
+    cause,
+    ...(backInMs === undefined ? {} : { retryAfterMs: backInMs }),
+  });
+}
+
+/** Does this answer ask for a login? Any other answer means that the proxy has accepted the credentials. */
+function asksForLogin(status: number): boolean {
+  return status === 401 || status === 407 || isCaptivePortal(status);
+}
+
+/** A redirection, or 511 (RFC 6585 §6). */
+function isCaptivePortal(status: number): boolean {
+  return (status >= 300 && status < 400) || status === 511;
+}
+
+function meaning(status: number, authority: string): readonly [RouteFaultCode, string] {
+  if (status === 401 || status === 403 || status === 451) {
+    return [
+      "proxy_forbidden",
+      `does not allow CONNECT to ${authority}: ask its administrators to allow this destination`,
+    ];
+  }
+  if (status === 502 || status === 503 || status === 504) {
+    return ["proxy_unavailable", `cannot reach ${authority}: check its name and port as the proxy sees them`];
+  }
+  if (status === 429 || (status >= 500 && status !== 501 && status !== 505)) {
+    return ["proxy_unavailable", `cannot serve CONNECT to ${authority} now`];
+  }
+  return ["proxy_protocol", `does not take CONNECT to ${authority}: check that it is an HTTP proxy`];
+}
+
+/** `403 Forbidden: text of its page`, or the address of a captive portal. */
+function answerText({ head, page, secrets }: RefusedConnect): string {
+  const shown = (text: string): string => (secrets.some((secret) => revealsSecret(text, secret)) ? "" : text);
+  const line = printable(`${head.status} ${shown(head.reason)}`);
+  const [location = ""] = isCaptivePortal(head.status) ? (head.fields.get("location") ?? []) : [];
+  const redirect = printableLocation(shown(location));
+  const text = redirect === "" ? printable(textOfPage(shown(page))) : `to "${redirect}"`;
+  return text === "" ? line : `${line}: ${text}`;
+}
+
+/** The title of an HTML page, or its text without styles and scripts, which come first in most pages. */
+function textOfPage(page: string): string {
+  if (!page.trimStart().startsWith("<")) return page;
+  const title = /<title[^>]*>([^<]*)/i.exec(page)?.[1]?.trim();
+  if (title !== undefined && title !== "") return title;
+  return page.replace(/<(style|script)\b[\s\S]*?(?:<\/\1>|$)/gi, " ").replace(/<[^>]*(?:>|$)/g, " ");
 }

@@ -1,11 +1,19 @@
+import { once } from "node:events";
+import http, { type IncomingMessage } from "node:http";
+import https from "node:https";
+import { fileURLToPath } from "node:url";
 import { bracketed, type Target } from "../address/target.ts";
+import { seconds } from "../basics/text.ts";
+import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
+import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
+import { networkFault } from "./dial-tcp.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
-import { type PacReadOptions, type PacSource, pacFault, pacSource } from "./pac-source.ts";
-import { type ProxyRoute, type ProxyServer, parseProxyUrl } from "./proxy-route.ts";
+import { type ProxyRoute, type ProxyServer, parseProxyUrl, RouteFault } from "./proxy-route.ts";
 
 /** Time for a script, with the names that it looks up. */
-const TIMEOUT_MS = 2_000;
+const SCRIPT_TIMEOUT_MS = 2_000;
 
 /** `--pac`: a script that is asked for the proxy routes to each target (proxy auto-configuration). */
 export class Pac {
@@ -20,7 +28,7 @@ export class Pac {
   async routes(to: Target, signal: AbortSignal, options: PacReadOptions = {}): Promise<readonly ProxyRoute[]> {
     const { name, isUnverified } = this.#source;
     const script = await this.#source.read(signal, options);
-    const question = { script, url: urlOf(to), host: to.host, timeoutMs: TIMEOUT_MS };
+    const question = { script, url: urlOf(to), host: to.host, timeoutMs: SCRIPT_TIMEOUT_MS };
     const answer = await evaluatePac(question, signal).catch((error: Error) => {
       throw pacFault(name, error.message);
     });
@@ -48,7 +56,7 @@ const SCHEMES = new Map<string, ProxyServer["scheme"]>([
 ]);
 
 /** What the routes of one script have in common. */
-export type PacOrigin = Pick<ProxyRoute & { readonly kind: "proxy" }, "from" | "isUnverified">;
+type PacOrigin = Pick<ProxyRoute & { readonly kind: "proxy" }, "from" | "isUnverified">;
 
 /**
  * Parses the answer of FindProxyForURL: `PROXY a:3128; SOCKS5 b:1080; DIRECT`. As in browsers, unknown entries are left
@@ -71,4 +79,195 @@ function parseEntry(entry: string, origin: PacOrigin): ProxyRoute | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The largest known PAC files have some hundred kilobytes. */
+const MAX_BYTES = 1024 * 1024;
+const FETCH_TIMEOUT_MS = 10_000;
+const REFRESH_MS = 10 * 60_000;
+/** The limit that browsers have. */
+const MAX_REDIRECTS = 5;
+
+/** Where the text of a PAC script comes from. */
+export interface PacSource {
+  /** For logs. It has no query, which may be a secret. */
+  readonly name: string;
+  /** The script is fetched without TLS, so anybody on the path to its server may have written it. */
+  readonly isUnverified: boolean;
+  /** Rejects with a `RouteFault`. */
+  read(signal: AbortSignal, options: PacReadOptions): Promise<string>;
+}
+
+export interface PacReadOptions {
+  /** PEM: CAs of an https server, in addition to the well-known ones. Called for such a server only. */
+  readonly ca?: (() => readonly string[] | undefined) | undefined;
+  /** Called with a problem that does not stop the attempt. */
+  readonly onNote?: ((note: string) => void) | undefined;
+}
+
+/** The source for `FILE_OR_URL`. Throws an Error whose message continues "--pac". */
+export function pacSource(location: string, now: () => number = () => performance.now()): PacSource {
+  const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(location)?.[1]?.toLowerCase();
+  if (scheme === undefined) return new PacFile(location);
+  if (!["http", "https", "file"].includes(scheme)) {
+    throw new Error("needs a file or an http://, https:// or file:// URL");
+  }
+  if (!URL.canParse(location)) throw new Error("is not a valid URL");
+  const url = new URL(location);
+  if (url.username !== "" || url.password !== "") throw new Error("must not contain a user or password");
+  if (scheme !== "file") return new PacUrl(url, now);
+  try {
+    return new PacFile(fileURLToPath(url));
+  } catch {
+    throw new Error("is no file:// URL of a file of this machine: write file:///path");
+  }
+}
+
+/** A file, which is read for each connection: it may have changed, and a read costs little. */
+class PacFile implements PacSource {
+  readonly name: string;
+  /** The operator trusts those who may write the file, as for every other file that an option names. */
+  readonly isUnverified = false;
+  readonly #file: BoundedFile;
+
+  constructor(path: string) {
+    this.name = path;
+    this.#file = new BoundedFile(path, MAX_BYTES);
+  }
+
+  async read(signal: AbortSignal): Promise<string> {
+    try {
+      return await textOf([await this.#file.read(signal)], this.name);
+    } catch (error) {
+      if (error instanceof RouteFault) throw error;
+      if (signal.aborted) throw scriptTimeout(this.name, "read in time");
+      throw pacFault(this.name, `cannot be read: ${readFailure(error)}`, error);
+    }
+  }
+}
+
+/** A URL, which is fetched again every `REFRESH_MS`. When that fails, the script from before stays in use. */
+class PacUrl implements PacSource {
+  readonly name: string;
+  readonly isUnverified: boolean;
+  readonly #url: URL;
+  readonly #now: () => number;
+  #script: string | undefined;
+  #freshUntil = 0;
+
+  constructor(url: URL, now: () => number) {
+    this.name = `${url.origin}${url.pathname}`;
+    // An http:// URL may redirect to https://, and that redirect may be forged. The reverse is not followed.
+    this.isUnverified = url.protocol === "http:";
+    this.#url = url;
+    this.#now = now;
+  }
+
+  async read(signal: AbortSignal, { ca, onNote }: PacReadOptions): Promise<string> {
+    if (this.#script !== undefined && this.#now() < this.#freshUntil) return this.#script;
+    try {
+      this.#script = await this.#fetch(ca, signal);
+    } catch (error) {
+      if (this.#script === undefined) throw error;
+      onNote?.(`the PAC script from before stays in use: ${(error as Error).message}`);
+    }
+    this.#freshUntil = this.#now() + REFRESH_MS;
+    return this.#script;
+  }
+
+  async #fetch(ca: PacReadOptions["ca"], signal: AbortSignal): Promise<string> {
+    const limit = AbortSignal.timeout(FETCH_TIMEOUT_MS);
+    try {
+      return await textOf(await fetchFollowing(this.#url, ca, AbortSignal.any([signal, limit])), this.name);
+    } catch (error) {
+      if (error instanceof RouteFault) throw error;
+      if (limit.aborted) throw scriptTimeout(this.name, `fetched within ${seconds(FETCH_TIMEOUT_MS)}`);
+      if (signal.aborted) throw scriptTimeout(this.name, "fetched in time");
+      throw this.#fault(error as NodeJS.ErrnoException);
+    }
+  }
+
+  #fault(error: NodeJS.ErrnoException): RouteFault {
+    const { code = "", syscall } = error;
+    if (isUntrusted(error)) {
+      const what = `cannot be fetched: its server's certificate comes from a CA that is not known here: give that CA with --proxy-ca (${code})`;
+      return pacFault(this.name, what, error);
+    }
+    if (syscall === "connect" || syscall === "getaddrinfo" || error instanceof AggregateError) {
+      return networkFault(error, this.#url.hostname, `the PAC script ${this.name}`);
+    }
+    return pacFault(this.name, `cannot be fetched: ${printable(identityWords(error))}`, error);
+  }
+}
+
+function scriptTimeout(name: string, what: string): RouteFault {
+  return new RouteFault("timeout", `the PAC script ${name} could not be ${what}`, { at: name });
+}
+
+async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string): Promise<string> {
+  const read: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    bytes += chunk.length;
+    if (bytes > MAX_BYTES) throw pacFault(name, "is larger than 1 MiB");
+    read.push(chunk);
+  }
+  // This also removes a byte order mark.
+  return new TextDecoder().decode(Buffer.concat(read));
+}
+
+/** The script cannot be used, so no proxy is known. */
+export function pacFault(name: string, what: string, cause?: unknown): RouteFault {
+  return new RouteFault("pac", `the PAC script ${name} ${what}`, { at: name, cause });
+}
+
+/** The server gave no script. The message continues "the PAC script cannot be fetched: ". */
+class NotServed extends Error {}
+
+/**
+ * The response to a GET after all redirects, over a direct connection, because no proxy is known yet. Node's `fetch`
+ * does not accept additional CAs.
+ */
+async function fetchFollowing(url: URL, ca: PacReadOptions["ca"], signal: AbortSignal): Promise<IncomingMessage> {
+  let at = url;
+  for (let redirects = 0; redirects <= MAX_REDIRECTS; redirects++) {
+    const response = await get(at, ca, signal);
+    const { statusCode = 0, headers } = response;
+    if (statusCode >= 200 && statusCode < 300) return response;
+    response.destroy();
+    if (statusCode < 300 || statusCode >= 400 || headers.location === undefined) {
+      throw new NotServed(`its server answered ${statusCode}`);
+    }
+    at = redirected(at, headers.location);
+  }
+  throw new NotServed(`its server redirects more than ${MAX_REDIRECTS} times`);
+}
+
+async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): Promise<IncomingMessage> {
+  const ca = url.protocol === "https:" ? list?.() : undefined;
+  const options = { agent: false, signal, headers: { "accept-encoding": "identity", "user-agent": "culvert" } };
+  const request =
+    url.protocol === "https:"
+      ? https.get(url, {
+          ...options,
+          // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
+          rejectUnauthorized: true,
+          ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
+        })
+      : http.get(url, options);
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  // A later error also ends the response, where its reader sees it.
+  request.on("error", () => {});
+  return response;
+}
+
+/** A redirect from https to http is refused, because anybody on the path could change that script. */
+function redirected(from: URL, location: string): URL {
+  if (!URL.canParse(location, from.href)) throw new NotServed("its server redirects to an invalid URL");
+  const to = new URL(location, from);
+  const allowed = from.protocol === "https:" ? ["https:"] : ["http:", "https:"];
+  if (!allowed.includes(to.protocol)) {
+    throw new NotServed(`its server redirects from ${from.protocol} to ${to.protocol}`);
+  }
+  return to;
 }

@@ -1,6 +1,8 @@
-import { isIPv6 } from "node:net";
+import { isIP, isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
-import { bracketed } from "../address/target.ts";
+import { contains, LOOPBACK, type Network, parseCidr } from "../address/network.ts";
+import { bracketed, type Target } from "../address/target.ts";
+import { DialFault } from "../faults/faults.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
 
 /** Control characters are not allowed in a user or a password (RFC 7617 §2). */
@@ -118,4 +120,150 @@ function decodeUtf8(text: string): string {
   } catch {
     throw new Error("has percent-encoded bytes in its user or password that are not UTF-8: write ö as %C3%B6");
   }
+}
+
+/** All faults of a proxy route, the most informative first: a proxy that answered knows more than a silent network. */
+const BY_INFORMATION = [
+  // The PAC script cannot be read, or gives no answer.
+  "pac",
+  // The proxy answered.
+  "proxy_auth_refused",
+  "proxy_auth_unsupported",
+  "proxy_auth_required",
+  // The proxy asks for credentials and gets none, because its route is unverified.
+  "proxy_auth_withheld",
+  "proxy_tls",
+  // A captive portal. A web page in answer to the WebSocket upgrade has the same label.
+  "web_page",
+  "proxy_forbidden",
+  "proxy_protocol",
+  "proxy_unavailable",
+  "proxy_closed",
+  // The network, on the way to the server or to a proxy.
+  "refused",
+  "closed",
+  "unreachable",
+  "dns",
+  "timeout",
+] as const;
+
+/** What prevents a connection through a proxy route: a label for metrics and the doctor. The message is for people. */
+export type RouteFaultCode = (typeof BY_INFORMATION)[number];
+
+/** A proxy route gave no connection to its target. */
+export class RouteFault extends DialFault {
+  declare readonly fault: RouteFaultCode;
+
+  /** The party at fault: the target (`formatTarget`), a proxy (`formatProxy`), or a file. */
+  get at(): string {
+    return this.facts.by;
+  }
+
+  /** `message` is a sentence that names the culprit and a cure, without secrets. */
+  constructor(
+    fault: RouteFaultCode,
+    message: string,
+    { at, retryAfterMs, cause }: { readonly at: string; readonly retryAfterMs?: number; readonly cause?: unknown },
+  ) {
+    super(fault, message, { facts: { by: at }, retryAfterMs, cause });
+  }
+}
+
+/** A file of the agent for its proxies cannot be used. The network is not at fault. */
+export class ProxyFileFault extends RouteFault {}
+
+/** The attempt timed out while Kerberos asked its KDC for a ticket. The proxy had answered. */
+export class KdcTimeout extends RouteFault {}
+
+/** One fault for all routes that were tried: the most informative one, with the messages of all. */
+export function combineFaults(faults: readonly RouteFault[]): RouteFault {
+  const rank = ({ fault }: RouteFault): number => BY_INFORMATION.indexOf(fault);
+  const [first, ...others] = faults.toSorted((one, other) => rank(one) - rank(other));
+  if (first === undefined) throw new Error("no proxy route was tried");
+  if (others.length === 0) return first;
+  return new RouteFault(first.fault, faults.map(({ message }) => message).join("; "), {
+    at: first.at,
+    ...(first.retryAfterMs === undefined ? {} : { retryAfterMs: first.retryAfterMs }),
+    cause: first,
+  });
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Connections to servers use TLS, so HTTP_PROXY does not apply. ALL_PROXY is curl's fallback. */
+const VARIABLES = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] as const;
+
+/**
+ * The proxy that the environment names, whatever the target; `undefined` if there is none. An empty variable counts as
+ * unset, as in Go. Throws an Error that names an invalid variable without its value; Go would connect directly.
+ */
+export function environmentProxy(env: Environment): ProxyRoute | undefined {
+  const from = VARIABLES.find((name) => env[name]);
+  if (from === undefined) return undefined;
+  try {
+    return { kind: "proxy", proxy: parseProxyUrl(env[from] ?? ""), from, isUnverified: false };
+  } catch (error) {
+    throw new Error(`${from} ${(error as Error).message}`);
+  }
+}
+
+/** The route that the environment names for a target: `direct` where NO_PROXY excepts it from the proxy. */
+export function environmentRoute(env: Environment, target: Target): ProxyRoute | undefined {
+  const proxy = environmentProxy(env);
+  if (proxy === undefined) return undefined;
+  return bypassesProxy(env["NO_PROXY"] || env["no_proxy"] || "", target) ? { kind: "direct" } : proxy;
+}
+
+/**
+ * Does NO_PROXY except this target from the proxy? The rules are those of Go's golang.org/x/net/http/httpproxy: entries
+ * are separated by commas, and each is an IP address, a CIDR, a name (also matches its subdomains), `.name` or `*.name`
+ * (subdomains only), or `*`; all but CIDRs may have a port. Other entries match nothing. Loopback is always excepted.
+ */
+export function bypassesProxy(noProxy: string, { host, port }: Target): boolean {
+  const name = toASCII(host.toLowerCase().trim());
+  const address = networkIn(name.replace(/%.*$/, ""));
+  if (name === "localhost" || (address !== undefined && LOOPBACK_NETWORKS.some((each) => contains(each, address)))) {
+    return true;
+  }
+  return noProxy.split(",").some((entry) => matchesEntry(entry.trim().toLowerCase(), name, port, address));
+}
+
+function matchesEntry(entry: string, name: string, port: number, address: Network | undefined): boolean {
+  if (entry === "") return false;
+  if (entry === "*") return true;
+  const network = networkIn(entry);
+  if (network !== undefined) return address !== undefined && contains(network, address);
+
+  const [host, portText] = splitHostPort(entry);
+  if (host === "" || (portText !== "" && portText !== String(port))) return false;
+  const single = isIP(host) === 0 ? undefined : networkIn(host); // a CIDR has no port
+  if (single !== undefined) return address !== undefined && contains(single, address);
+  return address === undefined && matchesName(name, host);
+}
+
+function matchesName(name: string, pattern: string): boolean {
+  const suffix = toASCII(pattern.startsWith("*.") ? pattern.slice(1) : pattern);
+  return suffix.startsWith(".") ? name.endsWith(suffix) : name === suffix || name.endsWith(`.${suffix}`);
+}
+
+/** Go's net.SplitHostPort. An entry that it rejects (no port, IPv6 without brackets) is a host as a whole. */
+function splitHostPort(entry: string): readonly [host: string, port: string] {
+  const match = /^(?:\[([^[\]]*)\]|([^:[\]]*)):([^:[\]]*)$/.exec(entry);
+  return match === null ? [entry, ""] : [match[1] ?? match[2] ?? "", match[3] ?? ""];
+}
+
+/** An address or a CIDR; anything else gives `undefined`. */
+function networkIn(text: string): Network | undefined {
+  try {
+    return parseCidr(text);
+  } catch {
+    return undefined;
+  }
+}
+
+const LOOPBACK_NETWORKS = LOOPBACK.map((text) => parseCidr(text));
+
+/** A name outside ASCII that is not a legal name stays as it is, and so matches itself. */
+function toASCII(name: string): string {
+  return /^\p{ASCII}*$/u.test(name) ? name : domainToASCII(name) || name;
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { KerberosTickets } from "./auth/kerberos-tickets.ts";
+import { KerberosTickets } from "./auth/kerberos.ts";
 import type { OpenRouteOptions, ProxyRoutesOptions } from "./proxy-routes.ts";
 import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";

@@ -1,16 +1,22 @@
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import type { CredentialsFile } from "./credentials-file.ts";
 import { dialTcp } from "./dial-tcp.ts";
-import { type Environment, environmentProxy, environmentRoute } from "./environment.ts";
-import { combineFaults, RouteFault } from "./fault.ts";
 import { openThroughProxy, type ProxyOptions } from "./http-proxy.ts";
-import { Pac } from "./pac.ts";
-import type { PacReadOptions } from "./pac-source.ts";
-import { formatProxy, formatRoute, type ProxyRoute, parseProxyUrl } from "./proxy-route.ts";
-import type { ProxyTls } from "./proxy-tls.ts";
-import { RefusedCredentials } from "./refused-credentials.ts";
+import type { ProxyTls } from "./http-proxy-connection.ts";
+import { Pac, type PacReadOptions } from "./pac.ts";
+import { type CredentialsFile, type ProxyLogin, RefusedCredentials } from "./proxy-credentials.ts";
+import {
+  combineFaults,
+  type Environment,
+  environmentProxy,
+  environmentRoute,
+  formatProxy,
+  formatRoute,
+  type ProxyRoute,
+  parseProxyUrl,
+  RouteFault,
+} from "./proxy-route.ts";
 import { openThroughSocks } from "./socks-proxy.ts";
 
 export interface ProxyRoutesOptions {
@@ -21,7 +27,7 @@ export interface ProxyRoutesOptions {
   readonly env: Environment;
 }
 
-export interface OpenRouteOptions extends Omit<ProxyOptions, "credentials" | "isUnverified" | "login" | "tls"> {
+export interface OpenRouteOptions extends Omit<ProxyOptions, keyof ProxyLogin | "tls"> {
   /** Called when it is needed. What it throws is the fault of that route. */
   readonly tls?: (() => ProxyTls) | undefined;
   /** What a direct route dials in place of the target, whose name chooses the route: one of its addresses. */

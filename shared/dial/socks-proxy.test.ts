@@ -7,8 +7,7 @@ import { connect, createServer } from "node:tls";
 import { inspect } from "node:util";
 import { Authority } from "../pki/certificates.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
-import type { ProxyServer } from "./proxy-route.ts";
+import { type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import { openThroughSocks, speakSocks } from "./socks-proxy.ts";
 import { AUTHENTICATED, hex, length, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 

@@ -7,17 +7,8 @@ import { untilAborted } from "../basics/promises.ts";
 import { peerAction } from "../http/connection.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
-import { formatProxy, type ProxyServer } from "./proxy-route.ts";
-import type { LoginObserver } from "./refused-credentials.ts";
-
-export interface SocksOptions {
-  /** Called once for each attempt. The result is sent if the proxy asks for it. May reject with a `RouteFault`. */
-  readonly credentials: () => Promise<ProxyCredentials | undefined>;
-  /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
-  readonly isUnverified?: boolean | undefined;
-  readonly login?: LoginObserver | undefined;
-}
+import type { ProxyLogin } from "./proxy-credentials.ts";
+import { formatProxy, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
 const VERSION = 5;
 /** The version of the login (RFC 1929 §2). */
@@ -36,7 +27,7 @@ const MAX_BYTES = 255;
 export async function openThroughSocks(
   proxy: ProxyServer,
   to: Target,
-  options: SocksOptions,
+  options: ProxyLogin,
   signal: AbortSignal,
 ): Promise<Socket> {
   const at = formatProxy(proxy);
@@ -71,7 +62,7 @@ export interface SocksRequest {
   readonly proxy: ProxyServer;
   readonly target: Target;
   readonly credentials: ProxyCredentials | undefined;
-  readonly login?: LoginObserver | undefined;
+  readonly login?: ProxyLogin["login"];
   /** The target in messages, before its name was resolved. */
   readonly shown?: Target;
 }

@@ -1,6 +1,5 @@
 import type { Challenge } from "./challenges.ts";
-import type { LoadKerberos } from "./kerberos.ts";
-import type { KerberosTickets } from "./kerberos-tickets.ts";
+import type { KerberosTickets, LoadKerberos } from "./kerberos.ts";
 
 /** A user and a password. They are never logged, and sent only to the proxy that they are for. */
 export interface ProxyCredentials {

@@ -8,8 +8,8 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import type { TestContext } from "node:test";
 import { inspect } from "node:util";
-import { CredentialsFile } from "../credentials-file.ts";
-import { RouteFault, type RouteFaultCode } from "../fault.ts";
+import { CredentialsFile } from "../proxy-credentials.ts";
+import { RouteFault, type RouteFaultCode } from "../proxy-route.ts";
 import { type OpenRouteOptions, ProxyRoutes, type ProxyRoutesOptions } from "../proxy-routes.ts";
 import { NO_AUTH, reply, scripted } from "./scripted-socks.ts";
 

@@ -4,9 +4,8 @@ import type { TestContext } from "node:test";
 import tls from "node:tls";
 import { Authority } from "../../pki/certificates.ts";
 import type { LoadKerberos } from "../auth/kerberos.ts";
-import type { RouteFault } from "../fault.ts";
 import { openThroughProxy, type ProxyOptions } from "../http-proxy.ts";
-import type { ProxyServer } from "../proxy-route.ts";
+import type { ProxyServer, RouteFault } from "../proxy-route.ts";
 
 /** A CONNECT request that a scripted proxy has received. */
 export interface ProxyRequest {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { type Challenge, parseChallenges } from "./challenges.ts";
-import { DIGEST, digestAuthorization } from "./digest.ts";
+import { DIGEST, digestAuthorization } from "./password.ts";
 import type { AuthContext } from "./scheme.ts";
 
 const MUFASA = { user: "Mufasa", password: "Circle of Life" };

@@ -9,6 +9,22 @@ import {
   type ProxyCredentials,
 } from "./scheme.ts";
 
+/** Basic (RFC 7617), always in UTF-8, because a proxy cannot ask for another character set. */
+export const BASIC: AuthScheme = {
+  name: "Basic",
+  sends: "password",
+  refused: `refuses the user or the password (Basic): ${CHECK_PASSWORD}`,
+
+  pick: (challenges) => challenges.find(({ scheme }) => scheme === "basic"),
+
+  async begin({ credentials }) {
+    const given = await credentials();
+    if (given === undefined) throw new NoCredentials();
+    const secret = Buffer.from(`${given.user}:${given.password}`, "utf8").toString("base64");
+    return { authorize: async () => ({ value: `Basic ${secret}`, secret }), next: () => undefined };
+  },
+};
+
 /** OpenSSL's name for each algorithm, weakest first: proxies offer MD5 for old clients (RFC 7616 §3.7). */
 const HASHES = new Map([
   ["md5", "md5"],
@@ -31,7 +47,7 @@ export const DIGEST: AuthScheme = {
   async begin({ credentials, authority }) {
     const given = await credentials();
     if (given === undefined) throw new NoCredentials();
-    return new DigestExchange({ method: "CONNECT", uri: authority }, given);
+    return new DigestExchange(authority, given);
   },
 };
 
@@ -61,19 +77,14 @@ function algorithmName({ parameters }: Challenge): string {
   return `"${parameters.get("algorithm")?.slice(0, MAX_NAME)}"`;
 }
 
-interface RequestLine {
-  readonly method: string;
-  readonly uri: string;
-}
-
 class DigestExchange implements AuthExchange {
-  readonly #request: RequestLine;
+  readonly #authority: string;
   readonly #credentials: ProxyCredentials;
   #nonce: string | undefined;
   #count = 0;
 
-  constructor(request: RequestLine, credentials: ProxyCredentials) {
-    this.#request = request;
+  constructor(authority: string, credentials: ProxyCredentials) {
+    this.#authority = authority;
     this.#credentials = credentials;
   }
 
@@ -82,7 +93,8 @@ class DigestExchange implements AuthExchange {
     this.#count = nonce === this.#nonce ? this.#count + 1 : 1;
     this.#nonce = nonce;
     const cnonce = randomBytes(16).toString("base64url");
-    return digestAuthorization(challenge, { ...this.#request, ...this.#credentials, cnonce, count: this.#count });
+    const request = { method: "CONNECT", uri: this.#authority, cnonce, count: this.#count };
+    return digestAuthorization(challenge, { ...request, ...this.#credentials });
   }
 
   /** `stale` means that the nonce is too old; the password was not checked (RFC 7616 §3.3). */
@@ -92,7 +104,9 @@ class DigestExchange implements AuthExchange {
   }
 }
 
-export interface DigestRequest extends ProxyCredentials, RequestLine {
+export interface DigestRequest extends ProxyCredentials {
+  readonly method: string;
+  readonly uri: string;
   readonly cnonce: string;
   /** Number of requests with this nonce, including this one. */
   readonly count: number;

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import * as z from "zod";
 import { until } from "../basics/testing/wait.ts";
-import { KubeCollection } from "./kube-collection.ts";
-import { ObjectWatch } from "./object-watch.ts";
+import { KubeCollection, ObjectWatch } from "./kube-collection.ts";
 import { FakeCollection } from "./testing/fake-collection.ts";
 
 const THINGS = { group: "example.com", plural: "things", singular: "thing" };

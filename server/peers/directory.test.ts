@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
-import { CACHED_MS, Locations, NOBODY_MS } from "./locations.ts";
+import {
+  CACHED_MS,
+  type Directory,
+  type DirectoryQuestion,
+  type DirectoryState,
+  type Location,
+  Locations,
+  NOBODY_MS,
+} from "./directory.ts";
 
 function at(serverId: string, address = `${serverId}:8096`): Location {
   return { serverId, address };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkServerIdentity, type PeerCertificate, type TLSSocket } from "node:tls";
-import { tlsFault } from "./proxy-tls.ts";
+import { tlsFault } from "./http-proxy-connection.ts";
 import { OK } from "./testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy, testCertificates, withoutVerification } from "./testing/scripted-proxy.ts";
 

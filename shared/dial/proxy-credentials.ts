@@ -1,8 +1,74 @@
 import { createHash } from "node:crypto";
 import { RecentMap } from "../basics/collections.ts";
 import { deferred, untilAborted } from "../basics/promises.ts";
+import { BoundedFile, FileTooLargeError, readFailure } from "../documents/read-bounded.ts";
 import type { ProxyCredentials } from "./auth/scheme.ts";
-import { RouteFault, type RouteFaultCode } from "./fault.ts";
+import { CONTROL_CHARACTER, ProxyFileFault, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
+
+/** What a connection through a proxy sends if the proxy asks who we are. */
+export interface ProxyLogin {
+  /** The result is sent if the proxy asks for it. May reject with a `RouteFault`. */
+  readonly credentials: () => Promise<ProxyCredentials | undefined>;
+  /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
+  readonly isUnverified?: boolean | undefined;
+  readonly login?: Pick<LoginAttempt, "onSent" | "onAccepted" | "mayResend"> | undefined;
+}
+
+/** A wrong path may lead to a large file. */
+const MAX_FILE_BYTES = 4096;
+/** Shorter than the time of any proxy route, so that the fault names the file and not the proxy. */
+const READ_TIMEOUT_MS = 3_000;
+
+/**
+ * `--proxy-credentials-file`: one line, `user:password`; the password may contain colons. The file is read for each
+ * attempt, so that a new password needs no restart.
+ */
+export class CredentialsFile {
+  readonly #file: BoundedFile;
+
+  constructor(path: string) {
+    this.#file = new BoundedFile(path, MAX_FILE_BYTES);
+  }
+
+  /** Rejects with a `RouteFault` that names option and file, without the content. */
+  async read(signal: AbortSignal): Promise<ProxyCredentials> {
+    const line = this.#decode(await this.#content(signal)).replace(/\r?\n$/, "");
+    if (line === "") throw this.#fault("is empty: write user:password into it");
+    // This comes first, because UTF-16 without a byte order mark has a NUL in each character, also in line breaks.
+    if (CONTROL_CHARACTER.test(line.replace(/[\r\n]/g, ""))) {
+      throw this.#fault("holds a control character: write user:password into it, without any, as UTF-8");
+    }
+    if (/[\r\n]/.test(line)) throw this.#fault("has more than one line: write user:password into it");
+    const colon = line.indexOf(":");
+    if (colon < 0) throw this.#fault("has no colon: write user:password into it");
+    return { user: line.slice(0, colon), password: line.slice(colon + 1) };
+  }
+
+  async #content(signal: AbortSignal): Promise<Buffer> {
+    const limit = AbortSignal.timeout(READ_TIMEOUT_MS);
+    return await this.#file.read(AbortSignal.any([signal, limit])).catch((error) => {
+      if (error instanceof FileTooLargeError) {
+        throw this.#fault("is larger than 4 KiB: write only user:password into it");
+      }
+      const isLate = signal.aborted || limit.aborted;
+      throw this.#fault(isLate ? "could not be read in time: check its disk" : `cannot be read: ${readFailure(error)}`);
+    });
+  }
+
+  /** TextDecoder removes the byte order mark that Windows writes. */
+  #decode(content: Buffer): string {
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(content);
+    } catch {
+      throw this.#fault("is not UTF-8: write user:password into it in that encoding");
+    }
+  }
+
+  #fault(what: string): RouteFault {
+    const { path } = this.#file;
+    return new ProxyFileFault("proxy_auth_required", `--proxy-credentials-file ${path} ${what}`, { at: path });
+  }
+}
 
 /** A directory locks an account after about five wrong passwords in half an hour. These waits allow four. */
 const FIRST_WAIT_MS = 5 * 60_000;
@@ -27,16 +93,6 @@ const CURES = {
 } as const;
 export type CredentialsSource = keyof typeof CURES;
 
-/** Follows what one attempt sends to a proxy, and how the proxy answers. */
-export interface LoginObserver {
-  /** The credentials are being sent. */
-  onSent(): void;
-  /** The proxy has accepted them. If not `isCertain`, it has only answered without asking for a login. */
-  onAccepted(isCertain: boolean): void;
-  /** May the credentials be sent again in this attempt, if the proxy has neither accepted nor refused them? */
-  mayResend(): boolean;
-}
-
 /**
  * Keeps a wrong proxy password from locking a directory account (decision 0030). A pair of user and password that was
  * refused waits before it is sent again, twice as long after each failure, and one attempt at a time sends it. Another
@@ -55,10 +111,11 @@ export class RefusedCredentials {
    * has not accepted before.
    */
   attempt(proxy: string, signal: AbortSignal, onTrial: () => void = () => {}): LoginAttempt {
-    return new LoginAttempt(proxy, signal, { recordOf: (credentials) => this.#recordOf(credentials), onTrial });
+    return new LoginAttempt(this, proxy, signal, onTrial);
   }
 
-  #recordOf({ user, password }: ProxyCredentials): LoginRecord {
+  /** For the attempts. */
+  recordOf({ user, password }: ProxyCredentials): LoginRecord {
     // A hash, so that a password that was replaced does not stay in memory.
     const key = createHash("sha256")
       .update(JSON.stringify([user, password]))
@@ -135,31 +192,28 @@ class LoginRecord {
   }
 }
 
-interface LoginContext {
-  readonly recordOf: (credentials: ProxyCredentials) => LoginRecord;
-  readonly onTrial: () => void;
-}
-
 /** The login of one attempt, if it sends credentials. */
-class LoginAttempt implements LoginObserver {
+export class LoginAttempt {
+  readonly #refused: RefusedCredentials;
   readonly #proxy: string;
   readonly #signal: AbortSignal;
-  readonly #context: LoginContext;
+  readonly #onTrial: () => void;
   #record: LoginRecord | undefined;
   #times = 0;
   #isAccepted = false;
   #isOver = false;
   #done: () => void = () => {};
 
-  constructor(proxy: string, signal: AbortSignal, context: LoginContext) {
+  constructor(refused: RefusedCredentials, proxy: string, signal: AbortSignal, onTrial: () => void) {
+    this.#refused = refused;
     this.#proxy = proxy;
     this.#signal = signal;
-    this.#context = context;
+    this.#onTrial = onTrial;
   }
 
   /** Resolves when the credentials may be sent. Rejects with a `RouteFault`, or with the reason of the signal. */
   async begin(credentials: ProxyCredentials, source: CredentialsSource): Promise<void> {
-    const record = this.#context.recordOf(credentials);
+    const record = this.#refused.recordOf(credentials);
     const limits = record.isAcceptedBy(this.#proxy) ? [AbortSignal.timeout(ACCEPTED_WAIT_MS)] : [];
     const signal = AbortSignal.any([this.#signal, ...limits]);
     while (record.pending !== undefined && !signal.aborted) {
@@ -177,17 +231,20 @@ class LoginAttempt implements LoginObserver {
     this.#record = record;
   }
 
+  /** The credentials are being sent. */
   onSent(): void {
     this.#times++;
-    if (this.#record?.isAcceptedBy(this.#proxy) === false) this.#context.onTrial();
+    if (this.#record?.isAcceptedBy(this.#proxy) === false) this.#onTrial();
   }
 
+  /** The proxy has accepted them. If not `isCertain`, it has only answered without asking for a login. */
   onAccepted(isCertain: boolean): void {
     if (this.#times === 0) return;
     this.#isAccepted = true;
     this.#record?.accepted(this.#proxy, isCertain);
   }
 
+  /** May the credentials be sent again in this attempt, if the proxy has neither accepted nor refused them? */
   mayResend(): boolean {
     if (this.#times === 0 || this.#record === undefined || this.#record.isAcceptedBy(this.#proxy)) return true;
     return this.#record.mayResend(this.#times);
