@@ -17,15 +17,12 @@ import type { Session } from "../shared/yamux/session.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
-import { sharedLookup } from "./streams/lookup.ts";
 import { TargetPolicy } from "./streams/policy.ts";
-import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
-import { attempt } from "./uplink/attempt.ts";
+import { DialSlots, type ServeDeps, serve, sharedLookup } from "./streams/serve.ts";
+import { attempt, helloOf } from "./uplink/attempt.ts";
 import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
-import { helloOf } from "./uplink/hello.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
-import { type NameResolver, SYSTEM_RESOLVER } from "./uplink/server-addresses.ts";
-import { wantedServers } from "./uplink/servers.ts";
+import { type NameResolver, SYSTEM_RESOLVER, wantedServers } from "./uplink/servers.ts";
 import type { Way } from "./uplink/slot.ts";
 import { UplinkSet } from "./uplink/uplink-set.ts";
 

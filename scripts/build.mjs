@@ -52,6 +52,25 @@ const requireOfBuiltins = {
   },
 };
 
+/**
+ * fastify needs `node:http2` for HTTP/2 alone, and ws `node:zlib` for permessage-deflate. culvert has neither, so
+ * that they are not loaded. What prom-client sends to a push gateway is left out: it takes a function of `node:zlib` at
+ * once.
+ */
+const loadedWhenUsed = {
+  name: "loaded-when-used",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^(node:)?(http2|zlib)$/ }, ({ path, kind, namespace }) =>
+      kind === "require-call" && namespace !== "when-used" ? { path, namespace: "when-used" } : undefined,
+    );
+    onLoad({ filter: /./, namespace: "when-used" }, ({ path }) => ({
+      contents: `module.exports = new Proxy({}, { get: (_, member) => require("${path}")[member] });`,
+    }));
+    onResolve({ filter: /^\.\/lib\/pushgateway$/ }, ({ path }) => ({ path, namespace: "left-out" }));
+    onLoad({ filter: /./, namespace: "left-out" }, () => ({ contents: "module.exports = undefined;" }));
+  },
+};
+
 // A file of an earlier build would be shipped, too.
 rmSync(DIST, { recursive: true, force: true });
 const COMMON = {
@@ -73,7 +92,7 @@ await build({
   chunkNames: "chunks/[name]-[hash]",
   // What `import()` loads is in files of its own, and is loaded when it is needed.
   splitting: true,
-  plugins: [requireOfBuiltins],
+  plugins: [loadedWhenUsed, requireOfBuiltins],
   // CommonJS packages ask for Node's own modules by it.
   banner: {
     js: 'import { createRequire as $requireFrom } from "node:module"; const require = $requireFrom(import.meta.url);',

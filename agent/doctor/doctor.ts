@@ -4,10 +4,9 @@ import { type Draft, defineOptions, type OptionsOf, option, section } from "../.
 import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
+import { helloOf } from "../uplink/attempt.ts";
 import type { Credentials } from "../uplink/credentials.ts";
-import { helloOf } from "../uplink/hello.ts";
-import { findAddresses, SYSTEM_RESOLVER } from "../uplink/server-addresses.ts";
-import { formatServer, type ServerLocation, wantedServers } from "../uplink/servers.ts";
+import { findAddresses, formatServer, type ServerLocation, SYSTEM_RESOLVER, wantedServers } from "../uplink/servers.ts";
 import { readConfiguration } from "./configuration.ts";
 import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
 import {

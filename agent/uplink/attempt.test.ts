@@ -4,15 +4,16 @@ import net from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { isUnknownIssuer } from "../../shared/faults/faults.ts";
+import { DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
 import type { Passage } from "../../shared/link/dial.ts";
+import type { InnerPipe } from "../../shared/link/inner-pipe.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { HELLO, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/bounds.ts";
-import { attempt, connectDirectly } from "./attempt.ts";
+import { attempt, connectDirectly, type DialContext, type DialTerms, reportToRoute, sendHello } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
-import type { DialContext } from "./dial-context.ts";
 import { Path } from "./path.ts";
 
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {
@@ -108,4 +109,67 @@ test("a carrier of a resumed link pings as often as the server's welcome asked f
   const before = read();
   await until(() => read() > before + 200);
   session.destroy(new Error("the test is over"));
+});
+
+test("a hello whose time is over before it is said waits for no answer", async () => {
+  let end: (reason: Error) => void = () => {};
+  const over = new Promise<never>((_, reject) => {
+    end = reject;
+  });
+  over.catch(() => {});
+  const pipe = { sendMessage: () => {}, readMessage: () => over, destroy: end } as Partial<InnerPipe> as InnerPipe;
+  const said = sendHello(pipe, { hello: HELLO, credentials: {} as never }, AbortSignal.abort());
+  const silence = new Promise((resolve) => setImmediate(resolve, "no end"));
+  await assert.rejects(Promise.race([said, silence]), /no welcome came/);
+});
+
+const CUT = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+const BOX = new DialFault("intercepted", "TLS is intercepted", { facts: { by: "the middlebox" } });
+const STOPPED = AbortSignal.abort(new Error("the agent is told to stop"));
+
+/** What a dial that ends so has the way remember. */
+async function remembered(
+  end: Error | "a link",
+  { outerCa, signal = new AbortController().signal }: { outerCa?: readonly string[]; signal?: AbortSignal } = {},
+): Promise<string[]> {
+  const said: string[] = [];
+  const route = {
+    open: () => assert.fail("it is open"),
+    worked: () => void said.push("worked"),
+    failed: () => void said.push("failed"),
+  };
+  const terms: DialTerms = { credentials: { ca: "server", ...(outerCa && { outerCa }) }, timeoutMs: 1_000, signal };
+  const dialling = end instanceof Error ? Promise.reject(end) : Promise.resolve(end);
+  const dialled = reportToRoute({ route } as unknown as DialContext, terms, dialling);
+  if (end instanceof Error) await assert.rejects(dialled, end);
+  else assert.equal(await dialled, end);
+  return said;
+}
+
+test("a way that leads to the server is the one that worked", async () => {
+  assert.deepEqual(await remembered("a link"), ["worked"]);
+});
+
+test("a way that leads to somebody else, or nowhere, goes behind the others", async () => {
+  assert.deepEqual(await remembered(CUT), ["failed"]);
+  assert.deepEqual(await remembered(BOX), ["failed"], "nobody has said that we go through it");
+});
+
+test("a way by which the server itself says no stays where it is", async () => {
+  for (const refusal of [
+    { status: 401, reason: "no such agent" },
+    { status: 503, reason: "draining", retryAfterMs: 1_000 },
+    { closeCode: CloseCode.draining, reason: "this server is shutting down" },
+  ]) {
+    assert.deepEqual(await remembered(new LinkRefused(refusal)), [], refusal.reason);
+  }
+});
+
+test("a way on which a middlebox opens TLS, as --outer-ca expects it, stays where it is", async () => {
+  assert.deepEqual(await remembered(BOX, { outerCa: ["box"] }), []);
+  assert.deepEqual(await remembered(CUT, { outerCa: ["box"] }), ["failed"]);
+});
+
+test("a way that an agent leaves because it is told to stop has not failed", async () => {
+  assert.deepEqual(await remembered(CUT, { signal: STOPPED }), []);
 });

@@ -1,16 +1,25 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import type { Target } from "../../shared/address/target.ts";
-import { Endpoints } from "./endpoints.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
+import { RouteFault } from "../../shared/dial/proxy-route.ts";
+import { addresses, resolver } from "../testing/name-resolver.ts";
+import { Endpoints, type EndpointsDeps } from "./endpoints.ts";
+import { type NameResolver, parseServerUrl, type ServerLocation } from "./servers.ts";
 
 const LOCATION = { host: "tunnel.example.com", port: 443, path: "/t" };
 const at = (last: number): Target => ({ host: `10.0.0.${last}`, port: 443 });
 const key = (last: number): string => `10.0.0.${last}:443`;
 const NONE: ReadonlySet<string> = new Set();
 
+const DEPS: EndpointsDeps = {
+  ...{ resolver: resolver(), isDirect: async () => true, isShort: () => false, onAnswer: () => {} },
+  random: () => 0,
+};
+
 /** In the order given, because nothing is shuffled. */
 function endpoints(...addresses: Target[]): Endpoints {
-  const ways = new Endpoints(LOCATION, () => 0);
+  const ways = new Endpoints(LOCATION, DEPS);
   ways.update(addresses);
   return ways;
 }
@@ -68,14 +77,101 @@ test("what DNS says anew is told apart, and an address that has gone is forgotte
 
 test("each agent has an order of its own", () => {
   const numbers = [0.9, 0.1, 0.5];
-  const ways = new Endpoints(LOCATION, () => numbers.shift() ?? 0);
+  const ways = new Endpoints(LOCATION, { ...DEPS, random: () => numbers.shift() ?? 0 });
   ways.update([at(1), at(2), at(3)]);
   assert.deepEqual(ways.choose(NONE, false), at(2));
 });
 
 test("of SRV records also one alone is dialled, and also first: the name has no address of its own", () => {
-  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" });
+  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" }, DEPS);
   const only = { host: "a.example.com", port: 8091 };
   ways.update([only]);
   assert.deepEqual(ways.choose(NONE, true), only);
+});
+
+const NAMED = parseServerUrl("wss://tunnel.example.com:8091");
+
+/** Stops the clock and returns what lets time pass, ms. */
+function mockTime(t: TestContext): (ms: number) => void {
+  let nowMs = performance.now();
+  t.mock.method(performance, "now", () => nowMs);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  return (ms) => {
+    nowMs += ms;
+    t.mock.timers.tick(ms);
+  };
+}
+
+/** Endpoints that ask DNS, and for each answer whether it had a new address. */
+function asking(t: TestContext, location: ServerLocation, change: Partial<NameResolver>, isDirect = true) {
+  const answers: boolean[] = [];
+  const ways = new Endpoints(location, {
+    ...DEPS,
+    resolver: resolver(change),
+    isDirect: async () => isDirect,
+    onAnswer: (isNew) => answers.push(isNew),
+  });
+  t.after(() => ways.close());
+  ways.refresh();
+  return { answers, ways };
+}
+
+test("through a proxy no name is resolved here: the proxy does it", async (t) => {
+  let asked = 0;
+  const lookup = async () => {
+    asked++;
+    return [];
+  };
+  const { answers } = asking(t, NAMED, { lookup }, false);
+  await until(() => answers.length === 1);
+  assert.deepEqual([answers, asked], [[false], 0]);
+});
+
+test("an address is not asked for", async (t) => {
+  const { answers } = asking(t, parseServerUrl("wss://10.0.0.1"), { lookup: addresses("10.0.0.9") });
+  const other = asking(t, NAMED, { lookup: addresses("10.0.0.1") });
+  await until(() => other.answers.length === 1);
+  assert.deepEqual(answers, []);
+});
+
+const RECORDS = parseServerUrl("wss+srv://_culvert._tcp.example.com");
+
+test("SRV records that do not resolve any more leave what was known", async (t) => {
+  const pass = mockTime(t);
+  let asked = 0;
+  const srv: NameResolver["srv"] = async () => {
+    if (++asked > 1) throw new Error("ENOTFOUND");
+    return [{ name: "a.example.com", port: 8091, priority: 1, weight: 0 }];
+  };
+  const { ways } = asking(t, RECORDS, { srv });
+  await ways.resolved(t.signal);
+  pass(20_000);
+  await until(() => asked === 2);
+  await new Promise(setImmediate);
+  await ways.resolved(t.signal);
+  assert.deepEqual(ways.choose(NONE, true), { host: "a.example.com", port: 8091 });
+});
+
+test("SRV records that have never resolved are a fault of the attempt that waits for them", async (t) => {
+  const { ways } = asking(t, RECORDS, {});
+  await assert.rejects(
+    ways.resolved(t.signal),
+    (error) => error instanceof RouteFault && error.fault === "dns" && /ENOTFOUND/.test(error.message),
+  );
+});
+
+test("asked for anew a moment later, DNS is asked once more and not at once", async (t) => {
+  const pass = mockTime(t);
+  let asked = 0;
+  const lookup: NameResolver["lookup"] = async (name) => {
+    asked++;
+    return addresses("10.0.0.1")(name);
+  };
+  const { answers, ways } = asking(t, NAMED, { lookup });
+  await until(() => answers.length === 1);
+  for (let times = 0; times < 10; times++) ways.refresh();
+  assert.equal(asked, 1);
+  pass(1_100);
+  await until(() => answers.length === 2);
+  assert.equal(asked, 2);
 });

@@ -1,27 +1,123 @@
 import type { Target } from "../../shared/address/target.ts";
-import { addressKey } from "./server-addresses.ts";
-import { formatServer, type ServerLocation } from "./servers.ts";
+import { deferred, untilAborted } from "../../shared/basics/promises.ts";
+import {
+  addressKey,
+  findAddresses,
+  formatServer,
+  LEAST_TTL_S,
+  MOST_TTL_S,
+  mayHaveSeveral,
+  type NameResolver,
+  noRecords,
+  type ServerLocation,
+} from "./servers.ts";
+
+export interface EndpointsDeps {
+  readonly resolver: NameResolver;
+  /** No proxy leads to the server. A proxy resolves the name by itself, and this machine may not be able to. */
+  isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
+  /** Whether servers are missing: DNS is asked more often then. */
+  isShort(): boolean;
+  /** DNS has answered. `isNew`: with an address that the answer before did not have. */
+  onAnswer(isNew: boolean): void;
+  readonly random?: () => number;
+}
+
+/** Answers that come later are dropped, ms. */
+const ASK_WITHIN_MS = 10_000;
+const FAILED_AGAIN_MS = 15_000;
+/** Between two questions, ms, however many tunnels are lost. */
+const LEAST_PAUSE_MS = 1_000;
+const JITTER = 0.1;
 
 /**
- * The ways to the servers of one URL: the addresses that DNS has for it, or the name as it is where there is no choice.
- * An address may lead to one server, or through a balancer to one of many. Pure.
+ * The ways to the servers of one URL: the addresses that DNS has for it, asked for again and again, or the name as it
+ * is where there is no choice. An address may lead to one server, or through a balancer to one of many.
  */
 export class Endpoints {
   readonly location: ServerLocation;
   /** How logs, metrics and `/status` call it. */
   readonly name: string;
+  readonly #deps: EndpointsDeps;
   #addresses: readonly Target[] = [];
   /** Addresses that have led to a server that the agent had a tunnel to. */
   readonly #known = new Set<string>();
   /** The number of the last try of each address. */
   readonly #tried = new Map<string, number>();
-  readonly #random: () => number;
   #tries = 0;
+  /** DNS was asked once, and has answered or not. */
+  readonly #answered = deferred();
+  /** Why the last question was not answered; `undefined`: it was. */
+  #fault: unknown;
+  #timer: NodeJS.Timeout | undefined;
+  #asking: AbortController | undefined;
+  #askedAt = Number.NEGATIVE_INFINITY;
+  #closed = false;
 
-  constructor(location: ServerLocation, random: () => number = Math.random) {
+  constructor(location: ServerLocation, deps: EndpointsDeps) {
     this.location = location;
     this.name = formatServer(location);
-    this.#random = random;
+    this.#deps = deps;
+  }
+
+  // ── what DNS says ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Asks DNS now, unless that is under way or was done a moment ago. */
+  refresh(): void {
+    if (this.#closed || this.#asking !== undefined || !mayHaveSeveral(this.location)) return;
+    const leastMs = this.#askedAt + LEAST_PAUSE_MS - performance.now();
+    if (leastMs > 0) this.#askIn(leastMs);
+    else void this.#ask();
+  }
+
+  /** SRV records say what to dial, and none is known. Behind a proxy they are not asked for. */
+  get needsRecords(): boolean {
+    return this.location.srv !== undefined && this.#addresses.length === 0;
+  }
+
+  /** Resolves when DNS has answered for SRV records, or a proxy leads there. Rejects with a `RouteFault`. */
+  async resolved(signal: AbortSignal): Promise<void> {
+    await untilAborted(this.#answered.promise, signal);
+    if (this.#fault === undefined || !this.needsRecords) return;
+    this.refresh();
+    throw noRecords(this.location.srv ?? "", this.#fault);
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#asking?.abort();
+  }
+
+  #askIn(ms: number): void {
+    clearTimeout(this.#timer);
+    const jitter = 1 - JITTER + 2 * JITTER * Math.random();
+    this.#timer = setTimeout(() => this.refresh(), ms * jitter);
+  }
+
+  async #ask(): Promise<void> {
+    const { resolver, isDirect, isShort, onAnswer } = this.#deps;
+    const asking = new AbortController();
+    this.#asking = asking;
+    this.#askedAt = performance.now();
+    let againMs = FAILED_AGAIN_MS;
+    try {
+      const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(ASK_WITHIN_MS)]);
+      const found = (await isDirect(this.location, signal))
+        ? await findAddresses(this.location, resolver)
+        : { addresses: [], askAgainMs: MOST_TTL_S * 1_000 };
+      if (this.#closed) return;
+      againMs = found.askAgainMs;
+      this.#fault = undefined;
+      onAnswer(this.update(found.addresses));
+    } catch (error) {
+      // Addresses that were known stay. The dial of a name has the same trouble, and the log has its sentence.
+      this.#fault = error;
+    } finally {
+      this.#asking = undefined;
+      this.#answered.resolve();
+      if (!this.#closed) this.#askIn(isShort() ? Math.min(againMs, LEAST_TTL_S * 1_000) : againMs);
+    }
   }
 
   /** Takes what DNS says now. Returns true where an address is new. */
@@ -31,7 +127,7 @@ export class Endpoints {
     // Each agent has an order of its own, or all of them would choose the same servers.
     const kept = this.#addresses.filter((address) => now.has(addressKey(address)));
     const added = addresses.filter((address) => !before.has(addressKey(address)));
-    this.#addresses = [...kept, ...shuffled(added, this.#random)];
+    this.#addresses = [...kept, ...shuffled(added, this.#deps.random ?? Math.random)];
     for (const key of [...this.#tried.keys(), ...this.#known]) {
       if (now.has(key)) continue;
       this.#tried.delete(key);
@@ -40,10 +136,7 @@ export class Endpoints {
     return added.length > 0;
   }
 
-  /** SRV records say what to dial, and none is known. Behind a proxy they are not asked for. */
-  get needsRecords(): boolean {
-    return this.location.srv !== undefined && this.#addresses.length === 0;
-  }
+  // ── which of them to dial ──────────────────────────────────────────────────────────────────────────────────────
 
   /** How many servers there may be behind the addresses. `held`: those through which the agent has a tunnel. */
   distinct(held: ReadonlySet<string>): number {
@@ -53,8 +146,8 @@ export class Endpoints {
 
   /**
    * What to dial next; `undefined`: the name, as it is. `held`: addresses that others are connected through or dial
-   * now.
-   * `isFirst`: the agent has no tunnel, and any server is good, so that the name with all its addresses serves best.
+   * now. `isFirst`: the agent has no tunnel, and any server is good, so that the name with all its addresses serves
+   * best.
    */
   choose(held: ReadonlySet<string>, isFirst: boolean): Target | undefined {
     const isName = this.location.srv === undefined;

@@ -4,7 +4,7 @@ import { isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { Path, type PathOptions } from "./path.ts";
-import { addressKey } from "./server-addresses.ts";
+import { addressKey } from "./servers.ts";
 import { Uplink } from "./uplink.ts";
 import type { UplinkDeps } from "./uplink-state.ts";
 
@@ -37,8 +37,6 @@ export interface SlotOwner {
   hasOther(slot: Slot): boolean;
   /** The addresses that other slots are connected through, or dial now. */
   heldByOthers(slot: Slot): ReadonlySet<string>;
-  /** Resolves when DNS has answered for these SRV records, or a proxy leads there. Rejects with a `RouteFault`. */
-  resolved(endpoints: Endpoints, signal: AbortSignal): Promise<void>;
   onState(slot: Slot): void;
   onFailed(slot: Slot): void;
   /** It was led to a server that the agent has a tunnel to. */
@@ -137,7 +135,7 @@ export class Slot {
   async #attempt(path: Path, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
     for (;;) {
       while (this.#set.isSurplus(this)) await this.#park(signal);
-      if (this.endpoints.needsRecords) await this.#set.resolved(this.endpoints, signal);
+      if (this.endpoints.needsRecords) await this.endpoints.resolved(signal);
       const address = this.endpoints.choose(this.#set.heldByOthers(this), !this.#set.hasOther(this));
       this.place = address && addressKey(address);
       try {

@@ -1,27 +1,18 @@
-import type { Target } from "../../shared/address/target.ts";
-import { untilAborted } from "../../shared/basics/promises.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { AddressWatch } from "./address-watch.ts";
-import { Endpoints } from "./endpoints.ts";
-import { type NameResolver, noRecords } from "./server-addresses.ts";
+import { Endpoints, type EndpointsDeps } from "./endpoints.ts";
 import type { ServerLocation } from "./servers.ts";
 import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
 
-export interface UplinkSetDeps extends SlotDeps {
+export interface UplinkSetDeps extends SlotDeps, Pick<EndpointsDeps, "resolver" | "isDirect"> {
   /** The servers that are named, in the order given. */
   readonly locations: readonly ServerLocation[];
   /** `uplinks`: a number, or all. */
   readonly options: SlotDeps["options"] & { readonly uplinks: string };
-  readonly resolver: NameResolver;
-  /** No proxy leads to the server. */
-  isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
 }
 
 /** So many servers `--uplinks all` finds by itself. */
 const MOST_FOUND = 4;
-/** A new number of servers is acted on once in this time, ms: each may begin uplinks, or end them. */
-const COUNT_EVERY_MS = 1_000;
 /** A slot that has failed so often looks at another URL, where no other slot does. */
 const FAILURES_TO_MOVE = 3;
 /** The log says after so many answers that no other server was found. */
@@ -42,16 +33,15 @@ export function mostUplinks(uplinks: string, urls: number): number {
  */
 export class UplinkSet implements SlotOwner {
   readonly #deps: UplinkSetDeps;
-  readonly #groups: readonly { readonly endpoints: Endpoints; readonly addresses: AddressWatch }[];
+  /** Of each URL. */
+  readonly #urls: readonly Endpoints[];
   readonly #most: number;
   readonly #log: ThrottledLog;
-  #countedAt = Number.NEGATIVE_INFINITY;
-  #countLater: NodeJS.Timeout | undefined;
+  readonly #announced = new AnnouncedCount();
   #slots: Slot[] = [];
   /** The number of the last slot of each URL. */
   readonly #lastSlots = new Map<Endpoints, number>();
   #begunSlots = 0;
-  #servers: number | undefined;
   #isScheduled = false;
   /** Set when the agent drains or closes: nothing is looked for any more. */
   #hasEnded = false;
@@ -61,17 +51,14 @@ export class UplinkSet implements SlotOwner {
     this.#deps = deps;
     this.#log = new ThrottledLog(deps.log);
     this.#most = mostUplinks(deps.options.uplinks, deps.locations.length);
-    this.#groups = deps.locations.map((location) => {
-      const endpoints = new Endpoints(location);
-      const addresses = new AddressWatch({
-        ...{ location, resolver: deps.resolver },
-        isDirect: (signal) => deps.isDirect(location, signal),
-        isShort: () => this.#upCount() < this.wanted,
-        onChange: (found) => this.#onAddresses(endpoints, found),
-      });
-      return { endpoints, addresses };
-    });
-    for (const { endpoints } of this.#groups.slice(0, this.#most)) this.#add(endpoints);
+    const { resolver, isDirect } = deps;
+    const isShort = (): boolean => this.#upCount() < this.wanted;
+    const onAnswer = (isNew: boolean): void => {
+      this.#schedule();
+      if (isNew) this.#lookAgain();
+    };
+    this.#urls = deps.locations.map((location) => new Endpoints(location, { resolver, isDirect, isShort, onAnswer }));
+    for (const endpoints of this.#urls.slice(0, this.#most)) this.#add(endpoints);
   }
 
   /** One for each server that is wanted; those that look for one are among them. */
@@ -81,18 +68,18 @@ export class UplinkSet implements SlotOwner {
 
   /** How many servers there are, as the connected ones have said; `undefined`: none of them knows. */
   get servers(): number | undefined {
-    return this.#servers;
+    return this.#announced.servers;
   }
 
   /** How many servers the agent wants tunnels to. */
   get wanted(): number {
     // A number that the operator gives is meant: where no server says how many there are, an alert needs it.
     const isGiven = this.#deps.options.uplinks !== "all";
-    return this.#servers === undefined && isGiven ? this.#most : this.#wantedOfFound;
+    return this.servers === undefined && isGiven ? this.#most : this.#wantedOfFound;
   }
 
   get #wantedOfFound(): number {
-    return Math.min(this.#most, Math.max(this.#groups.length, this.#servers ?? this.#found()));
+    return Math.min(this.#most, Math.max(this.#urls.length, this.servers ?? this.#found()));
   }
 
   get connected(): boolean {
@@ -101,7 +88,7 @@ export class UplinkSet implements SlotOwner {
 
   start(): void {
     for (const { uplink } of this.#slots) uplink.start();
-    const hasRecords = this.#groups.some(({ endpoints }) => endpoints.location.srv !== undefined);
+    const hasRecords = this.#urls.some(({ location }) => location.srv !== undefined);
     if (this.#most > 1 || hasRecords) this.#askDns();
   }
 
@@ -137,8 +124,8 @@ export class UplinkSet implements SlotOwner {
 
   #end(): void {
     this.#hasEnded = true;
-    clearTimeout(this.#countLater);
-    for (const { addresses } of this.#groups) addresses.close();
+    this.#announced.close();
+    for (const endpoints of this.#urls) endpoints.close();
     const waiters = this.#waiters;
     this.#waiters = [];
     for (const { reject } of waiters) reject(new Error("the uplinks are closed"));
@@ -164,28 +151,19 @@ export class UplinkSet implements SlotOwner {
     return this.#held(this.#slots.filter((each) => each !== slot));
   }
 
-  async resolved(endpoints: Endpoints, signal: AbortSignal): Promise<void> {
-    const addresses = this.#groups.find((group) => group.endpoints === endpoints)?.addresses;
-    await untilAborted(addresses?.answered ?? Promise.resolve(), signal);
-    const { srv = "" } = endpoints.location;
-    if (addresses?.fault === undefined || !endpoints.needsRecords) return;
-    addresses.refresh();
-    throw noRecords(srv, addresses.fault);
-  }
-
   onState(slot: Slot): void {
     const { isUp, wasUp, endpoints } = slot;
     slot.wasUp = isUp;
     if (wasUp && !isUp) {
       endpoints.forget();
-      if (!this.#hasEnded) this.#groups.find((group) => group.endpoints === endpoints)?.addresses.refresh();
+      endpoints.refresh();
     }
     this.#schedule();
   }
 
   onFailed(slot: Slot): void {
     if (slot.failures < FAILURES_TO_MOVE) return;
-    const free = this.#groups.map(({ endpoints }) => endpoints).filter((endpoints) => this.#slotsOf(endpoints) === 0);
+    const free = this.#urls.filter((endpoints) => this.#slotsOf(endpoints) === 0);
     const [next] = free.toSorted((one, other) => this.#lastSlotOf(one) - this.#lastSlotOf(other));
     if (next === undefined) return;
     setImmediate(() => {
@@ -197,7 +175,7 @@ export class UplinkSet implements SlotOwner {
   /** It was led to a server that the agent has a tunnel to. */
   onKnown(slot: Slot): void {
     const { name: server } = slot.endpoints;
-    const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.#servers };
+    const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.servers };
     const { answers } = slot.search;
     if (answers === 1) this.#log.write("info", line, "looking for another server");
     if (answers === FRUITLESS_ANSWERS) this.#log.write("warn", line, "no other server was found yet");
@@ -207,32 +185,16 @@ export class UplinkSet implements SlotOwner {
 
   // ── how many there are ─────────────────────────────────────────────────────────────────────────────────────────
 
-  /**
-   * Takes the greatest number that a connected server has announced last. While none is connected the last one stays.
-   */
   #readCount(): void {
     const announced = this.#slots.flatMap(({ uplink: { state } }) =>
       state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],
     );
-    const count = announced.length === 0 ? this.#servers : Math.max(...announced);
-    if (count === undefined || count === this.#servers) return;
-    const waitMs = this.#countedAt + COUNT_EVERY_MS - performance.now();
-    if (waitMs > 0) {
-      this.#countLater ??= setTimeout(() => {
-        this.#countLater = undefined;
-        this.#schedule();
-      }, waitMs);
-      return;
-    }
-    const isMore = count > (this.#servers ?? 1);
-    this.#countedAt = performance.now();
-    this.#servers = count;
-    if (isMore) this.#lookAgain();
+    if (this.#announced.take(announced, this.onServers)) this.#lookAgain();
   }
 
   #found(): number {
     const held = this.#held(this.#slots.filter(({ isUp }) => isUp));
-    return this.#groups.reduce((sum, { endpoints }) => sum + endpoints.distinct(held), 0);
+    return this.#urls.reduce((sum, endpoints) => sum + endpoints.distinct(held), 0);
   }
 
   #held(slots: readonly Slot[]): ReadonlySet<string> {
@@ -247,12 +209,6 @@ export class UplinkSet implements SlotOwner {
     return this.#slots.filter((slot) => slot.endpoints === endpoints).length;
   }
 
-  #onAddresses(endpoints: Endpoints, found: readonly Target[]): void {
-    const isNew = endpoints.update(found);
-    this.#schedule();
-    if (isNew) this.#lookAgain();
-  }
-
   #lookAgain(): void {
     if (this.#hasEnded) return;
     for (const slot of this.#slots) if (!slot.isUp) slot.lookAgain();
@@ -260,7 +216,7 @@ export class UplinkSet implements SlotOwner {
   }
 
   #askDns(): void {
-    for (const { addresses } of this.#groups) addresses.refresh();
+    for (const endpoints of this.#urls) endpoints.refresh();
   }
 
   // ── so many slots as servers ───────────────────────────────────────────────────────────────────────────────────
@@ -296,14 +252,14 @@ export class UplinkSet implements SlotOwner {
 
   /** Each URL keeps a slot, if there are enough. */
   #isSpare({ endpoints }: Slot): boolean {
-    return this.#groups.length > this.#most || this.#slotsOf(endpoints) > 1;
+    return this.#urls.length > this.#most || this.#slotsOf(endpoints) > 1;
   }
 
   /** The URL that has the most addresses for its slots. */
   #nextGroup(): Endpoints {
     const held = this.#held(this.#slots.filter(({ isUp }) => isUp));
     const room = (endpoints: Endpoints): number => endpoints.distinct(held) - this.#slotsOf(endpoints);
-    const [first] = this.#groups.map(({ endpoints }) => endpoints).toSorted((one, other) => room(other) - room(one));
+    const [first] = this.#urls.toSorted((one, other) => room(other) - room(one));
     if (first === undefined) throw new Error("an agent without a server");
     return first;
   }
@@ -327,8 +283,7 @@ export class UplinkSet implements SlotOwner {
 
   /** The next URL, where there are several. */
   #moveOn(slot: Slot): void {
-    const all = this.#groups.map(({ endpoints }) => endpoints);
-    const next = all[(all.indexOf(slot.endpoints) + 1) % all.length];
+    const next = this.#urls[(this.#urls.indexOf(slot.endpoints) + 1) % this.#urls.length];
     if (next !== undefined && next !== slot.endpoints) setImmediate(() => this.#move(slot, next));
   }
 
@@ -337,5 +292,44 @@ export class UplinkSet implements SlotOwner {
     if ([...slot.uplink.connections()].length > 0) return;
     this.#remove(slot);
     this.#add(endpoints).uplink.start();
+  }
+}
+
+/** A new number of servers is acted on once in this time, ms: each may begin uplinks, or end them. */
+const COUNT_EVERY_MS = 1_000;
+
+/** How many servers there are, as those that are connected announce it. */
+class AnnouncedCount {
+  #servers: number | undefined;
+  #countedAt = Number.NEGATIVE_INFINITY;
+  #later: NodeJS.Timeout | undefined;
+
+  get servers(): number | undefined {
+    return this.#servers;
+  }
+
+  /**
+   * Takes the greatest number that a connected server has announced last; while none is connected the last one stays.
+   * Returns whether there are more servers now. Where it is too soon for a new number, `later` is called in time.
+   */
+  take(announced: readonly number[], later: () => void): boolean {
+    const count = announced.length === 0 ? this.#servers : Math.max(...announced);
+    if (count === undefined || count === this.#servers) return false;
+    const waitMs = this.#countedAt + COUNT_EVERY_MS - performance.now();
+    if (waitMs > 0) {
+      this.#later ??= setTimeout(() => {
+        this.#later = undefined;
+        later();
+      }, waitMs);
+      return false;
+    }
+    const isMore = count > (this.#servers ?? 1);
+    this.#countedAt = performance.now();
+    this.#servers = count;
+    return isMore;
+  }
+
+  close(): void {
+    clearTimeout(this.#later);
   }
 }

@@ -1,14 +1,12 @@
 import { Backoff } from "../../shared/basics/backoff.ts";
-import type { CarrierLost } from "../../shared/link/link-events.ts";
-import { LinkLost, type ResumeReport } from "../../shared/link/link-events.ts";
+import { type CarrierLost, LinkLost, type ResumeReport } from "../../shared/link/link-events.ts";
 import { PLANNED } from "../../shared/runtime/common-metrics.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { LearnedPath, Lesson } from "./path.ts";
 import { endsLink } from "./resumption.ts";
-import { retryAfter } from "./retry.ts";
-import { DrainedBy, isDraining, type ServerShutdown, shutdownReason } from "./server-shutdown.ts";
+import { DrainedBy, isDraining, retryAfter, type ServerShutdown, shutdownReason } from "./retry.ts";
 import type { UplinkDeps, UplinkState } from "./uplink-state.ts";
 
 /**

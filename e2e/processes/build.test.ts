@@ -3,6 +3,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
+import { createSite } from "../harness/binaries.ts";
+import { TARGETS } from "../harness/targets.ts";
 
 const DIST = join(ROOT, "dist");
 
@@ -30,4 +32,23 @@ test("the process for PAC scripts imports no other file of the build: it may rea
 test("the build is ASCII: V8 would keep each character of a file in two bytes", () => {
   const others = built().flatMap(({ name, text }) => (Buffer.byteLength(text) === text.length ? [] : [name]));
   assert.deepEqual(others, []);
+});
+
+/** Prints which of these modules of Node.js were loaded, when the process ends. */
+const PRINT_LOADED = `data:text/javascript,${encodeURIComponent(
+  'process.on("exit", () => console.error("loaded:", process.moduleLoadList.filter((name) => /NativeModule (http2|zlib|internal.crypto.webcrypto)$/.test(name)).join()));',
+)}`;
+
+test("server and agent do not load what Node.js has for HTTP/2, compression and Web Cryptography", async () => {
+  using site = await createSite();
+  const options = { nodeArgs: ["--import", PRINT_LOADED] };
+  await using server = await site.startServer({}, options);
+  await using agent = await site.startAgent({}, options);
+  await using echo = await TARGETS.echo();
+  const connection = await site.open("uds", echo.address);
+  connection.socket.destroy();
+  for (const process of [agent, server]) {
+    process.kill();
+    assert.equal(await process.waitForLog(/^loaded:/), "loaded: ");
+  }
 });

@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { ServerStatus } from "../../server/operators/status.ts";
+import type { ServerStatus } from "../../server/operators/operator-ports.ts";
 import { Tenants } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { formatProxy } from "../../shared/dial/proxy-route.ts";

@@ -6,7 +6,7 @@ import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
-import type { NameResolver } from "../../agent/uplink/server-addresses.ts";
+import type { NameResolver } from "../../agent/uplink/servers.ts";
 import type { Server } from "../../server/server.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";

@@ -1,18 +1,22 @@
-import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
-import { ByteQueue } from "../../shared/basics/bytes.ts";
-import { Cancellation } from "../../shared/basics/promises.ts";
-import { HeldBytes, type MemoryAccount } from "../../shared/limits/memory-account.ts";
+import type { Cancellation } from "../../shared/basics/promises.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
-import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { Endpoint } from "../../shared/listen/preface.ts";
+import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
+import type { ClusterConnects } from "../metrics/cluster-figures.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
+import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
 import {
@@ -20,12 +24,14 @@ import {
   hopEndSentence,
   isClosedInOrder,
   isSessionLost,
+  type OpenContext,
   type OpenStreamDeps,
   openStream,
+  type ServerHop,
 } from "../tunnels/open-stream.ts";
+import type { Tunnel } from "../tunnels/tunnel.ts";
 import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
-import { ConnectRecord, type ConnectRecordDeps } from "./connect-record.ts";
-import * as reply from "./reply.ts";
+import { PendingCaller, refused } from "./reply.ts";
 
 type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
 
@@ -35,11 +41,14 @@ interface ServedClusters {
   reachedBy(callers: string, target: Target): ServedCluster | undefined;
 }
 
-export interface ConnectDeps extends ConnectRecordDeps, OpenStreamDeps {
+export interface ConnectDeps extends OpenStreamDeps {
   readonly options: OpenStreamDeps["options"] &
     Pick<ServerOptions, "maxTokenVerifications" | "establishedGapMs" | "stallTimeoutMs">;
-  readonly metrics: ConnectRecordDeps["metrics"];
-  /** Comes before the number in the id of a CONNECT. */
+  readonly metrics: ServerMetrics;
+  readonly log: Logger;
+  /** The throttled log for callers that are not authenticated: they may come as often as they like. */
+  readonly throttledLog: ThrottledLog;
+  /** Comes before the number in the id of a CONNECT, where several servers write about one. */
   readonly idPrefix: string;
   /** The clusters that are served now. */
   readonly clusters: ServedClusters;
@@ -69,14 +78,7 @@ export async function connect(
   const { options } = deps;
   const { socket } = connection;
   const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
-  const facts = {
-    cluster: host.tunnels,
-    source: host.kind === "unix" ? undefined : connection.source,
-    timeoutMs: options.connectTimeoutMs,
-    idPrefix: deps.idPrefix,
-    cancellation: pending.cancellation,
-  };
-  const record = new ConnectRecord(facts, deps);
+  const record = new ConnectRecord(host, connection, pending, deps);
   try {
     const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxTokenVerifications };
     const caller = await authenticate(host, connection, request.headers, bounds);
@@ -118,7 +120,7 @@ export async function connect(
     const refusal = toCulvertError(error);
     if (refusal.code === "unauthenticated") record.certificate = claimedBy(socket);
     record.onRefused(refusal);
-    reply.refused(socket, refusal, challenges(host));
+    refused(socket, refusal, challenges(host));
   }
 }
 
@@ -190,128 +192,150 @@ const AGENT_DRAINED = new Error(
   "the agent has left in order, and this was still open when its --drain-timeout was over",
 );
 
-/** Bytes that a caller may send before the 200; more stays unread until the target is connected. */
-const MAX_EARLY_BYTES = 64 * 1024;
+// ── the log line and the metrics of a CONNECT ────────────────────────────────────────────────────────────────────────
 
-const MEMORY_NEEDED = "memory is short, and bytes that came before the answer held some: try again";
+let connects = 0;
 
-function ignore(): void {}
+/** A message of the log for a CONNECT that got no 200. */
+const FAILED = "CONNECT failed";
+const UNAUTHENTICATED = "unknown";
 
-/**
- * A caller between its CONNECT and the first byte of its tunnel.
- *
- * Only reading shows that a caller has left. So its socket is read from the start: bytes that come early are kept for
- * the target, and an end means that the caller has gone. Node cannot tell a half-close from a close, and before the 200
- * no caller half-closes.
- */
-export class PendingCaller {
-  readonly #socket: Duplex;
-  /** Cancelled when the caller has left, or its CONNECT is refused. */
-  readonly cancellation = new Cancellation<CulvertError>();
-  readonly #early = new ByteQueue();
-  readonly #held: HeldBytes;
-  #earlyBytes = 0;
-  #established = false;
-  /** Present after the 200, while the target's bytes wait. */
-  #onSpoken: (() => void) | undefined;
+/** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
+export class ConnectRecord implements OpenContext {
+  readonly id: string;
+  readonly cluster: ClusterConnects;
+  readonly deadline: number;
+  readonly cancellation: Cancellation<CulvertError>;
+  caller = UNAUTHENTICATED;
+  target = "";
+  /** Present: the target is of this cluster, and not of the caller's. */
+  targetCluster: string | undefined;
+  tunnel: Tunnel | undefined;
+  hop: ServerHop | undefined;
+  choice: Choice | undefined;
+  /** Number of bytes that the target got before the splice. */
+  earlyBytes = 0;
+  /** Subject, issuer and serial number of a certificate that was presented and not accepted. */
+  certificate: string | undefined;
+  /** Present once the caller is authenticated, unless it came over a unix socket. */
+  open: OpenConnect | undefined;
+  readonly #source: Endpoint | undefined;
+  readonly #deps: ConnectDeps;
+  readonly #startedAt = performance.now();
+  #dialMs: number | undefined;
 
-  /** `memory`: the account of unauthenticated peers, until the caller is admitted. */
-  constructor(socket: Duplex, memory: Pick<MemoryAccount, "hold" | "enter">) {
-    this.#socket = socket;
-    this.#held = new HeldBytes(memory, () => {
-      this.refuse(new CulvertError("overloaded", MEMORY_NEEDED));
-      this.#forget(); // at once, since others wait for this memory, and not when the refusal is written
-    });
-    socket.on("error", ignore); // it stays for the connection's whole life
-    socket.on("readable", this.#onReadable);
-    socket.on("end", this.#onEnd);
-    socket.on("close", this.#onEnd);
-    if (socket.destroyed) this.#onEnd();
+  constructor(host: CallerHost, connection: IncomingConnection, pending: PendingCaller, deps: ConnectDeps) {
+    const cluster = host.tunnels;
+    this.id = `${deps.idPrefix}${(++connects).toString(36)}`;
+    this.cluster = cluster;
+    this.deadline = this.#startedAt + deps.options.connectTimeoutMs;
+    this.cancellation = pending.cancellation;
+    this.#source = host.kind === "unix" ? undefined : connection.source;
+    this.#deps = deps;
+    deps.metrics.connectionOpened(cluster);
   }
 
-  /** From now on the account of the caller's cluster is charged for what the caller sends. */
-  chargeTo(memory: Pick<MemoryAccount, "hold" | "enter">): void {
-    this.#held.moveTo(memory);
+  /** Part of the time within which a CONNECT is answered that is left, ms. */
+  leftMs(): number {
+    return this.deadline - performance.now();
   }
 
-  /**
-   * Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller sends
-   * something. Without a gap they follow at once, in a TLS record of their own. That the answer is written is not
-   * waited for: if the caller has gone, it may never be (`endedByReset`).
-   */
-  establish(gapMs: number): Promise<void> {
-    this.#established = true;
-    if (gapMs === 0) {
-      reply.established(this.#socket);
-      return Promise.resolve();
-    }
-    return new Promise((resolve) => {
-      reply.established(this.#socket, () => {
-        if (this.#socket.destroyed) return resolve();
-        // Bytes of a caller that did not wait for the 200 do not show that the caller has read it.
-        if (this.#earlyBytes === 0) {
-          if (this.#socket.readableLength > 0 || this.#socket.readableEnded) return resolve();
-          this.#onSpoken = () => {
-            clearTimeout(timer);
-            resolve();
-          };
-        }
-        const timer = setTimeout(resolve, gapMs);
-      });
+  /** The CONNECT is answered with 200. */
+  onEstablished(): void {
+    this.#dialMs = performance.now() - this.#startedAt;
+    this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
+    if (this.choice?.claimedBy !== undefined) this.#onPassedOver(this.choice);
+  }
+
+  /** The line at the end of the connection may come hours later. */
+  #onPassedOver(choice: Choice): void {
+    const line = { cluster: this.cluster.name, target: this.target, agent: this.tunnel?.agent.agentId, ...choice };
+    const once = `${this.target} ${choice.claimedBy}`;
+    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", {
+      once,
     });
   }
 
-  /** Refuses the CONNECT, whatever it waits for. Returns false if it has been answered. */
-  refuse(refusal: CulvertError): boolean {
-    if (this.#established) return false;
-    this.cancellation.cancel(refusal);
-    return true;
+  /** The CONNECT gets no 200. */
+  onRefused(error: CulvertError): void {
+    const isAgents = this.tunnel !== undefined ? isOfAgent(error.code) : error.refusedBy === "agent";
+    const endedBy = error.code === "caller_gone" ? "caller" : isAgents ? "agent" : "server";
+    this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
 
-  /** Sends the bytes that came behind the CONNECT to the target. Returns how many. */
-  sendEarly(target: Duplex): number {
-    for (let piece = this.#early.take(); piece !== undefined; piece = this.#early.take()) target.write(piece);
-    this.#forget();
-    return this.#earlyBytes;
+  /** The credential of the caller is not accepted any more. */
+  onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
+    this.#deps.metrics.connectionWithdrawn(this.cluster.name);
+    this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.earlyBytes, bytesDown, endedBy: "server" });
   }
 
-  /** Removes its listeners from the socket. */
-  release(): void {
-    this.#socket.off("readable", this.#onReadable);
-    this.#socket.off("end", this.#onEnd);
-    this.#socket.off("close", this.#onEnd);
-    this.#onSpoken = undefined;
-    this.#forget();
+  /** The splice has ended. `lost`: the tunnel has ended, or the memory of the connection was needed. */
+  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "peer_lost" | "draining" | "stalled" | undefined): void {
+    const { bytesDown, error } = totals;
+    const bytesUp = totals.bytesUp + this.earlyBytes;
+    const endedBy = lost === undefined ? totals.endedBy : lost === "agent_lost" ? "agent" : "server";
+    this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
   }
 
-  #keep(chunk: Buffer): void {
-    this.#early.add(chunk);
-    this.#earlyBytes += chunk.length;
-    this.#held.add(chunk.length);
+  /** Without the port: a caller that tries again and again is one. */
+  get #from(): string {
+    const address = this.#source?.address;
+    if (address === undefined) return this.caller;
+    return this.caller === UNAUTHENTICATED ? address : `${this.caller} at ${address}`;
   }
 
-  #forget(): void {
-    this.#early.clear();
-    this.#held.clear();
+  #finish(
+    code: OutcomeCode | "ok",
+    error: Error | undefined,
+    end: { bytesUp: number; bytesDown: number; endedBy: string },
+  ): void {
+    const { metrics, log, throttledLog } = this.#deps;
+    this.open?.over();
+    const durationMs = performance.now() - this.#startedAt;
+    const { bytesUp, bytesDown } = end;
+    const established = this.#dialMs !== undefined;
+    const { cluster, target } = this;
+    const refusal =
+      established || error === undefined || code === "caller_gone"
+        ? undefined
+        : { from: this.#from, target, reason: error.message };
+    metrics.connectionFinished({ outcome: code, cluster, established, bytesUp, bytesDown, durationMs, refusal });
+    const level = code === "ok" ? "info" : outcome(code).level;
+    if (!log.isLevelEnabled(level)) return;
+    // Fields without a value are not written. All lines have the same fields, because copying objects is slow.
+    const line = {
+      id: this.id,
+      cluster: this.cluster.name,
+      caller: this.caller,
+      remote: this.#source && formatEndpoint(this.#source),
+      certificate: this.certificate,
+      target: this.target,
+      targetCluster: this.targetCluster,
+      agent: this.tunnel?.agent.agentId ?? this.hop?.agent,
+      peer: this.hop?.serverId,
+      strategy: this.choice?.strategy,
+      claimedBy: this.choice?.claimedBy,
+      outcome: code,
+      dialMs: this.#dialMs === undefined ? undefined : rounded(this.#dialMs),
+      bytesUp,
+      bytesDown,
+      durationMs: rounded(durationMs),
+      endedBy: end.endedBy,
+      // A fault of the server is logged with its stack, everything else as a sentence.
+      err: code === "internal" ? (error?.cause ?? error) : undefined,
+      reason: code === "internal" ? undefined : error && printable(error.message),
+    };
+    if (code === "unauthenticated" && !established) throttledLog.write(level, line, FAILED);
+    else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");
+    else log[level](line, established ? "connection closed" : FAILED);
   }
+}
 
-  readonly #onReadable = (): void => {
-    if (this.#established) {
-      this.#onSpoken?.();
-      return;
-    }
-    while (this.cancellation.reason === undefined && this.#earlyBytes < MAX_EARLY_BYTES) {
-      const chunk: Buffer | null = this.#socket.read();
-      if (chunk === null) return;
-      this.#keep(chunk);
-    }
-  };
+/** Whether the agent that was asked has caused this end. */
+function isOfAgent(code: OutcomeCode): boolean {
+  return outcome(code).fromAgent === true || code === "agent_lost" || code === "agent_timeout";
+}
 
-  readonly #onEnd = (): void => {
-    if (this.#established) {
-      this.#onSpoken?.();
-      return;
-    }
-    this.refuse(new CulvertError("caller_gone", "the caller left before the answer"));
-  };
+function rounded(ms: number): number {
+  return Math.round(ms * 10) / 10;
 }

@@ -1,22 +1,23 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
-import { oncePerSecond } from "../../shared/basics/timers.ts";
+import { oncePerSecond, TurnQueue } from "../../shared/basics/timers.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { FileDescriptors } from "../../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { Check } from "../../shared/runtime/run.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
+import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
 import type { FlagTls } from "../cluster-runtime/flag-certificates.ts";
 import type { ClusterStore } from "../clusters/store.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Registry } from "../tunnels/cluster-tunnels.ts";
+import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
 import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
 import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "./readiness.ts";
-import { roundTripsOf, type ServerStatus, status } from "./status.ts";
 
 type ListenerState = ServerCondition["listeners"][number];
 
@@ -90,7 +91,7 @@ export class OperatorPorts {
         ...{ log, throttledLog, ...flags, port: adminPort, host: adminBindAddress },
         metrics: metrics.registry,
         checks: () => readiness(this.#condition(), "names"),
-        status: () => this.#status(),
+        status: () => this.status(),
         trial: (body): Promise<ConnectCheck> => checkConnect(body, this.#deps.connectCheck()),
         allowedHosts: options.adminAllowedHosts,
       });
@@ -130,21 +131,23 @@ export class OperatorPorts {
     };
   }
 
-  async #status(): Promise<ServerStatus> {
+  /** The document of `/status`: clusters, their agents, and what each tunnel holds. */
+  async status() {
     const { options, served, tunnels, metrics, files, pool } = this.#deps;
     const roundTrips = await roundTripsOf(tunnels.tunnels());
-    return status({
+    return {
+      kind: "server" as const,
       serverId: options.serverId,
       instance: this.#instance,
-      servers: this.#deps.servers(),
+      // null: not known
+      servers: this.#deps.servers() ?? null,
       listeners: this.#deps.shownAddresses(),
-      clusters: served.clusters?.all() ?? [],
-      refusals: metrics.refusals,
-      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#deps.others.checks())],
-      pool,
       draining: this.#deps.draining(),
-      roundTrips,
-    });
+      memory: pool.report(),
+      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#deps.others.checks())],
+      refusals: metrics.refusals.list(),
+      clusters: [...(served.clusters?.all() ?? [])].map((cluster) => shownCluster(cluster, roundTrips)),
+    };
   }
 
   /** Why some clusters are not served as their documents say. The server stays ready for the others. */
@@ -166,7 +169,90 @@ export class OperatorPorts {
   }
 }
 
+export type ServerStatus = Awaited<ReturnType<OperatorPorts["status"]>>;
+
 /** The faults of checks, in the words of /readyz?verbose. */
 function faultsOf(checks: readonly Check[]): string[] {
   return checks.flatMap(({ name, hasFaults, detail = "" }) => (hasFaults ? `${name}: ${detail}` : []));
+}
+
+// ── /status ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function shownCluster(
+  { cluster, tunnels, figures }: Pick<ClusterRuntime, "cluster" | "tunnels" | "figures">,
+  roundTrips: RoundTrips,
+) {
+  const { connects, perSecond, outcomes, carried, bytesUp, bytesDown, limitsHit, refusals } = figures;
+  return {
+    cluster: cluster.name,
+    suspended: cluster.suspended,
+    pendingConnects: tunnels.pendingConnects,
+    connects: { total: connects, perSecond: perSecond.connects, outcomes: Object.fromEntries(outcomes) },
+    // The bytes of open connections are not known by direction.
+    bytes: { carried, perSecond: perSecond.bytes, up: bytesUp, down: bytesDown },
+    limits: { set: cluster.limits, hit: Object.fromEntries(limitsHit) },
+    refusals: refusals.list(),
+    tunnels: [...tunnels.tunnels()].map((tunnel) => shownTunnel(tunnel, roundTrips.get(tunnel))),
+  };
+}
+
+function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
+  return {
+    agent: tunnel.agent.agentId,
+    tunnel: tunnel.id,
+    identity: tunnel.agent.identity,
+    instance: tunnel.agent.instance,
+    software: tunnel.agent.software,
+    identifiers: tunnel.agent.identifiers,
+    remote: tunnel.remote,
+    connectedAt: tunnel.connectedAt.toISOString(),
+    probe: tunnel.agent.probe,
+    draining: tunnel.leaving,
+    suspended: tunnel.suspended,
+    replayBytes: tunnel.replayBytes,
+    streams: tunnel.streamCount,
+    pendingOpens: tunnel.pendingOpens,
+    bufferedBytes: tunnel.bufferedBytes,
+    resetForMemory: tunnel.resetForMemory,
+    // Of a ping that was sent for this answer; null: no answer in time.
+    roundTripMs: roundTripMs === undefined ? null : Math.round(roundTripMs * 10) / 10,
+  };
+}
+
+/** A busy loop sends thousands of pings slowly: the status waits so many times as long as for one agent. */
+const ALL = 3;
+
+/** Round trips of the tunnels whose agent has just answered a ping, ms. */
+export type RoundTrips = ReadonlyMap<object, number>;
+
+/**
+ * Pings all tunnels, since earlier measurements may have gone another way or seen no queue. A few are sent in each turn
+ * of the loop, and each has its time from then on: of thousands at once the last would wait for the work on the others.
+ */
+export async function roundTripsOf(
+  tunnels: Iterable<Pick<Tunnel, "roundTrip">>,
+  withinMs = ROUND_TRIP_WITHIN_MS,
+): Promise<RoundTrips> {
+  const measured = new Map<object, number>();
+  const turns = new TurnQueue();
+  let isOver = false;
+  const measure = async (tunnel: Pick<Tunnel, "roundTrip">) => {
+    const ms = isOver ? undefined : await within(withinMs, tunnel.roundTrip());
+    if (ms !== undefined) measured.set(tunnel, ms);
+  };
+  const all = [...tunnels].map((tunnel) => new Promise<void>((resolve) => turns.run(() => resolve(measure(tunnel)))));
+  await within(ALL * withinMs, Promise.all(all));
+  isOver = true;
+  return measured;
+}
+
+/** Resolves with `undefined` if the promise takes longer. */
+function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms, undefined);
+    void promise.then((value) => {
+      clearTimeout(timer);
+      resolve(value);
+    });
+  });
 }

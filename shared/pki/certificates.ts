@@ -1,5 +1,5 @@
 import "./reflect.ts"; // must come before @peculiar/x509
-import { createPrivateKey, createPublicKey, KeyObject, randomBytes, webcrypto } from "node:crypto";
+import { createPrivateKey, createPublicKey, KeyObject, randomBytes, type webcrypto } from "node:crypto";
 import { isIP } from "node:net";
 import * as x509 from "@peculiar/x509";
 
@@ -68,8 +68,8 @@ export class Authority {
       throw new Error("the private key does not belong to the certificate");
     }
     return new Authority(certificate, {
-      privateKey: await webcrypto.subtle.importKey("pkcs8", privateKey, P256, true, ["sign"]),
-      publicKey: await webcrypto.subtle.importKey("spki", publicKey, P256, true, ["verify"]),
+      privateKey: await crypto.subtle.importKey("pkcs8", privateKey, P256, true, ["sign"]),
+      publicKey: await crypto.subtle.importKey("spki", publicKey, P256, true, ["verify"]),
     });
   }
 
@@ -107,7 +107,7 @@ export class Authority {
 }
 
 function newKeys(): Promise<webcrypto.CryptoKeyPair> {
-  return webcrypto.subtle.generateKey(P256, true, ["sign", "verify"]) as Promise<webcrypto.CryptoKeyPair>;
+  return crypto.subtle.generateKey(P256, true, ["sign", "verify"]) as Promise<webcrypto.CryptoKeyPair>;
 }
 
 /** A random serial number, positive and 16 bytes long (RFC 5280 §4.1.2.2). */

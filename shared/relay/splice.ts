@@ -1,11 +1,10 @@
-import type { Duplex } from "node:stream";
+import type { Duplex, Writable } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import type { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import { memoryNeeded, wasMemoryNeeded } from "../limits/memory-account.ts";
-import { GatheredWrites } from "./gathered-writes.ts";
 import { endedByReset } from "./reset.ts";
-import { type SpliceAccount, SpliceMemory, type WaitingSink } from "./splice-memory.ts";
+import { type SpliceAccount, SpliceMemory, STALL_CHECKS, StallCounter, type WaitingSink } from "./splice-memory.ts";
 
 export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
@@ -44,15 +43,10 @@ export interface SpliceOptions {
 
 /** Bytes that may wait in a Duplex before its source is paused. */
 const MAX_WAITING = 64 * 1024;
-
 /** Writes that may wait there: one of a few bytes costs as much memory as some hundred bytes. */
 const MAX_WAITING_WRITES = 256;
-
 /** The longest pause at a time for the sake of `pace`, ms. */
 const MOST_PAUSE_MS = 1_000;
-
-/** Checks within the stall timeout: no work for each chunk, and a stall is found at most two periods late. */
-const STALL_CHECKS = 4;
 
 /**
  * Joins two Duplex until both have closed: bytes, half-close and backpressure in both directions.
@@ -272,15 +266,79 @@ class Pump implements WaitingSink {
   }
 }
 
-/** Counts the periods in which nothing has moved. */
-class StallCounter {
-  #takenBefore = 0;
-  #checks = 0;
+/** A shorter write may be what somebody types or waits for. */
+const SHORT_WRITE = 4 * 1024;
+/** A write of this size is worth a system call of its own. */
+const FULL_WRITE = 48 * 1024;
+/** This much is likely a part of a bulk transfer, and the next turns bring more of it: many streams share the link. */
+const BULK_PART = 16 * 1024;
+/** So many turns more a part waits for the rest, and so long, ms, at most: on a busy loop a turn is long. */
+const MORE_TURNS = 2;
+const MOST_WAIT_MS = 2;
 
-  /** Called once in each period. Has nothing been taken in the last `STALL_CHECKS`, although it was `awaited`? */
-  lasts(awaited: boolean, taken: number): boolean {
-    this.#checks = awaited && taken === this.#takenBefore ? this.#checks + 1 : 0;
-    this.#takenBefore = taken;
-    return this.#checks > STALL_CHECKS;
+/** Sockets that were written to in this turn, or that wait from an earlier one. */
+let gathered: GatheredWrites[] = [];
+
+/**
+ * Gathers what is written to a socket into few system calls: the first short write of a turn of the event loop goes at
+ * once, all else at the end of the turn, and a part of a bulk transfer with what the next turns bring
+ * (docs/decisions/0016). An end sends what waits; a socket that is destroyed loses it.
+ */
+export class GatheredWrites {
+  readonly #socket: Writable;
+  /** Something was written in this turn, or waits from an earlier one. */
+  #begun = false;
+  #corkedAtMs = 0;
+  #turns = 0;
+
+  constructor(socket: Writable) {
+    this.#socket = socket;
   }
+
+  /** Like `Writable.write`. */
+  write(chunk: Buffer, done?: () => void): boolean {
+    if (this.#begun || chunk.length >= SHORT_WRITE) this.#cork();
+    if (!this.#begun) this.#waitForTurnEnd();
+    return this.#socket.write(chunk, done);
+  }
+
+  #cork(): void {
+    if (this.#socket.writableCorked > 0) return;
+    this.#socket.cork();
+    this.#corkedAtMs = performance.now();
+  }
+
+  #waitForTurnEnd(): void {
+    this.#begun = true;
+    if (gathered.push(this) === 1) setImmediate(onTurnEnd);
+  }
+
+  /** Called once in a turn. */
+  endTurn(): void {
+    if (this.#isBulkPart()) {
+      this.#turns++;
+      this.#waitForTurnEnd();
+      return;
+    }
+    this.#begun = false;
+    this.#turns = 0;
+    if (this.#socket.writableCorked > 0) this.#socket.uncork();
+  }
+
+  #isBulkPart(): boolean {
+    const { writableLength, writableCorked } = this.#socket;
+    return (
+      writableCorked > 0 &&
+      writableLength >= BULK_PART &&
+      writableLength < FULL_WRITE &&
+      this.#turns < MORE_TURNS &&
+      performance.now() - this.#corkedAtMs < MOST_WAIT_MS
+    );
+  }
+}
+
+function onTurnEnd(): void {
+  const due = gathered;
+  gathered = [];
+  for (const each of due) each.endTurn();
 }

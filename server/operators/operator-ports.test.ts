@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { agentOf, fetchText, freezablePath, start } from "../testing/server.ts";
-import { roundTripsOf } from "./status.ts";
+import { roundTripsOf } from "./operator-ports.ts";
 
 const answering = (ms: number | undefined) => ({ roundTrip: () => Promise.resolve(ms) });
 
