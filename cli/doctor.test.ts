@@ -1,11 +1,17 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { type AddressInfo, createServer as createTcpServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { serverOptions } from "../server/options/options.ts";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
+import { headOf, headText, runDoctor } from "./doctor.ts";
 import { createPki } from "./pki/pki.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
@@ -90,4 +96,113 @@ test("--json is JSON also where a file is missing, with exit code 2", async (t) 
     assert.match(command, /^culvert doctor /);
     assert.match(stderr, /\/no\/such\/file does not exist/);
   }
+});
+
+const commandOf = (...argv: string[]): string => headOf(argv).command;
+
+test("a report begins with version, host, date and command line", () => {
+  const head = headOf(["--server", "wss://server:8091"], new Date("2026-06-01T12:00:00Z"));
+  assert.match(
+    headText(head),
+    /^culvert \S+, Node v\d+\.\S+, on \S+, 2026-06-01T12:00:00\.000Z\n\$ culvert doctor --server wss:\/\/server:8091\n$/,
+  );
+});
+
+for (const [value, shown] of [
+  ["http://me:secret@proxy:3128", "http://***@proxy:3128"],
+  ["http://me:se,cr/e@t@proxy", "http://***@proxy"],
+  ["http://one:3128,http://me:secret@two", "http://***@two"],
+  ["me:secret@proxy", "***@proxy"],
+  ["http://pac.corp/proxy.pac?token=secret", "http://pac.corp/proxy.pac?***"],
+  ["http://pac.corp/proxy.pac?token=secret@1", "http://***@1"],
+  ["socks5h://proxy:1080", "socks5h://proxy:1080"],
+  ["/etc/culvert/ca.crt", "/etc/culvert/ca.crt"],
+] as const) {
+  test(`the command line shows ${shown} where ${value.includes("secret") ? "a secret" : "none"} was given`, () => {
+    assert.equal(
+      commandOf("--proxy", value, `--pac=${value}`).replaceAll("'", ""),
+      [...["culvert doctor --proxy", shown], `--pac=${shown}`].join(" "),
+    );
+  });
+}
+
+test("a word that a shell would split is quoted, and control characters are not shown", () => {
+  assert.equal(commandOf("--agent-id", "two words"), "culvert doctor --agent-id 'two words'");
+  assert.match(commandOf("--agent-id=\u001b[2J"), /^[\x20-\x7e]+$/);
+});
+
+const REFUSED = {
+  ...{ cluster: "blue", target: "10.0.0.1:10250", outcome: "dial_refused" },
+  sentence: "10.0.0.1:10250 refused the connection: check that something listens there",
+  steps: [
+    { step: "server", state: "passed", ms: 0.1, detail: 'agent "node-1" (10.0.0.9:443) is picked' },
+    { step: "dns", state: "skipped", detail: "not told apart" },
+    { step: "dial", state: "failed", ms: 3, detail: "10.0.0.1:10250 refused the connection" },
+    { step: "later", state: "not reached", detail: "" },
+  ],
+};
+
+/** What is printed, asked and returned where an admin port answers so. */
+async function asked(t: TestContext, status: number, answer: object, ...flags: string[]) {
+  const questions: string[] = [];
+  const server = createServer(async (request, response) => {
+    questions.push(`${request.method} ${request.url} ${await text(request)}`);
+    response.writeHead(status).end(JSON.stringify(answer));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const admin = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  let printed = "";
+  await runDoctor(["--from-server", "blue", "10.0.0.1:10250", "--admin-address", admin, ...flags], ENV, (part) => {
+    printed += part;
+  });
+  const { exitCode } = process;
+  process.exitCode = undefined;
+  return { printed, questions, exitCode };
+}
+
+test("the server's steps are shown as the doctor's own, with its sentence and where it is explained", async (t) => {
+  const { printed, questions, exitCode } = await asked(t, 200, REFUSED);
+  assert.deepEqual(questions, ["GET /livez ", 'POST /trial {"cluster":"blue","target":"10.0.0.1:10250"}']);
+  assert.equal(exitCode, 1);
+  assert.match(
+    printed,
+    /^culvert \S+, Node \S+, on \S+, 20\S+Z\n\$ culvert doctor --from-server blue 10\.0\.0\.1:10250 .*\n\n/,
+  );
+  assert.match(printed, /^✓ server +0 ms {2}agent "node-1"/m);
+  assert.match(printed, /^✗ dial +3 ms {2}10\.0\.0\.1:10250 refused/m);
+  assert.match(
+    printed,
+    /^– not reached: later\n\n10\.0\.0\.1:10250 refused the connection: .*\nNext: Run culvert explain dial_refused: it says what to do\.\n$/m,
+  );
+});
+
+test("a target that is reached is exit code 0; --json shows what the server says as it is", async (t) => {
+  const answer = { ...REFUSED, outcome: "ok", more: { than: "we know" } };
+  const { printed, exitCode } = await asked(t, 200, answer, "--json");
+  assert.deepEqual([JSON.parse(printed), exitCode], [answer, undefined]);
+});
+
+test("what is no server's admin port is said, and is exit code 1", async (t) => {
+  const said = t.mock.method(process.stderr, "write", () => true);
+  const { printed, exitCode } = await asked(t, 404, {});
+  assert.deepEqual([printed, exitCode], ["", 1]);
+  assert.match(String(said.mock.calls[0]?.arguments[0]), /is no admin port of a culvert server/);
+});
+
+test("a server that is stopped is given up sooner than a CONNECT would be answered", async (t) => {
+  // Its kernel takes connections, and nobody answers them.
+  const server = createTcpServer((socket) => socket.on("error", () => {}));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const said = t.mock.method(process.stderr, "write", () => true);
+  const admin = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await runDoctor(["--from-server", "blue", "10.0.0.1:10250", "--admin-address", admin], ENV, () => {});
+  assert.equal(process.exitCode, 1);
+  process.exitCode = undefined;
+  const [, within] =
+    /did not answer within (\d+) s: .* the server hangs/.exec(String(said.mock.calls[0]?.arguments[0])) ?? [];
+  assert.ok(Number(within) < serverOptions.options.connectTimeoutMs.default / 1_000, within);
 });

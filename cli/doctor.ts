@@ -1,9 +1,16 @@
-import { diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
-import { helpText, printConfig } from "../shared/config/flags.ts";
+import { hostname } from "node:os";
+import { Command } from "commander";
+import * as z from "zod";
+import { type DoctorWatcher, diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
+import type { Step } from "../agent/doctor/report.ts";
+import { version } from "../shared/basics/program.ts";
+import { jsonOf, shellQuoted, withoutSecret } from "../shared/basics/text.ts";
+import { helpText, helpWidth, printConfig } from "../shared/config/flags.ts";
 import { readOptions } from "../shared/config/read-options.ts";
-import { FROM_SERVER, runFromServer } from "./doctor-from-server.ts";
-import { headOf, headText, reportJson, reportTo } from "./doctor-report.ts";
+import { printable } from "../shared/outcomes.ts";
 import { flagHint } from "./service.ts";
+import { askAdmin, NoStatus } from "./status/ask.ts";
+import { adminAddress } from "./status/status.ts";
 
 /**
  * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot
@@ -14,12 +21,8 @@ export async function runDoctor(
   env: NodeJS.ProcessEnv = process.env,
   print: (text: string) => void = (text) => process.stdout.write(text),
 ): Promise<void> {
-  if (argv.includes(FROM_SERVER)) {
-    return runFromServer(
-      argv.filter((word) => word !== FROM_SERVER),
-      print,
-    );
-  }
+  const others = argv.filter((word) => word !== FROM_SERVER);
+  if (others.length < argv.length) return runFromServer(others, print);
   const { values, problems, warnings, sources, ...asked } = await readOptions(doctorOptions, {
     argv,
     env,
@@ -46,3 +49,160 @@ export async function runDoctor(
 }
 
 const SILENT = { onServer: () => {}, onStep: () => {}, onVerdict: () => {} };
+
+// ── the report ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const SIGNS: Readonly<Record<Step["state"], string>> = { passed: "✓", failed: "✗", skipped: "–", "not reached": "–" };
+
+/** A step as any report has it, the server's too. */
+const stepSchema = z.object({
+  step: z.string(),
+  state: z.enum(["passed", "failed", "skipped", "not reached"]),
+  ms: z.number().optional(),
+  detail: z.string(),
+});
+type ReportedStep = z.infer<typeof stepSchema>;
+
+/** The report for a person, line by line as it comes. */
+export function reportTo(print: (text: string) => void): DoctorWatcher {
+  let steps: Step[] = [];
+  return {
+    onServer: (server) => {
+      steps = [];
+      print(`\n${server}\n\n`);
+    },
+    onStep: (step) => {
+      steps.push(step);
+      if (step.state !== "not reached") print(`${stepLine(step)}\n`);
+    },
+    onVerdict: ({ sentence, next }) => print(`${notReached(steps)}\n${sentence}\nNext: ${next}\n`),
+  };
+}
+
+/** All steps of a report that is there as a whole. */
+function stepLines(steps: readonly ReportedStep[]): string {
+  const taken = steps.filter(({ state }) => state !== "not reached");
+  return `${taken.map((step) => `${stepLine(step)}\n`).join("")}${notReached(steps)}`;
+}
+
+/** One line for all of them: nothing is known of any. */
+function notReached(steps: readonly ReportedStep[]): string {
+  const names = steps.filter(({ state }) => state === "not reached").map(({ step }) => step);
+  return names.length === 0 ? "" : `${SIGNS["not reached"]} not reached: ${names.join(", ")}\n`;
+}
+
+/** `✓ tls             12 ms  TLSv1.3, …` */
+function stepLine({ step, state, ms, detail }: ReportedStep): string {
+  const time = ms === undefined ? "" : `${Math.round(ms)} ms`;
+  const words = state === "skipped" ? `skipped: ${detail}` : detail;
+  return `${SIGNS[state]} ${step.padEnd(13)} ${time.padStart(8)}  ${words}`;
+}
+
+export function reportJson(report: unknown): string {
+  return `${JSON.stringify(report, null, 2)}\n`;
+}
+
+/** What a report begins with: whoever reads it later has to know what was run, where and when. */
+interface Head {
+  readonly version: string;
+  readonly node: string;
+  readonly host: string;
+  /** ISO 8601. */
+  readonly date: string;
+  /** Without passwords. */
+  readonly command: string;
+}
+
+/** `argv`: what follows `culvert doctor`. */
+export function headOf(argv: readonly string[], now = new Date()): Head {
+  return {
+    version: version(),
+    node: process.version,
+    host: hostname(),
+    date: now.toISOString(),
+    command: ["culvert doctor", ...argv.map(shownWord)].join(" "),
+  };
+}
+
+export function headText({ version, node, host, date, command }: Head): string {
+  return `culvert ${version}, Node ${node}, on ${printable(host)}, ${date}\n$ ${command}\n`;
+}
+
+function shownWord(word: string): string {
+  const [, flag = "", value = word] = /^(--?[\w-]+=)(.*)$/s.exec(word) ?? [];
+  const text = printable(`${flag}${withoutSecret(value)}`, MAX_WORD);
+  // The stars of a masked secret need no quotes: nobody runs this line again as it is.
+  return /^[\w@%+=:,./*-]+$/.test(text) ? text : shellQuoted(text);
+}
+
+const MAX_WORD = 2_000;
+
+// ── --from-server ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const FROM_SERVER = "--from-server";
+
+/** A server that is well answers at once: one that is stopped is found out sooner than a CONNECT would be answered. */
+const ALIVE_MS = 5_000;
+/** It then answers within its --connect-timeout, 8 s unless it is configured. */
+const WITHIN_MS = 30_000;
+
+const trialSchema = z.object({ outcome: z.string(), sentence: z.string(), steps: z.array(stepSchema) });
+
+interface Flags {
+  readonly adminAddress: string;
+  readonly json?: true;
+}
+
+/**
+ * `culvert doctor --from-server CLUSTER TARGET`: a running server makes one connection as a caller of the cluster would
+ * have it. Exit code 0: the target was reached; 1: it was not, or nobody could be asked; 2: a wrong command line.
+ */
+async function runFromServer(argv: readonly string[], print: (text: string) => void): Promise<void> {
+  await new Command("culvert doctor --from-server")
+    .description("Has a running server make one connection, as a caller of the cluster would have it.")
+    .argument("<cluster>", "Cluster whose agents are to make it.")
+    .argument("<target>", "host:port as a caller asks for it.")
+    .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
+    .option("--json", "Everything that the server says.")
+    .helpOption("-h, --help", "Show this help.")
+    .configureHelp({ helpWidth: helpWidth() })
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "culvert doctor: ")) })
+    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
+    .action((cluster: string, target: string, flags: Flags) => {
+      const head = headText(headOf([FROM_SERVER, ...argv]));
+      return tryFrom({ cluster, target }, flags, head, print);
+    })
+    .parseAsync([...argv], { from: "user" });
+}
+
+async function tryFrom(
+  asked: { readonly cluster: string; readonly target: string },
+  { adminAddress: text, json }: Flags,
+  head: string,
+  print: (text: string) => void,
+): Promise<void> {
+  const address = adminAddress(text);
+  try {
+    await askAdmin(address, { path: "/livez", withinMs: ALIVE_MS });
+    const { status, body } = await askAdmin(address, { path: "/trial", body: asked, withinMs: WITHIN_MS });
+    const said = status === 200 ? jsonOf(body) : undefined;
+    const { data: trial } = trialSchema.safeParse(said);
+    if (trial === undefined) {
+      throw new NoStatus(`${text} is no admin port of a culvert server, or of one of another version (HTTP ${status})`);
+    }
+    if (json) print(reportJson(said));
+    else print(`${head}\n${stepLines(trial.steps)}\n${trial.sentence}\n${next(trial.outcome)}`);
+    if (trial.outcome !== "ok") process.exitCode = 1;
+  } catch (error) {
+    if (!(error instanceof NoStatus)) throw error;
+    process.stderr.write(`culvert doctor: ${error.message}\n`);
+    process.exitCode = 1;
+  }
+}
+
+/** What each outcome means, and what to do, is written down once, for `culvert explain`. */
+function next(outcome: string): string {
+  if (outcome === "ok") return "";
+  const agents = "Run culvert doctor where the agent of the cluster runs, with its options.";
+  return `Next: ${outcome === "no_agent" ? agents : `Run culvert explain ${outcome}: it says what to do.`}\n`;
+}

@@ -2,7 +2,6 @@ import { once } from "node:events";
 import net from "node:net";
 import { type Duplex, duplexPair, finished } from "node:stream";
 import tls from "node:tls";
-import { type OnStep, stopwatch } from "./print.ts";
 
 export interface ConnectPlan {
   readonly proxy: { readonly port: number; readonly ca: string; readonly cert: string; readonly key: string };
@@ -12,8 +11,11 @@ export interface ConnectPlan {
 const DEADLINE_MS = 10_000;
 const MAX_ANSWER_BYTES = 16_384;
 
-/** Sends one CONNECT as kube-apiserver does: mutual TLS, CONNECT, then TLS with the target inside the tunnel. */
-export async function connectOnce(plan: ConnectPlan, onStep: OnStep): Promise<void> {
+/**
+ * Sends one CONNECT as kube-apiserver does: mutual TLS, CONNECT, then TLS with the target inside the tunnel. Says after
+ * each step what has happened.
+ */
+export async function connectOnce(plan: ConnectPlan, step: (text: string) => void): Promise<void> {
   const raw = net.connect(plan.proxy.port, "127.0.0.1");
   raw.on("error", () => {});
   let timer: NodeJS.Timeout | undefined;
@@ -21,7 +23,7 @@ export async function connectOnce(plan: ConnectPlan, onStep: OnStep): Promise<vo
     timer = setTimeout(() => reject(new Error(`not done within ${DEADLINE_MS / 1000} s`)), DEADLINE_MS);
   });
   try {
-    await Promise.race([steps(raw, plan, stopwatch(onStep)), deadline]);
+    await Promise.race([steps(raw, plan, step), deadline]);
   } finally {
     clearTimeout(timer);
     raw.destroy();

@@ -1,17 +1,15 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { shellQuoted } from "../../shared/basics/text.ts";
+import { jsonOf, shellQuoted } from "../../shared/basics/text.ts";
 import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { exitCodeOf } from "../../shared/runtime/run.ts";
-import { untilSignal } from "../common/terminal.ts";
+import { readableLine } from "../../shared/runtime/logger.ts";
+import { exitCodeOf, untilSignal } from "../../shared/runtime/run.ts";
 import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
-import { type Child, ChildDied, Children } from "./children.ts";
 import { connectOnce } from "./connect.ts";
-import { logLine, type Printer, printer, stopwatch } from "./print.ts";
-import { choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
+import { type Child, ChildDied, Children, choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
 
 export interface DemoOptions {
   /** Folder for certificates and the socket. By default it is a temporary one, which the demo removes at its end. */
@@ -36,7 +34,8 @@ const READY_MS = 30_000;
  * `culvert demo`: runs server, agent and a sample target on this machine, shows one CONNECT, then curl commands to
  * paste.
  */
-export async function runDemo(options: DemoOptions, out: Printer = printer()): Promise<void> {
+export async function runDemo(options: DemoOptions): Promise<void> {
+  const out = printer();
   let follow: ((line: string) => void) | undefined;
   let shown = false;
   const children = new Children((name, line) => follow?.(`  ${logLine(name, line)}`));
@@ -59,7 +58,7 @@ export async function runDemo(options: DemoOptions, out: Printer = printer()): P
     const target = { host: "localhost", port: ports.target, ca: await readFile(targetCa, "utf8") };
     const lines: string[] = []; // log lines of this CONNECT, which are printed below
     follow = (line) => lines.push(line);
-    await connectOnce({ proxy, target }, out.step);
+    await connectOnce({ proxy, target }, stopwatch(out.step));
     shown = true;
     if (options.once) return;
     printCommands(ports, pki, targetCa, out);
@@ -208,3 +207,53 @@ function explain(error: unknown, out: Printer): void {
   if (!(error instanceof ChildDied)) return;
   for (const line of error.log.slice(-10)) out.line(`      ${logLine("", line).trim()}`);
 }
+
+// ── what is printed ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+const CODES = { bold: 1, dim: 2, green: 32, red: 31, yellow: 33, cyan: 36 } as const;
+
+/** Prints the lines of a demo, with colours on a terminal only. */
+function printer() {
+  // https://no-color.org
+  const coloured = process.stdout.isTTY === true && !process.env["NO_COLOR"];
+  const styled = (style: keyof typeof CODES, text: string): string =>
+    coloured ? `\x1b[${CODES[style]}m${text}\x1b[0m` : text;
+  const line = (text: string): void => void process.stdout.write(`${text}\n`);
+  return {
+    line,
+    heading: (text: string) => line(`\n${styled("bold", text)}\n`),
+    step: (text: string, ms: number) =>
+      line(`  ${styled("green", "✓")} ${styled("cyan", duration(ms).padStart(8))}  ${text}`),
+    note: (text: string) => line(`  ${styled("yellow", "!")} ${" ".repeat(8)}  ${text}`),
+    failure: (text: string) => line(`  ${styled("red", "✗")} ${text}`),
+    /** A command to paste into a shell, or a line of a log. */
+    command: (text: string) => line(styled("dim", text)),
+  };
+}
+
+type Printer = ReturnType<typeof printer>;
+
+/** Reports steps, each with the time since the one before, ms. */
+function stopwatch(onStep: Printer["step"]): (text: string) => void {
+  let before = performance.now();
+  return (text) => {
+    const now = performance.now();
+    onStep(text, now - before);
+    before = now;
+  };
+}
+
+function duration(ms: number): string {
+  return ms < 1_000 ? `${ms.toFixed(1)} ms` : `${(ms / 1_000).toFixed(2)} s`;
+}
+
+/** Formats a line of a child's JSON log: the message and the fields that describe a connection. */
+function logLine(name: string, line: string): string {
+  const record = line.startsWith("{") ? (jsonOf(line) as Record<string, unknown> | undefined) : undefined;
+  if (record === undefined) return `${name.padEnd(6)}  ${line}`;
+  const { time = "", msg = "" } = record;
+  const story = readableLine({ msg, ...Object.fromEntries(KEYS.map((key) => [key, record[key]])) });
+  return `${name.padEnd(6)}  ${String(time).slice(11, 23)}  ${story}`;
+}
+
+const KEYS = "caller target agent outcome code reason dialMs bytesUp bytesDown durationMs endedBy".split(" ");

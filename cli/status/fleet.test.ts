@@ -3,9 +3,8 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
-import { type ClusterStatus, readStatus, type TunnelStatus } from "./answer.ts";
-import { fleetOf, type ServerAnswer } from "./fleet.ts";
-import { fleetTable } from "./fleet-table.ts";
+import { type ClusterStatus, readStatus, type TunnelStatus } from "./ask.ts";
+import { fleetOf, fleetTable, type ServerAnswer } from "./fleet.ts";
 import { runStatus } from "./status.ts";
 
 const NOW = new Date("2026-06-01T12:00:00Z");

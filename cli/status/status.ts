@@ -3,10 +3,8 @@ import { parseTarget, type Target } from "../../shared/address/target.ts";
 import { nearest } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { NoStatus, readAgentStatus, readRouterStatus, readStatus } from "./answer.ts";
-import { askStatus, type StatusReport } from "./ask.ts";
-import { askFleet, fleetOf } from "./fleet.ts";
-import { fleetTable } from "./fleet-table.ts";
+import { askStatus, NoStatus, readAgentStatus, readRouterStatus, readStatus, type StatusReport } from "./ask.ts";
+import { askFleet, fleetOf, fleetTable } from "./fleet.ts";
 import { agentTable, routerTable, statusTable } from "./table.ts";
 
 export interface StatusOptions {

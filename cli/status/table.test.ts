@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type ClusterStatus, readStatus, type Status, type TunnelStatus } from "./answer.ts";
+import { type ClusterStatus, readStatus, type Status, type TunnelStatus } from "./ask.ts";
 import { statusTable } from "./table.ts";
 
 const NOW = new Date("2026-06-01T12:00:00Z");

@@ -1,6 +1,6 @@
 import { withoutMapping } from "../../shared/address/network.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, TunnelStatus } from "./answer.ts";
+import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, TunnelStatus } from "./ask.ts";
 
 /** A CONNECT is counted as WAITING, then OPEN, then as ended. `culvert status --help` explains the columns. */
 export const CLUSTER_HEADING =

@@ -11,7 +11,7 @@ import {
   type Report,
   type ServerReport,
 } from "../../agent/doctor/doctor.ts";
-import { reportJson, reportTo } from "../../cli/doctor-report.ts";
+import { reportJson, reportTo } from "../../cli/doctor.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { captureLog } from "./log-lines.ts";

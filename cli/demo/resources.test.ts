@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
-import { ChildDied, Children } from "./children.ts";
+import { ChildDied, Children } from "./resources.ts";
 
 /** Alive, and not just waiting for its parent to ask how it ended. */
 function runs(pid: number): boolean {
@@ -46,7 +46,7 @@ test("children end with close, and with a parent that was killed", async (t) => 
   assert.throws(() => children.start("target", "cli/demo/target", []), /ending/);
 
   const program = `
-    import { Children } from ${JSON.stringify(source("children.ts", import.meta.url).href)};
+    import { Children } from ${JSON.stringify(source("resources.ts", import.meta.url).href)};
     const child = new Children(() => {}).start("target", "cli/demo/target", ${JSON.stringify(["0", ...files])});
     await child.firstLine;
     console.log(child.pid);
