@@ -50,14 +50,13 @@ const NO_HEAD = Buffer.alloc(0);
 const NOT_FOR_YOU = "this port is for other servers (--peer-port): callers go to --server-port, agents to --agent-port";
 
 type PeerHelloResult =
-  | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
+  | { readonly kind: "new"; readonly accepted: NewPeer; readonly welcome: Welcome }
   | { readonly kind: "resume"; readonly resume: AcceptedResume; readonly peerReceived: number };
 
 interface NewPeer {
   readonly serverId: string;
   readonly software: string;
   readonly entry: ResumableLink;
-  readonly welcome: Welcome;
 }
 
 /**
@@ -73,7 +72,7 @@ export class PeerPort {
   readonly #deps: PeerPortDeps;
   readonly #connections: PortConnections;
   readonly #requests: RequestReader;
-  readonly #upgrades: WebSocketServer;
+  readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
   readonly #links: Links;
   readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
@@ -95,9 +94,6 @@ export class PeerPort {
       onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
       ...{ onConnect: refuse, onRequest: refuse },
       onClientError: (_error, { socket }) => socket.destroy(),
-    });
-    this.#upgrades = new WebSocketServer({
-      ...{ noServer: true, ...UPGRADES },
     });
   }
 
