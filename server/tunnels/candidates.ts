@@ -128,15 +128,12 @@ export class RoutedCandidates implements Candidates {
     if (this.#isStrict && (claim !== undefined || this.#isReserved)) {
       const who = claim === undefined ? "no agent that claims it" : `agent "${claim.lastAgent}", which claims it,`;
       const state = claim === undefined ? "is connected" : "is not connected";
-      return new CulvertError(
-        "no_agent",
+      return noAgent(
         `${host} is for its own agents alone (strict identifiers), and ${who} ${state}: check that it runs`,
       );
     }
-    return new CulvertError(
-      "no_agent",
-      `no agent of cluster "${name}" serves ${host} (${rules.strategies.join(", ")}): check the agents' --agent-identifiers`,
-    );
+    const how = rules.strategies.join(", ");
+    return noAgent(`no agent of cluster "${name}" serves ${host} (${how}): check the agents' --agent-identifiers`);
   }
 }
 
@@ -148,18 +145,18 @@ export function expectedOf(tunnels: Iterable<Tunnel>): Tunnel | undefined {
 
 /** Why none of the tunnels of a cluster, or of those for a target, can be picked. */
 export function noAgentAmong(tunnels: Iterable<Tunnel>, cluster: string): CulvertError {
-  if ([...tunnels].every(({ agent }) => agent.probe))
-    return new CulvertError(
-      "no_agent",
-      `no agent of cluster "${cluster}" is connected: check that one runs, and its log`,
-    );
-  const expected = expectedOf(tunnels);
-  if (expected !== undefined)
-    return new CulvertError(
-      "no_agent",
-      `agent "${expected.agent.agentId}" has lost its connection and is not back yet: check that it runs, and the path to it`,
-    );
-  return new CulvertError("draining", `every agent of cluster "${cluster}" is going away: try again`);
+  if ([...tunnels].every(({ agent }) => agent.probe)) {
+    return noAgent(`no agent of cluster "${cluster}" is connected: check that one runs, and its log`);
+  }
+  const lost = expectedOf(tunnels)?.agent.agentId;
+  if (lost === undefined) {
+    return new CulvertError("draining", `every agent of cluster "${cluster}" is going away: try again`);
+  }
+  return noAgent(`agent "${lost}" has lost its connection and is not back yet: check that it runs, and the path to it`);
+}
+
+function noAgent(sentence: string): CulvertError {
+  return new CulvertError("no_agent", sentence);
 }
 
 /** The facts that decide which tunnel a CONNECT takes. */
