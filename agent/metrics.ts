@@ -183,12 +183,10 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     this.#live = live;
   }
 
-  /** A stream was accepted. Each call is followed by one `streamFinished`. */
   streamOpened(): void {
     this.#streams.add();
   }
 
-  /** A target was reached, or not; `pendingDials(-1)` is said apart. */
   dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void {
     this.#dialSeconds.observe(dialMs / 1_000, outcome);
     if (outcome === "ok") this.#konnectivityDialSeconds.observe(dialMs / 1_000);
