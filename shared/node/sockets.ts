@@ -3,8 +3,8 @@ import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Server, TLSSocket } from "node:tls";
 
-// What Node.js does with sockets and TLS and does not document, and how OpenSSL writes a session. docs/node.md lists each
-// behaviour, why it is used, and its test.
+// What Node.js does with sockets and TLS and does not document, and how OpenSSL writes a session. docs/node.md lists
+// each behaviour, why it is used, and its test.
 
 /** The socket that has the connection to the kernel: the one beneath a TLS socket, or the socket itself. */
 export function rawSocketOf(socket: Duplex): Socket | undefined {
