@@ -7,10 +7,10 @@ import { checkPort, type ListenAddress } from "../shared/config/listen-address.t
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/proxy-route.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
+import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
-import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
