@@ -10,7 +10,8 @@ import {
 } from "../shared/runtime/metrics.ts";
 import type { StreamEnd, StreamMetrics } from "./streams/serve.ts";
 import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
-import type { UplinkMetrics, UplinkState } from "./uplink/uplink-state.ts";
+import type { UplinkState } from "./uplink/uplink.ts";
+import type { UplinkMetrics } from "./uplink/uplink-log.ts";
 
 type UplinkStateName = UplinkState["state"];
 
@@ -183,12 +184,10 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     this.#live = live;
   }
 
-  /** A stream was accepted. Each call is followed by one `streamFinished`. */
   streamOpened(): void {
     this.#streams.add();
   }
 
-  /** A target was reached, or not; `pendingDials(-1)` is said apart. */
   dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void {
     this.#dialSeconds.observe(dialMs / 1_000, outcome);
     if (outcome === "ok") this.#konnectivityDialSeconds.observe(dialMs / 1_000);

@@ -18,8 +18,7 @@ function decide(allow: string[], deny: string[], host: string, port: number, add
     ownListeners: () => own,
     machineAddresses: () => ["127.0.0.1", "::1", "10.9.9.9", "fd00::9"],
   });
-  const decision = policy.decide({ host, address, port });
-  return decision.allowed ? undefined : decision.reason;
+  return policy.refusal({ host, address, port });
 }
 
 const DEFAULTS: [string, number, RegExp | undefined][] = [
@@ -224,7 +223,7 @@ test("any text is either a rule or an error with a sentence", () => {
   fc.assert(
     fc.property(fc.array(pieces, { maxLength: 10 }), (parts) => {
       try {
-        new TargetPolicy({ allow: [parts.join("")], deny: [], allowLoopback: false }).decide({
+        new TargetPolicy({ allow: [parts.join("")], deny: [], allowLoopback: false }).refusal({
           host: "a.svc",
           address: "10.0.0.1",
           port: 443,
@@ -329,7 +328,7 @@ for (const address of EMBEDDED) {
 
 test("--allow-loopback allows loopback, and nothing else that is refused", () => {
   const policy = new TargetPolicy({ allow: [], deny: [], allowLoopback: true, ownListeners: () => own });
-  const allowed = (address: string, port = 80) => policy.decide({ host: address, address, port }).allowed;
+  const allowed = (address: string, port = 80) => policy.refusal({ host: address, address, port }) === undefined;
   assert.deepEqual(
     ["127.0.0.1", "::1", "0.0.0.0", "169.254.0.1", "fd00:ec2::254"].map((each) => allowed(each)),
     [...[true, true, true], ...[false, false]],

@@ -20,8 +20,6 @@ export interface ResolvedTarget {
   readonly port: number;
 }
 
-export type TargetDecision = { readonly allowed: true } | { readonly allowed: false; readonly reason: string };
-
 /**
  * Which targets an agent may dial, decided after resolution by the address that is dialled.
  *
@@ -45,23 +43,24 @@ export class TargetPolicy {
     this.#machineAddresses = options.machineAddresses ?? interfaceAddresses;
   }
 
-  decide(destination: ResolvedTarget): TargetDecision {
+  /** The reason why this target may not be dialled, as the end of a sentence; `undefined` if it may. */
+  refusal(destination: ResolvedTarget): string | undefined {
     const { port } = destination;
     const address = dialledAddress(destination.address);
-    if (address === undefined) return refuse(`"${destination.address}" is not an IP address`);
+    if (address === undefined) return `"${destination.address}" is not an IP address`;
     const host = destination.host.toLowerCase().replace(/\.$/, "");
 
     const denied = this.#deny.find((rule) => matchesRule(rule, host, address, port));
-    if (denied !== undefined) return refuse(`--deny-target ${denied.text} covers it`);
+    if (denied !== undefined) return `--deny-target ${denied.text} covers it`;
     const embedded = embeddedIPv4(address);
     const behind = this.#deny.find((rule) => embedded.some((inside) => matchesRule(rule, host, inside, port)));
-    if (behind !== undefined) return refuse(`--deny-target ${behind.text} covers the IPv4 address in it`);
+    if (behind !== undefined) return `--deny-target ${behind.text} covers the IPv4 address in it`;
 
     if (this.#isOwnListener(address, port) && !this.#allow.some((rule) => isExact(rule, address, port))) {
-      return refuse("it is a listener of the agent itself");
+      return "it is a listener of the agent itself";
     }
     if (this.#allow.length > 0 && !this.#allow.some((rule) => matchesRule(rule, host, address, port))) {
-      return refuse("no --allow-target of the agent covers it");
+      return "no --allow-target of the agent covers it";
     }
     const special = this.#specialRange([address, ...embedded]);
     if (
@@ -69,9 +68,9 @@ export class TargetPolicy {
       !this.#allow.some((rule) => names(rule, special) && matchesRule(rule, host, address, port))
     ) {
       const unless = special.kind === "loopback" ? "--allow-loopback is given or --allow-target" : "--allow-target";
-      return refuse(`${special.kind} addresses are refused unless ${unless} names them`);
+      return `${special.kind} addresses are refused unless ${unless} names them`;
     }
-    return ALLOWED;
+    return undefined;
   }
 
   #specialRange(addresses: readonly SocketAddress[]): SpecialRange | undefined {
@@ -87,8 +86,6 @@ export class TargetPolicy {
     });
   }
 }
-
-const ALLOWED: TargetDecision = { allowed: true };
 
 /** Addresses that are refused unless a rule names them. */
 interface SpecialRange {
@@ -143,10 +140,6 @@ function isExact(rule: Rule, address: SocketAddress, port: number): boolean {
     rule.high === port &&
     matchesAddress(rule, address)
   );
-}
-
-function refuse(reason: string): TargetDecision {
-  return { allowed: false, reason };
 }
 
 function equal(one: SocketAddress | undefined, other: SocketAddress): boolean {

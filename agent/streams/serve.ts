@@ -1,6 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { dialTarget, type Lookup } from "../../shared/dial/dial-target.ts";
+import { dialTarget, type Lookup, type LookupDone, lookupAll } from "../../shared/dial/dial-target.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
@@ -9,7 +9,6 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { TimedLookup } from "./lookup.ts";
 import type { TargetPolicy } from "./policy.ts";
 
 /** What is known of a stream when it is over. */
@@ -31,7 +30,7 @@ export interface StreamMetrics {
 
 /** What serving a stream takes; the same for all streams of an agent. */
 export interface ServeDeps {
-  readonly policy: Pick<TargetPolicy, "decide">;
+  readonly policy: Pick<TargetPolicy, "refusal">;
   readonly dials: DialSlots;
   readonly metrics: StreamMetrics;
   readonly log: Logger;
@@ -152,10 +151,7 @@ async function dialFor(stream: Stream, target: Target, timeoutMs: number, deps: 
   const dialling = dialTarget({
     target,
     timeoutMs,
-    permit: (address, port) => {
-      const decision = policy.decide({ host: target.host, address, port });
-      return decision.allowed ? undefined : decision.reason;
-    },
+    permit: (address, port) => policy.refusal({ host: target.host, address, port }),
     ...(lookup === undefined ? {} : { lookup }),
   });
   const onClose = (): void => dialling.cancel();
@@ -203,3 +199,44 @@ function rounded<K extends string>(times: Record<K, number>): Record<K, number> 
 }
 
 function ignore(): void {}
+
+/**
+ * A lookup by which dials of the same name at the same time share one question.
+ *
+ * The system's resolver is right about search domains and /etc/hosts, but it holds one of four threads until it has
+ * an answer. A hundred webhook calls while a name server is silent would otherwise hold up every other name, and the
+ * certificates that are read by the same threads. Nothing is remembered once the answer is there.
+ */
+export function sharedLookup(ask: Lookup = lookupAll): Lookup {
+  const waiting = new Map<string, LookupDone[]>();
+  return (host, done) => {
+    const others = waiting.get(host);
+    if (others !== undefined) {
+      others.push(done);
+      return;
+    }
+    waiting.set(host, [done]);
+    ask(host, (error, addresses) => {
+      const all = waiting.get(host) ?? [];
+      waiting.delete(host);
+      for (const each of all) each(error, addresses);
+    });
+  };
+}
+
+/** A lookup that says how long it took, for a server that asks. */
+export class TimedLookup {
+  /** 0 until a name was asked for. */
+  tookMs = 0;
+  readonly lookup: Lookup;
+
+  constructor(lookup: Lookup = sharedLookup()) {
+    this.lookup = (host, done) => {
+      const askedAt = performance.now();
+      lookup(host, (error, addresses) => {
+        this.tookMs = performance.now() - askedAt;
+        done(error, addresses);
+      });
+    };
+  }
+}

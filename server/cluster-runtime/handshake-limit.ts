@@ -12,28 +12,20 @@ const RENEW_MS = 60_000;
 /** Maximum number of networks remembered for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
 
-export interface HandshakeLimitOptions {
-  /** A client has met the limit and has to wait. */
-  onReached(): void;
-  /** Milliseconds. */
-  readonly now?: () => number;
-}
-
 /**
  * Limits the TLS handshakes of the agents of one cluster, or of its callers. Networks that proved a credential lately
  * have a budget of their own, so that a flood by unauthenticated clients does not keep them out.
  */
 export class HandshakeLimit {
-  readonly #options: HandshakeLimitOptions;
   readonly #unproven: Budget;
   readonly #proven: Budget;
   /** Time of the last proof of each network, the oldest first. */
   readonly #provedAt = new RecentMap<string, number>(MAX_PROOFS);
 
-  constructor(options: HandshakeLimitOptions) {
-    this.#options = options;
-    this.#unproven = new Budget(options, false);
-    this.#proven = new Budget(options, true);
+  /** `onReached`: a client has met the limit and has to wait. */
+  constructor(onReached: () => void) {
+    this.#unproven = new Budget(onReached, false);
+    this.#proven = new Budget(onReached, true);
   }
 
   /** Whether there is a limit now. */
@@ -51,20 +43,16 @@ export class HandshakeLimit {
 
   budgetFor(address: string): HandshakeBudget {
     const provedAt = this.#provedAt.get(networkOf(address)) ?? Number.NEGATIVE_INFINITY;
-    return this.#now() - provedAt < PROOF_MS ? this.#proven : this.#unproven;
+    return performance.now() - provedAt < PROOF_MS ? this.#proven : this.#unproven;
   }
 
   /** Records that a client from this address has proved a credential of this cluster. */
   proved(address: string): void {
     const network = networkOf(address);
-    const now = this.#now();
+    const now = performance.now();
     const before = this.#provedAt.get(network);
     if (before !== undefined && now - before < RENEW_MS) return;
     this.#provedAt.set(network, now);
-  }
-
-  #now(): number {
-    return this.#options.now?.() ?? performance.now();
   }
 }
 
@@ -72,11 +60,11 @@ class Budget implements HandshakeBudget {
   bucket: TokenBucket | undefined;
   sentence = "";
   readonly isProven: boolean;
-  readonly #options: HandshakeLimitOptions;
+  readonly #onReached: () => void;
   #isExhausted = false;
 
-  constructor(options: HandshakeLimitOptions, isProven: boolean) {
-    this.#options = options;
+  constructor(onReached: () => void, isProven: boolean) {
+    this.#onReached = onReached;
     this.isProven = isProven;
   }
 
@@ -87,7 +75,7 @@ class Budget implements HandshakeBudget {
   take(): boolean {
     const wasExhausted = this.#isExhausted;
     this.#isExhausted = (this.bucket?.take(1) ?? 0) > 0;
-    if (this.#isExhausted && !wasExhausted) this.#options.onReached();
+    if (this.#isExhausted && !wasExhausted) this.#onReached();
     return !this.#isExhausted;
   }
 }

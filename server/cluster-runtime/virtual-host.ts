@@ -56,13 +56,7 @@ export class ClusterVirtualHost implements VirtualHost {
   readonly handshakes: HandshakeLimit;
   /** The open CONNECTs of its callers. */
   readonly open = new OpenConnects();
-  readonly #clients: SideName;
-  readonly #flags: WatchedTls | undefined;
-  readonly #isOfFlags: boolean;
-  readonly #innerTls: InnerTlsRule;
-  readonly #createVerifier: CreateVerifier | undefined;
-  readonly #log: Logger;
-  readonly #flagCrl: Pick<WatchedCrl, "content"> | undefined;
+  readonly #deps: VirtualHostDeps;
   #side: AgentSide | CallerSide;
   #suspended = false;
   #verifier: TokenVerifier | undefined;
@@ -72,17 +66,10 @@ export class ClusterVirtualHost implements VirtualHost {
 
   /** Throws a sentence about a token setting that cannot work. */
   constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: VirtualHostDeps) {
-    const { clients, flags, flagCrl, isOfFlags, innerTls, rule, createVerifier, log, onHandshakeLimit } = deps;
     this.tunnels = tunnels;
-    this.#clients = clients;
-    this.rule = rule;
-    this.handshakes = new HandshakeLimit({ onReached: onHandshakeLimit });
-    this.#flags = flags;
-    this.#flagCrl = flagCrl;
-    this.#isOfFlags = isOfFlags;
-    this.#innerTls = innerTls;
-    this.#createVerifier = createVerifier;
-    this.#log = log;
+    this.#deps = deps;
+    this.rule = deps.rule;
+    this.handshakes = new HandshakeLimit(deps.onHandshakeLimit);
     this.#side = side;
     this.#verifier = this.#verifierOf(side);
   }
@@ -101,7 +88,7 @@ export class ClusterVirtualHost implements VirtualHost {
 
   /** Whether agents may, or must, authenticate by TLS inside the link, because a middlebox ends the TLS outside. */
   get innerTls(): InnerTlsRule {
-    return ("innerTls" in this.#side && this.#side.innerTls) || this.#innerTls;
+    return ("innerTls" in this.#side && this.#side.innerTls) || this.#deps.innerTls;
   }
 
   get cluster(): string {
@@ -123,8 +110,8 @@ export class ClusterVirtualHost implements VirtualHost {
 
   readonly #onApiServer = (state: ApiServerState): void => {
     const { cluster } = this;
-    if (state.state === "failing") this.#log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
-    else this.#log.info({ cluster }, "tokens can be verified: the API server has answered");
+    if (state.state === "failing") this.#deps.log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
+    else this.#deps.log.info({ cluster }, "tokens can be verified: the API server has answered");
   };
 
   close(): void {
@@ -140,8 +127,8 @@ export class ClusterVirtualHost implements VirtualHost {
 
   #verifierOf({ token }: ClusterSide): TokenVerifier | undefined {
     if (token === undefined) return undefined;
-    if (this.#createVerifier === undefined) throw new Error("tokens cannot be verified by this server");
-    return this.#createVerifier(token, this.#log, this.#onApiServer);
+    if (this.#deps.createVerifier === undefined) throw new Error("tokens cannot be verified by this server");
+    return this.#deps.createVerifier(token, this.#deps.log, this.#onApiServer);
   }
 
   #renewVerifier(side: ClusterSide): void {
@@ -153,7 +140,10 @@ export class ClusterVirtualHost implements VirtualHost {
     } catch (error) {
       const reason = (error as Error).message;
       this.#tokenProblem = `cluster "${this.cluster}": ${reason}`;
-      this.#log.error({ cluster: this.cluster, reason }, "new token rules cannot be used; the old ones stay in force");
+      this.#deps.log.error(
+        { cluster: this.cluster, reason },
+        "new token rules cannot be used; the old ones stay in force",
+      );
     }
   }
 
@@ -170,22 +160,22 @@ export class ClusterVirtualHost implements VirtualHost {
   }
 
   get #given(): { certificate: Pick<TlsMaterial, "cert" | "key" | "notAfter"> | undefined; ca: string | undefined } {
-    const flags = this.#flags?.content;
+    const flags = this.#deps.flags?.content;
     const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
     return { certificate, ca };
   }
 
   /** Why nobody can connect over TLS although somebody was meant to, such as `agents.ca is missing: …`. */
   get missing(): string | undefined {
-    if (this.#isUnixOnly || this.#isOfFlags) return undefined;
+    if (this.#isUnixOnly || this.#deps.isOfFlags) return undefined;
     const { certificate, ca } = this.#given;
-    return missingSentence(this.#clients, { certificate: certificate === undefined, ca: ca === undefined });
+    return missingSentence(this.#deps.clients, { certificate: certificate === undefined, ca: ca === undefined });
   }
 
   /** Agents with a token and without names may be meant for `--agent-insecure-port`, which needs no certificate. */
   get worksWithoutTls(): boolean {
     const { sni, token } = this.#side;
-    return this.#clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
+    return this.#deps.clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
   }
 
   /** A side that accepts tokens needs no CA. */
@@ -197,12 +187,12 @@ export class ClusterVirtualHost implements VirtualHost {
   /** A document that accepts tokens and lists no identities accepts no certificates of the flags' CA. */
   get #usesFlagCa(): boolean {
     const { token, identities } = this.#side;
-    return token === undefined || this.#isOfFlags || identities.length > 0;
+    return token === undefined || this.#deps.isOfFlags || identities.length > 0;
   }
 
   /** The flags have a CA for this side, but the document accepts tokens only. */
   get ignoresFlagCa(): boolean {
-    const { ca = "" } = this.#flags?.content ?? {};
+    const { ca = "" } = this.#deps.flags?.content ?? {};
     return ca !== "" && this.#side.ca === undefined && !this.#usesFlagCa;
   }
 
@@ -210,7 +200,7 @@ export class ClusterVirtualHost implements VirtualHost {
    * The document gives callers a unix socket and no names, so nobody connects over TLS, even if it is the only cluster.
    */
   get #isUnixOnly(): boolean {
-    return !this.#isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
+    return !this.#deps.isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
   }
 
   /** The certificate of its document, if there is one. */
@@ -231,7 +221,7 @@ export class ClusterVirtualHost implements VirtualHost {
   /** The CA together with its CRLs; the TLS handshake verifies by the CA alone. */
   get trust(): ClientTrust {
     const ca = this.ca ?? "";
-    const lists = (this.#side.crl ?? this.#flagCrl?.content)?.lists ?? NO_LISTS;
+    const lists = (this.#side.crl ?? this.#deps.flagCrl?.content)?.lists ?? NO_LISTS;
     if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
     return this.#trust;
   }

@@ -148,37 +148,36 @@ export class MaterialFiles {
 
   /** Throws a `TlsFileError`. */
   pair(certFile: string, keyFile: string): TlsPair {
-    const known = this.#pairs.get(keyFile);
-    if (known !== undefined && holds(certFile, known.cert) && holds(keyFile, known.key)) return known;
-    const pair = loadPair(certFile, keyFile);
-    this.#pairs.set(keyFile, pair);
-    return pair;
+    const isSame = ({ cert, key }: TlsPair) => holds(certFile, cert) && holds(keyFile, key);
+    return known(this.#pairs, keyFile, isSame, () => loadPair(certFile, keyFile));
   }
 
   /** Throws a `TlsFileError`. */
   authorities(caFile: string): string {
-    const known = this.#authorities.get(caFile);
-    if (known !== undefined && holds(caFile, known)) return known;
-    const { ca = "" } = loadClientTls({ caFile });
-    this.#authorities.set(caFile, ca);
-    return ca;
+    const isSame = (ca: string) => holds(caFile, ca);
+    return known(this.#authorities, caFile, isSame, () => loadClientTls({ caFile }).ca ?? "");
   }
 
   /** Throws a `CrlFileError`. */
   crls(path: string): CrlFile {
-    const known = this.#crls.get(path);
-    if (known !== undefined && holds(path, known.pem)) return known;
-    const crls = loadCrls(path);
-    this.#crls.set(path, crls);
-    return crls;
+    const isSame = ({ pem }: CrlFile) => holds(path, pem);
+    return known(this.#crls, path, isSame, () => loadCrls(path));
   }
 
   /** Forgets all other files. */
   retain(paths: ReadonlySet<string>): void {
-    for (const known of [this.#pairs, this.#authorities, this.#crls]) {
-      for (const path of known.keys()) if (!paths.has(path)) known.delete(path);
+    for (const files of [this.#pairs, this.#authorities, this.#crls]) {
+      for (const path of files.keys()) if (!paths.has(path)) files.delete(path);
     }
   }
+}
+
+function known<T>(all: Map<string, T>, path: string, isSame: (content: T) => boolean, load: () => T): T {
+  const before = all.get(path);
+  if (before !== undefined && isSame(before)) return before;
+  const content = load();
+  all.set(path, content);
+  return content;
 }
 
 function holds(path: string, content: string): boolean {

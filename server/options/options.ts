@@ -31,17 +31,12 @@ const callers = section("Callers", {
   deleteExistingUdsFile: option.boolean(
     true,
     "Remove a stale socket file. One that a live server owns is never removed.",
-    {
-      konnectivity: "--delete-existing-uds-file",
-    },
+    { konnectivity: "--delete-existing-uds-file" },
   ),
   serverPort: option.port(
     8090,
     "TCP port for callers, mutual TLS. It is open when this, --server-cert or --clusters is given; 0: off.",
-    {
-      konnectivity: "--server-port",
-      defaultText: "8090 with --server-cert or --clusters, else off",
-    },
+    { konnectivity: "--server-port", defaultText: "8090 with --server-cert or --clusters, else off" },
   ),
   serverBindAddress: option.address("", "Address of the callers' TCP port. Empty: all interfaces.", {
     konnectivity: "--server-bind-address",
@@ -125,9 +120,7 @@ const agents = section("Agents", {
   kubeconfig: option.file(
     "",
     "Where the Kubernetes API is that knows the tokens, and has the Leases of --enable-lease-controller. Empty: this pod's own cluster.",
-    {
-      konnectivity: "--kubeconfig",
-    },
+    { konnectivity: "--kubeconfig" },
   ),
   agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
   agentAllowedOrigins: option.list(
@@ -177,9 +170,7 @@ const bounds = section("Deadlines and bounds", {
   dialTimeoutMs: option.duration(
     "4s",
     "The part of --connect-timeout that the agent has to reach the target. 0: all of it.",
-    {
-      konnectivity: "--backend-dial-timeout",
-    },
+    { konnectivity: "--backend-dial-timeout" },
   ),
   agentAckTimeoutMs: option.duration("2s", "An agent that has not taken a stream by then is passed over for another.", {
     min: "1ms",
@@ -227,10 +218,7 @@ const bounds = section("Deadlines and bounds", {
   listenBacklog: option.integer(
     4_096,
     "Connections the kernel holds before they are accepted; a small one is EAGAIN to Go callers on a unix socket.",
-    {
-      min: 1,
-      max: 65_535,
-    },
+    { min: 1, max: 65_535 },
   ),
   maxPendingConnects: option.integer(4_096, "CONNECTs waiting for an answer at once; more get 503.", {
     min: 1,

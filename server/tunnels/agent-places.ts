@@ -85,10 +85,10 @@ export class AgentPlaces {
   reserveProbe(): AgentPlace {
     this.#requireOpen();
     if (this.#measuring >= MAX_MEASURING) {
-      throw new LinkRefused({
-        closeCode: CloseCode.limited,
-        reason: `${MAX_MEASURING} others measure their way to cluster "${this.#cluster.name}" now (culvert doctor): try again in a minute`,
-      });
+      throw refused(
+        "limited",
+        `${MAX_MEASURING} others measure their way to cluster "${this.#cluster.name}" now (culvert doctor): try again in a minute`,
+      );
     }
     this.#measuring++;
     let held: Tunnel | undefined;
@@ -114,7 +114,7 @@ export class AgentPlaces {
 
   #requireOpen(): void {
     const { closedBecause } = this.#cluster;
-    if (closedBecause !== undefined) throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: closedBecause });
+    if (closedBecause !== undefined) throw refused("forbidden", closedBecause);
   }
 
   /** An agent that has lost its connection and has no streams makes room for a new one. */
@@ -240,32 +240,30 @@ export function admit(candidate: AgentCandidate, holder: IdHolder | undefined, r
   const { agentId } = candidate;
   if (holder === undefined) {
     if (room.agents < room.maxAgents) return;
-    throw new LinkRefused({
-      closeCode: CloseCode.limited,
-      reason: `cluster "${room.cluster}" has ${room.agents} agents, its limit (--max-agents)`,
-    });
+    throw refused("limited", `cluster "${room.cluster}" has ${room.agents} agents, its limit (--max-agents)`);
   }
   if (holder.identity !== candidate.identity) {
-    throw new LinkRefused({
-      closeCode: CloseCode.duplicate,
-      reason: `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
-    });
+    throw refused(
+      "duplicate",
+      `agent id "${agentId}" belongs to another certificate: give each agent its own --agent-id`,
+    );
   }
   if (holder.draining || holder.suspended) return;
-  const { alreadyConnected: closeCode } = CloseCode;
   if (holder.instance === candidate.instance) {
-    throw new LinkRefused({
-      closeCode,
-      reason: `${ALREADY_CONNECTED}: this agent has a tunnel to server "${room.serverId}"`,
-    });
+    throw refused("alreadyConnected", `${ALREADY_CONNECTED}: this agent has a tunnel to server "${room.serverId}"`);
   }
   if (holder.runsBeside) {
     const from = holder.address === undefined ? "" : ` (from ${holder.address})`;
-    throw new LinkRefused({
-      closeCode,
-      reason: `another running process uses agent id "${agentId}"${from}: give each its own --agent-id`,
-    });
+    throw refused(
+      "alreadyConnected",
+      `another running process uses agent id "${agentId}"${from}: give each its own --agent-id`,
+    );
   }
+}
+
+/** A refusal by one of our close codes. */
+export function refused(code: keyof typeof CloseCode, reason: string): LinkRefused {
+  return new LinkRefused({ closeCode: CloseCode[code], reason });
 }
 
 /** Maximum number of processes of one agent id that are remembered: the last ones. */

@@ -6,9 +6,9 @@ import type { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
-import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
+import { HANDSHAKE_VERSION, type LinkRefused } from "../../shared/wire/handshake.ts";
 import type { TokenIdentity, TokenVerifier } from "../tokens/verifier.ts";
-import type { AgentCandidate } from "./agent-places.ts";
+import { type AgentCandidate, refused } from "./agent-places.ts";
 
 /** The proven credential of an agent. */
 export interface Credential {
@@ -102,10 +102,10 @@ export class Links {
     const { link, key, isInner, goodUntil } = entry;
     if (owner !== undefined) requireOwner(entry, owner);
     if (isInner !== (owner === undefined) || !key.accepts(resume)) {
-      throw refusal("badProof", "the proof of this resume is wrong, or was used before");
+      throw refused("badProof", "the proof of this resume is wrong, or was used before");
     }
     if (owner === undefined && goodUntil !== undefined && goodUntil < new Date()) {
-      throw refusal("unknownLink", "the certificate by which this link was opened has expired");
+      throw refused("unknownLink", "the certificate by which this link was opened has expired");
     }
     const { received } = link;
     if (!link.canResumeAt(resume.received)) throw badOffset(resume.received);
@@ -124,22 +124,18 @@ export class Links {
 
   #unknown(id: string): LinkRefused {
     const isOurs = id.startsWith(`${this.#serverId}/`);
-    if (isOurs) return refusal("unknownLink", `server "${this.#serverId}" has no such link any more`);
-    return refusal("foreignLink", `this is server "${this.#serverId}", and the link is another server's`);
+    if (isOurs) return refused("unknownLink", `server "${this.#serverId}" has no such link any more`);
+    return refused("foreignLink", `this is server "${this.#serverId}", and the link is another server's`);
   }
 }
 
 function requireOwner({ owner }: ResumableLink, { agentId, instance, identity }: AgentCandidate): void {
   if (owner.identity === identity && owner.agentId === agentId && owner.instance === instance) return;
-  throw refusal("linkOfAnother", "this link belongs to another agent: its certificate, id or process is another one");
+  throw refused("linkOfAnother", "this link belongs to another agent: its certificate, id or process is another one");
 }
 
 function badOffset(received: number): LinkRefused {
-  return refusal("badOffset", `the link cannot go on at byte ${received}: it is not kept, or was never sent`);
-}
-
-function refusal(code: keyof typeof CloseCode, reason: string): LinkRefused {
-  return new LinkRefused({ closeCode: CloseCode[code], reason });
+  return refused("badOffset", `the link cannot go on at byte ${received}: it is not kept, or was never sent`);
 }
 
 // ── links of other servers ──────────────────────────────────────────────────────────────────────────────────────────

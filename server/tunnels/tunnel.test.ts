@@ -262,9 +262,10 @@ test("a ping that has not come back in time is shared no longer", async (t) => {
 
 // ── the record of its dials ─────────────────────────────────────────────────────────────────────────────────────────
 
-test("an agent rests after three dials in a row have failed, longer after each further one, and for 30 s at most", () => {
+test("an agent rests after three dials in a row have failed, longer after each further one, and for 30 s at most", (t) => {
   let now = 1_000_000;
-  const record = new DialRecord(() => now);
+  t.mock.method(performance, "now", () => now);
+  const record = new DialRecord();
   const restMs = (): number => {
     const before = now;
     while (record.rests) now += 250;
@@ -282,7 +283,7 @@ test("an agent rests after three dials in a row have failed, longer after each f
 });
 
 test("a dial that succeeds ends the rest, and begins the count anew", () => {
-  const record = new DialRecord(() => 0);
+  const record = new DialRecord();
   for (let failure = 0; failure < 5; failure++) record.failed();
   assert.equal(record.rests, true);
   record.succeeded();

@@ -56,6 +56,8 @@ export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
 export class Tunnel {
   readonly agent: ConnectedAgent;
   readonly connectedAt = new Date();
+  /** A number that grows with each use: the larger, the more recent. */
+  lastUsed = 0;
   /** Resolves when the session has ended, with an error unless it was closed in order. */
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
@@ -64,7 +66,6 @@ export class Tunnel {
   readonly #dials = new DialRecord();
   #peer: PeerIdentity | undefined;
   #drainRequested = false;
-  #lastUsed = 0;
   /** The ping that is under way on the present carrier. */
   #roundTrip: { readonly askedAt: number; readonly measured: Promise<number | undefined> } | undefined;
   /** Present while the agent has to prove its credential again. */
@@ -211,14 +212,9 @@ export class Tunnel {
     return this.#dials.rests;
   }
 
-  /** A number that grows with each use: the larger, the more recent. */
-  get lastUsed(): number {
-    return this.#lastUsed;
-  }
-
   /** Asks the agent for `target`; resolves when the agent has answered that it is connected. */
   open(target: Target, options: OpenOptions): Promise<Stream> {
-    this.#lastUsed = ++uses;
+    this.lastUsed = ++uses;
     const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
     this.#openings.join(opening.place);
     opening.promise.then(
@@ -273,18 +269,12 @@ const LONGEST_REST_MS = 30_000;
  * dial that succeeds ends the rest.
  */
 export class DialRecord {
-  readonly #now: () => number;
   #failures = 0;
   #restsUntil = 0;
 
-  /** `now`: a clock in ms with any origin. */
-  constructor(now = () => performance.now()) {
-    this.#now = now;
-  }
-
   /** Other agents are picked before this one. */
   get rests(): boolean {
-    return this.#now() < this.#restsUntil;
+    return performance.now() < this.#restsUntil;
   }
 
   succeeded(): void {
@@ -297,7 +287,7 @@ export class DialRecord {
     this.#failures++;
     if (this.#failures < FAILURES) return;
     const restMs = FIRST_REST_MS * 2 ** (this.#failures - FAILURES);
-    this.#restsUntil = this.#now() + Math.min(LONGEST_REST_MS, restMs);
+    this.#restsUntil = performance.now() + Math.min(LONGEST_REST_MS, restMs);
   }
 }
 
