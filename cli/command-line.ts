@@ -175,7 +175,7 @@ program
     const { runStatus, watchStatus } = await import("./status/status.ts");
     const { adminAddress: adminAddresses = ["127.0.0.1:8095"], cluster, json = false } = options;
     if (options.watch !== true) return runStatus({ adminAddresses, cluster, json });
-    const { untilSignal } = await import("./common/terminal.ts");
+    const { untilSignal } = await import("../shared/runtime/run.ts");
     const stop = new AbortController();
     void untilSignal().signal.then(() => stop.abort());
     process.stdout.once("error", () => stop.abort());

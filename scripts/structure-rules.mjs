@@ -178,15 +178,14 @@ export const FOLDERS = {
     ],
     ...["shared/http", "shared/limits", "shared/listen", "shared/relay", "shared/runtime", "prom-client", "zod"],
   ],
-  "cli/common": ["shared/basics", "shared/config", "shared/runtime"],
   "cli/pki": [
-    ...["cli/common", "shared", "shared/address", "shared/basics", "shared/config", "shared/http"],
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http"],
     ...["shared/kubernetes", "shared/pki", "shared/tls", "zod"],
   ],
-  "cli/demo": ["cli/common", "cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
+  "cli/demo": ["cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
   "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],
   cli: [
-    ...["agent", "agent/doctor", "cli/common", "cli/demo", "cli/pki", "cli/status", "router", "server"],
+    ...["agent", "agent/doctor", "cli/demo", "cli/pki", "cli/status", "router", "server"],
     ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
     ...["shared/limits", "shared/node", "shared/runtime", "commander", "zod"],
   ],

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { programFile } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import { cannotWrite, makeFolder } from "../common/output-folder.ts";
+import { cannotWrite, makeFolder } from "../pki/pki.ts";
 
 // What a demo takes from the machine, and gives back: processes, a folder and ports.
 

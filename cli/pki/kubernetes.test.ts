@@ -8,8 +8,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { HttpsClient } from "../../shared/http/https-client.ts";
 import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
-import { ensureSecrets, type PkiKubernetesOptions, runPkiKubernetes } from "./kubernetes.ts";
-import { KubeSecrets } from "./secrets.ts";
+import { ensureSecrets, KubeSecrets, type PkiKubernetesOptions, runPkiKubernetes } from "./kubernetes.ts";
 import { KubeSecretsStub } from "./testing/secrets.ts";
 
 const ALL = ["x-ca", "x-server", "x-caller", "x-agent"];

@@ -1,11 +1,13 @@
-import { X509Certificate } from "node:crypto";
+import { createPrivateKey, X509Certificate } from "node:crypto";
+import { isIP, SocketAddress } from "node:net";
+import * as z from "zod";
+import { firstIssue, jsonOf, schemaMessage } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { inCluster, kubeconfig, type ReadAccess } from "../../shared/kubernetes/access.ts";
-import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
+import { KubeCollection, KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../../shared/pki/certificates.ts";
+import { parseAltNames } from "../../shared/tls/certificate-fields.ts";
 import { checkName, PEER } from "./pki.ts";
-import { isNearItsEnd, reasonToRenew } from "./renewal.ts";
-import { KubeSecrets, type Secret } from "./secrets.ts";
 
 export interface PkiKubernetesOptions {
   readonly namespace: string;
@@ -149,7 +151,7 @@ async function decideLeaf(
 ): Promise<SecretDecision> {
   if (present === undefined) return { done: "created", pair: await authority.issue(leaf) };
   const pair = pairIn(present);
-  const reason = reasonToRenew(pair, { ca: authority.cert, names: leaf.names ?? [] }, now);
+  const reason = reasonToRenew(pair, authority, leaf, now);
   if (reason === undefined) return { done: "kept", cert: pair.cert };
   // A Secret without our label belongs to a user, and is never overwritten.
   if (present.metadata.labels?.[MANAGED_BY] !== OURS) {
@@ -216,4 +218,104 @@ function checkOptions({ namespace, name, serverNames }: PkiKubernetesOptions): v
   if (serverNames.length === 0)
     throw new ConfigError("--server-names needs at least one name or address of the server");
   for (const serverName of serverNames) checkName(serverName);
+}
+
+// ── when a certificate is renewed ────────────────────────────────────────────────────────────────────────────────────
+
+/** A certificate is renewed when less than this part of its lifetime is left, as by cert-manager. */
+const MIN_LIFE_LEFT = 1 / 3;
+
+/**
+ * Why this certificate must be replaced, as the end of a sentence that begins with "because"; `undefined`: it is fine.
+ */
+function reasonToRenew(
+  { cert, key }: CertificateAndKey,
+  authority: Authority,
+  { names = [] }: LeafOptions,
+  now: Date,
+): string | undefined {
+  let certificate: X509Certificate;
+  let present: readonly string[];
+  try {
+    certificate = new X509Certificate(cert);
+    present = parseAltNames(certificate.subjectAltName ?? "").map(({ value }) => value);
+    if (!certificate.checkPrivateKey(createPrivateKey(key))) return "its key belongs to another certificate";
+  } catch {
+    return "its certificate or key cannot be read";
+  }
+  if (!certificate.verify(new X509Certificate(authority.cert).publicKey)) return "another CA has signed it";
+  if (!sameNames(present, names)) return "the names have changed";
+  return isNearItsEnd(certificate, now) ? "less than a third of its life was left" : undefined;
+}
+
+/** Whether less than a third of its lifetime is left. */
+function isNearItsEnd({ validFrom, validTo }: X509Certificate, now: Date): boolean {
+  const [begin, end] = [Date.parse(validFrom), Date.parse(validTo)];
+  return end - now.getTime() < (end - begin) * MIN_LIFE_LEFT;
+}
+
+function sameNames(present: readonly string[], wanted: readonly string[]): boolean {
+  const [a, b] = [new Set(present.map(canonical)), new Set(wanted.map(canonical))];
+  return a.size === b.size && [...a].every((name) => b.has(name));
+}
+
+/** One spelling for each name: Node writes IPv6 addresses of a certificate in full. */
+function canonical(name: string): string {
+  return isIP(name) === 6 ? new SocketAddress({ address: name, family: "ipv6" }).address : name.toLowerCase();
+}
+
+// ── Secrets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const SecretObject = z.looseObject({
+  metadata: z.looseObject({ labels: z.record(z.string(), z.string()).optional() }),
+  data: z.record(z.string(), z.string()).optional(),
+});
+
+/** A Secret as the API server stores it. Fields that we do not know are sent back unchanged. */
+export type Secret = z.infer<typeof SecretObject>;
+
+const SECRETS = { group: "", plural: "secrets", singular: "secret" };
+
+/** The Secrets of one namespace. All methods throw a `KubeFailure`. */
+export class KubeSecrets {
+  readonly #namespace: string;
+  readonly #deadline: AbortSignal;
+  readonly #collection: KubeCollection;
+
+  /** `deadline` ends every request. */
+  constructor(access: ReadAccess, namespace: string, deadline: AbortSignal) {
+    this.#collection = new KubeCollection(access, SECRETS, namespace);
+    this.#namespace = namespace;
+    this.#deadline = deadline;
+  }
+
+  async read(name: string): Promise<Secret | undefined> {
+    const answer = await this.#collection.ask("get", { name, signal: this.#deadline });
+    if (answer.status === 404) return undefined;
+    this.#collection.requireSuccess(answer, "get", name);
+    const parsed = SecretObject.safeParse(jsonOf(answer.text), { error: schemaMessage });
+    if (parsed.success) return parsed.data;
+    throw this.#collection.unexpected(`a Secret for ${name}`, firstIssue(parsed.error));
+  }
+
+  /** Returns false if a Secret of this name exists by now. */
+  async create(name: string, secret: object): Promise<boolean> {
+    const answer = await this.#collection.ask("create", { name, body: secret, signal: this.#deadline });
+    if (answer.status === 409) return false;
+    if (answer.status === 404) throw new KubeFailure(`there is no namespace "${this.#namespace}": create it first`);
+    this.#collection.requireSuccess(answer, "create", name);
+    return true;
+  }
+
+  /** Returns false if the Secret has been changed or deleted since it was read. */
+  async replace(name: string, secret: Secret): Promise<boolean> {
+    const answer = await this.#collection.ask("update", { name, body: secret, signal: this.#deadline });
+    if (answer.status === 409 || answer.status === 404) return false;
+    this.#collection.requireSuccess(answer, "update", name);
+    return true;
+  }
+
+  close(): void {
+    this.#collection.close();
+  }
 }

@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { test } from "node:test";
 import tls from "node:tls";
 import { ConfigError } from "../../shared/config/options.ts";
 import { matches, parsePattern, readNames } from "../../shared/tls/identity.ts";
-import { createPki, type PkiFile, runPki } from "./pki.ts";
+import { createPki, makeFolder, ownCommand, type PkiFile, runPki } from "./pki.ts";
 
 class Folder implements AsyncDisposable {
   readonly path: string;
@@ -202,4 +202,51 @@ test("authorities in memory issue more certificates of the same trust", async ()
   const other = await clusterAuthority.issue({ cn: "another-agent", o: ["blue"], usage: "client" });
   const authority = new X509Certificate(await readFile(files["cluster-ca.crt"], "utf8"));
   assert.equal(new X509Certificate(other.cert).verify(authority.publicKey), true);
+});
+
+test("the program calls itself as it was called", () => {
+  assert.equal(ownCommand("/usr/local/bin/culvert"), "culvert");
+  assert.equal(ownCommand("/home/me/culvert/dist/cli/main.js"), "node /home/me/culvert/dist/cli/main.js");
+  assert.equal(ownCommand("/my clone/dist/cli/main.js"), "node '/my clone/dist/cli/main.js'");
+});
+
+test("a folder is made with its parents, for this user only, and one that exists stays as it is", async () => {
+  await using temporary = await folder();
+  const dir = temporary.path;
+  const path = await makeFolder(join(dir, "a", "b", ""));
+  assert.equal(path, resolve(dir, "a", "b"));
+  assert.equal(((await stat(path)).mode & 0o777).toString(8), "700");
+  await chmod(path, 0o755);
+  await writeFile(join(path, "kept"), "");
+  await Promise.all([makeFolder(path), makeFolder(path)]);
+  assert.equal(((await stat(path)).mode & 0o777).toString(8), "755");
+  assert.deepEqual(await readdir(path), ["kept"]);
+});
+
+test("two at once make one folder", async () => {
+  await using temporary = await folder();
+  const path = join(temporary.path, "a", "b", "c");
+  assert.deepEqual(await Promise.all([makeFolder(path), makeFolder(path)]), [path, path]);
+});
+
+test("a folder that cannot be made is a sentence, not an errno", async () => {
+  await using temporary = await folder();
+  const dir = temporary.path;
+  await writeFile(join(dir, "file"), "");
+  await mkdir(join(dir, "x"));
+  const cases: [string, RegExp][] = [
+    ["", /^--dir needs the name of a folder$/],
+    [join(dir, "file"), /^nothing can be written into .*\/file: a file is in the way$/],
+    [join(dir, "file", "b"), /^nothing can be written into .*\/file\/b: a file is in the way$/],
+    [join(dir, "x".repeat(300)), /: the path is too long$/],
+    // Where `mkdir` with `recursive` never comes back.
+    ["/proc/culvert", /^nothing can be written into \/proc\/culvert: there is no such folder, and it cannot be made$/],
+  ];
+  for (const [path, pattern] of cases) {
+    await assert.rejects(makeFolder(path), (error) => {
+      assert.ok(error instanceof ConfigError);
+      assert.match(error.message, pattern);
+      return true;
+    });
+  }
 });

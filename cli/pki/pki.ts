@@ -1,13 +1,11 @@
 import { constants } from "node:fs";
-import { copyFile, link, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { copyFile, link, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
-import { join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { bracketed } from "../../shared/address/target.ts";
 import { shellQuoted } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
-import { cannotWrite, makeFolder } from "../common/output-folder.ts";
-import { ownCommand } from "../common/terminal.ts";
 
 export interface PkiOptions {
   /** Made if it does not exist. It must not contain any of the files yet. */
@@ -139,6 +137,13 @@ export async function runPki(
   print(`    --proxy-cert ${at("client.crt")} --proxy-key ${at("client.key")} ${target}`);
 }
 
+/**
+ * The command by which this program was started, for commands to paste: `culvert` if installed, `node PATH` in a clone.
+ */
+export function ownCommand(script = process.argv[1] ?? ""): string {
+  return basename(script).startsWith("main.") ? `node ${shellQuoted(script)}` : "culvert";
+}
+
 function pkiFiles(): PkiFile[] {
   return Object.keys(FILES) as PkiFile[];
 }
@@ -218,4 +223,55 @@ export function checkName(name: string): void {
   const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
   if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;
   throw new ConfigError(`"${name}" is neither a host name nor an IP address that a certificate could carry`);
+}
+
+// ── the folder of --dir ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The folder of `--dir`. If it does not exist, it is made with its parents, accessible for this user only. */
+export async function makeFolder(dir: string): Promise<string> {
+  if (dir === "") throw new ConfigError("--dir needs the name of a folder");
+  const path = resolve(dir);
+  try {
+    await makeWithParents(path);
+  } catch (error) {
+    throw cannotWrite(path, error);
+  }
+  return path;
+}
+
+/** Does not use `recursive: true`: Node never returns on a file system without new folders, such as /proc. */
+async function makeWithParents(path: string): Promise<void> {
+  if (await isFolder(path)) return;
+  if (dirname(path) !== path) await makeWithParents(dirname(path));
+  try {
+    await mkdir(path, { mode: 0o700 });
+  } catch (error) {
+    // Another process may have made it in the meantime.
+    if (!(await isFolder(path))) throw error;
+  }
+}
+
+function isFolder(path: string): Promise<boolean> {
+  return stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+}
+
+const REASONS: Readonly<Record<string, string>> = {
+  EACCES: "this user may not write there",
+  EPERM: "this user may not write there",
+  EROFS: "the file system is read-only",
+  EEXIST: "a file is in the way",
+  ENOTDIR: "a file is in the way",
+  ENOENT: "there is no such folder, and it cannot be made",
+  ENOSPC: "no space is left",
+  EDQUOT: "no space is left for this user",
+  ENAMETOOLONG: "the path is too long",
+};
+
+/** Why nothing can be written into a folder, for the user. */
+export function cannotWrite(dir: string, error: unknown): ConfigError {
+  const { code = "", message } = error as NodeJS.ErrnoException;
+  return new ConfigError(`nothing can be written into ${dir}: ${REASONS[code] ?? message}`, { cause: error });
 }

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { Target } from "../../shared/address/target.ts";
-import { Cancellation } from "../../shared/basics/promises.ts";
+import { Cancellation, inTime } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import {
@@ -48,7 +48,7 @@ export class PeerHop implements ServerHop {
     const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch, memory } = options;
     const deadline = performance.now() + timeoutMs;
     try {
-      const link = await this.#inTime(links.get(this.location), cancellation, timeoutMs);
+      const link = await inTime(links.get(this.location), cancellation, timeoutMs, () => this.#unreached());
       const { stream, answer } = await openAtPeer(
         link,
         {
@@ -71,19 +71,9 @@ export class PeerHop implements ServerHop {
     }
   }
 
-  /** The dial itself goes on: others may wait for it, too. */
-  #inTime<T>(work: Promise<T>, cancellation: Cancellation<CulvertError>, timeoutMs: number): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const onCancelled = () => reject(cancellation.reason);
-      const sentence = `server "${this.serverId}" was not reached in time from server "${this.#deps.links.ownId}": check its process and the path between them`;
-      const timer = setTimeout(() => reject(new CulvertError("peer_lost", sentence)), timeoutMs);
-      if (cancellation.reason !== undefined) onCancelled();
-      cancellation.onCancelled = onCancelled;
-      work.then(resolve, reject).finally(() => {
-        clearTimeout(timer);
-        if (cancellation.onCancelled === onCancelled) cancellation.onCancelled = undefined;
-      });
-    });
+  #unreached(): CulvertError {
+    const sentence = `server "${this.serverId}" was not reached in time from server "${this.#deps.links.ownId}": check its process and the path between them`;
+    return new CulvertError("peer_lost", sentence);
   }
 }
 

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Cancellation } from "../../shared/basics/promises.ts";
+import { Cancellation, deferred } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/routing-rules.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "./open-stream.ts";
 import { openStream } from "./open-stream.ts";
-import { fakeAgent } from "./testing/fake-agent.ts";
+import { type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
 
 const TARGET = { host: "10.0.0.1", port: 443 };
 const RESERVED = new Claims([{ identities: ["CN=a"], hosts: ["10.0.0.1"], cidrs: [], defaultRoute: false }]);
@@ -47,8 +47,23 @@ function world(strict: boolean, code: OutcomeCode = "no_agent") {
   return { asked, open, cluster, cancellation, peers };
 }
 
-/** A directory that has been asked, and does not say anything. */
-const SILENT: PeerFinder["find"] = () => new Promise(() => {});
+/** The directory names so many holders; when it is asked for another one it says nothing. */
+function silentAfter(named: number, made: ReturnType<typeof world>) {
+  const asked = deferred();
+  const { find } = made.peers;
+  made.peers.find = (cluster, except = []) => {
+    if (except.length < named) return find(cluster, except);
+    asked.resolve();
+    return new Promise(() => {});
+  };
+  return { ...made, silence: asked.promise };
+}
+
+/** Connects an agent here. */
+function connect(cluster: ClusterTunnels, options: FakeAgentOptions = {}): void {
+  const { tunnel } = fakeAgent(options);
+  cluster.places.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
+}
 
 test("a claimed target is asked of four other servers at most, and the caller reads what the last one says", async () => {
   const { asked, open } = world(true);
@@ -69,23 +84,31 @@ test("a server that has an agent of the claim, which fails, ends the search", as
 });
 
 test("while the directory is asked, an agent that comes here has the CONNECT", { timeout: 60_000 }, async () => {
-  const { open, cluster, peers } = world(false);
-  peers.find = SILENT;
+  const { open, cluster } = silentAfter(0, world(false));
   const opening = open(600_000);
-  const { tunnel } = fakeAgent();
-  cluster.places.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
+  connect(cluster);
   (await opening).destroy();
 });
 
 test("a directory that says nothing holds a CONNECT until its deadline, or until its caller leaves", {
   timeout: 60_000,
 }, async () => {
-  const late = world(false);
-  late.peers.find = SILENT;
-  await assert.rejects(late.open(50), { code: "no_agent" });
-  const left = world(false);
-  left.peers.find = SILENT;
-  const opening = left.open(600_000);
-  left.cancellation.cancel(new CulvertError("caller_gone", "the caller left"));
-  await assert.rejects(opening, { code: "caller_gone" });
+  const full: FakeAgentOptions = { answer: () => ({ ok: false, error: "agent_exhausted", detail: "no descriptors" }) };
+  for (const [before, code, named, agent, timeoutMs] of [
+    ["nobody", "no_agent", 0, undefined, 50],
+    ["two servers without an agent of the claim", "no_agent", 2, undefined, 50],
+    ["an agent here that takes nothing", "agent_exhausted", 0, full, 500],
+  ] as const) {
+    const make = () => {
+      const made = silentAfter(named, world(named > 0));
+      if (agent !== undefined) connect(made.cluster, agent);
+      return made;
+    };
+    await assert.rejects(make().open(timeoutMs), { code }, before);
+    const { open, cancellation, silence } = make();
+    const opening = open(600_000);
+    await silence;
+    cancellation.cancel(new CulvertError("caller_gone", "the caller left"));
+    await assert.rejects(opening, { code: "caller_gone" }, before);
+  }
 });

@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 import type { Target } from "../../shared/address/target.ts";
-import { Cancellation } from "../../shared/basics/promises.ts";
+import { Cancellation, inTime } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -93,7 +93,7 @@ export async function openStream(
       const mayCome = hasEnded && !draining() && cluster.closedBecause === undefined;
       const second =
         candidates.pick(hop === undefined ? (first as Tunnel) : undefined) ??
-        (mayCome ? await nextWay(hop).catch(unlessCallerGone(error)) : await peers?.find(cluster.name));
+        (mayCome ? await nextWay(hop).catch(unlessCallerGone(error)) : await findAnother(error));
       if (second === undefined) throw error;
       return await openOn(second, error).catch((again) => openFurther(hop, second, again));
     }
@@ -105,7 +105,7 @@ export async function openStream(
     const asked = first === undefined ? [second] : [first, second];
     let error = why;
     while (asked.length < MAX_SERVERS && error instanceof CulvertError && error.code === "no_agent") {
-      const hop = await peers?.find(cluster.name, asked);
+      const hop = await findAnother(error, asked);
       if (hop === undefined || leftMs() <= 0) break;
       asked.push(hop);
       try {
@@ -115,6 +115,11 @@ export async function openStream(
       }
     }
     throw error;
+  }
+
+  /** Another server than those; `why` is what the caller reads if the directory says nothing before the deadline. */
+  async function findAnother(why: CulvertError, asked?: readonly ServerHop[]): Promise<ServerHop | undefined> {
+    return peers && inTime(peers.find(cluster.name, asked), context.cancellation, leftMs(), () => why);
   }
 
   /** The next tunnel here, or a server that has one; another than `except`, if there is another. */

@@ -47,3 +47,27 @@ export function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<
     work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
   });
 }
+
+/**
+ * Rejects when it is cancelled, and with the error of `late` after the time. The work itself goes on: others may wait
+ * for it, too.
+ */
+export async function inTime<T>(
+  work: Promise<T>,
+  cancellation: Cancellation<Error>,
+  timeoutMs: number,
+  late: () => unknown,
+): Promise<T> {
+  const { promise, resolve, reject } = deferred<T>();
+  const onCancelled = (): void => reject(cancellation.reason);
+  const timer = setTimeout(() => reject(late()), timeoutMs);
+  cancellation.onCancelled = onCancelled;
+  if (cancellation.reason !== undefined) onCancelled();
+  work.then(resolve, reject);
+  try {
+    return await promise;
+  } finally {
+    clearTimeout(timer);
+    cancellation.onCancelled = undefined;
+  }
+}

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import fc from "fast-check";
-import { editDistance, matchesWildcard, nearest, revealsSecret, seconds, wildcardsOverlap } from "./text.ts";
+import {
+  editDistance,
+  matchesWildcard,
+  nearest,
+  revealsSecret,
+  seconds,
+  shellQuoted,
+  wildcardsOverlap,
+} from "./text.ts";
 
 const KNOWN = ["server-cert", "server-key", "server-ca-cert", "uds-name", "agent-port", "admin-port"];
 
@@ -92,4 +101,12 @@ test("two patterns meet where one value of few letters matches both, and nowhere
     }),
     { numRuns: 3000 },
   );
+});
+
+test("a shell reads a quoted path back as it was", () => {
+  for (const path of ["/tmp/a.b_c+d-e", "it's", "a b", "$(echo x)", "`x`", '"', "\\", "a\nb"]) {
+    const { stdout } = spawnSync("sh", ["-c", `printf %s ${shellQuoted(path)}`], { encoding: "utf8" });
+    assert.equal(stdout, path);
+  }
+  assert.equal(shellQuoted("/tmp/a.b_c+d-e"), "/tmp/a.b_c+d-e");
 });

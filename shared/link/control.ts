@@ -1,5 +1,6 @@
 import * as z from "zod";
 import { MAX_IDENTIFIERS } from "../address/agent-identifiers.ts";
+import { TokenBucket } from "../basics/rate-limit.ts";
 import { firstIssue, schemaMessage } from "../basics/text.ts";
 import type { TurnQueue } from "../basics/timers.ts";
 import { HANDSHAKE_VERSION } from "../wire/handshake.ts";
@@ -173,13 +174,6 @@ function parseJson(text: string): unknown {
 /** Messages that are kept until there is a listener, or until the first one has had its turn. */
 const MAX_EARLY_MESSAGES = 8;
 
-/** A peer may send `burst` messages of a kind at once, and `perSecond` in the long run. */
-interface Rate {
-  readonly kind: string;
-  readonly perSecond: number;
-  readonly burst: number;
-}
-
 /**
  * Braces, brackets, colons and commas in a message: each may begin a value, and to parse many values takes long. The
  * longest hello has some 600, with 64 IPv6 addresses.
@@ -190,30 +184,9 @@ const BEGINS_VALUE = new Set(Buffer.from("{[:,"));
 const LONGEST_ACK = 256;
 
 /** An end acknowledges at most every 5 ms. A path that stood still delivers the acks of that time at once. */
-const ACK_RATE: Rate = { kind: "acks", perSecond: 300, burst: 15_000 };
+const ACK_RATE = { perSecond: 300, burst: 15_000 };
 /** With the shortest --keepalive-time, 100 ms, ten pings and ten pongs come in a second. */
-const OTHER_RATE: Rate = { kind: "control messages", perSecond: 40, burst: 100 };
-
-/** Bounds how often a peer sends control messages of one kind. */
-class RateLimit {
-  readonly #rate: Rate;
-  #left: number;
-  #countedAt = performance.now();
-
-  constructor(rate: Rate) {
-    this.#rate = rate;
-    this.#left = rate.burst;
-  }
-
-  /** Counts one message. Throws `BadControlMessage` when there are too many. */
-  count(): void {
-    const { kind, perSecond, burst } = this.#rate;
-    const now = performance.now();
-    this.#left = Math.min(burst, this.#left + ((now - this.#countedAt) / 1_000) * perSecond) - 1;
-    this.#countedAt = now;
-    if (this.#left < 0) throw new BadControlMessage(`too many ${kind}`);
-  }
-}
+const OTHER_RATE = { perSecond: 40, burst: 100 };
 
 export interface ControlReaderActions {
   onPing(): void;
@@ -225,8 +198,8 @@ export interface ControlReaderActions {
 /** Reads the control messages of one carrier: bounds their number, answers none, and delivers them to one listener. */
 export class ControlReader {
   readonly #actions: ControlReaderActions;
-  readonly #acks = new RateLimit(ACK_RATE);
-  readonly #others = new RateLimit(OTHER_RATE);
+  readonly #acks = new TokenBucket(ACK_RATE);
+  readonly #others = new TokenBucket(OTHER_RATE);
   /** Where the first message waits to be read. `undefined` from then on. */
   #turns: TurnQueue | undefined;
   /** The first message and those behind it, while it waits for its turn. */
@@ -281,7 +254,7 @@ export class ControlReader {
       const isAck = text.length < LONGEST_ACK && text.includes('"ack"');
       this.#count(text, isAck);
       const message = parseControl(text.toString("utf8"));
-      if (isAck && message?.type !== "ack") this.#others.count();
+      if (isAck && message?.type !== "ack") this.#countOther();
       if (message?.type === "ping") this.#actions.onPing();
       else if (message?.type === "pong") this.#actions.onPong();
       else if (message !== undefined) this.#deliver(message);
@@ -294,9 +267,14 @@ export class ControlReader {
   /** Counts a message that may be an ack, and refuses one that takes long to parse, before it is parsed. */
   #count(text: Buffer, isAck: boolean): void {
     if (text.length > MAX_CONTROL_BYTES) throw new BadControlMessage("a control message is too long");
-    (isAck ? this.#acks : this.#others).count();
+    if (!isAck) this.#countOther();
+    else if (this.#acks.take(1) > 0) throw new BadControlMessage("too many acks");
     if (text.length > MAX_VALUES && countValues(text) > MAX_VALUES)
       throw new BadControlMessage("a control message has too many values");
+  }
+
+  #countOther(): void {
+    if (this.#others.take(1) > 0) throw new BadControlMessage("too many control messages");
   }
 
   #deliver(message: ControlMessage): void {

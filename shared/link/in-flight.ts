@@ -74,11 +74,6 @@ export class InFlight {
     return this.#probing ? IN_FLIGHT_FLOOR : this.#bound;
   }
 
-  /** 0: no round yet on this carrier. */
-  get leastRttMs(): number {
-    return Number.isFinite(this.#least) ? this.#least : 0;
-  }
-
   /** All before `sentOffset` has been handed to the carrier. */
   onSent(sentOffset: number, nowMs: number): void {
     this.#sent = sentOffset;

@@ -275,11 +275,7 @@ export function parseInnerReply(json: string): InnerWelcome | Renewed {
   const answer = parse(innerReplySchema, json, "answer");
   if (answer.type !== "refused") return answer;
   const { status, closeCode, reason, fault, retryAfterMs } = answer;
-  throw new LinkRefused({
-    ...(status !== undefined && { status }),
-    ...(closeCode !== undefined && { closeCode }),
-    ...{ reason, fault: credentialFault(fault), retryAfterMs },
-  });
+  throw new LinkRefused({ status, closeCode, reason, fault: credentialFault(fault), retryAfterMs });
 }
 
 function parse<T>(schema: z.ZodType<T>, json: string, what: string): T {

@@ -24,6 +24,8 @@ export interface ResumeReport {
 /** How a carrier was lost: the label of a metric. */
 export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
 
+type LossFacts = Pick<CarrierLost, "lossCause" | "ageMs" | "idleMs"> & { readonly quietMs?: number; cause?: unknown };
+
 /** The carrier is gone, and its link may go on with another one. */
 export class CarrierLost extends Error {
   override readonly name = "CarrierLost";
@@ -34,21 +36,12 @@ export class CarrierLost extends Error {
   /** The longest time without a byte after which another byte came, ms. */
   readonly quietMs: number;
 
-  constructor(
-    message: string,
-    about: {
-      readonly lossCause: LossCause;
-      readonly ageMs: number;
-      readonly idleMs: number;
-      readonly quietMs?: number;
-      readonly cause?: unknown;
-    },
-  ) {
-    super(message, { cause: about.cause });
-    this.lossCause = about.lossCause;
-    this.ageMs = about.ageMs;
-    this.idleMs = about.idleMs;
-    this.quietMs = about.quietMs ?? 0;
+  constructor(message: string, { lossCause, ageMs, idleMs, quietMs = 0, cause }: LossFacts) {
+    super(message, { cause });
+    this.lossCause = lossCause;
+    this.ageMs = ageMs;
+    this.idleMs = idleMs;
+    this.quietMs = quietMs;
   }
 }
 

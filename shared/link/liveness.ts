@@ -2,6 +2,7 @@ import { QueueNode } from "../basics/collections.ts";
 import { seconds } from "../basics/text.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import type { MemoryHolder, Reclaimable } from "../limits/memory-account.ts";
+import type { Link } from "./link.ts";
 import { PeerViolation } from "./link-events.ts";
 
 // ── of a carrier: the peer speaks and reads ─────────────────────────────────────────────────────────────────────────
@@ -183,15 +184,7 @@ const DRAINED_WITHIN = 60;
  */
 const MOST_FRUITLESS = 8;
 
-/** The link that is watched. */
-export interface WatchedLink {
-  readonly suspended: boolean;
-  /** Bytes kept until they are acknowledged. */
-  readonly unacknowledged: number;
-  /** The offset up to which bytes are acknowledged. */
-  readonly acknowledged: number;
-  destroy(reason: Error): void;
-}
+type WatchedLink = Pick<Link, "suspended" | "unacknowledged" | "acknowledged" | "destroy">;
 
 /**
  * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One

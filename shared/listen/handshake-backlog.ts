@@ -131,29 +131,29 @@ export class HandshakeBacklog {
   /** The deadline has passed. */
   onLate(connection: IncomingConnection): void {
     const { state, hasSpoken, budget } = connection;
-    this.#forget(connection);
-    connection.destroy();
     const limit = budget.exhausted === undefined ? "" : `: ${budget.exhausted}`;
     const [how, what] = !hasSpoken
       ? (["silent", "it sent nothing"] as const)
       : state === "queued"
         ? (["late", `its turn did not come${limit}`] as const)
         : (["failed", "what it sent came to no end"] as const);
-    this.#failed(connection, how, `${this.#options.awaited} timeout: ${what}`);
+    this.#drop(connection, how, `${this.#options.awaited} timeout: ${what}`);
   }
 
   /** The client has sent more bytes than are needed before a handshake. */
   onTooMuch(connection: IncomingConnection): void {
-    this.#forget(connection);
-    connection.destroy();
-    this.#failed(connection, "failed", `it sent too much before its ${this.#options.awaited} had begun`);
+    this.#drop(connection, "failed", `it sent too much before its ${this.#options.awaited} had begun`);
   }
 
   /** The process needs the memory that the connection holds. */
   onMemoryNeeded(connection: IncomingConnection): void {
+    this.#drop(connection, "crowded", `memory is short, and it waited for its ${this.#options.awaited}`);
+  }
+
+  #drop(connection: IncomingConnection, how: FailedHandshake["how"], sentence: string): void {
     this.#forget(connection);
     connection.destroy();
-    this.#failed(connection, "crowded", `memory is short, and it waited for its ${this.#options.awaited}`);
+    this.#failed(connection, how, sentence);
   }
 
   #forget(connection: IncomingConnection): void {

@@ -1,4 +1,5 @@
 import { constants } from "node:os";
+import { deferred } from "../basics/promises.ts";
 import { ConfigError } from "../config/options.ts";
 import { tooFewFilesToStart } from "../limits/file-descriptors.ts";
 import type { Logger } from "./logger.ts";
@@ -46,10 +47,10 @@ export interface RunOptions {
  * Ctrl-C of a terminal reaches parent and children, and a supervisor may pass its own signal on. Both are one request,
  * ms.
  */
-export const SAME_REQUEST_MS = 1_000;
+const SAME_REQUEST_MS = 1_000;
 
 /** Signals that ask a process to end. */
-export type StopSignal = "SIGTERM" | "SIGINT";
+type StopSignal = "SIGTERM" | "SIGINT";
 
 /** The exit code with which a shell reports the end of a process by a signal. */
 export function exitCodeOf(signal: StopSignal): number {
@@ -129,6 +130,33 @@ export async function run(
     return;
   }
   if (firstSignalAt !== undefined) await close(running);
+}
+
+/**
+ * Waits for the first SIGINT or SIGTERM. Another one more than a second later ends the process after `beforeExit`. The
+ * listeners stay until the process exits: without them, a late signal from npm would end it by that signal instead of
+ * with its exit code.
+ */
+export function untilSignal(beforeExit: () => void = () => {}): {
+  signal: Promise<void>;
+  received(): StopSignal | undefined;
+} {
+  let received: StopSignal | undefined;
+  let firstAt = 0;
+  const { promise: signal, resolve: first } = deferred();
+  const onSignal = (name: StopSignal): void => {
+    const now = performance.now();
+    if (received === undefined) firstAt = now;
+    else if (now - firstAt >= SAME_REQUEST_MS) {
+      beforeExit();
+      process.exit(exitCodeOf(name));
+    }
+    received ??= name;
+    first();
+  };
+  process.on("SIGINT", onSignal);
+  process.on("SIGTERM", onSignal);
+  return { signal, received: () => received };
 }
 
 function asError(error: unknown): Error {

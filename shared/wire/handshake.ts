@@ -26,7 +26,6 @@ export const HANDSHAKE_VERSION = 1;
  */
 export const CloseCode = {
   normal: 1000,
-  goingAway: 1001,
   protocolError: 1002,
   badHello: 4400,
   unauthenticated: 4401,
@@ -67,6 +66,9 @@ export function parseCloseReason(text: string): Pick<LinkRefused, "fault" | "rea
   return { fault: credentialFault(fault), reason };
 }
 
+type Refusal = Pick<LinkRefused, "reason"> &
+  Partial<Pick<LinkRefused, "status" | "closeCode" | "fault" | "retryAfterMs">> & { readonly note?: string };
+
 /** The server refused, before the upgrade (an HTTP status) or after it (a close code), with a reason for a person. */
 export class LinkRefused extends Error {
   override readonly name = "LinkRefused";
@@ -77,23 +79,14 @@ export class LinkRefused extends Error {
   /** When the server asks the agent to come back, ms. */
   readonly retryAfterMs: number | undefined;
 
-  constructor(refusal: {
-    status?: number;
-    closeCode?: number;
-    reason: string;
-    fault?: CredentialFault | undefined;
-    /** What this end adds to the server's reason. */
-    note?: string;
-    retryAfterMs?: number | undefined;
-  }) {
-    super(
-      `the server refused the tunnel (${refusal.status ?? refusal.closeCode}): ${refusal.reason}${refusal.note ?? ""}`,
-    );
-    this.status = refusal.status;
-    this.closeCode = refusal.closeCode;
-    this.reason = refusal.reason;
-    this.fault = refusal.fault;
-    this.retryAfterMs = refusal.retryAfterMs;
+  /** `note`: what this end adds to the server's reason. */
+  constructor({ status, closeCode, reason, note = "", fault, retryAfterMs }: Refusal) {
+    super(`the server refused the tunnel (${status ?? closeCode}): ${reason}${note}`);
+    this.status = status;
+    this.closeCode = closeCode;
+    this.reason = reason;
+    this.fault = fault;
+    this.retryAfterMs = retryAfterMs;
   }
 }
 
