@@ -10,7 +10,8 @@ import {
 } from "../shared/runtime/metrics.ts";
 import type { StreamEnd, StreamMetrics } from "./streams/serve.ts";
 import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
-import type { UplinkMetrics, UplinkState } from "./uplink/uplink-state.ts";
+import type { UplinkState } from "./uplink/uplink.ts";
+import type { UplinkMetrics } from "./uplink/uplink-log.ts";
 
 type UplinkStateName = UplinkState["state"];
 

@@ -3,8 +3,7 @@ import type { Check } from "../shared/runtime/run.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
 import type { LearnedPath } from "./uplink/path.ts";
-import type { Uplink } from "./uplink/uplink.ts";
-import type { UplinkState } from "./uplink/uplink-state.ts";
+import type { Uplink, UplinkState } from "./uplink/uplink.ts";
 
 type ReadinessRule = AgentOptions["readiness"];
 

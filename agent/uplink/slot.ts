@@ -5,8 +5,7 @@ import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { Path, type PathOptions } from "./path.ts";
 import { addressKey } from "./servers.ts";
-import { Uplink } from "./uplink.ts";
-import type { UplinkDeps } from "./uplink-state.ts";
+import { Uplink, type UplinkDeps } from "./uplink.ts";
 
 /** One way to dial a server, and what has been learned of it. */
 export interface Way {

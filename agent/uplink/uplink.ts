@@ -1,13 +1,38 @@
-import { Backoff } from "../../shared/basics/backoff.ts";
-import { type CarrierLost, LinkLost, type ResumeReport } from "../../shared/link/link-events.ts";
-import { PLANNED } from "../../shared/runtime/common-metrics.ts";
-import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { Backoff, type RetryOptions } from "../../shared/basics/backoff.ts";
+import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import type { LearnedPath, Lesson } from "./path.ts";
+import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
-import { DrainedBy, isDraining, retryAfter, type ServerShutdown, shutdownReason } from "./retry.ts";
-import type { UplinkDeps, UplinkState } from "./uplink-state.ts";
+import { DrainedBy, retryAfter, type ServerShutdown, shutdownReason } from "./retry.ts";
+import { UplinkLog, type UplinkLogDeps } from "./uplink-log.ts";
+
+/** The state of an uplink, with the data that exists in it only. */
+export type UplinkState =
+  | { readonly state: "waiting"; readonly untilMs: number; readonly timer: NodeJS.Timeout }
+  | {
+      readonly state: "connecting";
+      readonly abort: AbortController;
+      /** The server that drained this agent asked for so long a pause; another one may accept it at once. */
+      readonly askedMs: number;
+    }
+  | { readonly state: "connected"; readonly connection: Connection; readonly sinceMs: number }
+  /** The carrier is lost, and the connection dials another one by itself. */
+  | { readonly state: "suspended"; readonly connection: Connection; readonly sinceMs: number }
+  | { readonly state: "draining"; readonly connection: Connection }
+  | { readonly state: "closed"; readonly reason: string };
+
+export interface UplinkDeps extends UplinkLogDeps {
+  attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
+  onStream(stream: Stream): void;
+  /** Called after each change of the state. */
+  readonly onState?: () => void;
+  readonly retry: RetryOptions;
+  /** How long streams of a link may go on after the agent's identity has changed, ms. */
+  readonly drainTimeoutMs: number;
+  /** Learns from each lost carrier. */
+  readonly path: Path;
+}
 
 /**
  * The agent's lasting relation to one server.
@@ -32,7 +57,7 @@ export class Uplink implements ConnectionOwner {
   readonly server: string;
   readonly path: LearnedPath;
   readonly #deps: UplinkDeps;
-  readonly #log: ThrottledLog;
+  readonly #log: UplinkLog;
   #state: UplinkState = { state: "closed", reason: "not started" };
   readonly #backoff: Backoff;
   /** Connections that still carry streams after their server drained them, and since when. */
@@ -40,14 +65,12 @@ export class Uplink implements ConnectionOwner {
   /** A suspended connection that was replaced because a balancer led to another server. */
   #strayed: Connection | undefined;
   readonly #drainedBy = new DrainedBy<Connection>();
-  /** Connections and resumes so far: the first failure after one of them is a new one for the log. */
-  #successes = 0;
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
     this.server = deps.server;
     this.path = deps.path;
-    this.#log = new ThrottledLog(deps.log.child({ server: deps.server }));
+    this.#log = new UplinkLog(deps);
     this.#backoff = new Backoff(deps.retry);
     deps.path.onLesson = (lesson) => this.#learned(lesson);
   }
@@ -90,14 +113,12 @@ export class Uplink implements ConnectionOwner {
   }
 
   #connected(connection: Connection): void {
-    const { link, welcome, session } = connection;
+    const { session } = connection;
     this.#enter({ state: "connected", connection, sinceMs: performance.now() });
-    this.#deps.metrics.uplinkConnected();
     this.#drainedBy.accepted();
     this.#strayed = undefined;
     this.#backoff.connected();
-    this.#successes++;
-    this.#log.write("info", { serverId: welcome.serverId, link: link.id, remote: link.remote }, "uplink connected");
+    this.#log.connected(connection);
     for (const old of this.#leaving.keys()) old.leave();
     // These events may have arrived in the same message as the welcome, before this owner listened.
     if (session.closed) this.onClosed(connection, connection.endedBy);
@@ -105,22 +126,15 @@ export class Uplink implements ConnectionOwner {
   }
 
   #failed(error: unknown, askedMs: number, begun: ServerShutdown): void {
-    const { metrics, retry } = this.#deps;
     // The pause that a server asked for ends when that server has closed.
     const floorMs = this.#drainedBy.connection === undefined ? 0 : askedMs;
-    const retried = retryAfter(error, this.#backoff.failures, floorMs, retry);
-    const { waitMs, refused, label, fault } = retried;
+    const retry = retryAfter(error, this.#backoff.failures, floorMs, this.#deps.retry);
     const failed = this.#drainedBy.expect();
     const mayShutDown = begun.answers || failed.answers;
     const shutdown = mayShutDown ? shutdownReason(error, begun.cuts || failed.cuts) : undefined;
-    const reason = shutdown ?? retried.reason;
-    metrics.attemptFailed(label);
     this.#backoff.attemptFailed();
-    this.#wait(waitMs);
-    const line = { attempt: this.#backoff.failures, waitMs, reason, ...(fault && !shutdown && { fault }) };
-    const isPlanned = shutdown !== undefined || isDraining(error);
-    if (refused) this.#log.write("error", line, "uplink refused: the server does not accept this agent");
-    else this.#log.write(isPlanned ? "info" : "warn", line, "uplink attempt failed", this.#once(reason));
+    this.#wait(retry.waitMs);
+    this.#log.failed(error, retry, this.#backoff.failures, shutdown);
   }
 
   /** Something has changed that may help: the next attempt comes as soon as after the first failure. */
@@ -149,13 +163,7 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
     this.#backoff.ended("in order", performance.now() - state.sinceMs);
-    const waitMs = this.#replace(connection, retryAfterMs);
-    const { link, session } = connection;
-    this.#log.write(
-      "info",
-      { link: link.id, streams: session.streamCount, waitMs },
-      "server asked the agent to reconnect",
-    );
+    this.#log.drained(connection, this.#replace(connection, retryAfterMs));
   }
 
   /** Opens a new connection, while the old one ends with its streams. Returns the wait, ms. */
@@ -167,34 +175,25 @@ export class Uplink implements ConnectionOwner {
 
   onSuspended(connection: Connection, cause: CarrierLost): void {
     const { state } = this;
-    this.#deps.metrics.links.suspended(cause.lossCause);
     if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
-    const { lossCause, ageMs, idleMs, message: reason } = cause;
-    const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
-    const line = { link: connection.link.id, streams: connection.session.streamCount, cause: lossCause, reason };
-    this.#log.write("warn", { ...line, ...times }, "uplink suspended");
+    this.#log.suspended(connection, cause);
   }
 
   onResumed(connection: Connection, resumption: ResumeReport): void {
     const { state } = this;
-    const { suspendedMs, replayedBytes, lost } = resumption;
-    this.#deps.metrics.links.resumed(resumption);
+    const { lost } = resumption;
     // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
     if (lost !== undefined && !connection.resumes.wasRefused) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
-    const { id: link, remote } = connection.link;
-    const line = { link, remote, suspendedMs: Math.round(suspendedMs), replayedBytes, ...connection.failedTries };
+    this.#log.resumed(connection, resumption);
     connection.resumes = { failed: 0, wasRefused: false };
-    this.#successes++;
-    this.#log.write("info", line, suspendedMs === 0 ? "uplink moved to a new connection" : "uplink resumed");
     if (this.#strayed === connection) this.#returnTo(connection);
   }
 
-  #learned({ lesson, ms, sentence: reason }: Lesson): void {
-    this.#deps.metrics.pathLearned(lesson);
-    this.#log.write("warn", { lesson, ms: Math.round(ms), reason }, "path learned");
+  #learned(lesson: Lesson): void {
+    this.#log.learned(lesson);
     // The present carrier still has the keepalive that was known when it was opened.
-    if (lesson === "idle_limit" || lesson === "silent") this.changeCarriers();
+    if (lesson.lesson === "idle_limit" || lesson.lesson === "silent") this.changeCarriers();
   }
 
   /** The connection found its own server before another one accepted the agent, and is the uplink's again. */
@@ -211,17 +210,10 @@ export class Uplink implements ConnectionOwner {
   }
 
   onResumeFailed(connection: Connection, error: unknown): void {
-    const { label, fault, reason } = retryAfter(error, 0, 0, this.#deps.retry);
-    this.#deps.metrics.links.resumeFailed(label, connection.link.lost?.lossCause ?? PLANNED);
+    const retry = retryAfter(error, 0, 0, this.#deps.retry);
     const { failed, wasRefused } = connection.resumes;
-    connection.resumes = { failed: failed + 1, wasRefused: wasRefused || fault === "refused" };
-    const line = { link: connection.link.id, reason, ...(fault && { fault }) };
-    this.#log.write(isDraining(error) ? "info" : "warn", line, "uplink not resumed", this.#once(reason));
-  }
-
-  /** Attempts follow several times a second at first, and fail for one reason until one succeeds. */
-  #once(reason: string): { readonly once: string } {
-    return { once: `${this.#successes} ${reason}` };
+    connection.resumes = { failed: failed + 1, wasRefused: wasRefused || retry.fault === "refused" };
+    this.#log.resumeFailed(connection, error, retry);
   }
 
   /** A balancer leads to another server, which accepts the agent; the old connection may still find its own server. */
@@ -236,17 +228,14 @@ export class Uplink implements ConnectionOwner {
    */
   onDisowned(connection: Connection): void {
     if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
-    const { link, session } = connection;
-    const line = { link: link.id, streams: session.streamCount };
-    this.#log.write("info", line, "uplink begins anew: its identity has changed");
+    this.#log.disowned(connection);
     this.#replace(connection, 0);
-    void session.close(this.#deps.drainTimeoutMs); // after `#replace`, because a session without streams closes at once
+    void connection.session.close(this.#deps.drainTimeoutMs); // after `#replace`, because a session without streams closes at once
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {
     const { state } = this;
-    this.#deps.metrics.sessionEnded(connection.session.resetForMemory);
-    if (reason instanceof LinkLost) this.#deps.metrics.links.graceOver(reason.graceMs);
+    this.#log.sessionEnded(connection, reason);
     if (this.#leaving.has(connection)) {
       this.#left(connection, reason);
     } else if (state.state === "draining" && state.connection === connection) {
@@ -257,19 +246,18 @@ export class Uplink implements ConnectionOwner {
     }
   }
 
-  #closedInOrder({ link }: Connection, sinceMs: number): void {
+  #closedInOrder(connection: Connection, sinceMs: number): void {
     this.#backoff.ended("in order", performance.now() - sinceMs);
     this.#drainedBy.closed();
-    this.#log.write("info", { link: link.id, waitMs: this.#connectAgain(0) }, "uplink closed by the server");
+    this.#log.closedByServer(connection, this.#connectAgain(0));
   }
 
   #lost(connection: Connection, cause: Error, sinceMs: number): void {
     this.#backoff.ended("lost", performance.now() - sinceMs);
-    const { waitMs: pauseMs, refused, reason } = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
+    const retry = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
     // The server that ended the link is up.
-    const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(pauseMs);
-    const line = { link: connection.link.id, waitMs, reason, ...connection.failedTries };
-    this.#log.write(refused ? "error" : "warn", line, "uplink lost");
+    const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(retry.waitMs);
+    this.#log.lost(connection, retry, waitMs);
   }
 
   /**
@@ -283,19 +271,12 @@ export class Uplink implements ConnectionOwner {
     return 0;
   }
 
-  /** The last line about a drained connection: how long it stayed, and how it ended. */
   #left(connection: Connection, reason: Error | undefined): void {
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
-    const line = { link: connection.link.id, leavingMs, reason: reason?.message ?? "in order" };
-    this.#log.write("info", { ...line, ...connection.failedTries }, "uplink left");
-    if (this.#drainedBy.connection === connection) this.#onServerClosed();
-  }
-
-  /**
-   * The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures.
-   */
-  #onServerClosed(): void {
+    this.#log.left(connection, leavingMs, reason);
+    if (this.#drainedBy.connection !== connection) return;
+    // The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures.
     this.#drainedBy.closed();
     this.hurry();
   }
@@ -306,7 +287,7 @@ export class Uplink implements ConnectionOwner {
     for (const { session } of this.connections()) session.drain();
     if (state.state === "connected" || state.state === "suspended") {
       this.#enter({ state: "draining", connection: state.connection });
-      this.#log.write("info", { streams: state.connection.session.streamCount }, "uplink drains");
+      this.#log.drains(state.connection);
     } else if (state.state !== "draining") {
       this.#closed("drained");
     }
@@ -334,7 +315,7 @@ export class Uplink implements ConnectionOwner {
     if (state.state === "waiting") clearTimeout(state.timer);
     this.#enter({ state: "closed", reason });
     if (state.state === "connecting") state.abort.abort();
-    this.#log.write("info", { reason }, "uplink closed");
+    this.#log.closed(reason);
   }
 
   #enter(next: UplinkState): void {
