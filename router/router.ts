@@ -80,8 +80,8 @@ export class Router implements AsyncDisposable {
     this.#log = log;
     this.#ephemeral = listenEphemeral;
     this.#throttledLog = new ThrottledLog(log);
-    this.#open = new ClientConnections({ most: options.maxConnections, youngMs: YOUNG_MS });
-    this.#hellos = new ClientHellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
+    this.#open = new ClientConnections(options.maxConnections, YOUNG_MS);
+    this.#hellos = new ClientHellos(options.helloTimeoutMs, options.maxHellos);
     this.#backends.use(store.table);
     this.metrics = new RouterMetrics({
       connections: () => this.#open.size,

@@ -19,7 +19,6 @@ import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/han
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/tunnel.ts";
@@ -72,7 +71,6 @@ interface NewPeer {
 export class PeerPort {
   readonly #deps: PeerPortDeps;
   readonly #connections: PortConnections;
-  readonly #requests: RequestReader;
   readonly #upgrades: WebSocketServer;
   readonly #links: Links;
   readonly #peers = new OpenPeers<AcceptedPeer>();
@@ -83,19 +81,21 @@ export class PeerPort {
     this.#deps = deps;
     const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit, serverId } = deps.options;
     this.#links = new Links(serverId);
-    this.#connections = new PortConnections({
-      ...{ deadlineMs, maxWaiting, waiting: deps.waiting },
-      onLate: (connection) => this.#connections.dismiss(connection),
-      onDropped: () => deps.onDropped(),
-    });
     const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
       this.#refuse(connection, new CulvertError("forbidden", NOT_FOR_YOU));
     };
-    this.#requests = new RequestReader(headerLimit, {
-      onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
-      ...{ onConnect: refuse, onRequest: refuse },
-      onClientError: (_error, { socket }) => socket.destroy(),
-    });
+    this.#connections = new PortConnections(
+      {
+        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting },
+        onLate: (connection) => this.#connections.dismiss(connection),
+        onDropped: () => deps.onDropped(),
+      },
+      {
+        onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
+        ...{ onConnect: refuse, onRequest: refuse },
+        onClientError: (_error, { socket }) => socket.destroy(),
+      },
+    );
     this.#upgrades = new WebSocketServer({
       ...{ noServer: true, ...UPGRADES },
     });
@@ -114,10 +114,7 @@ export class PeerPort {
         ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
         ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
         ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, turnsAway: false },
-        onConnection: (connection) => {
-          this.#connections.add(connection);
-          this.#requests.read(connection);
-        },
+        onConnection: (connection) => this.#connections.take(connection),
       },
       this.#deps,
     );
