@@ -5,7 +5,7 @@ import type { Target } from "../../shared/address/target.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Strategy } from "../clusters/routing-rules.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { Tunnel } from "./tunnel.ts";
+import { pick, type Tunnel } from "./tunnel.ts";
 
 /** Why a tunnel was chosen for a target. */
 export interface Choice {
@@ -157,28 +157,6 @@ export function noAgentAmong(tunnels: Iterable<Tunnel>, cluster: string): Culver
 
 function noAgent(sentence: string): CulvertError {
   return new CulvertError("no_agent", sentence);
-}
-
-/** The facts that decide which tunnel a CONNECT takes. */
-export type Pickable = Pick<Tunnel, "streamCount" | "draining" | "suspended" | "closed" | "rests" | "lastUsed">;
-
-/**
- * Picks the tunnel with the fewest streams that accepts new ones; among equals, the one that was used longest ago. A
- * tunnel whose dials fail comes after all others.
- */
-export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
-  let best: T | undefined;
-  for (const tunnel of tunnels) {
-    if (tunnel === except || tunnel.draining || tunnel.suspended || tunnel.closed) continue;
-    if (best === undefined || precedes(tunnel, best)) best = tunnel;
-  }
-  return best;
-}
-
-function precedes(one: Pickable, other: Pickable): boolean {
-  if (one.rests !== other.rests) return other.rests;
-  if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
-  return one.lastUsed < other.lastUsed;
 }
 
 // ── what the agents claim ───────────────────────────────────────────────────────────────────────────────────────────
