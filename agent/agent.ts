@@ -2,14 +2,15 @@ import type { AddressInfo } from "node:net";
 import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { version } from "../shared/basics/program.ts";
+import { untilAborted } from "../shared/basics/promises.ts";
 import { checkPort, type ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import type { Environment } from "../shared/dial/proxy-route.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
+import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
-import { FileDescriptors } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
@@ -168,7 +169,7 @@ export class Agent implements AsyncDisposable {
     const groups = controlGroups("/");
     if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, this.#pool);
     this.#uplinks.start();
-    await settledWithin(this.whenConnected(), TUNNEL_FIRST_MS);
+    await untilAborted(this.whenConnected(), AbortSignal.timeout(TUNNEL_FIRST_MS)).catch(() => {});
     const common = {
       ...{ metrics: this.metrics.registry, log: this.#log, throttledLog: this.#throttledLog },
       checks: () => [
@@ -296,16 +297,4 @@ function listeners(options: AgentOptions): { readonly health: ListenAddress; rea
       hostOption: "--admin-bind-address",
     },
   };
-}
-
-/** Resolves when the promise has ended in whatever way, and at the latest after `ms`. */
-function settledWithin(promise: Promise<unknown>, ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    const done = (): void => {
-      clearTimeout(timer);
-      resolve();
-    };
-    promise.then(done, done);
-  });
 }

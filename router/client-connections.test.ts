@@ -12,7 +12,7 @@ function manyFrom(connections: ClientConnections, network: string, count: number
 }
 
 test("one too many displaces the oldest of the network that has most, and a newcomer of another network gets in", () => {
-  const connections = new ClientConnections({ most: 4, youngMs: 60_000 });
+  const connections = new ClientConnections(4, 60_000);
   const flood = manyFrom(connections, "10.0.0.1", 4);
   assert.deepEqual(
     flood.map(({ surplus }) => surplus),
@@ -28,7 +28,7 @@ test("one too many displaces the oldest of the network that has most, and a newc
 test("connections past the young age stay, and if all are, the new one is dropped", (t: TestContext) => {
   let now = 0;
   t.mock.method(performance, "now", () => now);
-  const connections = new ClientConnections({ most: 2, youngMs: 15_000 });
+  const connections = new ClientConnections(2, 15_000);
   const settled = manyFrom(connections, "10.0.0.1", 2);
   now = 15_000;
   const [newcomer] = manyFrom(connections, "10.0.0.2", 1);
@@ -40,7 +40,7 @@ test("connections past the young age stay, and if all are, the new one is droppe
 });
 
 test("a closed connection makes room once, and the last one ends the wait", async () => {
-  const connections = new ClientConnections({ most: 2, youngMs: 60_000 });
+  const connections = new ClientConnections(2, 60_000);
   const [displaced, other] = manyFrom(connections, "10.0.0.1", 2).map(({ client }) => client);
   const [newcomer] = manyFrom(connections, "10.0.0.2", 1);
   assert.equal(newcomer?.surplus, displaced);

@@ -7,12 +7,6 @@ import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hel
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { peek } from "../shared/listen/preface.ts";
 
-export interface ClientConnectionsOptions {
-  readonly most: number;
-  /** After this time, ms, a backend has finished its handshake with a client, and the connection is never dropped. */
-  readonly youngMs: number;
-}
-
 interface Newcomer {
   readonly client: Socket;
   readonly since: number;
@@ -20,14 +14,17 @@ interface Newcomer {
 
 /** Bounds the open connections of clients, and decides which one is dropped when there is one too many. */
 export class ClientConnections {
-  readonly #options: ClientConnectionsOptions;
+  readonly #most: number;
+  readonly #youngMs: number;
   readonly #open = new OrderedSet<Socket>();
   /** The young ones; their age is checked only when there are too many. */
   readonly #young = new BySource<Newcomer>();
   #whenEmpty: (() => void) | undefined;
 
-  constructor(options: ClientConnectionsOptions) {
-    this.#options = options;
+  /** After `youngMs` a backend has finished its handshake with a client, and the connection is never dropped. */
+  constructor(most: number, youngMs: number) {
+    this.#most = most;
+    this.#youngMs = youngMs;
   }
 
   get size(): number {
@@ -46,7 +43,7 @@ export class ClientConnections {
       this.#young.delete(newcomer);
       this.#leave(client);
     });
-    if (this.#open.size <= this.#options.most) return undefined;
+    if (this.#open.size <= this.#most) return undefined;
     this.#forgetOlder(newcomer.since);
     const surplus = this.#young.oldestOfFullest;
     if (surplus === undefined) return undefined;
@@ -77,7 +74,7 @@ export class ClientConnections {
 
   #forgetOlder(now: number): void {
     for (const newcomer of this.#young) {
-      if (now - newcomer.since < this.#options.youngMs) return;
+      if (now - newcomer.since < this.#youngMs) return;
       this.#young.delete(newcomer);
     }
   }
@@ -118,12 +115,6 @@ export class RefusedConnection extends Error {
   }
 }
 
-export interface ClientHellosOptions {
-  readonly timeoutMs: number;
-  /** Maximum number in progress. One more drops the oldest of the network that has most. */
-  readonly most: number;
-}
-
 /** A connection whose ClientHello is not complete. */
 interface PendingHello {
   readonly client: Socket;
@@ -132,11 +123,14 @@ interface PendingHello {
 
 /** Reads the ClientHellos of connections. Agents send theirs at once, so slow ones may be dropped. */
 export class ClientHellos {
-  readonly #options: ClientHellosOptions;
+  readonly #timeoutMs: number;
+  readonly #most: number;
   readonly #reading = new BySource<PendingHello>();
 
-  constructor(options: ClientHellosOptions) {
-    this.#options = options;
+  /** `most` are in progress. One more drops the oldest of the network that has most. */
+  constructor(timeoutMs: number, most: number) {
+    this.#timeoutMs = timeoutMs;
+    this.#most = most;
   }
 
   get size(): number {
@@ -159,7 +153,7 @@ export class ClientHellos {
   }
 
   #read(client: Socket): Promise<ClientHello> {
-    const { timeoutMs, most } = this.#options;
+    const timeoutMs = this.#timeoutMs;
     return new Promise((resolve, reject) => {
       const refuse = (refusal: RefusedConnection): void => {
         leave();
@@ -187,7 +181,7 @@ export class ClientHellos {
         onLate: () =>
           refuse(new RefusedConnection("late", `its ClientHello did not come to its end in ${seconds(timeoutMs)}`)),
       });
-      if (this.#reading.size > most) this.#dropOldest();
+      if (this.#reading.size > this.#most) this.#dropOldest();
     });
   }
 

@@ -4,10 +4,9 @@ import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { MAX_CONNECTIONS } from "../shared/admin/connections.ts";
 import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
-import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
+import { FileDescriptors, type FileDescriptorsDeps, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
-import { FileDescriptors, type FileDescriptorsDeps } from "../shared/runtime/file-descriptors.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { type Check, countOnly } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
@@ -81,8 +80,8 @@ export class Router implements AsyncDisposable {
     this.#log = log;
     this.#ephemeral = listenEphemeral;
     this.#throttledLog = new ThrottledLog(log);
-    this.#open = new ClientConnections({ most: options.maxConnections, youngMs: YOUNG_MS });
-    this.#hellos = new ClientHellos({ timeoutMs: options.helloTimeoutMs, most: options.maxHellos });
+    this.#open = new ClientConnections(options.maxConnections, YOUNG_MS);
+    this.#hellos = new ClientHellos(options.helloTimeoutMs, options.maxHellos);
     this.#backends.use(store.table);
     this.metrics = new RouterMetrics({
       connections: () => this.#open.size,

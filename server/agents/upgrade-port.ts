@@ -12,8 +12,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
-import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { type RequestHeader, RequestReader } from "../listeners/request-reader.ts";
+import { PortConnections, type RequestHeader, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
@@ -92,25 +91,25 @@ type AgentConnection = IncomingConnection<AgentHost>;
 export class UpgradePort {
   readonly connections: PortConnections;
   readonly #app: FastifyInstance;
-  readonly #requests: RequestReader;
   readonly #deps: UpgradeDeps;
   #hasLoggedClaim = false;
 
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
-    this.connections = new PortConnections({
-      deadlineMs: deps.options.handshakeTimeoutMs,
-      maxWaiting: deps.options.maxWaitingConnections,
-      waiting: deps.waiting,
-      onLate: (connection) => this.connections.dismiss(connection),
-      onDropped: () => deps.onDropped(),
-    });
-    this.#requests = new RequestReader(deps.options.headerLimit, {
-      onConnect: (request, connection) => void this.#onOther(request, connection as AgentConnection, CALLER),
-      onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
-      onRequest: (request, connection) => void this.#onOther(request, connection as AgentConnection),
-      onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
-    });
+    const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
+    this.connections = new PortConnections(
+      {
+        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting, turns: deps.turns },
+        onLate: (connection) => this.connections.dismiss(connection),
+        onDropped: () => deps.onDropped(),
+      },
+      {
+        onConnect: (request, connection) => void this.#onOther(request, connection as AgentConnection, CALLER),
+        onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
+        onRequest: (request, connection) => void this.#onOther(request, connection as AgentConnection),
+        onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
+      },
+    );
     this.#app = fastify({ ...WITHOUT_SCHEMAS, logger: false, exposeHeadRoutes: false, return503OnClosing: false });
   }
 
@@ -144,10 +143,7 @@ export class UpgradePort {
 
   /** Takes a connection after its TLS handshake, or one of the port in clear. */
   take(connection: IncomingConnection<AgentHost>): void {
-    this.connections.add(connection, () => this.#onClosedEarly(connection));
-    this.#deps.turns.run(() => {
-      if (!connection.socket.destroyed) this.#requests.read(connection);
-    });
+    this.connections.take(connection, () => this.#onClosedEarly(connection));
   }
 
   #onClosedEarly({ socket, remote, host }: AgentConnection): void {

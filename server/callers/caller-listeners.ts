@@ -10,8 +10,13 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
-import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { HTTP_2, type RequestHeader, RequestReader, valuesOf } from "../listeners/request-reader.ts";
+import {
+  HTTP_2,
+  PortConnections,
+  type RequestHeader,
+  valuesOf,
+  type WaitingConnections,
+} from "../listeners/port-connections.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
@@ -176,9 +181,6 @@ export class CallerListeners {
 class CallerListener {
   /** Every connection that has not closed. */
   readonly connections: PortConnections;
-  readonly #requests: RequestReader;
-  /** Under a flood of one cluster the connections of other clusters still have their turns. */
-  readonly #turns = new TurnQueue();
   readonly #host: CallerHost;
   readonly #deps: CallerListenersDeps;
 
@@ -187,27 +189,29 @@ class CallerListener {
     const isUnix = host.kind === "unix";
     this.#host = host;
     this.#deps = deps;
-    this.connections = new PortConnections({
-      deadlineMs: options.headerTimeoutMs,
-      maxWaiting: options.maxWaitingConnections,
-      waiting: isUnix ? undefined : deps.waiting,
-      onLate: (connection) => this.#refuse(connection, "headerTimeout"),
-      onDropped: () => deps.onDropped(isUnix ? "unix" : "callers"),
-    });
-    this.#requests = new RequestReader(options.headerLimit, {
-      onConnect: (request, connection) => this.#onConnect(request, connection),
-      onUpgrade: (request, connection) => this.#refuse(connection, refusalOf(request)),
-      onRequest: (request, connection) => this.#refuse(connection, refusalOf(request)),
-      onClientError: (error, connection) => this.#onClientError(error, connection),
-    });
+    this.connections = new PortConnections(
+      {
+        headerLimit: options.headerLimit,
+        deadlineMs: options.headerTimeoutMs,
+        maxWaiting: options.maxWaitingConnections,
+        waiting: isUnix ? undefined : deps.waiting,
+        // Under a flood of one cluster the connections of other clusters still have their turns.
+        turns: new TurnQueue(),
+        onLate: (connection) => this.#refuse(connection, "headerTimeout"),
+        onDropped: () => deps.onDropped(isUnix ? "unix" : "callers"),
+      },
+      {
+        onConnect: (request, connection) => this.#onConnect(request, connection),
+        onUpgrade: (request, connection) => this.#refuse(connection, refusalOf(request)),
+        onRequest: (request, connection) => this.#refuse(connection, refusalOf(request)),
+        onClientError: (error, connection) => this.#onClientError(error, connection),
+      },
+    );
   }
 
   take(connection: IncomingConnection): void {
     const isUnix = this.#host.kind === "unix";
-    this.connections.add(connection, isUnix ? undefined : () => this.#onClosedEarly(connection));
-    this.#turns.run(() => {
-      if (!connection.socket.destroyed) this.#requests.read(connection);
-    });
+    this.connections.take(connection, isUnix ? undefined : () => this.#onClosedEarly(connection));
   }
 
   #onClosedEarly({ socket, remote }: IncomingConnection): void {

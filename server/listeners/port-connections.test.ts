@@ -1,11 +1,18 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { createServer, type IncomingMessage } from "node:http";
 import { Socket } from "node:net";
+import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { PortConnections, type PortConnectionsOptions, WaitingConnections } from "./port-connections.ts";
+import {
+  PortConnections,
+  type PortConnectionsOptions,
+  readUsualConnect,
+  WaitingConnections,
+} from "./port-connections.ts";
 
 /** A connection after its handshake, from this address. */
 function connection(address = "192.0.2.1"): IncomingConnection {
@@ -21,14 +28,12 @@ function destroyed(all: readonly IncomingConnection[]): boolean[] {
 }
 
 function connections(more: Partial<PortConnectionsOptions> = {}): PortConnections {
-  return new PortConnections({
-    deadlineMs: 60_000,
-    maxWaiting: 3,
-    waiting: new WaitingConnections(100),
-    onLate: () => {},
-    onDropped: () => {},
-    ...more,
-  });
+  const options = { headerLimit: 1_024, deadlineMs: 60_000, maxWaiting: 3, waiting: new WaitingConnections(100) };
+  const unasked = (): void => assert.fail("there is no request");
+  return new PortConnections(
+    { ...options, onLate: () => {}, onDropped: () => {}, ...more },
+    { onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked },
+  );
 }
 
 test("no more wait than may: one too many drops the oldest, and none with a request", async () => {
@@ -36,10 +41,10 @@ test("no more wait than may: one too many drops the oldest, and none with a requ
   const all = connections({ onDropped: () => dropped++ });
   const [asked, ...silent] = Array.from({ length: 10 }, () => connection());
   assert.ok(asked);
-  all.add(asked);
+  all.take(asked);
   assert.equal(all.requestReceived(asked), true);
   for (const one of silent) {
-    all.add(one);
+    all.take(one);
     assert.ok(all.waiting <= 3, `${all.waiting} wait`);
   }
   await turn();
@@ -59,11 +64,11 @@ test("a connection that closes makes room, and one that is dropped is not late",
   };
   const all = connections({ maxWaiting: 1, deadlineMs: 1, onLate });
   const [closed, dropped, kept] = [connection(), connection(), connection()];
-  all.add(closed);
+  all.take(closed);
   closed.socket.destroy();
   await turn();
-  all.add(dropped);
-  all.add(kept);
+  all.take(dropped);
+  all.take(kept);
   assert.deepEqual(destroyed([dropped, kept]), [true, false]);
   await first.promise;
   assert.deepEqual(late, [kept]);
@@ -79,10 +84,10 @@ test("a connection that is set aside takes no room, is never dropped for another
   };
   const all = connections({ maxWaiting: 1, deadlineMs: 20, onLate });
   const [verified, first, second] = [connection(), connection(), connection()];
-  all.add(verified);
+  all.take(verified);
   all.setAside(verified);
-  all.add(first);
-  all.add(second);
+  all.take(first);
+  all.take(second);
   assert.deepEqual(destroyed([verified, first, second]), [false, true, false]);
   assert.equal(all.waiting, 1);
   assert.equal(all.requestReceived(second), true);
@@ -95,7 +100,7 @@ test("a connection that is set aside takes no room, is never dropped for another
 test("a connection that is set aside counts as one without a request at a drain", () => {
   const all = connections();
   const verified = connection();
-  all.add(verified);
+  all.take(verified);
   all.setAside(verified);
   all.destroyWaiting();
   assert.equal(verified.socket.destroyed, true);
@@ -106,7 +111,7 @@ test("only a connection that its client closes before the request is reported as
   const all = connections({});
   const add = (name: string) => {
     const one = connection();
-    all.add(one, () => early.push(name));
+    all.take(one, () => early.push(name));
     return one;
   };
   const asked = add("asked");
@@ -127,9 +132,9 @@ test("all ports together have a bound, and the network that has most loses its o
   const waiting = new WaitingConnections(1);
   const [callers, agents] = [connections({ waiting, maxWaiting: 100 }), connections({ waiting, maxWaiting: 100 })];
   const honest = connection("192.0.2.7");
-  callers.add(honest);
+  callers.take(honest);
   const flood = Array.from({ length: 10 }, () => connection());
-  for (const [index, one] of flood.entries()) (index % 2 === 0 ? callers : agents).add(one);
+  for (const [index, one] of flood.entries()) (index % 2 === 0 ? callers : agents).take(one);
   await turn();
   assert.equal(waiting.size, 4);
   assert.deepEqual([honest.socket.destroyed, callers.waiting + agents.waiting], [false, 4]);
@@ -137,3 +142,76 @@ test("all ports together have a bound, and the network that has most loses its o
   callers.resetAll();
   agents.resetAll();
 });
+
+const usual = (text: string) => readUsualConnect(Buffer.from(text, "latin1"));
+
+/** What Node's own parser reads; `undefined`: it refuses the bytes, or finds no CONNECT. */
+async function readByNode(text: string): Promise<IncomingMessage | undefined> {
+  const server = createServer({ requireHostHeader: false });
+  const [near, far] = duplexPair();
+  const read = new Promise<IncomingMessage | undefined>((resolve) => {
+    server.on("connect", (request: IncomingMessage) => resolve(request));
+    server.on("request", () => resolve(undefined));
+    server.on("clientError", () => resolve(undefined));
+  });
+  server.emit("connection", near);
+  far.end(text, "latin1");
+  const request = await read;
+  near.destroy();
+  return request;
+}
+
+const USUAL: readonly string[] = [
+  "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+  "CONNECT [fd00::1]:443 HTTP/1.1\r\nHost: [fd00::1]:443\r\nUser-Agent: Go-http-client/1.1\r\n\r\n",
+  "CONNECT a_b-c.example:1 HTTP/1.1\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nhost: one\r\nHOST: two\r\nproxy-authorization: Bearer a.b-c==\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nProxy-Authorization: Basic one\r\nProxy-Authorization: Basic two\r\n\r\n",
+  "CONNECT a HTTP/1.1\r\nUser-Agent: curl (some  words)\r\n\r\n",
+];
+
+for (const text of USUAL) {
+  test(`a usual CONNECT is read as Node's parser reads it: ${JSON.stringify(text)}`, async () => {
+    const [own, byNode] = [usual(text), await readByNode(text)];
+    assert.ok(own !== undefined && byNode !== undefined);
+    assert.deepEqual(own, {
+      ...{ url: byNode.url, headers: { ...byNode.headers }, rawHeaders: byNode.rawHeaders },
+      ...{ httpVersion: byNode.httpVersion, httpVersionMajor: byNode.httpVersionMajor },
+    });
+  });
+}
+
+/** Bytes of which one of two parsers could make something else, and those that need Node's parser. */
+const UNUSUAL: readonly string[] = [
+  "GET / HTTP/1.1\r\n\r\n",
+  "connect a:1 HTTP/1.1\r\n\r\n",
+  "CONNECT a:1 HTTP/1.0\r\n\r\n",
+  "CONNECT  a:1 HTTP/1.1\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1 \r\n\r\n",
+  "CONNECT u@a:1 HTTP/1.1\r\n\r\n",
+  "CONNECT a:1/b HTTP/1.1\r\n\r\n",
+  "CONNECT a%00:1 HTTP/1.1\r\n\r\n",
+  "CONNECT \xe4:1 HTTP/1.1\r\n\r\n",
+  "\r\nCONNECT a:1 HTTP/1.1\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\n\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: b\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: b\rx\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: b\r\n folded\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost : b\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: b \r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: b\0\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: \xe4\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost:\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nContent-Length: 5\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+  "CONNECT a:1 HTTP/1.1\r\nHost: b\r\n",
+  "CONNECT a:1 HTTP/1.1\r\n\r\n\r\n",
+  `CONNECT a:1 HTTP/1.1\r\nUser-Agent: ${"x".repeat(4_096)}\r\n\r\n`,
+];
+
+for (const text of UNUSUAL) {
+  test(`anything else is left to Node's parser: ${JSON.stringify(text.slice(0, 80))}`, () => {
+    assert.equal(usual(text), undefined);
+  });
+}

@@ -19,7 +19,6 @@ import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/han
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { RequestReader } from "../listeners/request-reader.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/tunnel.ts";
@@ -50,14 +49,13 @@ const NO_HEAD = Buffer.alloc(0);
 const NOT_FOR_YOU = "this port is for other servers (--peer-port): callers go to --server-port, agents to --agent-port";
 
 type PeerHelloResult =
-  | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
+  | { readonly kind: "new"; readonly accepted: NewPeer; readonly welcome: Welcome }
   | { readonly kind: "resume"; readonly resume: AcceptedResume; readonly peerReceived: number };
 
 interface NewPeer {
   readonly serverId: string;
   readonly software: string;
   readonly entry: ResumableLink;
-  readonly welcome: Welcome;
 }
 
 /**
@@ -72,8 +70,7 @@ interface NewPeer {
 export class PeerPort {
   readonly #deps: PeerPortDeps;
   readonly #connections: PortConnections;
-  readonly #requests: RequestReader;
-  readonly #upgrades: WebSocketServer;
+  readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
   readonly #links: Links;
   readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
@@ -83,22 +80,21 @@ export class PeerPort {
     this.#deps = deps;
     const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit, serverId } = deps.options;
     this.#links = new Links(serverId);
-    this.#connections = new PortConnections({
-      ...{ deadlineMs, maxWaiting, waiting: deps.waiting },
-      onLate: (connection) => this.#connections.dismiss(connection),
-      onDropped: () => deps.onDropped(),
-    });
     const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
       this.#refuse(connection, new CulvertError("forbidden", NOT_FOR_YOU));
     };
-    this.#requests = new RequestReader(headerLimit, {
-      onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
-      ...{ onConnect: refuse, onRequest: refuse },
-      onClientError: (_error, { socket }) => socket.destroy(),
-    });
-    this.#upgrades = new WebSocketServer({
-      ...{ noServer: true, ...UPGRADES },
-    });
+    this.#connections = new PortConnections(
+      {
+        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting },
+        onLate: (connection) => this.#connections.dismiss(connection),
+        onDropped: () => deps.onDropped(),
+      },
+      {
+        onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
+        ...{ onConnect: refuse, onRequest: refuse },
+        onClientError: (_error, { socket }) => socket.destroy(),
+      },
+    );
   }
 
   /** Rejects with a `ConfigError`. */
@@ -114,10 +110,7 @@ export class PeerPort {
         ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
         ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
         ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, turnsAway: false },
-        onConnection: (connection) => {
-          this.#connections.add(connection);
-          this.#requests.read(connection);
-        },
+        onConnection: (connection) => this.#connections.take(connection),
       },
       this.#deps,
     );

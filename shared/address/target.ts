@@ -156,10 +156,6 @@ export function parseRule(text: string, name: string): Rule {
   return { kind: "host", text: rule, ...range, pieces: parsePattern(address, refuse) };
 }
 
-function matchesPort(rule: Rule, port: number): boolean {
-  return port >= rule.low && port <= rule.high;
-}
-
 export function matchesAddress(rule: AddressRule, address: SocketAddress): boolean {
   return rule.list.check(address);
 }
@@ -173,7 +169,7 @@ function matchesHost(rule: HostRule, host: string): boolean {
 
 /** Does the rule cover this port of this host and address? Without an address only host rules can match. */
 export function matchesRule(rule: Rule, host: string, address: SocketAddress | undefined, port: number): boolean {
-  if (!matchesPort(rule, port)) return false;
+  if (port < rule.low || port > rule.high) return false;
   if (rule.kind === "host") return matchesHost(rule, host);
   return address !== undefined && matchesAddress(rule, address);
 }

@@ -137,9 +137,8 @@ class PacFile implements PacSource {
 
   async read(signal: AbortSignal): Promise<string> {
     try {
-      return await textOf([await this.#file.read(signal)], this.name);
+      return new TextDecoder().decode(await this.#file.read(signal));
     } catch (error) {
-      if (error instanceof RouteFault) throw error;
       if (signal.aborted) throw scriptTimeout(this.name, "read in time");
       throw pacFault(this.name, `cannot be read: ${readFailure(error)}`, error);
     }
@@ -204,7 +203,7 @@ function scriptTimeout(name: string, what: string): RouteFault {
   return new RouteFault("timeout", `the PAC script ${name} could not be ${what}`, { at: name });
 }
 
-async function textOf(chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string): Promise<string> {
+async function textOf(chunks: AsyncIterable<Uint8Array>, name: string): Promise<string> {
   const read: Uint8Array[] = [];
   let bytes = 0;
   for await (const chunk of chunks) {

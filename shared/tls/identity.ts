@@ -5,7 +5,7 @@ import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "n
 import { bytesIn } from "../basics/bytes.ts";
 import { RecentMap } from "../basics/collections.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
-import { shownCertificate } from "../node/session.ts";
+import { shownCertificate } from "../node/sockets.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
 import { chainFrom, parseAltNames, sha256 } from "./certificate-fields.ts";
 
