@@ -90,18 +90,13 @@ export class ClusterRuntime {
     this.isOfFlags = deps.isOfFlags;
     this.hasDirectory = deps.hasDirectory === true;
     this.#routing = deps.routing;
-    const rule = (side: SideName) =>
-      deps.isOfFlags ? `--${side.slice(0, -1)}-identities` : `${side}.identities of its cluster`;
-    const common = {
-      ...deps,
-      onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
-    };
     const depsOf = (clients: SideName) => ({
-      ...common,
+      ...deps,
       clients,
       flags: flags[clients],
       flagCrl: flags.crl,
-      rule: rule(clients),
+      rule: deps.isOfFlags ? `--${clients.slice(0, -1)}-identities` : `${clients}.identities of its cluster`,
+      onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
     });
     this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
     this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));

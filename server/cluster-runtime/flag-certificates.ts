@@ -47,7 +47,7 @@ export class FlagTls {
 
   /** Throws a `ConfigError`. */
   constructor(options: FlagTlsOptions, deps: FlagTlsDeps) {
-    const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert } = options;
+    const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert, clientCrlFile } = options;
     const { log } = deps;
     const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
       this.#expiryLog.check();
@@ -59,18 +59,13 @@ export class FlagTls {
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
     const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
-    const { clientCrlFile } = options;
-    const onCrl = (): void => deps.onCrlChanged();
     try {
-      this.agents = watched("The listener for agents", ofAgents.certFile, () => {
-        return new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed });
-      });
-      this.callers = watched("The listener for callers", ofCallers.certFile, () => {
-        return new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
-      });
-      this.crl = watched("--client-crl-file", clientCrlFile, () => {
-        return new WatchedCrl(clientCrlFile, { log, onRenewed: onCrl });
-      });
+      const watchAgents = () => new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed });
+      this.agents = watched("The listener for agents", clusterCert, watchAgents);
+      const watchCallers = () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
+      this.callers = watched("The listener for callers", serverCert, watchCallers);
+      const watchCrl = () => new WatchedCrl(clientCrlFile, { log, onRenewed: () => deps.onCrlChanged() });
+      this.crl = watched("--client-crl-file", clientCrlFile, watchCrl);
     } catch (error) {
       this.agents?.close();
       this.callers?.close();

@@ -5,7 +5,7 @@ import type { Target } from "../../shared/address/target.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Strategy } from "../clusters/routing-rules.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { Tunnel } from "./tunnel.ts";
+import { pick, type Tunnel } from "./tunnel.ts";
 
 /** Why a tunnel was chosen for a target. */
 export interface Choice {
@@ -128,15 +128,12 @@ export class RoutedCandidates implements Candidates {
     if (this.#isStrict && (claim !== undefined || this.#isReserved)) {
       const who = claim === undefined ? "no agent that claims it" : `agent "${claim.lastAgent}", which claims it,`;
       const state = claim === undefined ? "is connected" : "is not connected";
-      return new CulvertError(
-        "no_agent",
+      return noAgent(
         `${host} is for its own agents alone (strict identifiers), and ${who} ${state}: check that it runs`,
       );
     }
-    return new CulvertError(
-      "no_agent",
-      `no agent of cluster "${name}" serves ${host} (${rules.strategies.join(", ")}): check the agents' --agent-identifiers`,
-    );
+    const how = rules.strategies.join(", ");
+    return noAgent(`no agent of cluster "${name}" serves ${host} (${how}): check the agents' --agent-identifiers`);
   }
 }
 
@@ -148,40 +145,18 @@ export function expectedOf(tunnels: Iterable<Tunnel>): Tunnel | undefined {
 
 /** Why none of the tunnels of a cluster, or of those for a target, can be picked. */
 export function noAgentAmong(tunnels: Iterable<Tunnel>, cluster: string): CulvertError {
-  if ([...tunnels].every(({ agent }) => agent.probe))
-    return new CulvertError(
-      "no_agent",
-      `no agent of cluster "${cluster}" is connected: check that one runs, and its log`,
-    );
-  const expected = expectedOf(tunnels);
-  if (expected !== undefined)
-    return new CulvertError(
-      "no_agent",
-      `agent "${expected.agent.agentId}" has lost its connection and is not back yet: check that it runs, and the path to it`,
-    );
-  return new CulvertError("draining", `every agent of cluster "${cluster}" is going away: try again`);
-}
-
-/** The facts that decide which tunnel a CONNECT takes. */
-export type Pickable = Pick<Tunnel, "streamCount" | "draining" | "suspended" | "closed" | "rests" | "lastUsed">;
-
-/**
- * Picks the tunnel with the fewest streams that accepts new ones; among equals, the one that was used longest ago. A
- * tunnel whose dials fail comes after all others.
- */
-export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
-  let best: T | undefined;
-  for (const tunnel of tunnels) {
-    if (tunnel === except || tunnel.draining || tunnel.suspended || tunnel.closed) continue;
-    if (best === undefined || precedes(tunnel, best)) best = tunnel;
+  if ([...tunnels].every(({ agent }) => agent.probe)) {
+    return noAgent(`no agent of cluster "${cluster}" is connected: check that one runs, and its log`);
   }
-  return best;
+  const lost = expectedOf(tunnels)?.agent.agentId;
+  if (lost === undefined) {
+    return new CulvertError("draining", `every agent of cluster "${cluster}" is going away: try again`);
+  }
+  return noAgent(`agent "${lost}" has lost its connection and is not back yet: check that it runs, and the path to it`);
 }
 
-function precedes(one: Pickable, other: Pickable): boolean {
-  if (one.rests !== other.rests) return other.rests;
-  if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
-  return one.lastUsed < other.lastUsed;
+function noAgent(sentence: string): CulvertError {
+  return new CulvertError("no_agent", sentence);
 }
 
 // ── what the agents claim ───────────────────────────────────────────────────────────────────────────────────────────

@@ -12,12 +12,11 @@ import {
   type Choice,
   expectedOf,
   noAgentAmong,
-  pick,
   RoutedCandidates,
   RoutingTable,
 } from "./candidates.ts";
 import { ProbeRoom } from "./probes.ts";
-import type { Tunnel } from "./tunnel.ts";
+import { pick, type Tunnel } from "./tunnel.ts";
 
 export interface ClusterLimits {
   readonly serverId: string;

@@ -8,7 +8,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Candidates, Choice } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { OpeningWatcher } from "./opening.ts";
+import type { OpeningWatcher, OpenOptions } from "./opening.ts";
 import { Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */
@@ -45,39 +45,6 @@ export interface OpenStreamDeps {
   draining(): boolean;
   /** Present with a directory: finds servers that have agents of a cluster which has none here. */
   peers?(): PeerFinder | undefined;
-}
-
-/** How a stream is opened at another server; as `OpenOptions`. */
-export interface HopOptions {
-  readonly id: string;
-  readonly cancellation: Cancellation<CulvertError>;
-  /** The whole time until an answer must be there, ms. */
-  readonly timeoutMs: number;
-  /** Time for the server to take the stream, ms; after it the server does not respond. */
-  readonly ackTimeoutMs: number;
-  /** The account of the cluster, which pays for what the stream holds here. */
-  readonly memory: MemoryAccount;
-  /** Only agents that claim the target may be asked. */
-  readonly onlyClaimed: boolean;
-  /** Present: the agent is asked for the times of its steps. */
-  readonly watch?: OpeningWatcher | undefined;
-}
-
-/** Another server, which has said that agents of a cluster are connected to it. */
-export interface ServerHop {
-  readonly serverId: string;
-  /** The agent there that has the stream; known from its answer on. */
-  readonly agent: string | undefined;
-  /** Opens a stream to the target there; rejects with a `CulvertError`. */
-  open(target: Target, options: HopOptions): Promise<Stream>;
-}
-
-/** Finds other servers (server/peers). */
-export interface PeerFinder {
-  /** A server with agents of the cluster, other than these. Never rejects. */
-  find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
-  /** Why nobody can be found now, as the end of a sentence. */
-  readonly trouble: string | undefined;
 }
 
 /** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
@@ -262,6 +229,32 @@ function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
   const trouble = peers?.trouble;
   if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
   return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
+}
+
+// ── other servers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Another server, which has said that agents of a cluster are connected to it. */
+export interface ServerHop {
+  readonly serverId: string;
+  /** The agent there that has the stream; known from its answer on. */
+  readonly agent: string | undefined;
+  /** Opens a stream to the target there; rejects with a `CulvertError`. */
+  open(target: Target, options: HopOptions): Promise<Stream>;
+}
+
+/** Finds other servers (server/peers). */
+export interface PeerFinder {
+  /** A server with agents of the cluster, other than these. Never rejects. */
+  find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
+  /** Why nobody can be found now, as the end of a sentence. */
+  readonly trouble: string | undefined;
+}
+
+export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "timeoutMs" | "ackTimeoutMs" | "watch"> {
+  /** The account of the cluster, which pays for what the stream holds here. */
+  readonly memory: MemoryAccount;
+  /** Only agents that claim the target may be asked. */
+  readonly onlyClaimed: boolean;
 }
 
 // ── why an open stream has ended ────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
-import { DialRecord } from "./tunnel.ts";
+import { DialRecord, type Pickable, pick } from "./tunnel.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = {
@@ -258,6 +258,41 @@ test("a ping that has not come back in time is shared no longer", async (t) => {
   assert.notEqual(fresh, old);
   assert.equal(tunnel.roundTrip(), fresh);
   assert.deepEqual(await Promise.all([old, fresh]), [1_000, 0], "each is of its own ping");
+});
+
+// ── the best of several tunnels ─────────────────────────────────────────────────────────────────────────────────────
+
+interface Row extends Pickable {
+  readonly name: string;
+}
+
+function row(name: string, streamCount: number, more: Partial<Pickable> = {}): Row {
+  return { name, streamCount, draining: false, suspended: false, closed: false, rests: false, lastUsed: 0, ...more };
+}
+
+const PICKS: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], picked: string | undefined]> = [
+  ["no tunnel, no pick", [], undefined],
+  ["the only tunnel is picked", [row("a", 7)], "a"],
+  ["the fewest streams win", [row("a", 3), row("b", 1), row("c", 2)], "b"],
+  ["a draining tunnel is never picked", [row("a", 0, { draining: true }), row("b", 9)], "b"],
+  ["a closed tunnel is never picked", [row("a", 0, { closed: true }), row("b", 9)], "b"],
+  ["a suspended tunnel is never picked", [row("a", 0, { suspended: true }), row("b", 9)], "b"],
+  ["nothing is picked when all drain", [row("a", 0, { draining: true })], undefined],
+  ["among equals the longest unused wins", [row("a", 1, { lastUsed: 5 }), row("b", 1, { lastUsed: 2 })], "b"],
+  ["one that rests comes after all others", [row("a", 0, { rests: true }), row("b", 9)], "b"],
+  ["one that rests is better than none", [row("a", 0, { rests: true }), row("b", 0, { closed: true })], "a"],
+  ["of those that rest the fewest streams win", [row("a", 2, { rests: true }), row("b", 1, { rests: true })], "b"],
+  ["use counts less than streams", [row("a", 1, { lastUsed: 5 }), row("b", 2, { lastUsed: 2 })], "a"],
+];
+
+test("the best tunnel is picked", () => {
+  for (const [sentence, tunnels, picked] of PICKS) assert.equal(pick(tunnels)?.name, picked, sentence);
+});
+
+test("a second try does not take the same tunnel", () => {
+  const [a, b] = [row("a", 0), row("b", 5)];
+  assert.equal(pick([a, b], a), b);
+  assert.equal(pick([a], a), undefined);
 });
 
 // ── the record of its dials ─────────────────────────────────────────────────────────────────────────────────────────

@@ -257,6 +257,30 @@ const FAILED_DIALS = new Set<OutcomeCode>([
   ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
 ]);
 
+// ── the best of several tunnels ──
+
+/** The facts that decide which tunnel a CONNECT takes. */
+export type Pickable = Pick<Tunnel, "streamCount" | "draining" | "suspended" | "closed" | "rests" | "lastUsed">;
+
+/**
+ * Picks the tunnel with the fewest streams that accepts new ones; among equals, the one that was used longest ago. A
+ * tunnel whose dials fail comes after all others.
+ */
+export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
+  let best: T | undefined;
+  for (const tunnel of tunnels) {
+    if (tunnel === except || tunnel.draining || tunnel.suspended || tunnel.closed) continue;
+    if (best === undefined || precedes(tunnel, best)) best = tunnel;
+  }
+  return best;
+}
+
+function precedes(one: Pickable, other: Pickable): boolean {
+  if (one.rests !== other.rests) return other.rests;
+  if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
+  return one.lastUsed < other.lastUsed;
+}
+
 /** Number of failed dials in a row after which an agent rests: fewer may be those of one target that is down. */
 const FAILURES = 3;
 /** The first rest, ms; each further failure doubles it. */

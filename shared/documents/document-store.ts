@@ -1,7 +1,7 @@
 import { promises } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { descriptorShortage } from "../limits/file-descriptors.ts";
+import { descriptorShortage } from "../limits/descriptor-shortage.ts";
 import { type FileLog, FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
 import { FileTooLargeError, MAX_FILE_BYTES, readBounded, readFailure } from "./read-bounded.ts";
 import type { DocumentProblem, FileCandidate, Resolved } from "./resolve-conflicts.ts";
