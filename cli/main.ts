@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { tooFewFilesToStart } from "../shared/limits/file-descriptors.ts";
+import { tooFewFilesToStart } from "../shared/limits/descriptor-shortage.ts";
 
 // The kernel ignores signals without a listener for process 1, which is the main process of a container: a short
 // command would only end at SIGKILL. Commands that have listeners of their own handle the signals themselves.

@@ -23,7 +23,7 @@ export interface ClusterUpdatesDeps {
   readonly callers: CallerListeners;
   readonly agents: AgentPorts;
   /** They are known by CRLs of `--client-crl-file`, too. */
-  readonly others: Pick<OtherServers, "onCrlChanged" | "knowsCrl">;
+  readonly others: Pick<OtherServers, "peers" | "knowsCrl">;
   /** How long connections of a removed cluster may take to end after their tunnels, ms. */
   readonly resetMs: number;
   draining(): boolean;
@@ -120,7 +120,7 @@ export class ClusterUpdates {
       },
       onCrlChanged: () => {
         this.#clusters?.checkCrls();
-        this.#deps.others.onCrlChanged();
+        this.#deps.others.peers?.onCrlChanged();
         for (const cluster of all()) {
           const { agents, callers } = cluster.cluster;
           if (agents.crl === undefined) cluster.endRevokedAgents(this.#turns);

@@ -1,11 +1,8 @@
 import type { AddressInfo } from "node:net";
 import { CulvertError } from "../shared/outcomes.ts";
-import type { Check } from "../shared/runtime/run.ts";
-import type { Expiring } from "../shared/tls/expiry.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { Peers, PeersDeps } from "./peers/peers.ts";
 import type { LinkOwners } from "./tunnels/links.ts";
-import type { PeerFinder } from "./tunnels/open-stream.ts";
 
 /** The other servers of a fleet, as the composition of a server needs them. Nothing is loaded without `--directory`. */
 export class OtherServers {
@@ -24,8 +21,8 @@ export class OtherServers {
     return { peers: this.#peers.address };
   }
 
-  /** Finds other servers for CONNECTs; `undefined` without a directory. */
-  get finder(): PeerFinder | undefined {
+  /** `undefined` without a directory, and until the port is open. */
+  get peers(): Peers | undefined {
     return this.#peers;
   }
 
@@ -53,46 +50,8 @@ export class OtherServers {
     return this.#peers === undefined ? [] : [{ name: "peers", up: this.#peers.isUp }];
   }
 
-  checks(): Check[] {
-    return this.#peers?.checks() ?? [];
-  }
-
-  /** Certificate and CA for peers, as they expire. */
-  expiring(): Iterable<Expiring> {
-    return this.#peers?.expiring() ?? [];
-  }
-
-  /** The CRLs of `--client-crl-file` have changed. */
-  onCrlChanged(): void {
-    this.#peers?.onCrlChanged();
-  }
-
   /** Whether a CA of `--peer-ca-cert` has issued this CRL; before the files are read, it may have. */
   knowsCrl(list: RevocationList): boolean {
     return this.#peers?.knowsCrl(list) ?? this.#deps.options.directory.length > 0;
-  }
-
-  /** CONNECTs without an agent here can go to other servers. */
-  get canAsk(): boolean {
-    return this.#peers?.canAsk ?? false;
-  }
-
-  /** Is not found any more, and refuses CONNECTs of peers. */
-  drain(): void {
-    this.#peers?.drain();
-  }
-
-  /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */
-  async emptied(deadlineMs: number): Promise<void> {
-    await this.#peers?.emptied(deadlineMs);
-  }
-
-  /** Ends the links to and from peers; what is open has `deadlineMs` to end. */
-  async close(deadlineMs: number): Promise<void> {
-    await this.#peers?.close(deadlineMs);
-  }
-
-  async destroy(): Promise<void> {
-    await this.#peers?.destroy(new Error("this server has ended"));
   }
 }

@@ -136,7 +136,7 @@ export class Server implements AsyncDisposable {
       ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       idPrefix: this.#others.idPrefix,
-      peers: () => this.#others.finder,
+      peers: () => this.#others.peers,
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, log, throttledLog, onDropped },
@@ -263,7 +263,7 @@ export class Server implements AsyncDisposable {
     this.#draining = true;
     void this.#replicas?.leave();
     this.#callers.drain();
-    this.#others.drain();
+    this.#others.peers?.drain();
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
@@ -282,10 +282,10 @@ export class Server implements AsyncDisposable {
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
-    await Promise.all([this.#callers.empty(leftMs()), this.#others.emptied(leftMs())]);
+    await Promise.all([this.#callers.empty(leftMs()), this.#others.peers?.emptied(leftMs())]);
     await Promise.all([...this.tunnels.tunnels()].map((tunnel) => tunnel.close(leftMs())));
     this.#agents.stopAccepting();
-    await Promise.all([this.#callers.empty(RESET_MS), this.#others.close(RESET_MS)]);
+    await Promise.all([this.#callers.empty(RESET_MS), this.#others.peers?.close(RESET_MS)]);
     await this.#agents.empty(REFUSED_MS);
     await this.#release();
   }
@@ -326,7 +326,10 @@ export class Server implements AsyncDisposable {
     const left = this.#replicas?.close();
     this.#callers.resetAll();
     this.#agents.destroyAll();
-    await Promise.all([this.#callers.close(), this.#agents.close(), left, this.#others.destroy()]);
+    await Promise.all([
+      ...[this.#callers.close(), this.#agents.close(), left],
+      this.#others.peers?.destroy(new Error("this server has ended")),
+    ]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

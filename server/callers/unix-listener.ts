@@ -3,7 +3,7 @@ import { chmod, lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { ConfigError } from "../../shared/config/options.ts";
 import { readFailure } from "../../shared/documents/read-bounded.ts";
-import { descriptorShortage } from "../../shared/limits/file-descriptors.ts";
+import { descriptorShortage } from "../../shared/limits/descriptor-shortage.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 
 export interface UnixListenerOptions {

@@ -5,7 +5,7 @@ import { type TestContext, test } from "node:test";
 import { KubernetesVolume } from "../../e2e/harness/kubernetes-volume.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
-import { tooFewFilesToStart } from "../../shared/limits/file-descriptors.ts";
+import { tooFewFilesToStart } from "../../shared/limits/descriptor-shortage.ts";
 import { ClusterStore } from "./store.ts";
 import { ClusterFolder, clusterText, FAST, newMaterial } from "./testing/clusters.ts";
 

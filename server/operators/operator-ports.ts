@@ -42,9 +42,7 @@ export interface OperatorPortsDeps {
   draining(): boolean;
   /** The other servers of a fleet. */
   readonly others: {
-    checks(): Check[];
-    expiring(): Iterable<Expiring>;
-    readonly canAsk: boolean;
+    readonly peers: { checks(): Check[]; expiring(): Iterable<Expiring>; readonly canAsk: boolean } | undefined;
   };
   /** How many servers there are; `undefined`: not known. */
   servers(): number | undefined;
@@ -120,10 +118,10 @@ export class OperatorPorts {
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: [...files.checks(), ...this.#deps.others.checks()],
+      files: [...files.checks(), ...(this.#deps.others.peers?.checks() ?? [])],
       draining: this.#deps.draining(),
       agents,
-      canAskOthers: this.#deps.others.canAsk,
+      canAskOthers: this.#deps.others.peers?.canAsk ?? false,
       readyNeedsAgent: options.readyNeedsAgent,
       tokenReviews: this.#recentReviews(),
       readyNeedsTokenReview: options.readyNeedsTokenReview,
@@ -144,7 +142,7 @@ export class OperatorPorts {
       listeners: this.#deps.shownAddresses(),
       draining: this.#deps.draining(),
       memory: pool.report(),
-      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#deps.others.checks())],
+      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#deps.others.peers?.checks() ?? [])],
       refusals: metrics.refusals.list(),
       clusters: [...(served.clusters?.all() ?? [])].map((cluster) => shownCluster(cluster, roundTrips)),
     };
@@ -165,7 +163,7 @@ export class OperatorPorts {
   *expiring(): Generator<Expiring> {
     yield* this.#deps.served.flags?.expiring() ?? [];
     yield* this.#deps.served.clusters?.expiring() ?? [];
-    yield* this.#deps.others.expiring();
+    yield* this.#deps.others.peers?.expiring() ?? [];
   }
 }
 

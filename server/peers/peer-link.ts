@@ -3,7 +3,7 @@ import { Backoff } from "../../shared/basics/backoff.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { MemoryShare } from "../../shared/limits/memory-share.ts";
 import type { Hello } from "../../shared/link/control.ts";
-import { type CarrierDialOptions, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
@@ -48,14 +48,6 @@ export interface PeerLinkOwner {
   onClosed(link: PeerLink, reason: Error | undefined): void;
 }
 
-/** What a dial has brought about. */
-interface DialledLink {
-  readonly link: Link;
-  readonly key: LinkKey;
-  readonly identity: PeerIdentity;
-  session(peer: PeerLink): Session;
-}
-
 /**
  * A link that this server has dialled to a peer, and its session. Only the side that has dialled opens streams, so two
  * servers that ask each other have two links. It outlives its connections as an agent's link does.
@@ -81,14 +73,19 @@ export class PeerLink {
 
   private constructor(
     location: Location,
-    { link, key, identity, session }: DialledLink,
+    { carrier, welcome, remote }: Dialled,
+    identity: PeerIdentity,
     deps: PeerLinkDeps,
     owner: PeerLinkOwner,
   ) {
+    const { replayBuffer: replayBytes, maxWindow, sessionBudget: budget, maxStreams } = deps.options;
+    const { graceMs, initialWindow, freshWindow = initialWindow } = welcome;
+    const pool = deps.memory;
+    const link = new Link(welcome.link, remote, carrier, { graceMs, replayBytes, pool: pool.links });
     this.location = location;
-    this.shares = new LinkShares(location.serverId, deps.options.maxStreams);
+    this.shares = new LinkShares(location.serverId, maxStreams);
     this.#link = link;
-    this.#key = key;
+    this.#key = LinkKey.parse(welcome.key);
     this.#deps = deps;
     this.watch = new PeerWatch(identity, deps.trust, {
       onAsk: () => this.changeCarrier(),
@@ -110,7 +107,15 @@ export class PeerLink {
       },
       onClosed: () => this.#stop(),
     });
-    this.#session = session(this);
+    this.#session = new Session(
+      "client",
+      link,
+      {
+        onStream: (stream) => stream.reset(), // only the side that has dialled opens streams
+        onClosed: (reason) => owner.onClosed(this, reason),
+      },
+      { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool },
+    );
     this.#watchIdle();
   }
 
@@ -121,34 +126,21 @@ export class PeerLink {
 
   /** Rejects with the error of the dial. */
   static async dial(location: Location, deps: PeerLinkDeps, owner: PeerLinkOwner): Promise<PeerLink> {
-    const { options, memory } = deps;
     let identity: PeerIdentity | undefined;
-    const { carrier, welcome, remote } = await dialCarrier({
+    const dialled = await dialCarrier({
       ...dialOptions(location, deps, (verified) => {
         identity = verified;
       }),
       hello: () => hello(deps),
     });
     if (identity === undefined) throw new Error("the peer has shown no certificate");
-    if (welcome.serverId !== location.serverId) {
-      const reason = `server "${welcome.serverId}" is at this address now`;
-      carrier.destroy(new Error(reason));
+    const { serverId } = dialled.welcome;
+    if (serverId !== location.serverId) {
+      const reason = `server "${serverId}" is at this address now`;
+      dialled.carrier.destroy(new Error(reason));
       throw new Error(reason);
     }
-    const { replayBuffer: replayBytes, maxWindow, sessionBudget: budget, maxStreams } = options;
-    const { graceMs, initialWindow, freshWindow = initialWindow } = welcome;
-    const link = new Link(welcome.link, remote, carrier, { graceMs, replayBytes, pool: memory.links });
-    const session = (peer: PeerLink) =>
-      new Session(
-        "client",
-        link,
-        {
-          onStream: (stream) => stream.reset(), // only the side that has dialled opens streams
-          onClosed: (reason) => owner.onClosed(peer, reason),
-        },
-        { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool: memory },
-      );
-    return new PeerLink(location, { link, key: LinkKey.parse(welcome.key), identity, session }, deps, owner);
+    return new PeerLink(location, dialled, identity, deps, owner);
   }
 
   /** Whether a new stream would be taken soon. */

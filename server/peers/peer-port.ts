@@ -49,14 +49,13 @@ const NO_HEAD = Buffer.alloc(0);
 const NOT_FOR_YOU = "this port is for other servers (--peer-port): callers go to --server-port, agents to --agent-port";
 
 type PeerHelloResult =
-  | { readonly kind: "new"; readonly accepted: Omit<NewPeer, "welcome">; readonly welcome: Welcome }
+  | { readonly kind: "new"; readonly accepted: NewPeer; readonly welcome: Welcome }
   | { readonly kind: "resume"; readonly resume: AcceptedResume; readonly peerReceived: number };
 
 interface NewPeer {
   readonly serverId: string;
   readonly software: string;
   readonly entry: ResumableLink;
-  readonly welcome: Welcome;
 }
 
 /**
@@ -71,7 +70,7 @@ interface NewPeer {
 export class PeerPort {
   readonly #deps: PeerPortDeps;
   readonly #connections: PortConnections;
-  readonly #upgrades: WebSocketServer;
+  readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
   readonly #links: Links;
   readonly #peers = new OpenPeers<AcceptedPeer>();
   readonly #turns = new TurnQueue();
@@ -96,9 +95,6 @@ export class PeerPort {
         onClientError: (_error, { socket }) => socket.destroy(),
       },
     );
-    this.#upgrades = new WebSocketServer({
-      ...{ noServer: true, ...UPGRADES },
-    });
   }
 
   /** Rejects with a `ConfigError`. */

@@ -50,77 +50,67 @@ const MEMORY_OF_PEERS = "(peers)";
  * agents of a cluster (docs/fleet.md).
  */
 export class Peers implements PeerFinder {
-  readonly address: AddressInfo;
+  /** Of the port; set, as the directory is, when the port is open. */
+  address!: AddressInfo;
+  #directory!: Directory;
+  #locations!: Locations;
   readonly #deps: PeersDeps;
-  readonly #port: PeerPort;
-  readonly #links: PeerLinks;
-  readonly #directory: Directory;
-  readonly #locations: Locations;
   readonly #own: OwnCertificate;
   readonly #memory: MemoryShare;
+  readonly #links: PeerLinks;
   readonly #streams: PeerStreams;
+  readonly #port: PeerPort;
 
-  private constructor(parts: {
-    readonly address: AddressInfo;
-    readonly deps: PeersDeps;
-    readonly port: PeerPort;
-    readonly links: PeerLinks;
-    readonly directory: Directory;
-    readonly own: OwnCertificate;
-    readonly memory: MemoryShare;
-    readonly streams: PeerStreams;
-  }) {
-    const { deps, directory } = parts;
-    this.address = parts.address;
+  private constructor(deps: PeersDeps) {
+    const { options, log } = deps;
+    const instance = randomUUID();
+    const peerLog = new PeerLog(deps.throttledLog);
     this.#deps = deps;
-    this.#port = parts.port;
-    this.#links = parts.links;
-    this.#directory = directory;
-    this.#own = parts.own;
-    this.#memory = parts.memory;
-    this.#streams = parts.streams;
-    this.#locations = new Locations({ directory, metrics: deps.metrics.hops, serverId: deps.options.serverId });
-    deps.metrics.hops.watchDirectory(() => this.canAsk);
-    deps.tunnels.watch((name, cluster) => this.#onTunnels(name, cluster));
+    this.#memory = deps.pool.share(MEMORY_OF_PEERS);
+    this.#own = new OwnCertificate({
+      ...{ options, log, crls: () => deps.crls() },
+      onRenewed: () => {
+        this.#links.renew();
+        this.#port.verifyAgain();
+      },
+    });
+    const { trust } = this.#own;
+    this.#links = new PeerLinks({
+      ...{ options, trust, instance, memory: this.#memory, peerLog, dialTimeoutMs: options.agentAckTimeoutMs },
+      software: `culvert-server/${buildInfo().version}`,
+    });
+    this.#streams = new PeerStreams(deps);
+    this.#port = new PeerPort({
+      ...{ ...deps, trust, material: () => this.#own.material, instance, peerMemory: this.#memory, peerLog },
+      draining: () => deps.draining() && !deps.hasLinks(),
+      onStream: (stream, from) => this.#streams.serve(stream, from),
+      onDropped: () => deps.onDropped(),
+    });
   }
 
   /** Opens the port for peers and the directory. Rejects with a `ConfigError`. */
   static async start(deps: PeersDeps): Promise<Peers> {
-    const { options, log, pool } = deps;
-    const { serverId } = options;
-    let started: Peers | undefined;
-    const memory = pool.share(MEMORY_OF_PEERS);
-    const own = new OwnCertificate({
-      ...{ options, log, crls: () => deps.crls() },
-      onRenewed: () => {
-        if (started !== undefined) started.#onRenewed();
-      },
-    });
-    const { trust } = own;
-    const peerLog = new PeerLog(deps.throttledLog);
-    const instance = randomUUID();
-    const links = new PeerLinks({
-      ...{ options, trust, instance, memory, peerLog, dialTimeoutMs: options.agentAckTimeoutMs },
-      software: `culvert-server/${buildInfo().version}`,
-    });
-    const streams = new PeerStreams(deps);
-    const port = new PeerPort({
-      ...{ ...deps, trust, material: () => own.material, instance, peerMemory: memory, peerLog },
-      draining: () => deps.draining() && !deps.hasLinks(),
-      onStream: (stream, from) => streams.serve(stream, from),
-      onDropped: () => deps.onDropped(),
-    });
+    const peers = new Peers(deps);
     try {
-      const address = await port.open();
-      const location = { serverId, address: addressOf(options, address) };
-      const directory = deps.openDirectory?.(location) ?? new NatsDirectory(location, deps);
-      started = new Peers({ address, deps, port, links, directory, own, memory, streams });
-      return started;
+      await peers.#open();
+      return peers;
     } catch (error) {
-      own.close();
-      port.destroy(error as Error);
+      peers.#own.close();
+      peers.#port.destroy(error as Error);
       throw error;
     }
+  }
+
+  async #open(): Promise<void> {
+    const { options, metrics, tunnels, openDirectory } = this.#deps;
+    const { serverId } = options;
+    this.address = await this.#port.open();
+    const location = { serverId, address: addressOf(options, this.address) };
+    const directory = openDirectory?.(location) ?? new NatsDirectory(location, this.#deps);
+    this.#directory = directory;
+    this.#locations = new Locations({ directory, metrics: metrics.hops, serverId });
+    metrics.hops.watchDirectory(() => this.canAsk);
+    tunnels.watch((name, cluster) => this.#onTunnels(name, cluster));
   }
 
   get isUp(): boolean {
@@ -197,11 +187,6 @@ export class Peers implements PeerFinder {
     const seconds = Math.round((performance.now() - state.sinceMs) / 1_000);
     const detail = `not connected for ${seconds} s: ${state.reason}; agents of this server work; ${links}`;
     return { name: "directory", ok: true, hasFaults: true, detail };
-  }
-
-  #onRenewed(): void {
-    this.#links.renew();
-    this.#port.verifyAgain();
   }
 
   /** The CRLs of `--client-crl-file` have changed. */

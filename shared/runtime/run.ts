@@ -1,7 +1,7 @@
 import { constants } from "node:os";
 import { deferred } from "../basics/promises.ts";
 import { ConfigError } from "../config/options.ts";
-import { tooFewFilesToStart } from "../limits/file-descriptors.ts";
+import { tooFewFilesToStart } from "../limits/descriptor-shortage.ts";
 import type { Logger } from "./logger.ts";
 
 /** What a process runs: a server, an agent or a router. */
