@@ -1,6 +1,8 @@
 import { Command, CommanderError } from "commander";
 import { buildInfo, version } from "../shared/basics/program.ts";
 import { helpWidth } from "../shared/config/flags.ts";
+import type { PkiKubernetesOptions } from "./pki/kubernetes.ts";
+import type { RunPkiOptions } from "./pki/pki.ts";
 
 // A reader such as `head` may close the pipe early. The command still has to finish its work and end in order.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
@@ -111,10 +113,9 @@ pki
     "after",
     "\nFor example:\n  culvert pki --server-san culvert-server.kube-system --cluster-san culvert.example.com",
   )
-  .action(async (options: { dir: string; serverSan?: string[]; clusterSan?: string[]; days: number }) => {
+  .action(async (options: RunPkiOptions) => {
     const { runPki } = await import("./pki/pki.ts");
-    const { dir, serverSan = [], clusterSan = [], days } = options;
-    await runPki({ dir, serverSans: serverSan, clusterSans: clusterSan, days });
+    await runPki(options);
   });
 
 pki
@@ -143,21 +144,11 @@ Secret without the label app.kubernetes.io/managed-by=culvert is never overwritt
 For example:
   culvert pki kubernetes --namespace culvert --name culvert-server --server-names culvert-server.culvert.svc`,
   )
-  .action(async (options: PkiKubernetesFlags) => {
+  .action(async (options: PkiKubernetesOptions & { readonly agentNames?: readonly string[] }) => {
     const { runPkiKubernetes } = await import("./pki/kubernetes.ts");
     const { serverNames, agentNames = [], ...others } = options;
     await runPkiKubernetes({ ...others, serverNames: [...serverNames, ...agentNames] });
   });
-
-interface PkiKubernetesFlags {
-  readonly namespace: string;
-  readonly name: string;
-  readonly serverNames: readonly string[];
-  readonly agentNames?: readonly string[];
-  readonly days: number;
-  readonly peers?: boolean;
-  readonly kubeconfig?: string;
-}
 
 program
   .command("status")

@@ -102,19 +102,11 @@ export function reportJson(report: unknown): string {
   return `${JSON.stringify(report, null, 2)}\n`;
 }
 
-/** What a report begins with: whoever reads it later has to know what was run, where and when. */
-interface Head {
-  readonly version: string;
-  readonly node: string;
-  readonly host: string;
-  /** ISO 8601. */
-  readonly date: string;
-  /** Without passwords. */
-  readonly command: string;
-}
-
-/** `argv`: what follows `culvert doctor`. */
-export function headOf(argv: readonly string[], now = new Date()): Head {
+/**
+ * What a report begins with: whoever reads it later has to know what was run, where and when. `argv`: what follows
+ * `culvert doctor`; its passwords are left out.
+ */
+export function headOf(argv: readonly string[], now = new Date()) {
   return {
     version: version(),
     node: process.version,
@@ -124,7 +116,7 @@ export function headOf(argv: readonly string[], now = new Date()): Head {
   };
 }
 
-export function headText({ version, node, host, date, command }: Head): string {
+export function headText({ version, node, host, date, command }: ReturnType<typeof headOf>): string {
   return `culvert ${version}, Node ${node}, on ${printable(host)}, ${date}\n$ ${command}\n`;
 }
 

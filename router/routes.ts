@@ -1,8 +1,8 @@
 import { parseServerNamePattern } from "../shared/address/server-name.ts";
 import { parseTarget, type Target } from "../shared/address/target.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { type DocumentLog, DocumentStore } from "../shared/documents/document-store.ts";
-import type { WatchTiming } from "../shared/documents/file-watcher.ts";
+import { DocumentStore } from "../shared/documents/document-store.ts";
+import type { FileLog, WatchTiming } from "../shared/documents/file-watcher.ts";
 import {
   type FileCandidate,
   NameReservation,
@@ -119,7 +119,7 @@ export class RouteTable {
 export interface RouteStoreOptions {
   /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
   readonly path: string;
-  readonly log: DocumentLog;
+  readonly log: FileLog;
   readonly timing?: Partial<WatchTiming>;
   /** Called after changed files were read, or could not be. */
   onRead(): void;

@@ -108,8 +108,8 @@ function sentenceOf(fault: unknown): string {
   throw fault;
 }
 
-/** A file has a limit of its own. */
-const NEVER = new AbortController().signal;
+/** For what has a limit of its own. */
+export const NEVER = new AbortController().signal;
 /** For what an agent would log: the steps have it. */
 export const SILENT = createLogger({
   level: "silent",

@@ -4,10 +4,10 @@ import { type Draft, defineOptions, type OptionsOf, option, section } from "../.
 import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
-import { helloOf } from "../uplink/attempt.ts";
+import { carrierOptions, helloOf } from "../uplink/attempt.ts";
 import type { Credentials } from "../uplink/credentials.ts";
 import { findAddresses, formatServer, type ServerLocation, SYSTEM_RESOLVER, wantedServers } from "../uplink/servers.ts";
-import { readConfiguration } from "./configuration.ts";
+import { NEVER, readConfiguration } from "./configuration.ts";
 import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
 import {
   compareClocks,
@@ -99,23 +99,15 @@ async function welcomed(
   open: Open,
   log: StepLog,
 ): Promise<Welcomed> {
-  const { host, port, path } = server;
-  const { tlsMinVersion, cipherSuites: ciphers, handshakeTimeoutMs: timeoutMs, keepaliveMs, innerTls } = options;
-  const rule = { innerTls, path: { intercepted: false } }; // an agent that starts has found no middlebox yet
-  const tls = { minVersion: tlsMinVersion as SecureVersion, ...(ciphers !== "" && { ciphers }) };
+  const { innerTls, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
+  const tls = { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites };
+  const path = { keepaliveMs, onEcho: () => {} };
   let clock: { readonly time: number; readonly from: string } | undefined;
   const dial = {
-    options: {
-      host,
-      port,
-      path,
-      timeoutMs,
-      keepaliveMs,
-      tls,
-      trust: { ca: credentials.ca, outerCa: credentials.outerCa },
-    },
-    ...{ hello: probeHello(options), credentials, rule, replayBytes: options.replayBuffer, open },
-    at: formatTarget({ host, port }),
+    options: carrierOptions({ server, route: { open }, tls, path }, { credentials, timeoutMs, signal: NEVER }),
+    ...{ hello: probeHello(options), credentials, replayBytes: options.replayBuffer },
+    rule: { innerTls, path: { intercepted: false } }, // an agent that starts has found no middlebox yet
+    at: formatTarget(server),
     onTime: (time: number, from: string) => {
       clock = { time, from };
     },

@@ -104,7 +104,7 @@ test("a second look at what never answers ends within the time of a step, with t
   const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).resume());
   const { options, open } = await lookedAt(t, box);
   const dial = {
-    ...{ at: "server:443", options: { ...options, timeoutMs: 200 }, open: async () => ({ socket: open() }) },
+    ...{ at: "server:443", options: { ...options, timeoutMs: 200, open: async () => ({ socket: open() }) } },
     ...{ credentials: {}, rule: { innerTls: "auto" } },
   } as unknown as TunnelDial;
   const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });

@@ -19,14 +19,13 @@ import { type Finding, StepFailed } from "./report.ts";
 
 /** A dial of the doctor's. */
 export interface TunnelDial {
-  readonly options: Omit<CarrierDialOptions, "open" | "watch">;
+  /** `open` gives another connection to the server each time. */
+  readonly options: CarrierDialOptions & { open(signal: AbortSignal): Promise<Passage> };
   readonly hello: Hello;
   readonly credentials: Credentials;
   readonly rule: TerminatorRule;
   /** Bytes that a link keeps. */
   readonly replayBytes: number;
-  /** Opens another connection to the server each time. */
-  open(): Promise<Passage>;
   /** `host:port` of the server. */
   readonly at: string;
   /** A peer sent its time, ms since 1970. */
@@ -118,10 +117,10 @@ function unknownBy({ fault }: DialFault, { rule: { innerTls }, credentials: { ou
   return outerCa === undefined ? "intercepted" : "outer_ca";
 }
 
-async function secondLook({ options, open }: TunnelDial): Promise<SecondLook> {
+async function secondLook({ options }: TunnelDial): Promise<SecondLook> {
   const signal = AbortSignal.timeout(options.timeoutMs);
   try {
-    return await lookAt((await open()).socket, options, signal);
+    return await lookAt((await options.open(signal)).socket, options, signal);
   } catch {
     return { chain: [], time: undefined, isCallersPort: false }; // the first error says what there is to say
   }

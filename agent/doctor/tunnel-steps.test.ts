@@ -22,15 +22,11 @@ async function stepsTo(
   const { ca } = await testCertificate();
   const log = new StepLog(() => {});
   const { host, port } = server;
+  const open = async () => ({ socket: net.connect(port, host) });
   const dial = {
-    options: { host: "localhost", port, path: "/", timeoutMs: 5_000, keepaliveMs: KEEPALIVE_MS, tls: {} },
+    options: { host: "localhost", port, path: "/", timeoutMs: 5_000, keepaliveMs: KEEPALIVE_MS, tls: {}, open },
     ...{ hello: HELLO, credentials: { ca }, rule: { innerTls: "auto", path: { intercepted: false } } as const },
-    ...{
-      replayBytes: 65_536,
-      open: async () => ({ socket: net.connect(port, host) }),
-      at: "the server",
-      onTime: () => {},
-    },
+    ...{ replayBytes: 65_536, at: "the server", onTime: () => {} },
   };
   await dialTunnel(dial, log).then(
     ({ link }) => link.destroy(),

@@ -54,9 +54,9 @@ async function outerTls(dial: TunnelDial): Promise<Passed<OpenDial>> {
 }
 
 /** With --inner-tls=always an agent does not ask which peer ends TLS, but the report should say it. */
-async function middleboxIssuer({ options, credentials: { ca }, open }: TunnelDial): Promise<string | undefined> {
+async function middleboxIssuer({ options, credentials: { ca } }: TunnelDial): Promise<string | undefined> {
   try {
-    await probeServer({ ...options, open, tls: { ...options.tls, ca } });
+    await probeServer({ ...options, tls: { ...options.tls, ca } });
     return undefined;
   } catch (error) {
     if (isUnknownIssuer(error)) return error.facts.by;
@@ -80,7 +80,7 @@ async function secured(dial: TunnelDial, openedBy: string | undefined, start: St
   const { promise: answer, resolve: onAnswer } = deferred<IncomingMessage>();
   const { started, socket } = await new Promise<{ started: Started; socket: TLSSocket }>((resolve, reject) => {
     const onSecure = (socket: TLSSocket): void => resolve({ started, socket });
-    const started = start(dial, { ...dial.options, open: () => dial.open(), watch: { onSecure, onAnswer } });
+    const started = start(dial, { ...dial.options, watch: { onSecure, onAnswer } });
     started.done.catch(reject); // later steps explain it
   });
   const { chain, words } = shownIn(socket);

@@ -228,6 +228,12 @@ export interface DialTerms {
   readonly signal: AbortSignal;
 }
 
+/** The part of it that says how a carrier is dialled. */
+type CarrierContext = Pick<DialContext, "server" | "tls"> & {
+  readonly route: Pick<ServerRoute, "open">;
+  readonly path: Pick<Path, "keepaliveMs" | "onEcho">;
+};
+
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
 const RESUME_TIMEOUT_MS = 5_000;
 const LEAST_ATTEMPTS = 3;
@@ -237,8 +243,8 @@ const MIN_RESUME_MS = 500;
 const RENEWAL_MS = 60_000;
 
 /** Everything about a dial but the agent's own certificate and token. */
-function carrierOptions(
-  { server, route, tls, path }: DialContext,
+export function carrierOptions(
+  { server, route, tls, path }: CarrierContext,
   { credentials: { ca, outerCa }, timeoutMs, signal }: DialTerms,
 ) {
   const { minVersion, ciphers } = tls;

@@ -2,7 +2,6 @@ import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
-import type { LinkRefused } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { GoAwayCode } from "../../shared/yamux/frame.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
@@ -19,7 +18,7 @@ export interface ConnectionOwner {
   onSuspended(connection: Connection, cause: CarrierLost): void;
   onResumed(connection: Connection, resumed: ResumeReport): void;
   /** A resume reached another server than the link's own. */
-  onElsewhere(connection: Connection, refusal: LinkRefused): void;
+  onElsewhere(connection: Connection): void;
   /** It goes on without another carrier: it belongs to the certificate that the agent had before. */
   onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
@@ -55,12 +54,13 @@ export class Connection implements SessionHandler {
   readonly session: Session;
   /** How many servers there are, as this one has announced last. */
   servers: number | undefined;
+  /** Why the session ended, if it ended before its owner listened. */
+  endedBy: Error | undefined;
   /** Resumes that failed since the last carrier. `wasRefused`: TCP was refused, as while a server restarts. */
   resumes: { readonly failed: number; readonly wasRefused: boolean } = { failed: 0, wasRefused: false };
   readonly #owner: ConnectionOwner;
   readonly #resumption: Resumption;
   #rotation: NodeJS.Timeout | undefined;
-  #endedBy: Error | undefined;
   #left = false;
 
   constructor(link: UplinkLink, welcome: InnerWelcome, owner: ConnectionOwner, options: ConnectionOptions) {
@@ -73,7 +73,7 @@ export class Connection implements SessionHandler {
       redial: options.redial,
       prove: options.prove,
       retry: options.retry,
-      onElsewhere: (refusal) => owner.onElsewhere(this, refusal),
+      onElsewhere: () => owner.onElsewhere(this),
       onDisowned: () => owner.onDisowned(this),
       onFailed: (error) => owner.onResumeFailed(this, error),
     });
@@ -103,11 +103,6 @@ export class Connection implements SessionHandler {
       freshWindow: welcome.freshWindow ?? welcome.initialWindow,
     });
     this.#rotateInTime(options);
-  }
-
-  /** Why the session ended, if it ended before its owner listened. */
-  get endedBy(): Error | undefined {
-    return this.#endedBy;
   }
 
   /** A new carrier while the old one lives: the streams notice nothing. */
@@ -173,7 +168,7 @@ export class Connection implements SessionHandler {
   }
 
   onClosed(reason: Error | undefined): void {
-    this.#endedBy = reason;
+    this.endedBy = reason;
     this.#owner.onClosed(this, reason);
   }
 }

@@ -41,7 +41,7 @@ export interface ResumptionDeps {
   readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
   readonly retry: RetryOptions;
   /** A balancer led to another server than the link's, which would accept the agent anew. */
-  onElsewhere(refusal: LinkRefused): void;
+  onElsewhere(): void;
   /** The link is up, but the agent is not its owner any more: its certificate has another subject now. */
   onDisowned(): void;
   onFailed(error: unknown): void;
@@ -199,7 +199,7 @@ export class Resumption {
         this.#giveUp();
         return;
       }
-      if (isElsewhere) this.#deps.onElsewhere(refusal);
+      if (isElsewhere) this.#deps.onElsewhere();
     } else if (refusal?.closeCode === CloseCode.linkOfAnother) {
       this.#deps.onDisowned();
       return; // until credentials change once more

@@ -45,23 +45,13 @@ interface FailureClass {
 
 function classify(error: unknown): FailureClass {
   const fault = faultOf(error);
-  if (error instanceof LinkRefused) {
-    const { status, closeCode = 0, retryAfterMs } = error;
-    const refusal = REFUSALS[status ?? closeCode] ?? { label: "refused" };
-    // A close code has no Retry-After.
-    const floorMs = retryAfterMs ?? (status === undefined ? refusal.leastWaitMs : undefined) ?? 0;
-    if (fault === undefined || fault === "not_admitted") {
-      return { fault, label: refusal.label, floorMs, isSlow: refusal.isSlow === true };
-    }
-    return { fault, ...rowOf(fault), floorMs };
-  }
   if (fault === undefined) return { fault, label: "failed", floorMs: 0, isSlow: false };
-  return { fault, ...rowOf(fault), floorMs: (error as DialFault).retryAfterMs ?? 0 };
-}
-
-function rowOf(fault: FaultCode): Pick<FailureClass, "label" | "isSlow"> {
-  const { label = fault, isSlow = false } = faultRow(fault);
-  return { label, isSlow };
+  const { retryAfterMs } = error as DialFault | LinkRefused;
+  const refusal = error instanceof LinkRefused ? REFUSALS[error.status ?? error.closeCode ?? 0] : undefined;
+  const row: { readonly label?: string; readonly isSlow?: boolean } =
+    fault === "not_admitted" ? (refusal ?? { label: "refused" }) : faultRow(fault);
+  const { label = fault, isSlow = false } = row;
+  return { fault, label, floorMs: retryAfterMs ?? refusal?.leastWaitMs ?? 0, isSlow };
 }
 
 /** The code of an error of a dial; `undefined`: the table has no row for it. */
@@ -80,7 +70,10 @@ interface ServerRefusal {
   readonly label: string;
   /** The server would get the same credential again, and refuse it again. */
   readonly isSlow?: true;
-  /** Asking ten times a second changes nothing: the server leaves, has no room, or another process has our id. */
+  /**
+   * A close code has no Retry-After. Asking ten times a second changes nothing: the server leaves, has no room, or
+   * another process has our id.
+   */
   readonly leastWaitMs?: number;
 }
 
@@ -142,27 +135,24 @@ export function shutdownReason(error: unknown, mayBeCut: boolean): string | unde
 
 /** Follows the server that drained this agent last, as long as no server has accepted the agent again. */
 export class DrainedBy<C> {
-  #connection: C | undefined;
+  /** `undefined`: it has closed, or a server has accepted the agent since. */
+  connection: C | undefined;
   #drainedAtMs = 0;
   #closedAtMs = Number.NEGATIVE_INFINITY;
 
-  get connection(): C | undefined {
-    return this.#connection;
-  }
-
   drained(connection: C): void {
-    this.#connection = connection;
+    this.connection = connection;
     this.#drainedAtMs = performance.now();
   }
 
   /** A server has accepted the agent. */
   accepted(): void {
-    this.#connection = undefined;
+    this.connection = undefined;
   }
 
   /** The server has closed the connection, and soon closes its port. */
   closed(): void {
-    this.#connection = undefined;
+    this.connection = undefined;
     this.#closedAtMs = performance.now();
   }
 
@@ -170,7 +160,7 @@ export class DrainedBy<C> {
   expect(): ServerShutdown {
     const now = performance.now();
     const hasClosed = now - this.#closedAtMs < SHUTDOWN_MS;
-    if (this.#connection === undefined) return { answers: hasClosed, cuts: hasClosed };
+    if (this.connection === undefined) return { answers: hasClosed, cuts: hasClosed };
     return { answers: true, cuts: hasClosed || now - this.#drainedAtMs < DRAIN_CUT_MS };
   }
 }

@@ -6,6 +6,7 @@ import type { Endpoints } from "./endpoints.ts";
 import { Path, type PathOptions } from "./path.ts";
 import { addressKey } from "./servers.ts";
 import { Uplink, type UplinkDeps } from "./uplink.ts";
+import type { UplinkSet } from "./uplink-set.ts";
 
 /** One way to dial a server, and what has been learned of it. */
 export interface Way {
@@ -24,22 +25,6 @@ export interface SlotDeps extends Pick<UplinkDeps, "onStream" | "metrics" | "log
   };
   /** One attempt. */
   dial(way: Way, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
-}
-
-/** What a slot asks of the set that it belongs to. */
-export interface SlotOwner {
-  /** How many servers there are, if a connected one knows. */
-  readonly servers: number | undefined;
-  /** There are more slots than servers, and this one has to wait. */
-  isSurplus(slot: Slot): boolean;
-  /** Another slot has a tunnel. */
-  hasOther(slot: Slot): boolean;
-  /** The addresses that other slots are connected through, or dial now. */
-  heldByOthers(slot: Slot): ReadonlySet<string>;
-  onState(slot: Slot): void;
-  onFailed(slot: Slot): void;
-  /** It was led to a server that the agent has a tunnel to. */
-  onKnown(slot: Slot): void;
 }
 
 /** Longest wait before the agent looks again for a server that it has no tunnel to, ms. */
@@ -84,12 +69,12 @@ export class Slot {
   #lookingSince = 0;
   /** It waits until there is a server for it. */
   #isParked = false;
-  readonly #set: SlotOwner;
+  readonly #set: UplinkSet;
   readonly #dial: SlotDeps["dial"];
   readonly #retry: RetryOptions;
   #wake: (() => void) | undefined;
 
-  constructor(endpoints: Endpoints, set: SlotOwner, deps: SlotDeps) {
+  constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
     const { options, onStream, metrics, log } = deps;
     const path = new Path(options);
     this.endpoints = endpoints;
@@ -108,11 +93,6 @@ export class Slot {
   get isUp(): boolean {
     const { state } = this.uplink.state;
     return state === "connected" || state === "suspended";
-  }
-
-  /** It has met no server but those that the agent has tunnels to. */
-  get isLooking(): boolean {
-    return this.#answers > 0 && !this.isUp;
   }
 
   get search(): ServerSearch {

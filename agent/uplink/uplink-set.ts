@@ -1,7 +1,7 @@
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { Endpoints, type EndpointsDeps } from "./endpoints.ts";
 import type { ServerLocation } from "./servers.ts";
-import { Slot, type SlotDeps, type SlotOwner } from "./slot.ts";
+import { Slot, type SlotDeps } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
 
 export interface UplinkSetDeps extends SlotDeps, Pick<EndpointsDeps, "resolver" | "isDirect"> {
@@ -31,7 +31,7 @@ export function mostUplinks(uplinks: string, urls: number): number {
  *  URLs of --server ──▶ endpoints (DNS, SRV) ──▶ slots: one uplink each  ◀── how many: welcome, `servers`, DNS
  * ```
  */
-export class UplinkSet implements SlotOwner {
+export class UplinkSet {
   readonly #deps: UplinkSetDeps;
   /** Of each URL. */
   readonly #urls: readonly Endpoints[];
@@ -300,21 +300,18 @@ const COUNT_EVERY_MS = 1_000;
 
 /** How many servers there are, as those that are connected announce it. */
 class AnnouncedCount {
-  #servers: number | undefined;
+  /** `undefined`: none has. */
+  servers: number | undefined;
   #countedAt = Number.NEGATIVE_INFINITY;
   #later: NodeJS.Timeout | undefined;
-
-  get servers(): number | undefined {
-    return this.#servers;
-  }
 
   /**
    * Takes the greatest number that a connected server has announced last; while none is connected the last one stays.
    * Returns whether there are more servers now. Where it is too soon for a new number, `later` is called in time.
    */
   take(announced: readonly number[], later: () => void): boolean {
-    const count = announced.length === 0 ? this.#servers : Math.max(...announced);
-    if (count === undefined || count === this.#servers) return false;
+    const count = announced.length === 0 ? this.servers : Math.max(...announced);
+    if (count === undefined || count === this.servers) return false;
     const waitMs = this.#countedAt + COUNT_EVERY_MS - performance.now();
     if (waitMs > 0) {
       this.#later ??= setTimeout(() => {
@@ -323,9 +320,9 @@ class AnnouncedCount {
       }, waitMs);
       return false;
     }
-    const isMore = count > (this.#servers ?? 1);
+    const isMore = count > (this.servers ?? 1);
     this.#countedAt = performance.now();
-    this.#servers = count;
+    this.servers = count;
     return isMore;
   }
 

@@ -230,7 +230,8 @@ export class Uplink implements ConnectionOwner {
     if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
     this.#log.disowned(connection);
     this.#replace(connection, 0);
-    void connection.session.close(this.#deps.drainTimeoutMs); // after `#replace`, because a session without streams closes at once
+    // After `#replace`, because a session without streams closes at once.
+    void connection.session.close(this.#deps.drainTimeoutMs);
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {

@@ -91,8 +91,8 @@ export async function createPki(options: PkiOptions): Promise<Pki> {
 export interface RunPkiOptions {
   readonly dir: string;
   /** Added to the names of this machine. */
-  readonly serverSans?: readonly string[];
-  readonly clusterSans?: readonly string[];
+  readonly serverSan?: readonly string[];
+  readonly clusterSan?: readonly string[];
   readonly days?: number;
 }
 
@@ -102,16 +102,16 @@ export async function runPki(
   print: (line: string) => void = (line) => process.stdout.write(`${line}\n`),
   culvert = ownCommand(),
 ): Promise<void> {
-  const { dir, serverSans = [], clusterSans = [], days = 365 } = options;
+  const { dir, serverSan = [], clusterSan = [], days = 365 } = options;
   await refuseSecondRun(resolve(dir));
   const { files } = await createPki({
     dir,
     days,
-    serverNames: [...LOCAL_NAMES, ...serverSans],
-    clusterNames: [...LOCAL_NAMES, ...clusterSans],
+    serverNames: [...LOCAL_NAMES, ...serverSan],
+    clusterNames: [...LOCAL_NAMES, ...clusterSan],
   });
   // On one machine, the agent can reach the server's health port on loopback.
-  const target = clusterSans.length === 0 ? "http://127.0.0.1:8092/readyz" : "http://example.com/";
+  const target = clusterSan.length === 0 ? "http://127.0.0.1:8092/readyz" : "http://example.com/";
   const at = (name: PkiFile): string => shellQuoted(files[name]);
   print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
   print("");
@@ -128,11 +128,11 @@ export async function runPki(
     `    --cluster-cert ${at("cluster.crt")} --cluster-key ${at("cluster.key")} --cluster-ca-cert ${at("cluster-ca.crt")}`,
   );
   print("");
-  print(`  ${culvert} agent --proxy-server-host ${clusterSans[0] ?? "127.0.0.1"} --proxy-server-port 8091 \\`);
+  print(`  ${culvert} agent --proxy-server-host ${clusterSan[0] ?? "127.0.0.1"} --proxy-server-port 8091 \\`);
   print(`    --ca-cert ${at("cluster-ca.crt")} --agent-cert ${at("agent.crt")} --agent-key ${at("agent.key")}`);
   print("");
   print(
-    `  curl --proxytunnel -x https://${bracketed(serverSans[0] ?? "127.0.0.1")}:8090 --proxy-cacert ${at("server-ca.crt")} \\`,
+    `  curl --proxytunnel -x https://${bracketed(serverSan[0] ?? "127.0.0.1")}:8090 --proxy-cacert ${at("server-ca.crt")} \\`,
   );
   print(`    --proxy-cert ${at("client.crt")} --proxy-key ${at("client.key")} ${target}`);
 }

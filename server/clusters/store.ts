@@ -1,6 +1,6 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import { type DocumentLog, DocumentStore } from "../../shared/documents/document-store.ts";
-import type { WatchTiming } from "../../shared/documents/file-watcher.ts";
+import { DocumentStore } from "../../shared/documents/document-store.ts";
+import type { FileLog, WatchTiming } from "../../shared/documents/file-watcher.ts";
 import type { DocumentProblem } from "../../shared/documents/resolve-conflicts.ts";
 import { type Cluster, type ClusterChanges, changesOf, ServerNames, type SideName } from "./cluster.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
@@ -32,7 +32,7 @@ export class ClusterStore {
   /** Reads all files and begins to watch them; rejects with a `ConfigError` that has every fault found. */
   static async open(
     path: string,
-    log: DocumentLog,
+    log: FileLog,
     { timing, flags = () => NO_FLAGS }: StoreOptions = {},
   ): Promise<ClusterStore> {
     const materials = new MaterialFiles();

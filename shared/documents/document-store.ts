@@ -2,7 +2,7 @@ import { promises } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { descriptorShortage } from "../limits/descriptor-shortage.ts";
-import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
+import { type FileLog, FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
 import { FileTooLargeError, MAX_FILE_BYTES, readBounded, readFailure } from "./read-bounded.ts";
 import type { DocumentProblem, FileCandidate, Resolved } from "./resolve-conflicts.ts";
 
@@ -25,7 +25,7 @@ export interface ParsedFile<T> {
 export interface DocumentStoreOptions<T> {
   /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
   readonly path: string;
-  readonly log: DocumentLog;
+  readonly log: FileLog;
   /** The kind of file in log messages, such as `a cluster file`. */
   readonly kind: string;
   readonly maxBytes?: number;
@@ -37,12 +37,6 @@ export interface DocumentStoreOptions<T> {
   resolve(candidates: readonly FileCandidate<T>[], inputs: ReadonlySet<string>): Resolved<T>;
   /** Called after each check that found a difference. */
   onChecked(): void;
-}
-
-/** Where problems of files are logged. */
-export interface DocumentLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
 }
 
 /** A file as it was read last, and those of its documents that are in use. */

@@ -20,6 +20,12 @@ const MOST_SETTLES = 5;
 /** Links are followed again for so many owners in one turn of the event loop. */
 const OWNERS_IN_TURN = 50;
 
+/** Where problems of files are logged. */
+export interface FileLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
 /** Owners whose files may have changed; `all` if it is not known. */
 export type Suspects = ReadonlySet<string> | "all";
 

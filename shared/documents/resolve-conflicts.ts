@@ -1,4 +1,4 @@
-import { type Outline, OverlapIndex, OverlapTexts } from "./overlap-index.ts";
+import { type Outlined, OverlapIndex, OverlapTexts } from "./overlap-index.ts";
 import { shownDocument } from "./yaml.ts";
 
 /** A document of a folder, as far as conflicts need it. */
@@ -12,13 +12,11 @@ export interface NamedDocument {
  * Something that two documents may not both have as far as it overlaps: a name, a socket, the certificates of a CA, the
  * tokens for an audience. Only reservations with the same key can conflict, and all of one key are of one class.
  */
-export interface Reservation {
+export interface Reservation extends Outlined {
   readonly key: string;
   readonly owner: NamedDocument;
   /** Two reservations of one key that share in the same way never conflict, like two readers of a lock. */
   readonly shares: string | undefined;
-  /** Everything reserved has one of these outlines; `undefined` if it may have any. */
-  outlines(): readonly Outline[] | undefined;
   /** Asked only if the two do not share in the same way. */
   overlaps(other: Reservation): boolean;
   /** The sentence for the author of this document when `other` keeps it out. */

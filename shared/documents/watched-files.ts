@@ -1,14 +1,9 @@
 import { createHash } from "node:crypto";
-import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
+import { type FileLog, FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
 import { readBounded, readBoundedSync, readFailure } from "./read-bounded.ts";
 
-interface WatchedFilesLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
-
 export interface WatchedFilesOptions<T> {
-  readonly log: WatchedFilesLog;
+  readonly log: FileLog;
   /** Called when new content is in use. Clients that came earlier were verified by the content `before`. */
   onRenewed?(content: T, before: T): void;
   readonly watch?: Partial<WatchTiming>;
@@ -131,9 +126,11 @@ class ContentChecks {
     const check = new ContentCheck(unique, onChange);
     this.#checks.set(owner, check);
     return {
-      retry: () => check.retry(),
+      retry: () => {
+        check.retries = true;
+      },
       close: () => {
-        check.close();
+        check.closed = true;
         this.#checks.delete(owner);
         this.#watcher.forget(owner);
         if (this.#closesWithLast) this.#watcher.close();
@@ -167,8 +164,9 @@ class ContentCheck {
   readonly #paths: readonly string[];
   readonly #onChange: () => void;
   #digests: readonly string[];
-  #retries = false;
-  #closed = false;
+  /** The next check calls `onChange` whether or not the content has changed. */
+  retries = false;
+  closed = false;
 
   constructor(paths: readonly string[], onChange: () => void) {
     this.#paths = paths;
@@ -176,19 +174,11 @@ class ContentCheck {
     this.#digests = paths.map(digestNow);
   }
 
-  retry(): void {
-    this.#retries = true;
-  }
-
-  close(): void {
-    this.#closed = true;
-  }
-
   async check(): Promise<void> {
     const digests = await Promise.all(this.#paths.map(digestLater));
-    if (this.#closed) return;
-    if (!this.#retries && digests.every((digest, index) => digest === this.#digests[index])) return;
-    this.#retries = false;
+    if (this.closed) return;
+    if (!this.retries && digests.every((digest, index) => digest === this.#digests[index])) return;
+    this.retries = false;
     this.#digests = digests;
     this.#onChange();
   }

@@ -1,25 +1,25 @@
-import { constants, type KeyObject, verify, type X509Certificate } from "node:crypto";
+import { constants, verify, type X509Certificate } from "node:crypto";
 import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
 import { type Element, elements, inside, subjectOf, TAG, theElement } from "./certificate-fields.ts";
 
-/**
- * Signature algorithms by their hexadecimal OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), without SHA-1, which is
- * broken.
- */
-const SIGNATURES: Readonly<Record<string, readonly (string | null)[]>> = {
-  "2a8648ce3d040302": ["sha256"],
-  "2a8648ce3d040303": ["sha384"],
-  "2a8648ce3d040304": ["sha512"],
-  "2a864886f70d01010b": ["sha256"],
-  "2a864886f70d01010c": ["sha384"],
-  "2a864886f70d01010d": ["sha512"],
-  "2b6570": [null],
-  "2b6571": [null],
-};
 /** RSASSA-PSS. Its parameters name the hash, and only the right one verifies. */
 const PSS = "2a864886f70d01010a";
-const PSS_HASHES = ["sha256", "sha384", "sha512"];
+/**
+ * The hashes of signature algorithms by their hexadecimal OID (RFC 5758 §3, RFC 4055 §5, RFC 8410 §3), without SHA-1,
+ * which is broken.
+ */
+const HASHES: ReadonlyMap<string, readonly (string | null)[]> = new Map([
+  ["2a8648ce3d040302", ["sha256"]],
+  ["2a8648ce3d040303", ["sha384"]],
+  ["2a8648ce3d040304", ["sha512"]],
+  ["2a864886f70d01010b", ["sha256"]],
+  ["2a864886f70d01010c", ["sha384"]],
+  ["2a864886f70d01010d", ["sha512"]],
+  ["2b6570", [null]],
+  ["2b6571", [null]],
+  [PSS, ["sha256", "sha384", "sha512"]],
+]);
 
 /** OIDs of critical extensions that do not limit which certificates a list covers (RFC 5280 §5.2). */
 const HARMLESS: ReadonlySet<string> = new Set(["551d23", "551d12", "551d14", "551d1c"]);
@@ -67,19 +67,18 @@ export class RevocationList {
 
   /** Whether this CA has issued it, by name and signature. */
   isOf(ca: X509Certificate): boolean {
-    if (!hasName(ca, this.#issuer)) return false;
-    const publicKey = keyOf(ca);
-    if (publicKey === undefined) return false;
-    if (this.#algorithm === PSS) {
-      const key = {
-        key: publicKey,
-        padding: constants.RSA_PKCS1_PSS_PADDING,
-        saltLength: constants.RSA_PSS_SALTLEN_AUTO,
-      };
-      return PSS_HASHES.some((hash) => verifies(hash, this.#tbs, key, this.#signature));
+    const hashes = hasName(ca, this.#issuer) ? (HASHES.get(this.#algorithm) ?? []) : [];
+    return hashes.some((hash) => this.#isVerifiedBy(ca, hash));
+  }
+
+  #isVerifiedBy(ca: X509Certificate, hash: string | null): boolean {
+    const pss = { padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: constants.RSA_PSS_SALTLEN_AUTO };
+    try {
+      const key = { key: ca.publicKey, ...(this.#algorithm === PSS && pss) };
+      return verify(hash, this.#tbs, key, this.#signature);
+    } catch {
+      return false; // a key of another kind, or of one that Node does not know
     }
-    const hashes = Object.hasOwn(SIGNATURES, this.#algorithm) ? (SIGNATURES[this.#algorithm] ?? []) : [];
-    return hashes.some((hash) => verifies(hash, this.#tbs, publicKey, this.#signature));
   }
 
   /** Whether it revokes this certificate of its CA. */
@@ -93,23 +92,6 @@ function hasName({ raw }: X509Certificate, name: Buffer): boolean {
     return subjectOf(raw).equals(name);
   } catch {
     return false; // a CA of one tenant must not end the process for all
-  }
-}
-
-function verifies(hash: string | null, data: Buffer, key: Parameters<typeof verify>[2], signature: Buffer): boolean {
-  try {
-    return verify(hash, data, key, signature);
-  } catch {
-    return false; // a key of another kind
-  }
-}
-
-/** `undefined`: Node does not know this kind of key, and can verify nothing by it. */
-function keyOf(ca: X509Certificate): KeyObject | undefined {
-  try {
-    return ca.publicKey;
-  } catch {
-    return undefined;
   }
 }
 

@@ -204,18 +204,19 @@ function isOfControlPlane(issuer: string): boolean {
 /** Products that open TLS, and words that their CAs are called by. Kubernetes has a front-proxy-ca. */
 const INSPECTORS = [
   ...["inspection", "intercept(?:ion|ing)?", "decrypt(?:ion)?", "(?<!front-)proxy", "firewall", "gateway ca", "mitm"],
+  ...["zscaler", "netskope", "palo ?alto", "forti(?:net|gate|proxy)", "blue ?coat", "cisco umbrella", "sophos"],
+  ...["mcafee", "skyhigh", "trellix", "barracuda", "check ?point", "forcepoint", "websense", "sonicwall", "watchguard"],
   ...[
-    "zscaler",
-    "netskope",
-    "palo ?alto",
-    "forti(?:net|gate|proxy)",
-    "blue ?coat",
-    "cisco umbrella",
-    "sophos",
-    "mcafee",
+    "iboss",
+    "smoothwall",
+    "menlo",
+    "cloudflare for teams",
+    "squid",
+    "mitmproxy",
+    "portswigger",
+    "charles",
+    "fiddler",
   ],
-  ...["skyhigh", "trellix", "barracuda", "check ?point", "forcepoint", "websense", "sonicwall", "watchguard", "iboss"],
-  ...["smoothwall", "menlo", "cloudflare for teams", "squid", "mitmproxy", "portswigger", "charles", "fiddler"],
   ...["kaspersky", "bitdefender", "eset", "avast"],
 ];
 const OF_AN_INSPECTION = new RegExp(`(?:^|[^a-z0-9])(?:${INSPECTORS.join("|")})(?![a-z0-9])`, "i");
