@@ -102,12 +102,7 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     dialledAt = performance.now();
     const names = request.timed ? new TimedLookup(deps.lookup) : undefined;
     const timeoutMs = Math.min(request.timeoutMs, deps.dialTimeoutMs);
-    const socket = await dialFor(
-      stream,
-      target,
-      timeoutMs,
-      names === undefined ? deps : { ...deps, lookup: names.lookup },
-    );
+    const socket = await dialFor(stream, target, timeoutMs, deps, names?.lookup ?? deps.lookup);
     dialMs = performance.now() - dialledAt;
     metrics.dialFinished("ok", dialMs);
     const times = names && { dnsMs: names.tookMs, dialMs: dialMs - names.tookMs };
@@ -143,8 +138,14 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
 }
 
 /** Resolves and dials; a caller that goes away meanwhile takes the dial with it. */
-async function dialFor(stream: Stream, target: Target, timeoutMs: number, deps: ServeDeps): Promise<Socket> {
-  const { policy, dials, metrics, lookup } = deps;
+async function dialFor(
+  stream: Stream,
+  target: Target,
+  timeoutMs: number,
+  deps: ServeDeps,
+  lookup: Lookup | undefined,
+): Promise<Socket> {
+  const { policy, dials, metrics } = deps;
   deps.requireFiles();
   dials.take();
   metrics.pendingDials(1);
@@ -225,7 +226,7 @@ export function sharedLookup(ask: Lookup = lookupAll): Lookup {
 }
 
 /** A lookup that says how long it took, for a server that asks. */
-export class TimedLookup {
+class TimedLookup {
   /** 0 until a name was asked for. */
   tookMs = 0;
   readonly lookup: Lookup;

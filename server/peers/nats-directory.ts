@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import {
   AuthorizationError,
   type NatsConnection,
@@ -70,8 +71,7 @@ export class NatsDirectory implements Directory {
   #connection: NatsConnection | undefined;
   #reason = "it is being connected";
   #downSince = performance.now();
-  #closed = false;
-  #wake: (() => void) | undefined;
+  readonly #closed = new AbortController();
 
   /** Begins to connect, and does not wait: agents of this server work without a directory. */
   constructor(location: Location, deps: NatsDirectoryDeps) {
@@ -134,15 +134,15 @@ export class NatsDirectory implements Directory {
   }
 
   async close(): Promise<void> {
-    this.#closed = true;
-    this.#wake?.();
+    this.#closed.abort();
     await this.#connection?.close();
   }
 
   // ── the connection ─────────────────────────────────────────────────────────────────────────────────────────────
 
   async #run(): Promise<void> {
-    while (!this.#closed) {
+    const { signal } = this.#closed;
+    while (!signal.aborted) {
       const startedAt = performance.now();
       try {
         const connection = await connectNats(this.#deps.options);
@@ -154,12 +154,12 @@ export class NatsDirectory implements Directory {
         this.#retry.attemptFailed();
         this.#down(reasonOf(error as Error));
       }
-      if (!this.#closed) await this.#wait(this.#retry.waitMs());
+      await sleep(this.#retry.waitMs(), undefined, { signal }).catch(() => {});
     }
   }
 
   async #use(connection: NatsConnection): Promise<Error | undefined> {
-    if (this.#closed) await connection.close();
+    if (this.#closed.signal.aborted) await connection.close();
     else {
       this.#connection = connection;
       this.#deps.log.info({ server: this.#through }, "directory connected");
@@ -214,17 +214,8 @@ export class NatsDirectory implements Directory {
 
   #down(reason: string): void {
     this.#reason = printable(reason);
-    if (!this.#closed) this.#deps.throttledLog.write("warn", { reason: this.#reason }, "directory not connected");
-  }
-
-  #wait(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      this.#wake = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
+    if (!this.#closed.signal.aborted)
+      this.#deps.throttledLog.write("warn", { reason: this.#reason }, "directory not connected");
   }
 
   /** It is silent, and others answer, while its agents leave. */

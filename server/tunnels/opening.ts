@@ -1,6 +1,7 @@
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
+import type { Link } from "../../shared/link/link.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
@@ -32,12 +33,6 @@ export interface OpeningWatcher {
   onAnswer(answer: OpenAnswer): void;
 }
 
-/** The link below the session, as far as an opening uses it. */
-export interface OpeningLink {
-  readonly suspended: boolean;
-  probe(withinMs: number): void;
-}
-
 /** The agent's own timeout has to arrive before ours, or the caller reads about the agent instead of the target. */
 const ANSWER_MARGIN_MS = 100;
 
@@ -60,11 +55,13 @@ export class Opening {
   readonly place = new QueueNode<Opening>(this);
   readonly #session: Session;
   readonly #target: Target;
-  readonly #link: OpeningLink;
+  readonly #link: Pick<Link, "suspended" | "probe">;
   readonly #agentId: string;
   readonly #options: OpenOptions;
   readonly #startedAt = performance.now();
   readonly #opened = deferred<Stream>();
+  /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
+  readonly promise = this.#opened.promise;
   #stream: Stream | undefined;
   #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
@@ -72,7 +69,13 @@ export class Opening {
   #lookout: Cancellation<CulvertError> | undefined;
   #isOver = false;
 
-  constructor(session: Session, link: OpeningLink, target: Target, agentId: string, options: OpenOptions) {
+  constructor(
+    session: Session,
+    link: Pick<Link, "suspended" | "probe">,
+    target: Target,
+    agentId: string,
+    options: OpenOptions,
+  ) {
     this.#session = session;
     this.#link = link;
     this.#target = target;
@@ -89,11 +92,6 @@ export class Opening {
     } catch (error) {
       this.#fail(sessionRefusal(error, agentId));
     }
-  }
-
-  /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
-  get promise(): Promise<Stream> {
-    return this.#opened.promise;
   }
 
   #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs, watch }: OpenOptions): void {

@@ -38,7 +38,7 @@ export function contains(outer: Network, inner: Network): boolean {
 }
 
 /** The bytes of a network's first address, with zeros behind its prefix. */
-export function maskedBytes(address: string, prefix: number): Uint8Array {
+function maskedBytes(address: string, prefix: number): Uint8Array {
   return addressBytes(address).map((byte, index) => {
     const bits = Math.min(8, Math.max(0, prefix - 8 * index));
     return byte & (0xff00 >> bits);

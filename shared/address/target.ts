@@ -115,7 +115,7 @@ export interface AddressRule extends PortRange {
   readonly list: BlockList;
 }
 
-export interface HostRule extends PortRange {
+interface HostRule extends PortRange {
   readonly kind: "host";
   /** The parts of the pattern between its stars, in lower case. `["", ""]` is `*`, which also matches addresses. */
   readonly pieces: readonly string[];

@@ -44,14 +44,8 @@ export function buildInfo(): BuildInfo {
 
 /** scripts/revision.mjs writes the revision into dist/; sources that run without a build have none. */
 function revision(): string | undefined {
-  try {
-    const content = JSON.parse(readFileSync(join(PROGRAM_FOLDER, "revision.json"), "utf8")) as {
-      revision?: unknown;
-    };
-    return typeof content.revision === "string" && content.revision !== "" ? content.revision : undefined;
-  } catch {
-    return undefined;
-  }
+  const { revision } = fieldsIn(join(PROGRAM_FOLDER, "revision.json"));
+  return typeof revision === "string" && revision !== "" ? revision : undefined;
 }
 
 /** The name of the package. `culvert` on the public registry is another project. */
@@ -68,13 +62,15 @@ export function version(): string {
 }
 
 function versionIn(folder: string): string | undefined {
+  const { name, version } = fieldsIn(join(folder, "package.json"));
+  return name === NAME && typeof version === "string" ? version : undefined;
+}
+
+/** The fields of a JSON file; none if it is missing or broken. */
+function fieldsIn(path: string): Readonly<Record<string, unknown>> {
   try {
-    const content = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as {
-      name?: unknown;
-      version?: unknown;
-    };
-    return content.name === NAME && typeof content.version === "string" ? content.version : undefined;
+    return Object(JSON.parse(readFileSync(path, "utf8")));
   } catch {
-    return undefined;
+    return {};
   }
 }

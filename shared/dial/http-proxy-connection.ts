@@ -8,7 +8,7 @@ import { AnswerBody, type AnswerHead, AnswerReader, keepsConnection } from "./co
 import { formatProxy, type ProxyServer, RouteFault } from "./proxy-route.ts";
 
 /** The connection has ended without an answer. */
-export interface Unanswered {
+interface Unanswered {
   readonly head: undefined;
   /** No byte was received, so the proxy may have closed the connection before it saw the request. */
   readonly isEmpty: boolean;

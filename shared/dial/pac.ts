@@ -216,7 +216,7 @@ async function textOf(chunks: AsyncIterable<Uint8Array>, name: string): Promise<
 }
 
 /** The script cannot be used, so no proxy is known. */
-export function pacFault(name: string, what: string, cause?: unknown): RouteFault {
+function pacFault(name: string, what: string, cause?: unknown): RouteFault {
   return new RouteFault("pac", `the PAC script ${name} ${what}`, { at: name, cause });
 }
 

@@ -91,7 +91,7 @@ const CURES = {
   file: "a new one in --proxy-credentials-file is sent at once",
   url: "after a restart a new one in the proxy's URL is sent at once",
 } as const;
-export type CredentialsSource = keyof typeof CURES;
+type CredentialsSource = keyof typeof CURES;
 
 /**
  * Keeps a wrong proxy password from locking a directory account (decision 0030). A pair of user and password that was
@@ -193,7 +193,7 @@ class LoginRecord {
 }
 
 /** The login of one attempt, if it sends credentials. */
-export class LoginAttempt {
+class LoginAttempt {
   readonly #refused: RefusedCredentials;
   readonly #proxy: string;
   readonly #signal: AbortSignal;

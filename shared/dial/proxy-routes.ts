@@ -36,7 +36,7 @@ export interface OpenRouteOptions extends Omit<ProxyOptions, keyof ProxyLogin | 
   readonly credentials?: CredentialsFile | undefined;
 }
 
-export interface OpenedRoute {
+interface OpenedRoute {
   readonly socket: Socket;
   readonly route: ProxyRoute;
   /** The faults of the routes that were tried before. */

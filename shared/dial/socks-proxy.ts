@@ -58,7 +58,7 @@ export async function openThroughSocks(
   }
 }
 
-export interface SocksRequest {
+interface SocksRequest {
   readonly proxy: ProxyServer;
   readonly target: Target;
   readonly credentials: ProxyCredentials | undefined;

@@ -55,9 +55,7 @@ export function ahead(ms: number): string {
   return `${duration(size)} ${ms > 0 ? "ahead of" : "behind"} the server's`;
 }
 
-/**
- * What to say of the clocks where an answer with this Date header (RFC 9110 §6.6.1) refuses us; "" where they agree.
- */
+/** What to say of the clocks where an answer with this Date (RFC 9110 §6.6.1) refuses us; "" where they agree. */
 export function clockNote(date: string | undefined, now: number): string {
   const aheadMs = now - Date.parse(date ?? "");
   return Math.abs(aheadMs) > CLOCK_TOLERANCE_MS ? `; this machine's clock is ${ahead(aheadMs)}` : "";

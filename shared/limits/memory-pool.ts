@@ -25,19 +25,25 @@ const LEFT_WHEN_SHORT = 1 / 8;
  */
 export class MemoryPool {
   readonly limit: number;
+  /** Bytes held now. */
+  held = 0;
+  /** Credit that windows have beyond their initial size. */
+  reserved = 0;
+  /** Streams that were refused because nothing could be reclaimed. */
+  refused = 0;
+  /** Connections and links that were ended because they held memory and had stopped. */
+  ended = 0;
+  /** More is held than may be, and nothing of it has stopped. */
+  isFull = false;
+  /** The process can take little more. */
+  isProcessFull = false;
   readonly #shares = new Set<MemoryShare>();
   /** Shares that hold something. */
   #active = 0;
-  #held = 0;
-  #reserved = 0;
-  #refused = 0;
-  #ended = 0;
-  #full = false;
   #roomWanted = false;
   #creditRefusedAt = Number.NEGATIVE_INFINITY;
   /** Bytes by which the process is above what it may have, whatever is counted here (`onProcess`). */
   #processExcess = 0;
-  #processFull = false;
   #soon: NodeJS.Immediate | undefined;
   #later: NodeJS.Timeout | undefined;
 
@@ -56,26 +62,6 @@ export class MemoryPool {
     return this.#shares;
   }
 
-  /** Bytes held now. */
-  get held(): number {
-    return this.#held;
-  }
-
-  /** Credit that windows have beyond their initial size. */
-  get reserved(): number {
-    return this.#reserved;
-  }
-
-  /** Streams that were refused because nothing could be reclaimed. */
-  get refused(): number {
-    return this.#refused;
-  }
-
-  /** Connections and links that were ended because they held memory and had stopped. */
-  get ended(): number {
-    return this.#ended;
-  }
-
   /** The process takes more than it should, whatever is counted here. */
   get isProcessShort(): boolean {
     return this.#processExcess > 0;
@@ -83,22 +69,12 @@ export class MemoryPool {
 
   /** More than half of the limit is held. */
   get isTight(): boolean {
-    return this.#held * 2 > this.limit || this.#processExcess > 0;
+    return this.held * 2 > this.limit || this.#processExcess > 0;
   }
 
   /** More is held than may be. */
   get isSpent(): boolean {
-    return this.#held > this.limit || this.#processExcess > 0;
-  }
-
-  /** More is held than may be, and nothing of it has stopped. */
-  get isFull(): boolean {
-    return this.#full;
-  }
-
-  /** The process can take little more. */
-  get isProcessFull(): boolean {
-    return this.#processFull;
+    return this.held > this.limit || this.#processExcess > 0;
   }
 
   /** The bytes that a cluster which holds something may take in all, with its connections, when the process is full. */
@@ -118,7 +94,7 @@ export class MemoryPool {
 
   get #allowed(): number {
     if (this.#processExcess === 0) return this.limit;
-    return Math.max(this.limit * LEFT_WHEN_SHORT, Math.min(this.limit, this.#held - this.#processExcess));
+    return Math.max(this.limit * LEFT_WHEN_SHORT, Math.min(this.limit, this.held - this.#processExcess));
   }
 
   /** The number of shares that hold something has changed. */
@@ -127,18 +103,18 @@ export class MemoryPool {
   }
 
   hold(delta: number): void {
-    this.#held += delta;
-    if (this.#held > this.limit) this.reclaimSoon();
-    else if (this.#processExcess === 0) this.#full = false;
+    this.held += delta;
+    if (this.held > this.limit) this.reclaimSoon();
+    else if (this.#processExcess === 0) this.isFull = false;
   }
 
   /** Takes credit beyond an initial window. Returns false if there is none. */
   reserve(bytes: number): boolean {
-    if (this.isSpent || this.#held + this.#reserved + bytes > this.limit) {
+    if (this.isSpent || this.held + this.reserved + bytes > this.limit) {
       this.#creditRefusedAt = performance.now();
       return false;
     }
-    this.#reserved += bytes;
+    this.reserved += bytes;
     return true;
   }
 
@@ -151,23 +127,23 @@ export class MemoryPool {
   }
 
   release(bytes: number): void {
-    this.#reserved -= bytes;
+    this.reserved -= bytes;
   }
 
   onRefused(): void {
-    this.#refused++;
+    this.refused++;
   }
 
   /** The process takes `excess` bytes more than it should; 0: it has enough. `isFull`: it can take little more. */
   onProcess(excess: number, isFull = false): void {
     this.#processExcess = excess;
-    this.#processFull = isFull;
+    this.isProcessFull = isFull;
     if (excess > 0) {
       this.reclaimSoon();
       return;
     }
     for (const share of this.#shares) share.forgetOrphaned();
-    if (this.#held <= this.limit) this.#full = false;
+    if (this.held <= this.limit) this.isFull = false;
   }
 
   /** At the end of this turn of the event loop. */
@@ -180,11 +156,11 @@ export class MemoryPool {
     const now = performance.now();
     if (this.isSpent || this.#roomWanted) this.#reclaimAll(Math.min(this.#allowed, this.limit * RECLAIM_TO), now);
     for (const share of this.#shares) {
-      if (share.isAboveCap) this.#ended += share.reclaimToCap(now);
+      if (share.isAboveCap) this.ended += share.reclaimToCap(now);
     }
     // Connections that were ended may have asked for another pass, but this one has seen what they changed.
     this.#forgetNextPass();
-    if (this.#full || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
+    if (this.isFull || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
       this.#later = setTimeout(this.#reclaim, AGAIN_MS).unref();
     }
   };
@@ -208,24 +184,24 @@ export class MemoryPool {
     const level = this.#level;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
-      if (this.#held <= target) break;
-      this.#ended += share.reclaim(() => this.#held <= target || share.held <= part, now, level);
+      if (this.held <= target) break;
+      this.ended += share.reclaim(() => this.held <= target || share.held <= part, now, level);
     }
     this.#roomWanted = false;
-    this.#full = this.isSpent && this.#held > target;
+    this.isFull = this.isSpent && this.held > target;
     // What was freed counts at once; the next look at the process shows whether it was enough.
-    this.#processExcess = this.#full ? this.#processExcess : 0;
+    this.#processExcess = this.isFull ? this.#processExcess : 0;
   }
 
   /** What `/status` shows. */
   report(): Record<string, number | boolean> {
     return {
       limitBytes: this.limit,
-      heldBytes: this.#held,
-      reservedBytes: this.#reserved,
-      refusing: this.#full || this.#processFull,
-      refusedStreams: this.#refused,
-      endedConnections: this.#ended,
+      heldBytes: this.held,
+      reservedBytes: this.reserved,
+      refusing: this.isFull || this.isProcessFull,
+      refusedStreams: this.refused,
+      endedConnections: this.ended,
     };
   }
 }

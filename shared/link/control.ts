@@ -141,10 +141,7 @@ export class BadControlMessage extends Error {
   override readonly name = "BadControlMessage";
 }
 
-/**
- * An ack as `JSON.stringify` writes it. They come 200 times a second, and the schemas would cost more than their
- * effect.
- */
+/** An ack as `JSON.stringify` writes it. They come 200 times a second; schemas would cost more than their effect. */
 const WRITTEN_ACK = /^\{"type":"ack","received":(0|[1-9]\d{0,14})\}$/;
 
 /** Parses at most `MAX_CONTROL_BYTES`. Returns `undefined` for an unknown type; throws `BadControlMessage`. */

@@ -175,9 +175,7 @@ export const HELD_BACK = {
     "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
 } as const satisfies Partial<Record<MiddleboxFault, string>>;
 
-/**
- * ws refuses a 101 answer, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it.
- */
+/** ws refuses a 101, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it. */
 export function damagedAnswer({ message }: Error): DialFault {
   return middleboxFault(
     "upgrade_stripped",
@@ -318,9 +316,7 @@ const WHO = `are host and port in --server those of a culvert server? If so, ${C
 
 type Showing = (text: string | undefined) => string;
 
-/**
- * Some backends repeat the request that they were asked, with all its headers: what holds a secret is left out whole.
- */
+/** Some backends repeat the request with all its headers: what holds a secret is left out whole. */
 function showing(secrets: readonly string[]): Showing {
   return (text = "") =>
     secrets.some((secret) => revealsSecret(text, secret)) ? "(not shown: it repeats our token)" : text;

@@ -334,10 +334,7 @@ class DialAttempt {
   }
 }
 
-/**
- * Without the header when a server has given the link an id that no header may hold: the resume goes on as without
- * peers.
- */
+/** No header for a link id that no header may hold: the resume goes on as without peers. */
 function linkHeader(link: string | undefined): Record<string, string> {
   return link !== undefined && /^[!-~]+$/.test(link) ? { [LINK_HEADER]: link } : {};
 }

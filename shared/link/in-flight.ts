@@ -6,20 +6,13 @@ const START = 256 * 1024;
  * bursts are late, so that the line never idles.
  */
 const SLACK_MS = 25;
-/**
- * So many rounds in a row must be late: an event loop that stood still, or a spike of the path, makes one or two late.
- */
+/** So many rounds in a row must be late: a loop that stood still, or a spike of the path, makes one or two late. */
 const LATE_ROUNDS = 3;
 /** At the start the first late rounds count at once, because the bound doubles each round and is soon far too high. */
 const HASTY_CUTS = 2;
-/**
- * A cut that should have made rounds shorter by less than this proves nothing: the delays of acks alone vary that much.
- */
+/** A cut that should make rounds shorter by less than this proves nothing: the delays of acks vary that much. */
 const TELLING_MS = 20;
-/**
- * A sender that had more than 64 KiB under way in every round for this long makes a round with less: two round trips, 2
- * %.
- */
+/** After so long with more than 64 KiB under way in every round, a round has less: two round trips, 2 %. */
 const PROBE_EVERY_MS = 10_000;
 const PROBE_EVERY_ROUND_TRIPS = 100;
 
@@ -34,11 +27,9 @@ const PROBE_EVERY_ROUND_TRIPS = 100;
  * - **More** after any round within what is allowed, and only if the bound held the sender back; double at the start.
  * - **Less** after three late rounds in a row, by the fastest of them.
  * - **The least round trip falls** with any faster round. A queue that stands for long would hide it, so now and then
- *   one
- *   round is a *probe*, with next to nothing under way.
+ *   one round is a *probe*, with next to nothing under way.
  * - **It rises** only by proof: if cuts have not made rounds shorter, the delay is not our queue. They are taken back
- *   and
- *   a probe measures the path anew.
+ *   and a probe measures the path anew.
  *
  * Rounds with less than 64 KiB under way, which the bound did not hold back, change nothing but the least round trip.
  */

@@ -127,9 +127,7 @@ export class InnerPipe implements Transport {
     this.#socket.write(encodeInner(message));
   }
 
-  /**
-   * Reads the JSON of the peer's first message; rejects when the link is gone before. The bytes behind it stay here.
-   */
+  /** Reads the JSON of the peer's first message; rejects if the link is gone before. What follows it stays here. */
   readMessage(): Promise<string> {
     return new Promise((resolve, reject) => {
       this.#onEarly = () => {
@@ -219,9 +217,7 @@ export class InnerPipe implements Transport {
 
 // ── the first message, one each way: uint16 length and JSON ─────────────────────────────────────────────────────────
 
-/**
- * `bearer`: the agent's token, if it has one. `renews`: this connection proves the identity of that link's agent anew.
- */
+/** `bearer`: the agent's token, if any. `renews`: this connection proves the identity of that link's agent anew. */
 const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
   bearer: z.string().max(MAX_TOKEN_BYTES).optional(),
   renews: welcomeSchema.shape.link.optional(),

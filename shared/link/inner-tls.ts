@@ -185,9 +185,7 @@ async function handshake<T>(
 
 // ── the link below ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/**
- * A peer may ask for a new carrier, or name the number of servers, once in this time, ms: an agent dials for either.
- */
+/** A peer may ask for a carrier, or name the number of servers, once in this time, ms: an agent dials for either. */
 const REQUEST_EVERY_MS = 5_000;
 
 /** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */

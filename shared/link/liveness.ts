@@ -11,9 +11,7 @@ import { PeerViolation } from "./link-events.ts";
 const LOOKS = 8;
 /** After silence of so many intervals the carrier is lost, even if TCP reports nothing. */
 const DEAD_AFTER_INTERVALS = 2.5;
-/**
- * A peer that sends may take so long before it reads on, ms: it acknowledges nothing while it opens another carrier.
- */
+/** A peer that sends may take so long to read on, ms: it acknowledges nothing while it opens another carrier. */
 const LEAST_STUCK_MS = 10_000;
 /** Pings are sent after 0.8 to 1.2 intervals, so that thousands of carriers do not send theirs together. */
 const JITTER = 0.2;
@@ -198,9 +196,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: WatchedLink;
   readonly #look: QueueNode<() => void>;
-  /**
-   * Where the bytes of the link ended at the last checks, oldest first, as far as the peer has not acknowledged them.
-   */
+  /** Where the link ended at the last checks, oldest first, as far as the peer has not acknowledged it. */
   readonly #ends: number[] = [];
   #acked = 0;
   /** Checks in a row with bytes to acknowledge and none acknowledged. */

@@ -11,8 +11,7 @@ export interface LinkPool extends Pick<MemoryAccount, "isSpent" | "hold" | "ente
 const REPLAY_AT_ONCE = 128 * 1024;
 
 /**
- * The direction of a link in which we send: what is kept, how far it was given to a carrier, and how far the peer has
- * it.
+ * The direction of a link in which we send: what is kept, how far a carrier was given it, and how far the peer has it.
  *
  * ```
  *   acked ───────────── sent ─────────────── end
@@ -47,9 +46,7 @@ export class Outgoing {
     return this.#sent === this.#replay.end;
   }
 
-  /**
-   * The offsets at which sending can begin again: not before what the peer has acknowledged, nor behind what was sent.
-   */
+  /** Where sending can begin again: not before what the peer has acknowledged, nor behind what was sent. */
   get resumable(): { readonly from: number; readonly to: number } {
     return { from: this.#peerHas, to: this.#everSent };
   }

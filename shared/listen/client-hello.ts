@@ -135,9 +135,7 @@ function serverNames(extensions: Map<number, Cursor>): Buffer[] | undefined {
   return names;
 }
 
-/**
- * RFC 6066 allows ASCII only. UTF-8 from a client that sends it all the same is read as the name that it stands for.
- */
+/** RFC 6066 allows ASCII only. UTF-8 that comes all the same is read as the name that it stands for. */
 function textOf(name: Buffer): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(name);

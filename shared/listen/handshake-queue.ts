@@ -1,15 +1,11 @@
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet, Queue, QueueNode } from "../basics/collections.ts";
 
-/**
- * A limit that some handshakes share, for example those of one cluster's agents. Budgets take turns with each other.
- */
+/** A limit that some handshakes share, as those of one cluster's agents do. Budgets take turns with each other. */
 export interface HandshakeBudget {
   /** Counts one handshake if it may begin now. */
   take(): boolean;
-  /**
-   * A credential was proved from this address: the offence of another client there does not keep these clients out.
-   */
+  /** A credential was proved from this address: another client's offence there does not keep these clients out. */
   readonly isProven?: boolean;
   /** The limit that was reached, for a sentence. */
   readonly exhausted?: string | undefined;
@@ -115,9 +111,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return this.#waiting.oldestOfFullest;
   }
 
-  /**
-   * How long a client that enters now would wait for its turn at the present pace, ms; 0 while the pace is not known.
-   */
+  /** How long a client that enters now would wait for its turn at this pace, ms; 0 while the pace is not known. */
   drainMs({ budget, network }: QueuedHandshake): number {
     if (this.#begunSince < PACE_SAMPLES) return 0;
     const items = this.#lines.get(budget)?.items;

@@ -37,8 +37,7 @@ export type ConnectionState = "preface" | "queued" | "handshake" | "request" | "
  * ```
  *
  * Bytes are read while the connection waits, and given back at its turn: only a reader notices that a client has hung
- * up.
- * `Host` is the type of the virtual host that the connection came to.
+ * up. `Host` is the type of the virtual host that the connection came to.
  */
 export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   /** The TCP or unix socket. */
@@ -77,9 +76,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     (raw as WithConnection)[CONNECTION] = this;
   }
 
-  /**
-   * The connection of this socket, or of the TLS socket on it. `Host` is the caller's word for what its port has set.
-   */
+  /** The connection of this socket, or of the TLS socket on it. `Host`: what the caller's port has set. */
   static of<Host = unknown>(socket: Duplex): IncomingConnection<Host> | undefined {
     return (socket as WithConnection)[CONNECTION] as IncomingConnection<Host> | undefined;
   }
@@ -106,10 +103,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     return formatEndpoint(this.source);
   }
 
-  /**
-   * Connections of one network share their turns. It is asked for several times, and an address has to be parsed for
-   * it.
-   */
+  /** Connections of one network share their turns. It is kept, because an address has to be parsed for it. */
   get network(): string {
     const { source } = this;
     if (this.#network?.of !== source) this.#network = { of: source, name: networkOf(source.address) };

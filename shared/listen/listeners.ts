@@ -234,9 +234,7 @@ function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }
  * Anything beyond that is padding, or messages of TLS itself such as KeyUpdate.
  */
 const RECORD_BYTES = 128;
-/**
- * Bytes that TLS may send without payload (handshake, certificates and others), and how many are regained each second.
- */
+/** Bytes that TLS may send without payload (handshake, certificates, …), and how many are regained each second. */
 const BURST_BYTES = 64 * 1024;
 const BYTES_PER_SECOND = 16 * 1024;
 const LOOK_MS = 50;
@@ -263,8 +261,7 @@ interface WatchedConnection {
 
 /**
  * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3)
- * costs a key derivation, and neither Node nor OpenSSL counts them, so bytes received are compared with the payload in
- * them.
+ * costs a key derivation. Neither Node nor OpenSSL counts them, so bytes received are compared with their payload.
  */
 export class TlsOverhead {
   /** Both queues are in the order of the next check. */

@@ -2,9 +2,7 @@ import type { Duplex } from "node:stream";
 import type { TurnQueue } from "../basics/timers.ts";
 import { deferRelease, isReadError } from "../node/sockets.ts";
 
-/**
- * The event, with the error, of a socket whose connection is lost and that is not released yet: `close` comes later.
- */
+/** The event, with the error, of a socket whose connection is lost, before it is released: `close` comes later. */
 export const PEER_GONE = Symbol("the peer has gone");
 
 /** Maximum time that a lost connection is held, ms: agents come back in that time, or not soon. */

@@ -88,9 +88,7 @@ export interface PeekOptions<T> {
   onLate(): void;
 }
 
-/**
- * Reads the first bytes of a connection and gives them back to the socket. A socket that ends meanwhile emits `close`.
- */
+/** Reads the first bytes of a connection and gives them back. A socket that ends meanwhile emits `close`. */
 export function peek<T>(raw: Socket, { reader, timeoutMs, onFound, onLate }: PeekOptions<T>): void {
   const bytes = new GrowingBytes();
   const timer = setTimeout(() => {

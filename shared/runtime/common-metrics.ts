@@ -33,8 +33,6 @@ export const PLANNED = "planned";
 /** Cause of a resume that a server refused, which it does not know. */
 const UNKNOWN = "unknown";
 
-const NONE: LiveLinks = { carried: 0, suspended: 0, replayBytes: 0 };
-
 /** Metrics of links (docs/link-protocol.md), which server and agent have under their own prefix. */
 export class LinkMetrics {
   readonly #suspensions: LabelledMetric;
@@ -42,7 +40,7 @@ export class LinkMetrics {
   readonly #expiries: NumberMetric;
   readonly #replayed: NumberMetric;
   readonly #suspendedSeconds: NumberMetric;
-  #live: () => LiveLinks = () => NONE;
+  #live: () => LiveLinks = () => liveLinks([]);
 
   constructor(make: Instruments, side: "server" | "agent") {
     const name = (rest: string): string => `culvert_${side}_link_${rest}`;

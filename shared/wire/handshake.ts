@@ -93,9 +93,7 @@ export class LinkRefused extends Error {
 /** The code before the reason where this very process has a tunnel to the server that refuses another one. */
 export const ALREADY_CONNECTED = "already_connected";
 
-/**
- * The agent has a tunnel to this server already. With the same close code another process of the same id is refused.
- */
+/** The agent has a tunnel to this server already. The same close code refuses another process of its id. */
 export function isAlreadyConnected(error: unknown): boolean {
   if (!(error instanceof LinkRefused)) return false;
   return error.closeCode === CloseCode.alreadyConnected && codeBefore(error.reason) === ALREADY_CONNECTED;

@@ -218,8 +218,7 @@ export function parseJson(json: Buffer): unknown {
  *  agent ── SYN, head {"kind":"probe","mode":"echo"} ──▶ server
  *        ◀── head {"ok":true,"time":1790000000000}  or  {"error":"limited","detail":"…","retryAfterMs":3000} ──
  * ```
- * Then `echo` sends back what it receives, `source` sends bytes until the agent resets the stream, `sink` discards
- * bytes.
+ * Then `echo` sends back what it receives, `source` sends until the agent resets the stream, `sink` discards bytes.
  */
 export const PROBE_MODES = ["echo", "source", "sink"] as const;
 export type ProbeMode = (typeof PROBE_MODES)[number];

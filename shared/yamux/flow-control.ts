@@ -46,9 +46,9 @@ export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
   size: number;
   readonly initialSize: number;
-  readonly #maxSize: number;
   /** Bytes the peer may still send. */
-  #allowance: number;
+  allowance: number;
+  readonly #maxSize: number;
   /** Bytes read and not yet given back. */
   #owed = 0;
   /** Bytes given back in the present half window, by whose duration growth is decided. */
@@ -59,7 +59,7 @@ export class ReceiveWindow {
     this.size = size;
     this.initialSize = size;
     this.#maxSize = maxSize;
-    this.#allowance = size;
+    this.allowance = size;
     this.#halfBegunAt = now;
   }
 
@@ -68,15 +68,10 @@ export class ReceiveWindow {
     return this.size - this.initialSize;
   }
 
-  /** Bytes the peer may still send. */
-  get allowance(): number {
-    return this.#allowance;
-  }
-
   /** The peer sends `length` bytes. Returns false if it had no right to. */
   receive(length: number): boolean {
-    if (length > this.#allowance) return false;
-    this.#allowance -= length;
+    if (length > this.allowance) return false;
+    this.allowance -= length;
     return true;
   }
 
@@ -94,7 +89,7 @@ export class ReceiveWindow {
       this.#halfBegunAt = at;
       this.#ofHalf = 0;
     }
-    this.#allowance += credit;
+    this.allowance += credit;
     return credit;
   }
 
@@ -120,10 +115,11 @@ export class ReceiveWindow {
  * Most streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
  */
 export class ReadBuffer {
+  /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */
+  unread = 0;
   #counter: StreamMemory;
   readonly #now: () => number;
-  #unread = 0;
-  /** The part of them that the session counts: not what passes through to a reader that takes it at once. */
+  /** The part of `unread` that the session counts: not what passes through to a reader that takes it at once. */
   #held = 0;
   /** Unread bytes that the reader had taken and put back; their credit has been given already. */
   #returned = 0;
@@ -142,11 +138,6 @@ export class ReadBuffer {
     if (this.#held > 0) this.#counter.hold(-this.#held);
     this.#counter = counter;
     if (this.#held > 0) counter.hold(this.#held);
-  }
-
-  /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */
-  get unread(): number {
-    return this.#unread;
   }
 
   get queued(): number {
@@ -172,13 +163,13 @@ export class ReadBuffer {
 
   /** Bytes have arrived. `startWaiting` has to follow when the reader could have taken them. */
   onReceived(bytes: number): void {
-    this.#unread += bytes;
+    this.unread += bytes;
   }
 
   /** What the reader has left waits from now on. */
   startWaiting(): void {
     this.#count();
-    if (this.#isWaiting || this.#unread === 0) return;
+    if (this.#isWaiting || this.unread === 0) return;
     this.#isWaiting = true;
     if (this.#progress === undefined) this.#progress = new ProgressTracker(this.#now());
     else this.#progress.restart(this.#now());
@@ -188,12 +179,12 @@ export class ReadBuffer {
    * Counts what the reader has taken, so that `left` bytes are in the Duplex. Returns the bytes that deserve credit.
    */
   onRead(left: number): number {
-    const taken = this.#unread - left - this.queued;
+    const taken = this.unread - left - this.queued;
     if (taken <= 0) return 0;
-    this.#unread -= taken;
+    this.unread -= taken;
     this.#count();
     if (this.#isWaiting) this.#progress?.progress(this.#now());
-    this.#isWaiting &&= this.#unread > 0;
+    this.#isWaiting &&= this.unread > 0;
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
     return taken - again;
@@ -201,23 +192,23 @@ export class ReadBuffer {
 
   /** Counts what the reader has put back, so that `left` bytes are in the Duplex. */
   onUnshift(left: number): void {
-    const returned = left + this.queued - this.#unread;
+    const returned = left + this.queued - this.unread;
     if (returned <= 0) return;
-    this.#unread += returned;
+    this.unread += returned;
     this.#returned += returned;
     this.startWaiting();
   }
 
   clear(): void {
-    this.#unread = 0;
+    this.unread = 0;
     this.#queue = undefined;
     this.#count();
   }
 
   #count(): void {
-    const delta = this.#unread - this.#held;
+    const delta = this.unread - this.#held;
     if (delta === 0) return;
-    this.#held = this.#unread;
+    this.#held = this.unread;
     this.#counter.hold(delta);
   }
 }
@@ -229,36 +220,32 @@ const LEAST_BEFORE_TAIL = 16 * 1024;
 
 /** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
 export class SendBuffer {
+  /** Bytes that wait. */
+  length = 0;
   #window: number;
   #chunks: readonly Buffer[] = NOTHING;
   /** Where the next byte is. */
   #index = 0;
   #offset = 0;
-  #length = 0;
 
   /** @param window bytes that the peer takes before it gives credit */
   constructor(window: number) {
     this.#window = window;
   }
 
-  /** Bytes that wait. */
-  get length(): number {
-    return this.#length;
-  }
-
   /** Something waits, and the window allows a part of it. */
   get isSendable(): boolean {
-    return this.#length > 0 && this.#window > 0;
+    return this.length > 0 && this.#window > 0;
   }
 
   /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
   isTail(sent: number): boolean {
-    return sent >= LEAST_BEFORE_TAIL && this.#length <= Math.min(MOST_TAIL, this.#window);
+    return sent >= LEAST_BEFORE_TAIL && this.length <= Math.min(MOST_TAIL, this.#window);
   }
 
   add(chunks: readonly Buffer[], byteLength: number): void {
-    this.#chunks = this.#length === 0 ? chunks : [...this.#rest(), ...chunks];
-    this.#length += byteLength;
+    this.#chunks = this.length === 0 ? chunks : [...this.#rest(), ...chunks];
+    this.length += byteLength;
     this.#index = 0;
     this.#offset = 0;
   }
@@ -286,8 +273,8 @@ export class SendBuffer {
       }
     }
     this.#window -= taken;
-    this.#length -= taken;
-    if (this.#length === 0) this.#chunks = NOTHING;
+    this.length -= taken;
+    if (this.length === 0) this.#chunks = NOTHING;
     return taken;
   }
 
@@ -303,6 +290,6 @@ export class SendBuffer {
 
   clear(): void {
     this.#chunks = NOTHING;
-    this.#length = 0;
+    this.length = 0;
   }
 }

@@ -10,6 +10,8 @@ import { Stream } from "./stream.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they share. */
 export class StreamTable {
+  /** Streams we opened that the peer has not acknowledged. */
+  pendingOpens = 0;
   readonly queue: SendQueue;
   readonly memory: SessionMemory;
   readonly now: () => number;
@@ -22,7 +24,6 @@ export class StreamTable {
   readonly #streams = new StreamsById();
   readonly #ownIds: OwnStreamIds;
   readonly #peerIds: PeerStreamIds;
-  #pendingOpens = 0;
 
   /**
    * @param first our first id: 1 for a client, 2 for a server (spec, "Stream ID field")
@@ -48,11 +49,6 @@ export class StreamTable {
 
   get size(): number {
     return this.#streams.size;
-  }
-
-  /** Streams we opened that the peer has not acknowledged. */
-  get pendingOpens(): number {
-    return this.#pendingOpens;
   }
 
   get isFull(): boolean {
@@ -90,7 +86,7 @@ export class StreamTable {
 
   /** Makes a stream of ours, whose SYN carries `alreadySent` bytes, and which `account` pays for, or else the pool. */
   open(alreadySent: number, account: MemoryAccount | undefined): Stream {
-    this.#pendingOpens++;
+    this.pendingOpens++;
     const stream = this.#add(this.#ownIds.take(), this.initialSendWindow - alreadySent, account);
     if (account !== undefined) stream.chargeTo(account);
     return stream;
@@ -127,7 +123,7 @@ export class StreamTable {
 
   acknowledge(stream: Stream): void {
     if (stream.acknowledged || !this.isOurs(stream)) return;
-    this.#pendingOpens--;
+    this.pendingOpens--;
     stream.onAck();
   }
 
@@ -135,7 +131,7 @@ export class StreamTable {
   release(stream: Stream): void {
     if (!this.#streams.delete(stream)) return;
     this.memory.release(stream);
-    if (!stream.acknowledged && this.isOurs(stream)) this.#pendingOpens--;
+    if (!stream.acknowledged && this.isOurs(stream)) this.pendingOpens--;
     this.lateData.allow(stream.allowance);
     this.queue.remove(stream);
     if (this.#streams.size === 0) this.#onEmpty();

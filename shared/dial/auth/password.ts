@@ -104,7 +104,7 @@ class DigestExchange implements AuthExchange {
   }
 }
 
-export interface DigestRequest extends ProxyCredentials {
+interface DigestRequest extends ProxyCredentials {
   readonly method: string;
   readonly uri: string;
   readonly cnonce: string;
