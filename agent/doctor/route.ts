@@ -3,7 +3,7 @@ import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import { dialTcp, networkFault } from "../../shared/dial/dial-tcp.ts";
+import { dialTcp, lookupTimeout, networkFault } from "../../shared/dial/dial-tcp.ts";
 import {
   type Environment,
   environmentProxy,
@@ -166,12 +166,7 @@ async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly L
     const addresses = await untilAborted(dns.lookup(host, { all: true }), signal);
     return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
   } catch (error) {
-    const fault = signal.aborted
-      ? new RouteFault("dns", `the name "${host}" of ${at} does not resolve: no name server answers`, {
-          at,
-          cause: error,
-        })
-      : networkFault(error as NodeJS.ErrnoException, host, at);
+    const fault = signal.aborted ? lookupTimeout(host, at) : networkFault(error as NodeJS.ErrnoException, host, at);
     throw routeStepFailed(fault, hop);
   }
 }

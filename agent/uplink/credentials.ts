@@ -146,19 +146,11 @@ export class KeptCredentials {
 
   #requireNotWorse(read: Credentials): void {
     if (!lasts(this.#held)) return;
-    if (!lasts(read)) throw endedError(read);
-    if (!hasBegun(read) && hasBegun(this.#held)) throw earlyError(read);
+    if (!lasts(read)) throw new Error(`the certificate or token in the files ended on ${endOf(read)?.toISOString()}`);
+    if (hasBegun(read) || !hasBegun(this.#held)) return;
+    const from = read.notBefore?.toISOString();
+    throw new Error(`the certificate in the files is not valid before ${from}: from then on it is used`);
   }
-}
-
-function endedError(credentials: Credentials): Error {
-  return new Error(`the certificate or token in the files ended on ${endOf(credentials)?.toISOString()}`);
-}
-
-function earlyError({ notBefore }: Credentials): Error {
-  return new Error(
-    `the certificate in the files is not valid before ${notBefore?.toISOString()}: from then on it is used`,
-  );
 }
 
 function lasts(credentials: Credentials | undefined): credentials is Credentials {

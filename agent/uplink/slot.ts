@@ -1,5 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
 import type { RetryOptions } from "../../shared/basics/backoff.ts";
+import { deferred, untilAborted } from "../../shared/basics/promises.ts";
 import { isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
@@ -146,25 +147,15 @@ export class Slot {
   }
 
   /** Resolves after so long, `undefined`: never, or when it is woken. Rejects when the uplink is closed. */
-  #wait(ms: number | undefined, signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const end = (): void => {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", onAbort);
-        this.#wake = undefined;
-      };
-      const done = (): void => {
-        end();
-        resolve();
-      };
-      const onAbort = (): void => {
-        end();
-        reject(signal.reason);
-      };
-      const timer = ms === undefined ? undefined : setTimeout(done, ms);
-      this.#wake = done;
-      signal.addEventListener("abort", onAbort, { once: true });
-      if (signal.aborted) onAbort();
-    });
+  async #wait(ms: number | undefined, signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = deferred();
+    const timer = ms === undefined ? undefined : setTimeout(resolve, ms);
+    this.#wake = resolve;
+    try {
+      await untilAborted(promise, signal);
+    } finally {
+      clearTimeout(timer);
+      this.#wake = undefined;
+    }
   }
 }

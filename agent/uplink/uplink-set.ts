@@ -45,7 +45,7 @@ export class UplinkSet {
   #isScheduled = false;
   /** Set when the agent drains or closes: nothing is looked for any more. */
   #hasEnded = false;
-  #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
+  readonly #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
   constructor(deps: UplinkSetDeps) {
     this.#deps = deps;
@@ -126,9 +126,7 @@ export class UplinkSet {
     this.#hasEnded = true;
     this.#announced.close();
     for (const endpoints of this.#urls) endpoints.close();
-    const waiters = this.#waiters;
-    this.#waiters = [];
-    for (const { reject } of waiters) reject(new Error("the uplinks are closed"));
+    for (const { reject } of this.#waiters.splice(0)) reject(new Error("the uplinks are closed"));
   }
 
   // ── for its slots ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -245,9 +243,7 @@ export class UplinkSet {
     }
     for (const slot of this.#slots) slot.unpark();
     if (!this.connected) return;
-    const waiters = this.#waiters;
-    this.#waiters = [];
-    for (const { resolve } of waiters) resolve();
+    for (const { resolve } of this.#waiters.splice(0)) resolve();
   }
 
   /** Each URL keeps a slot, if there are enough. */

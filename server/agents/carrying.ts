@@ -58,12 +58,6 @@ interface Resuming extends ForeignLink {
   readonly line: Readonly<Record<string, unknown>>;
 }
 
-/** The owner has taken the connection. */
-export interface CarryOn {
-  /** Hands the connection over. Nothing may have been read behind its request. */
-  begin(): void;
-}
-
 export interface CarryingDeps {
   readonly owners: LinkOwners;
   readonly options: Pick<ServerOptions, "serverId" | "linkGraceMs" | "stallTimeoutMs" | "maxInnerHandshakes">;
@@ -104,9 +98,10 @@ export class Carrying {
 
   /**
    * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. What another
-   * server has carried here goes no further.
+   * server has carried here goes no further. The function hands the connection over to the owner, which has taken it;
+   * nothing may have been read behind its request.
    */
-  async ask(upgrade: AdmittedUpgrade): Promise<CarryOn | undefined> {
+  async ask(upgrade: AdmittedUpgrade): Promise<(() => void) | undefined> {
     const { connection, credential } = upgrade;
     const resuming = this.#resuming(upgrade);
     if (resuming === undefined) return undefined;
@@ -133,7 +128,7 @@ export class Carrying {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
       const facts = { cluster, source: connection.source, chain };
       const stream = await this.#deps.owners.open(owner, facts, ended.signal, host.tunnels.memory);
-      return { begin: () => this.#begin(stream, upgrade, resuming) };
+      return () => this.#begin(stream, upgrade, resuming);
     } catch (error) {
       add(this.#counts, place, -1);
       this.#notCarried(resuming, (error as Error).message);

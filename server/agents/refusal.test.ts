@@ -37,7 +37,8 @@ for (const [what, request, status] of [
   ["a POST that is no upgrade", { rawHeaders: ["Host", "x", "Content-Length", "5"], isUpgrade: false }, undefined],
 ] as const) {
   test(`${what}: ${status ?? "nothing is wrong"}`, () => {
-    assert.equal(requestFault({ ...GOOD, ...request })?.status, status);
+    const { isUpgrade, ...header } = { ...GOOD, ...request };
+    assert.equal(requestFault(header, isUpgrade)?.status, status);
   });
 }
 

@@ -33,19 +33,14 @@ function answerOf(status: number, sentence: string): AgentAnswer {
 /** More header lines than an agent, a proxy and a balancer write together. */
 const MOST_LINES = 100;
 
-export interface RequestFacts {
-  readonly httpVersion: string;
-  /** Names and values in turn. Node's `headers` would drop or join repeated names. */
-  readonly rawHeaders: readonly string[];
-  /** It asks for a WebSocket. */
-  readonly isUpgrade: boolean;
-}
-
 /**
  * A fault of a request that is found before the peer is authenticated. Strict where a proxy in front could read the
  * request in another way (RFC 9112 §11.2), and where no agent sends such a request.
  */
-export function requestFault({ httpVersion, rawHeaders, isUpgrade }: RequestFacts): AgentAnswer | undefined {
+export function requestFault(
+  { httpVersion, rawHeaders }: { readonly httpVersion: string; readonly rawHeaders: readonly string[] },
+  isUpgrade: boolean,
+): AgentAnswer | undefined {
   const values = (name: string): string[] => valuesOf(rawHeaders, name);
   if (httpVersion !== "1.1") return answerOf(505, `HTTP/${httpVersion} is not spoken here: agents upgrade by HTTP/1.1`);
   if (rawHeaders.length > 2 * MOST_LINES) return answerOf(431, `the request has more than ${MOST_LINES} header lines`);

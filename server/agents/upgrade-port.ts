@@ -173,7 +173,7 @@ export class UpgradePort {
     if (carryOn !== undefined) {
       reply.hijack();
       this.connections.requestReceived(connection);
-      carryOn.begin();
+      carryOn();
       return;
     }
     const result = isAdmission(admitted) ? takePlace(admitted, connection) : admitted;
@@ -243,7 +243,7 @@ export class UpgradePort {
    */
   async #admit(request: CheckedRequest, connection: AgentConnection): Promise<Admission | UpgradeRefusal> {
     const { options, links, draining, hostNamed } = this.#deps;
-    const fault = requestFault({ ...request, isUpgrade: request.ws });
+    const fault = requestFault(request, request.ws);
     if (fault !== undefined) return fault;
     const { address } = connection.source;
     const host = this.#findHost(request, connection);

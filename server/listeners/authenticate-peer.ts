@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { networkOf } from "../../shared/address/network.ts";
 import type { PresentedToken } from "../../shared/http/bearer.ts";
-import { CulvertError, type OutcomeCode, printable } from "../../shared/outcomes.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
 import {
   type IdentityPattern,
   type PeerIdentity,
@@ -47,20 +47,12 @@ export interface TokenBounds {
   readonly most: number;
 }
 
-interface PeerRole {
-  readonly plural: "agents" | "callers";
-  /** How the peer sends a token: a part of the error for a peer without a credential. */
-  readonly tokenHint: string;
-  /** Outcomes of a certificate of an old CA, and of an identity that is not permitted. */
-  readonly caChanged: OutcomeCode;
-  readonly notPermitted: OutcomeCode;
-  readonly isOfOtherSide: string;
-}
-
 const ROLES = {
   agent: {
     plural: "agents",
+    /** How the peer sends a token: a part of the error for a peer without a credential. */
     tokenHint: "--service-account-token-path",
+    /** Outcomes of a certificate of an old CA, and of an identity that is not permitted. */
     caChanged: "draining",
     notPermitted: "forbidden",
     isOfOtherSide: "is a caller's, not an agent's",
@@ -72,7 +64,7 @@ const ROLES = {
     notPermitted: "unauthenticated",
     isOfOtherSide: "is an agent's, not a caller's",
   },
-} as const satisfies Record<string, PeerRole>;
+} as const;
 
 export type RoleName = keyof typeof ROLES;
 

@@ -18,7 +18,7 @@ import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import { ASYMMETRIC, type JwtTrust } from "../clusters/document.ts";
-import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
+import { VerificationCache } from "./verification-cache.ts";
 import {
   CLOCK_TOLERANCE_S,
   expiredAt,
@@ -48,7 +48,7 @@ export class JwtVerifier implements TokenVerifier {
   readonly #trust: Omit<JwtTrust, "kind">;
   readonly #algorithms: readonly string[];
   readonly #keys: IssuerKeys;
-  readonly #cache = new VerificationCache(CACHE_BOUNDS);
+  readonly #cache = new VerificationCache();
 
   /** Throws a sentence for the author of the document. */
   constructor(trust: Omit<JwtTrust, "kind">, log: Logger) {
@@ -73,18 +73,13 @@ export class JwtVerifier implements TokenVerifier {
     const refusal = refuseByClaims(claims, this.#trust);
     if (refusal !== undefined) return refusal;
     return await untilAborted(
-      this.#cache.get(token, network, () => this.#cacheable(token)),
+      this.#cache.get(token, network, () => this.#verify(token)),
       signal,
     );
   }
 
   close(): void {
     this.#keys.close();
-  }
-
-  async #cacheable(token: string): Promise<CacheableResult> {
-    const result = await this.#verify(token);
-    return { result, untilMs: cacheUntil(result) };
   }
 
   async #verify(token: string): Promise<VerificationResult> {

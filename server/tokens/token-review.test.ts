@@ -173,7 +173,7 @@ test("one review serves all who send the same token at once, and for a minute af
 });
 
 test("a good result is kept for a minute, a refusal for ten seconds, and neither beyond the token's end", async (t) => {
-  const { stub, verify } = await reviewed(t, { keepMs: 3_600_000 });
+  const { stub, verify } = await reviewed(t);
   t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
   const asks = async (text: string) => {
     const before = stub.asked.length;

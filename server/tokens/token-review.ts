@@ -6,7 +6,7 @@ import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "../../shared/kubernetes/access.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { CACHE_BOUNDS, type CacheableResult, cacheUntil, VerificationCache } from "./verification-cache.ts";
+import { VerificationCache } from "./verification-cache.ts";
 import {
   identityOf,
   matchesPart,
@@ -26,8 +26,6 @@ export interface TokenReviewOptions {
   readonly agentNamespace: string;
   readonly agentServiceAccount: string;
   readonly access: ReadAccess;
-  /** Longest time until a withdrawn token (its pod or account was deleted) is noticed, ms; at most a minute. */
-  readonly keepMs?: number;
   /**
    * If given, the API server is also asked while no agent comes, and this is called when it begins to answer or to
    * fail.
@@ -59,7 +57,7 @@ type ReviewStatus = z.infer<typeof Review>["status"];
 export class TokenReviewVerifier implements TokenVerifier {
   readonly #options: TokenReviewOptions;
   readonly #client = new HttpsClient();
-  readonly #cache = new VerificationCache(CACHE_BOUNDS);
+  readonly #cache = new VerificationCache();
   readonly #closed = new AbortController();
   readonly #monitor: ApiServerMonitor | undefined;
 
@@ -95,7 +93,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     if (refusal !== undefined) return refusal;
     const end = claims.expiresAt;
     return await untilAborted(
-      this.#cache.get(token, network, (dropped) => this.#cacheable(token, end, dropped)),
+      this.#cache.get(token, network, (dropped) => this.#review(token, end, dropped)),
       signal,
     );
   }
@@ -104,11 +102,6 @@ export class TokenReviewVerifier implements TokenVerifier {
     this.#monitor?.close();
     this.#closed.abort();
     this.#client.close();
-  }
-
-  async #cacheable(token: string, end: Date, dropped: AbortSignal): Promise<CacheableResult> {
-    const result = await this.#review(token, end, dropped);
-    return { result, untilMs: cacheUntil(result, this.#options.keepMs) };
   }
 
   async #review(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {

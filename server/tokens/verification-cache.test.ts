@@ -1,19 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CacheableResult, VerificationCache } from "./verification-cache.ts";
+import { VerificationCache } from "./verification-cache.ts";
 import type { VerificationResult } from "./verifier.ts";
 
 const FAR = Date.now() + 3_600_000;
-const refused = (name: string): CacheableResult => ({ result: { refused: name }, untilMs: FAR });
-const good = (subject: string): CacheableResult => ({
-  result: { ok: { subject, expiresAt: new Date(FAR) } },
-  untilMs: FAR,
-});
+const refused = (name: string): VerificationResult => ({ refused: name });
+const good = (subject: string): VerificationResult => ({ ok: { subject, expiresAt: new Date(FAR) } });
 const NETWORK = "10.0.0.1";
 
 /** Questions that are answered when the test says so. */
 function open(cache: VerificationCache) {
-  const answers = new Map<string, (found: CacheableResult) => void>();
+  const answers = new Map<string, (found: VerificationResult) => void>();
   const dropped: string[] = [];
   /** `null`: of a tunnel that stands. */
   const ask = (token: string, network: string | null = NETWORK): Promise<VerificationResult> =>

@@ -5,23 +5,15 @@ import { untilAborted } from "../../shared/basics/promises.ts";
 import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import type { VerificationResult } from "./verifier.ts";
 
-/** A fresh result, and until when it may be used again, ms since the epoch. */
-export interface CacheableResult {
-  readonly result: VerificationResult;
-  readonly untilMs: number;
-}
-
 export interface VerificationCacheOptions {
   /** Maximum number of good results, and of refusals; one more drops the oldest of its kind. */
-  readonly maxKept: number;
+  readonly maxKept?: number;
   /**
    * Maximum number of tokens of peers that are verified at once. One more drops the oldest of the network that has
    * most, whose peer is asked to come back. Tokens of open tunnels do not count.
    */
-  readonly maxPending: number;
+  readonly maxPending?: number;
 }
-
-export const CACHE_BOUNDS: VerificationCacheOptions = { maxKept: 4_096, maxPending: 64 };
 
 /**
  * Verifications for one network: a burst of as many as agents of a cluster may come from behind one address after its
@@ -35,13 +27,6 @@ const MAX_KEEP_MS = 60_000;
 const KEEP_REFUSAL_MS = 10_000;
 /** When a peer whose verification was dropped should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
-
-/** Until when a result found now may be used again, ms since the epoch; `keepMs` bounds it. */
-export function cacheUntil(result: VerificationResult, keepMs = MAX_KEEP_MS): number {
-  if ("unavailable" in result) return 0;
-  if ("refused" in result) return Date.now() + KEEP_REFUSAL_MS;
-  return Math.min(Date.now() + Math.min(keepMs, MAX_KEEP_MS), result.ok.expiresAt.getTime());
-}
 
 /**
  * Results of recent verifications, and one verification in progress for all who present the same token. A flood of
@@ -57,7 +42,7 @@ export class VerificationCache {
   /** The pending ones that peers wait for, by network. */
   readonly #byNetwork = new BySource<AbortController>();
 
-  constructor({ maxKept, maxPending }: VerificationCacheOptions) {
+  constructor({ maxKept = 4_096, maxPending = 64 }: VerificationCacheOptions = {}) {
     this.#maxPending = maxPending;
     this.#good = new ResultMap(maxKept);
     this.#refused = new ResultMap(maxKept);
@@ -67,7 +52,7 @@ export class VerificationCache {
   get(
     token: string,
     network: string | undefined,
-    verify: (dropped: AbortSignal) => Promise<CacheableResult>,
+    verify: (dropped: AbortSignal) => Promise<VerificationResult>,
   ): Promise<VerificationResult> {
     // A memory dump of this process must not show tokens.
     const digest = createHash("sha256").update(token).digest("base64");
@@ -93,14 +78,15 @@ export class VerificationCache {
   async #verify(
     digest: string,
     dropped: AbortController,
-    verify: (dropped: AbortSignal) => Promise<CacheableResult>,
+    verify: (dropped: AbortSignal) => Promise<VerificationResult>,
   ): Promise<VerificationResult> {
     const leave = (): void => void this.#byNetwork.delete(dropped);
     dropped.signal.addEventListener("abort", leave);
     try {
-      const { result, untilMs } = await untilAborted(verify(dropped.signal), dropped.signal);
-      if ("ok" in result) this.#good.set(digest, result, untilMs);
-      else this.#refused.set(digest, result, untilMs);
+      const result = await untilAborted(verify(dropped.signal), dropped.signal);
+      if ("ok" in result) {
+        this.#good.set(digest, result, Math.min(Date.now() + MAX_KEEP_MS, result.ok.expiresAt.getTime()));
+      } else if ("refused" in result) this.#refused.set(digest, result, Date.now() + KEEP_REFUSAL_MS);
       return result;
     } catch (error) {
       if (!dropped.signal.aborted) throw error;
@@ -114,7 +100,7 @@ export class VerificationCache {
 
 /** Results by the digest of their token, the most recent ones. */
 class ResultMap {
-  readonly #results: RecentMap<string, CacheableResult>;
+  readonly #results: RecentMap<string, { readonly result: VerificationResult; readonly untilMs: number }>;
 
   constructor(max: number) {
     this.#results = new RecentMap(max);

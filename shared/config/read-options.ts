@@ -186,6 +186,7 @@ async function readConfigFile(table: OptionTable, path: string): Promise<ConfigF
     return unusable([`--config: cannot read ${path} (${(error as Error).message}).`]);
   }
   if (text === undefined) return unusable([`--config: ${path} is larger than 1 MiB.`]);
+  // Few processes read YAML. By import(), the package itself would have no names in the bundled build (decision 0039).
   const { yamlEntries } = await import("../documents/yaml.ts");
   const { entries, faults } = yamlEntries(text);
   if (faults.length > 0) return unusable(faults.map((sentence) => `${path}: ${sentence}`));

@@ -42,9 +42,9 @@ export function certificateFault(
     case "ERR_TLS_CERT_ALTNAME_INVALID":
       return wrongName(error, standing.host);
     case "CERT_HAS_EXPIRED":
-      return timeFault("server_expired", expiredWords(shown, leaf), shown, standing, error);
+      return timeFault("server_expired", shown, leaf, standing, error);
     case "CERT_NOT_YET_VALID":
-      return timeFault("server_not_yet_valid", earlyWords(shown, leaf), shown, standing, error);
+      return timeFault("server_not_yet_valid", shown, leaf, standing, error);
     case "INVALID_PURPOSE":
       return wrongUsage(error, shown, leaf, standing);
     default:
@@ -139,31 +139,29 @@ function wrongUsage(
 
 function timeFault(
   fault: "server_expired" | "server_not_yet_valid",
-  message: string,
   shown: readonly X509Certificate[],
+  leaf: X509Certificate,
   { host }: CertificateContext,
   cause: Error,
 ): DialFault {
-  // The first certificate of the chain that is outside of its validity, else the server's own.
   const now = Date.now();
-  const late = shown.find(({ validFrom, validTo }) => Date.parse(validFrom) > now || Date.parse(validTo) <= now);
-  const { validFrom = "", validTo = "" } = late ?? shown[0] ?? {};
+  const hasEnded = ({ validTo }: X509Certificate) => Date.parse(validTo) <= now;
+  const isEarly = ({ validFrom }: X509Certificate) => Date.parse(validFrom) > now;
+  const [culprit = leaf] = shown.filter(fault === "server_expired" ? hasEnded : isEarly);
+  const whose =
+    culprit === leaf ? "the server's certificate" : `the CA "${nameOf(culprit)}" of the server's certificate`;
+  const [from, to] = [Date.parse(culprit.validFrom), Date.parse(culprit.validTo)].map(minute);
+  const renewal =
+    culprit === leaf
+      ? "renew the server's --cluster-cert, or set the clock"
+      : "renew it, at the server and in --ca-cert";
+  const message =
+    fault === "server_expired"
+      ? `${whose} expired on ${to}, by this machine's clock, which says ${minute(now)}: ${renewal}`
+      : `${whose} is not valid before ${from}, and this machine's clock says ${minute(now)}: compare clocks, or issue --cluster-cert again`;
+  const { validFrom, validTo } = shown.find((each) => hasEnded(each) || isEarly(each)) ?? leaf;
   const facts = { by: host, validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
   return new DialFault(fault, message, { facts, cause });
-}
-
-function expiredWords(shown: readonly X509Certificate[], leaf: X509Certificate): string {
-  const late = shown.find(({ validTo }) => Date.parse(validTo) <= Date.now()) ?? leaf;
-  const expired = `expired on ${minute(Date.parse(late.validTo))}, by this machine's clock, which says ${thisMinute()}`;
-  return late === leaf
-    ? `the server's certificate ${expired}: renew the server's --cluster-cert, or set the clock`
-    : `the CA "${nameOf(late)}" of the server's certificate ${expired}: renew it, at the server and in --ca-cert`;
-}
-
-function earlyWords(shown: readonly X509Certificate[], leaf: X509Certificate): string {
-  const early = shown.find(({ validFrom }) => Date.parse(validFrom) > Date.now()) ?? leaf;
-  const whose = early === leaf ? "the server's certificate" : `the CA "${nameOf(early)}" of the server's certificate`;
-  return `${whose} is not valid before ${minute(Date.parse(early.validFrom))}, and this machine's clock says ${thisMinute()}: compare clocks, or issue --cluster-cert again`;
 }
 
 /** Of a CA: it has signed itself, or its subject reads the same way. */
@@ -180,10 +178,6 @@ function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string | undef
 }
 
 /** To the minute: a reason that differs at each attempt would be logged at each attempt. */
-function thisMinute(): string {
-  return minute(Date.now());
-}
-
 function minute(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 16)}Z`;
 }
