@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { searchWaitMs } from "./slot.ts";
-import { mostUplinks } from "./uplink-set.ts";
+import { pino } from "pino";
+import { until } from "../../shared/basics/testing/wait.ts";
+import type { Endpoints } from "./endpoints.ts";
+import { Slot, type SlotDeps, searchWaitMs } from "./slot.ts";
+import { mostUplinks, type UplinkSet } from "./uplink-set.ts";
 
 const LONGEST = { baseMs: 250, capMs: 30_000, random: () => 1 };
 
@@ -34,4 +37,32 @@ test("an agent keeps as many uplinks as --uplinks says; all is every URL, and fo
     [mostUplinks("all", 1), mostUplinks("all", 6), mostUplinks("2", 6), mostUplinks("9", 1)],
     [4, 6, 2, 9],
   );
+});
+
+test("a slot for which there is no server waits, and dials as soon as there is one", async (t) => {
+  let isSurplus = true;
+  let dials = 0;
+  const set: Partial<UplinkSet> = {
+    ...{ isSurplus: () => isSurplus, hasOther: () => false, heldByOthers: () => new Set<string>() },
+    ...{ onState: () => {}, onFailed: () => {} },
+  };
+  const endpoints: Partial<Endpoints> = { name: "wss://s", needsRecords: false, choose: () => undefined };
+  const options = { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 };
+  const deps: Partial<SlotDeps> = {
+    options: { ...options, syncIntervalMs: 10, syncIntervalCapMs: 20 },
+    dial: () => {
+      dials++;
+      return new Promise(() => {});
+    },
+    log: pino({ level: "silent" }),
+  };
+  const slot = new Slot(endpoints as Endpoints, set as UplinkSet, deps as SlotDeps);
+  t.after(() => slot.uplink.destroy(new Error("the test is over")));
+  slot.uplink.start();
+  slot.unpark();
+  await new Promise(setImmediate);
+  assert.equal(dials, 0, "there is still none");
+  isSurplus = false;
+  slot.unpark();
+  await until(() => dials === 1);
 });
