@@ -24,8 +24,7 @@ import type { PeersDeps } from "./peers/peers.ts";
 import type { ReplicaCount } from "./replicas/replica-count.ts";
 import { countServers, ServerCount } from "./replicas/server-count.ts";
 import { Registry } from "./tunnels/cluster-tunnels.ts";
-import type { LinkOwners, TakeCarried } from "./tunnels/links.ts";
-import { Links } from "./tunnels/links.ts";
+import { type LinkOwners, Links, type TakeCarried } from "./tunnels/links.ts";
 
 export interface ServerDeps {
   readonly log: Logger;

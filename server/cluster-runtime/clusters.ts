@@ -8,8 +8,13 @@ import type { Expiring } from "../../shared/tls/expiry.ts";
 import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
-import type { ServerNames } from "../clusters/cluster.ts";
-import { type Cluster, type ClusterChanges, changedKeys } from "../clusters/cluster.ts";
+import {
+  type Cluster,
+  type ClusterChanges,
+  changedKeys,
+  type ServerNames,
+  type SideName,
+} from "../clusters/cluster.ts";
 import type { TokenTrust } from "../clusters/document.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
@@ -22,8 +27,8 @@ import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warnin
 /** Where clusters come from: the documents of `--clusters`, or the flags. */
 export interface ClusterSource {
   readonly clusters: ReadonlyMap<string, Cluster>;
-  readonly agentNames: Pick<ServerNames<Cluster>, "find">;
-  readonly callerNames: Pick<ServerNames<Cluster>, "find">;
+  /** SNI → cluster on the port of each side. */
+  readonly names: Readonly<Record<SideName, Pick<ServerNames<Cluster>, "find">>>;
   listen(listener: ClusterListener): void;
 }
 
@@ -65,12 +70,12 @@ export class Clusters implements ClusterListener {
 
   constructor(deps: ClustersDeps) {
     this.#deps = deps;
-    this.agentHosts = this.#hosts("agents", () => deps.source.agentNames, hasCertificate);
-    this.plainAgentHosts = this.#hosts("agents", () => deps.source.agentNames, worksOnPlainPort);
+    this.agentHosts = this.#hosts("agents", hasCertificate);
+    this.plainAgentHosts = this.#hosts("agents", worksOnPlainPort);
     this.#crlLog = new ConditionLog(deps.log, () =>
       this.#crlWarnings().map((message) => ({ level: "warn", fields: {}, message })),
     );
-    this.callerHosts = this.#hosts("callers", () => deps.source.callerNames, hasCertificate);
+    this.callerHosts = this.#hosts("callers", hasCertificate);
   }
 
   /** Throws a `ConfigError` for a cluster that cannot be served. */
@@ -216,11 +221,8 @@ export class Clusters implements ClusterListener {
     for (const runtime of this.#served.values()) runtime.close();
   }
 
-  #hosts(
-    side: "agents" | "callers",
-    names: () => ClusterSource["agentNames"],
-    isUsable: (host: ClusterVirtualHost) => boolean,
-  ): VirtualHosts<ClusterVirtualHost> {
+  #hosts(side: SideName, isUsable: (host: ClusterVirtualHost) => boolean): VirtualHosts<ClusterVirtualHost> {
+    const { source } = this.#deps;
     const all = this.#served;
     return {
       get single() {
@@ -230,7 +232,7 @@ export class Clusters implements ClusterListener {
         return host?.side.sni.length === 0 && isUsable(host) ? host : undefined;
       },
       find: (serverName) => {
-        const cluster = names().find(serverName);
+        const cluster = source.names[side].find(serverName);
         const host = cluster && all.get(cluster.name)?.[side];
         return host !== undefined && isUsable(host) ? host : undefined;
       },
@@ -286,8 +288,7 @@ export function flagCluster(options: FlagClusterOptions): ClusterSource {
   const names = { find: () => cluster };
   return {
     clusters: new Map([[cluster.name, cluster]]),
-    agentNames: names,
-    callerNames: names,
+    names: { agents: names, callers: names },
     listen: (listener) => listener.onAdded(cluster),
   };
 }

@@ -8,8 +8,7 @@ import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
 import { TargetRules } from "./access-rules.ts";
-import type { Cluster, ClusterSide } from "./cluster.ts";
-import { ServerNames } from "./cluster.ts";
+import { type Cluster, type ClusterSide, ServerNames } from "./cluster.ts";
 import type { TokenTrust } from "./document.ts";
 import { resolveClusters } from "./reservations.ts";
 

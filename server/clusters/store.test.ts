@@ -20,8 +20,8 @@ test("a folder is every .yaml and .yml in it, each with one document or several"
   });
   const store = await folder.open();
   assert.deepEqual([...store.clusters.keys()], ["blue", "red", "green"]);
-  assert.equal(store.agentNames.find("red.agents.example")?.name, "red");
-  assert.equal(store.callerNames.find("red.agents.example"), undefined);
+  assert.equal(store.names.agents.find("red.agents.example")?.name, "red");
+  assert.equal(store.names.callers.find("red.agents.example"), undefined);
   assert.ok(Object.isFrozen(store.clusters.get("blue")?.agents.sni));
 });
 
@@ -40,7 +40,7 @@ test("a listener gets all clusters first, then each difference", async () => {
   await folder.emits("~red");
   await unlink(folder.at("red.yaml"));
   await folder.emits("-red");
-  assert.equal(store.agentNames.find("red.agents.example"), undefined);
+  assert.equal(store.names.agents.find("red.agents.example"), undefined);
 });
 
 test("a change names what differs and leaves every other cluster the object it was", async () => {

@@ -21,12 +21,13 @@ export interface StoreOptions {
   readonly flags?: () => FlagAuthorities;
 }
 
+type SideNames = Readonly<Record<SideName, ServerNames<Cluster>>>;
+
 /** The clusters of `--clusters DIR_OR_FILE`, kept as their files are. */
 export class ClusterStore {
   readonly #documents: DocumentStore<Cluster>;
   #clusters: ReadonlyMap<string, Cluster> = new Map();
-  #agentNames = new ServerNames<Cluster>([]);
-  #callerNames = new ServerNames<Cluster>([]);
+  #names = namesOf([]);
   #listener: ClusterListener | undefined;
 
   /** Reads all files and begins to watch them; rejects with a `ConfigError` that has every fault found. */
@@ -80,13 +81,9 @@ export class ClusterStore {
     return this.#clusters;
   }
 
-  /** SNI → cluster on the agents' port; renewed before the listener is called. */
-  get agentNames(): ServerNames<Cluster> {
-    return this.#agentNames;
-  }
-
-  get callerNames(): ServerNames<Cluster> {
-    return this.#callerNames;
+  /** SNI → cluster on the port of each side; renewed before the listener is called. */
+  get names(): SideNames {
+    return this.#names;
   }
 
   problems(): readonly DocumentProblem[] {
@@ -112,8 +109,7 @@ export class ClusterStore {
     const before = this.#clusters;
     const now = new Map(this.#documents.documents.map((cluster) => [cluster.name, cluster]));
     this.#clusters = now;
-    this.#agentNames = namesOf(now, "agents");
-    this.#callerNames = namesOf(now, "callers");
+    this.#names = namesOf(now.values());
     const listener = this.#listener;
     if (listener === undefined) return;
     for (const cluster of before.values()) if (!now.has(cluster.name)) listener.onRemoved(cluster);
@@ -126,8 +122,10 @@ export class ClusterStore {
   }
 }
 
-function namesOf(clusters: ReadonlyMap<string, Cluster>, side: SideName): ServerNames<Cluster> {
-  return new ServerNames([...clusters.values()].map((cluster) => ({ value: cluster, names: cluster[side].sni })));
+function namesOf(clusters: Iterable<Cluster>): SideNames {
+  const all = [...clusters];
+  const of = (side: SideName) => new ServerNames(all.map((cluster) => ({ value: cluster, names: cluster[side].sni })));
+  return { agents: of("agents"), callers: of("callers") };
 }
 
 /** The object of a cluster that has not changed. */

@@ -1,6 +1,5 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import type { QueueNode } from "../../shared/basics/collections.ts";
-import { RecentMap } from "../../shared/basics/collections.ts";
+import { type QueueNode, RecentMap } from "../../shared/basics/collections.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Limits } from "../clusters/document.ts";

@@ -1,6 +1,12 @@
 import { Queue, type QueueNode } from "../basics/collections.ts";
-import type { MemoryAccount, MemoryHolder } from "./memory-account.ts";
-import { RECLAIM, type Reclaimable, type ReclaimLevel, reclaim } from "./memory-account.ts";
+import {
+  type MemoryAccount,
+  type MemoryHolder,
+  RECLAIM,
+  type Reclaimable,
+  type ReclaimLevel,
+  reclaim,
+} from "./memory-account.ts";
 import type { MemoryPool } from "./memory-pool.ts";
 
 /** Reclaiming goes down to this share of the limit, so that it does not begin again with every chunk. */

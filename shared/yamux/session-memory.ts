@@ -1,6 +1,5 @@
 import { Queue, QueueNode } from "../basics/collections.ts";
-import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
-import { RECLAIM, reclaim } from "../limits/memory-account.ts";
+import { type MemoryAccount, type MemoryHolder, RECLAIM, reclaim } from "../limits/memory-account.ts";
 import type { StreamMemory } from "./flow-control.ts";
 import type { Stream } from "./stream.ts";
 
