@@ -15,9 +15,9 @@ const TOO_LATE_MS = 4_000;
 const CHECK_MS = 60_000;
 
 /**
- * Watches the end of an agent's certificate during its tunnel (decision 0022). The agent is asked for a new one in
- * time, and again whenever half of the time that is left has passed. At the end it must have connected with a valid one,
- * or do so when its link is resumed.
+ * Watches the end of an agent's certificate during its tunnel. The agent is asked for a new one in time, and again
+ * whenever half of the time that is left has passed. At the end it must have connected with a valid one, or do so when
+ * its link is resumed.
  */
 export class CertificateWatch {
   readonly #tunnel: Pick<Tunnel, "rotate" | "requireProof">;
