@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { CallersPort, dialFault, middleboxFault, SECURING } from "../../shared/link/dial-faults.ts";
-import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
 
 const OPTIONS = { baseMs: 250, capMs: 30_000 };
@@ -31,6 +31,14 @@ test("what the server asks for is a floor, and no server sends an agent away for
   assert.ok(retryAfter(refused(86_400_000), 0, 0, most).waitMs <= 11 * 60_000);
   const unauthenticated = new LinkRefused({ status: 401, reason: "no", retryAfterMs: 86_400_000 });
   assert.ok(retryAfter(unauthenticated, 0, 0, most).waitMs <= 11 * 60_000);
+});
+
+test("a close code cannot ask for a pause: where asking often changes nothing, the agent makes one", () => {
+  const { alreadyConnected, limited, draining, duplicate } = CloseCode;
+  const waits = [alreadyConnected, limited, draining, duplicate].map(
+    (closeCode) => retryAfter(new LinkRefused({ closeCode, reason: "no" }), 0, 0, least).waitMs,
+  );
+  assert.deepEqual(waits, [1_000, 1_000, 1_000, 0]);
 });
 
 test("a refusal of credentials waits between half the cap and the cap", () => {

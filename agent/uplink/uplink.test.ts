@@ -225,7 +225,7 @@ test("one and the same failure is logged once a minute, another one at once, and
   await until(() => up.connected, "connected");
   near.destroy(new Error("cut"));
   await until(() => up.state.state === "waiting", "waiting");
-  t.mock.timers.tick(60_000);
+  t.mock.timers.tick(Number(lines.at(-1)?.waitMs));
   await until(() => attempts.length > attempt, "the next attempt");
   assert.equal(await fail("refused"), 4, "it is another outage");
 });
