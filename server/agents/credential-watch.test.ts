@@ -26,8 +26,8 @@ function watchedCertificate(t: TestContext, lastsMs: number) {
   const told: string[] = [];
   const inMs = (ms: number) => new Date(Date.now() + ms);
   const watch = new CertificateWatch(inMs(lastsMs), {
-    onAsk: (reason) => told.push(`ask: ${reason}`),
-    onExpired: (reason) => told.push(`end: ${reason}`),
+    rotate: (reason) => told.push(`ask: ${reason}`),
+    requireProof: (reason) => told.push(`end: ${reason}`),
   });
   t.after(() => watch.close());
   const asked = () => told.filter((line) => line.startsWith("ask")).length;
@@ -107,14 +107,13 @@ function watchedToken(t: TestContext, lastsMs: number) {
     close: () => {},
   };
   const watch = new TokenWatch(
-    "first",
-    identity(lastsMs),
+    { text: "first", identity: identity(lastsMs), verifier },
     {
-      onAsk: (reason) => state.told.push(`ask: ${reason}`),
-      onTimeout: (reason) => state.told.push(`end: ${reason}`),
-      onUnavailable: (reason, detail) => state.told.push(`unavailable: ${reason} ${detail}`),
+      rotate: (reason) => state.told.push(`ask: ${reason}`),
+      destroy: ({ message }) => state.told.push(`end: ${message}`),
     },
-    { verifier, everyMs: MINUTE, patienceMs: 10_000, random: () => 1 },
+    (reason, detail) => state.told.push(`unavailable: ${reason} ${detail}`),
+    { everyMs: MINUTE, patienceMs: 10_000, random: () => 1 },
   );
   t.after(() => watch.close());
   const pass = async (ms: number) => {

@@ -1,25 +1,9 @@
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
-import type { PeerIdentity } from "../../shared/tls/identity.ts";
-import { expiredAt, type TokenIdentity, type TokenVerifier, type VerificationResult } from "../tokens/verifier.ts";
+import { expiredAt, type TokenIdentity, type VerificationResult } from "../tokens/verifier.ts";
 import type { ProvenToken } from "../tunnels/links.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
 // The credential of an agent during its tunnel (decision 0022): it ends, and its issuer may take it back.
-
-/** At the end of the certificate the agent must have connected with a valid one, or do so when its link is resumed. */
-export function watchCertificate({ notAfter }: PeerIdentity, tunnel: Tunnel): CertificateWatch {
-  return new CertificateWatch(notAfter, {
-    onAsk: (reason) => tunnel.rotate(reason),
-    onExpired: (reason) => tunnel.requireProof(reason, 0),
-  });
-}
-
-export interface CertificateWatchOwner {
-  /** The agent shall connect again, with the certificate that it has by now. */
-  onAsk(reason: string): void;
-  /** The certificate has expired, and the agent has shown no valid one. */
-  onExpired(reason: string): void;
-}
 
 /** How long before the end the agent is asked, ms: a file that is renewed at the last minute is in time. */
 const NOTICE_MS = 60_000;
@@ -31,16 +15,17 @@ const TOO_LATE_MS = 4_000;
 const CHECK_MS = 60_000;
 
 /**
- * Watches the end of an agent's certificate during its tunnel (decision 0022). The agent is asked for a new one in
- * time, and again whenever half of the time that is left has passed.
+ * Watches the end of an agent's certificate during its tunnel. The agent is asked for a new one in time, and again
+ * whenever half of the time that is left has passed. At the end it must have connected with a valid one, or do so when
+ * its link is resumed.
  */
 export class CertificateWatch {
-  readonly #owner: CertificateWatchOwner;
+  readonly #tunnel: Pick<Tunnel, "rotate" | "requireProof">;
   #notAfter: Date;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(notAfter: Date, owner: CertificateWatchOwner) {
-    this.#owner = owner;
+  constructor(notAfter: Date, tunnel: Pick<Tunnel, "rotate" | "requireProof">) {
+    this.#tunnel = tunnel;
     this.#notAfter = notAfter;
     this.#wait();
   }
@@ -70,41 +55,25 @@ export class CertificateWatch {
     const left = this.#leftMs;
     const end = this.#notAfter.toISOString().replace(".000", "");
     if (left <= 0) {
-      this.#owner.onExpired(`the agent's certificate expired on ${end}`);
+      this.#tunnel.requireProof(`the agent's certificate expired on ${end}`, 0);
       return;
     }
     this.#wait();
-    if (left > TOO_LATE_MS && left <= NOTICE_MS) this.#owner.onAsk(`the agent's certificate expires on ${end}`);
+    if (left > TOO_LATE_MS && left <= NOTICE_MS) this.#tunnel.rotate(`the agent's certificate expires on ${end}`);
   };
 }
 
 // ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** How often the token of an open tunnel is verified again, ms. */
-const VERIFY_EVERY_MS = 60_000;
-/** How long an agent may take to send a fresh token after it was asked for one, ms. */
-const PATIENCE_MS = 10_000;
-
-export function watchToken(
-  { text, identity, verifier }: ProvenToken,
-  tunnel: Tunnel,
-  onUnavailable: (reason: string, detail: string) => void,
-): TokenWatch {
-  const owner = {
-    onAsk: (reason: string) => tunnel.rotate(reason),
-    onTimeout: (reason: string) => tunnel.destroy(new Error(reason)),
-    onUnavailable,
-  };
-  return new TokenWatch(text, identity, owner, { verifier, everyMs: VERIFY_EVERY_MS, patienceMs: PATIENCE_MS });
-}
-
 export interface ScheduleOptions {
   /** Interval of verifications, ms: the account may have been deleted, or the issuer's key withdrawn. */
   readonly everyMs: number;
-  /** Time in which an agent has to present a fresh token, ms. */
+  /** Time in which an agent has to present a fresh token after it was asked for one, ms. */
   readonly patienceMs: number;
   readonly random?: () => number;
 }
+
+const SCHEDULE: ScheduleOptions = { everyMs: 60_000, patienceMs: 10_000 };
 
 /**
  * What is known of the token of a link.
@@ -174,39 +143,37 @@ export function nextStep(state: TokenState): NextStep {
   return expiresAtMs <= verifyAtMs ? { what: "ask", atMs: expiresAtMs } : { what: "verify", atMs: verifyAtMs };
 }
 
-type TokenWatchOptions = ScheduleOptions & { readonly verifier: Pick<TokenVerifier, "verify"> };
-
-/** The owner of the link. */
-export interface TokenWatchOwner {
-  /** Asks the agent to resume with a new connection, and so with a fresh token. */
-  onAsk(reason: string): void;
-  /** No fresh token came in time, and the link is to end. Called once, last. */
-  onTimeout(reason: string): void;
-  /** The verifier was unavailable; the link goes on. */
-  onUnavailable(reason: string, detail: string): void;
-}
-
 /** Verifies the token of one link again and again, from its first connection to its end. */
 export class TokenWatch {
-  readonly #options: TokenWatchOptions;
-  readonly #owner: TokenWatchOwner;
+  readonly #verifier: ProvenToken["verifier"];
+  readonly #tunnel: Pick<Tunnel, "rotate" | "destroy">;
+  readonly #onUnavailable: (reason: string, detail: string) => void;
+  readonly #schedule: ScheduleOptions;
   readonly #closed = new AbortController();
   #token: string;
   #state: TokenState;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(token: string, identity: TokenIdentity, owner: TokenWatchOwner, options: TokenWatchOptions) {
-    this.#options = options;
-    this.#owner = owner;
-    this.#token = token;
-    this.#state = trusted(identity, Date.now(), options);
+  /** `onUnavailable`: the verifier was unavailable; the link goes on. */
+  constructor(
+    { text, identity, verifier }: ProvenToken,
+    tunnel: Pick<Tunnel, "rotate" | "destroy">,
+    onUnavailable: (reason: string, detail: string) => void,
+    schedule = SCHEDULE,
+  ) {
+    this.#verifier = verifier;
+    this.#tunnel = tunnel;
+    this.#onUnavailable = onUnavailable;
+    this.#schedule = schedule;
+    this.#token = text;
+    this.#state = trusted(identity, Date.now(), schedule);
     this.#wait();
   }
 
   /** Call it when the link goes on over a connection that was admitted with this token, which may be the old one. */
   renewed(token: string, identity: TokenIdentity): void {
     this.#token = token;
-    this.#enter(renewed(this.#state, identity, Date.now(), this.#options));
+    this.#enter(renewed(this.#state, identity, Date.now(), this.#schedule));
   }
 
   close(): void {
@@ -219,7 +186,7 @@ export class TokenWatch {
     this.#state = next;
     if (this.#closed.signal.aborted) return;
     this.#wait();
-    if (next.state === "asked" && before.state !== "asked") this.#owner.onAsk(next.reason);
+    if (next.state === "asked" && before.state !== "asked") this.#tunnel.rotate(next.reason);
   }
 
   #wait(): void {
@@ -235,19 +202,19 @@ export class TokenWatch {
     if (atMs > Date.now()) this.#wait();
     else if (state.state === "asked") {
       this.close();
-      this.#owner.onTimeout(state.reason);
+      this.#tunnel.destroy(new Error(state.reason));
     } else if (what === "verify") void this.#verify();
-    else this.#enter(asked(expiredAt(new Date(state.expiresAtMs)), Date.now(), this.#options));
+    else this.#enter(asked(expiredAt(new Date(state.expiresAtMs)), Date.now(), this.#schedule));
   };
 
   async #verify(): Promise<void> {
     const token = this.#token;
     try {
-      const result = await this.#options.verifier.verify(token, { signal: this.#closed.signal });
+      const result = await this.#verifier.verify(token, { signal: this.#closed.signal });
       // A fresh token that came meanwhile was verified when it came.
       if (token !== this.#token || this.#closed.signal.aborted) return;
-      if ("unavailable" in result) this.#owner.onUnavailable(result.unavailable, result.detail);
-      this.#enter(verified(this.#state, result, Date.now(), this.#options));
+      if ("unavailable" in result) this.#onUnavailable(result.unavailable, result.detail);
+      this.#enter(verified(this.#state, result, Date.now(), this.#schedule));
     } catch (error) {
       if (!this.#closed.signal.aborted) throw error;
     }

@@ -20,7 +20,7 @@ import type { AgentPlace } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
-import { watchCertificate, watchToken } from "./credential-watch.ts";
+import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
 // place and the link, the tunnel while it runs, and its log.
@@ -195,8 +195,8 @@ export async function runTunnel(
   };
   log("info", { identity, software: agent.software, ...kind }, "tunnel opened");
   const watch =
-    token && watchToken(token, tunnel, (reason, detail) => log("warn", { reason, detail }, "token not verified"));
-  const ends = peer && watchCertificate(peer, tunnel);
+    token && new TokenWatch(token, tunnel, (reason, detail) => log("warn", { reason, detail }, "token not verified"));
+  const ends = peer && new CertificateWatch(peer.notAfter, tunnel);
   entry.onCredential = ({ token: fresh, peer: renewed }) => {
     tunnel.onProof(renewed);
     entry.goodUntil = renewed?.notAfter;
