@@ -15,6 +15,7 @@ import type { Logger } from "../shared/runtime/logger.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import type { Session } from "../shared/yamux/session.ts";
+import type { Stream } from "../shared/yamux/stream.ts";
 import { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
@@ -109,6 +110,7 @@ export class Agent implements AsyncDisposable {
       timeoutMs: options.handshakeTimeoutMs,
       replayBytes: options.replayBuffer,
       retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+      onStream: (stream: Stream) => void serve(stream, streams),
       onServers: () => this.#uplinks.onServers(),
       session: {
         maxWindow: options.maxWindow,
@@ -122,7 +124,6 @@ export class Agent implements AsyncDisposable {
       isDirect: (location, signal) => routes.isDirect(location, signal),
       dial: ({ endpoints: { location: server, name }, address, path }: Way, owner, signal) =>
         attempt({ ...context, server, route: routes.to(server, name, address), path }, owner, signal),
-      onStream: (stream) => void serve(stream, streams),
     });
     this.metrics.links.watch(() => liveLinks(this.#links()));
     this.metrics.watch({

@@ -216,6 +216,8 @@ export interface DialContext {
   /** Bytes that a link keeps for its next carrier. */
   readonly replayBytes: number;
   readonly retry: RetryOptions;
+  /** Serves a stream that the server has opened. */
+  readonly onStream: ConnectionOptions["onStream"];
   /** The server has announced another number of servers. */
   readonly onServers?: () => void;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
@@ -285,11 +287,11 @@ function linkOptions({ replayBytes, session: { pool } }: DialContext): Omit<Link
 
 /** `used`: the credentials of the last dial. */
 function connectionOptions(
-  { session, retry, path, onServers }: DialContext,
+  { session, retry, path, onStream, onServers }: DialContext,
   used: () => Credentials,
-): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onServers"> {
+): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onStream" | "onServers"> {
   const carrierAgeMs = (): number | undefined => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
-  return { session, retry, carrierAgeMs, onServers };
+  return { session, retry, carrierAgeMs, onStream, onServers };
 }
 
 /** The terms of a dial for an open link, with the credentials that are in the files now. */

@@ -8,8 +8,8 @@ import { Connection, type ConnectionOwner } from "./connection.ts";
 
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 const NOTHING: ConnectionOwner = {
-  ...{ onStream: () => {}, onDrain: () => {}, onSuspended: () => {}, onResumed: () => {} },
-  ...{ onElsewhere: () => {}, onDisowned: () => {}, onResumeFailed: () => {}, onClosed: () => {} },
+  ...{ onDrain: () => {}, onSuspended: () => {}, onResumed: () => {}, onElsewhere: () => {} },
+  ...{ onDisowned: () => {}, onResumeFailed: () => {}, onClosed: () => {} },
 };
 
 /** A connection whose dials are counted, and welcomed when the test says so. */
@@ -26,6 +26,7 @@ function connection(t: TestContext, carrierAgeMs: () => number | undefined, owne
       session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
       retry: { baseMs: 100, capMs: 1_000 },
       carrierAgeMs,
+      onStream: () => {},
       redial: (words) =>
         new Promise((resolve) => {
           words();

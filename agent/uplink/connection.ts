@@ -11,7 +11,6 @@ import { Resumption, type ResumptionDeps, type ResumptionLink } from "./resumpti
 
 /** Receives the events of a connection. */
 export interface ConnectionOwner {
-  onStream(stream: Stream): void;
   /** The server takes no new streams here any more. `retryAfterMs`: come back to it after so long. */
   onDrain(connection: Connection, retryAfterMs: number): void;
   /** Its carrier is lost, and it dials another one by itself. */
@@ -26,6 +25,8 @@ export interface ConnectionOwner {
 }
 
 export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry"> {
+  /** Serves a stream that the server has opened. */
+  readonly onStream: (stream: Stream) => void;
   /** The server has announced another number of servers. */
   readonly onServers?: (() => void) | undefined;
   /** What the session runs on, if it is not the link itself: the inner TLS over it. */
@@ -52,6 +53,7 @@ export class Connection implements SessionHandler {
   readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
   readonly welcome: InnerWelcome;
   readonly session: Session;
+  readonly onStream: (stream: Stream) => void;
   /** How many servers there are, as this one has announced last. */
   servers: number | undefined;
   /** Why the session ended, if it ended before its owner listened. */
@@ -67,6 +69,7 @@ export class Connection implements SessionHandler {
     this.link = link;
     this.welcome = welcome;
     this.servers = welcome.servers;
+    this.onStream = options.onStream;
     this.#owner = owner;
     this.#resumption = new Resumption({
       link,
@@ -152,10 +155,6 @@ export class Connection implements SessionHandler {
       stream.once("close", onStreamClosed);
     }
     onStreamClosed();
-  }
-
-  onStream(stream: Stream): void {
-    this.#owner.onStream(stream);
   }
 
   /** Any other code than "normal" is an end, with blame: nothing on this session goes on. */

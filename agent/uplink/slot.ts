@@ -18,7 +18,7 @@ export interface Way {
 }
 
 /** What every slot needs. */
-export interface SlotDeps extends Pick<UplinkDeps, "onStream" | "metrics" | "log"> {
+export interface SlotDeps extends Pick<UplinkDeps, "metrics" | "log"> {
   readonly options: PathOptions & {
     readonly syncIntervalMs: number;
     readonly syncIntervalCapMs: number;
@@ -76,14 +76,14 @@ export class Slot {
   #wake: (() => void) | undefined;
 
   constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
-    const { options, onStream, metrics, log } = deps;
+    const { options, metrics, log } = deps;
     const path = new Path(options);
     this.endpoints = endpoints;
     this.#set = set;
     this.#dial = deps.dial;
     this.#retry = { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs };
     this.uplink = new Uplink({
-      ...{ server: endpoints.name, path, onStream, metrics, log, retry: this.#retry },
+      ...{ server: endpoints.name, path, metrics, log, retry: this.#retry },
       drainTimeoutMs: options.drainTimeoutMs,
       attempt: (owner, signal) => this.#attempt(path, owner, signal),
       onState: () => set.onState(this),

@@ -94,6 +94,10 @@ function uplink(t: TestContext) {
     session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
     carrierAgeMs: () => undefined,
+    onStream: (stream) => {
+      stream.on("error", () => {});
+      stream.accept();
+    },
     redial: () => Promise.reject(redialError.error),
   };
 
@@ -115,10 +119,6 @@ function uplink(t: TestContext) {
   const up = new Uplink({
     server: "wss://s",
     attempt,
-    onStream: (stream) => {
-      stream.on("error", () => {});
-      stream.accept();
-    },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
     drainTimeoutMs: 60_000,
     path,

@@ -1,6 +1,5 @@
 import { Backoff, type RetryOptions } from "../../shared/basics/backoff.ts";
 import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
@@ -24,7 +23,6 @@ export type UplinkState =
 
 export interface UplinkDeps extends UplinkLogDeps {
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
-  onStream(stream: Stream): void;
   /** Called after each change of the state. */
   readonly onState?: () => void;
   readonly retry: RetryOptions;
@@ -150,10 +148,6 @@ export class Uplink implements ConnectionOwner {
     const timer = setTimeout(() => void this.#connect(0), waitMs);
     this.#enter({ state: "waiting", timer, untilMs: performance.now() + waitMs });
     return waitMs;
-  }
-
-  onStream(stream: Stream): void {
-    this.#deps.onStream(stream);
   }
 
   /**
