@@ -7,7 +7,7 @@ import { SUBPROTOCOL, TUNNEL_PATH } from "../shared/wire/handshake.ts";
 import { collect, type TestServer } from "./testing/server.ts";
 import { agentAt, type Tenant, Tenants } from "./testing/tenants.ts";
 
-/** The bound of a cluster with few agents (`server/tunnels/hello-places.ts`). */
+/** The bound of a cluster with few agents (`server/tunnels/agent-limits.ts`). */
 const ALLOWED = 16;
 /** Longer than any test. */
 const NEVER_MS = 600_000;
