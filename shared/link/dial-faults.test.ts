@@ -218,10 +218,10 @@ test("who breaks a connection off is told in words, with the step and whom to as
     [
       CLOSED,
       SECURING,
-      /^what answers there closed the connection in the TLS handshake, .*: does the server run\? .* does a firewall read/,
+      /^what answers there closed the connection in the TLS handshake; .*: does the server run\? .* does a firewall read/,
     ],
-    [RESET, SECURING, /^what answers there reset the connection in the TLS handshake, /],
-    [PIPE, SECURING, /^what answers there closed the connection in the TLS handshake, /],
+    [RESET, SECURING, /^what answers there reset the connection in the TLS handshake; /],
+    [PIPE, SECURING, /^what answers there closed the connection in the TLS handshake; /],
     [RESET, UPGRADING, /^what answers there reset the connection in place of an answer to the upgrade: .*WebSockets/],
     [PIPE, UPGRADING, /^what answers there closed the connection in place of an answer to the upgrade: /],
   ];
