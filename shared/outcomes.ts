@@ -10,7 +10,7 @@ export interface Outcome {
   readonly agentHttp?: number;
   /** SOCKS5 reply (RFC 1928 §6). */
   readonly socks: number;
-  /** Whether another agent of the same cluster may be tried, as long as no byte of the stream was sent. */
+  /** Whether another agent of the same cluster may be tried, as long as no byte of the caller was sent to one. */
   readonly retry: boolean;
   readonly level: "info" | "warn" | "error";
   /** Error type of the `Proxy-Status` field (RFC 9209 §2.3). */
@@ -112,7 +112,7 @@ export function credentialFault(word: unknown): CredentialFault | undefined {
 }
 
 export interface CulvertErrorOptions extends ErrorOptions {
-  /** The agent had accepted the stream (yamux ACK) before the failure: another agent must not be tried. */
+  /** The deadline passed after the agent's ACK of the stream: it may still be dialling, so no other agent is tried. */
   readonly acknowledged?: boolean;
   /** Time until another try makes sense, ms (RFC 9110 §10.2.3). */
   readonly retryAfterMs?: number;

@@ -295,7 +295,7 @@ test("8d: a proxy that opens the connection and lets no TLS through: it is named
     [
       silent,
       /^The proxy \S+ has opened the connection, and nobody answers the TLS handshake over it: .* the server behind it/,
-      /in the TLS handshake: the proxy \S+ has opened the connection, .* comes to no end: /,
+      /in the TLS handshake: the proxy \S+ has opened the connection, .* does not finish: /,
     ],
     [
       hangsUp,

@@ -72,7 +72,7 @@ const IN_THE_WAY: Readonly<Record<string, { habit: () => MiddleboxBehaviour; wor
   },
   "does not pass the request on": {
     habit: () => holdsBack("from the agent", {}),
-    ...{ word: "no_answer", says: /timed out waiting for the upgrade: TLS stands, and nothing was answered/ },
+    ...{ word: "no_answer", says: /timed out waiting for the upgrade: TLS is up, but no answer came/ },
   },
   "holds back what comes behind the answer": {
     habit: () => {

@@ -277,7 +277,7 @@ export class ConnectRecord implements OpenContext {
     this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
   }
 
-  /** Without the port: a caller that tries again and again is one. */
+  /** Without the port, so that retries of one caller count as one. */
   get #from(): string {
     const address = this.#source?.address;
     if (address === undefined) return this.caller;

@@ -132,7 +132,7 @@ export class PortConnections {
   }
 
   /**
-   * From now on the client waits for the server, and the connection counts as none of the waiting ones; its deadline
+   * From now on the client waits for the server: the connection no longer counts as waiting for a request. Its deadline
    * stays. The caller has to bound how many may do so at once.
    */
   setAside(connection: IncomingConnection): void {
@@ -249,7 +249,7 @@ class RequestReader {
       (method: "onConnect" | "onUpgrade" | "onRequest") =>
       (request: IncomingMessage): void => {
         const { connection } = request.socket as unknown as FirstHeader;
-        if (method === "onRequest") request.socket.destroy(); // otherwise the parser has let it go
+        if (method === "onRequest") request.socket.destroy(); // Node's parser lets go of the others itself
         if (method === "onUpgrade") moveRequest(request, connection.socket);
         handler[method](request, connection);
       };

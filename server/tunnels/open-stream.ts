@@ -216,7 +216,7 @@ function unlessCallerGone(before: unknown): (error: unknown) => never {
   };
 }
 
-/** Whether another agent, or another server, may be asked: no byte was sent. */
+/** Whether another agent, or another server, may be asked: no byte of the caller was sent. */
 function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is CulvertError {
   if (!(error instanceof CulvertError)) return false;
   // What the directory said is not true any more: the agents of the cluster are elsewhere now.

@@ -277,7 +277,7 @@ test("a TLS handshake that is not answered is asked about whoever may hold it up
   const late = "no tunnel within 10 s: timed out in the TLS handshake";
   assert.match(
     timeoutFault({ step: SECURING, host: "server", proxy: undefined }, late).message,
-    /: TCP stands, .* or is the port in --server another one\? Else the server may hang: look at its log$/,
+    /: TCP is connected, .* or is the port in --server another one\? Else the server may hang: look at its log$/,
   );
   const behind = timeoutFault({ step: SECURING, host: "server", proxy: PROXY }, late);
   assert.ok(behind instanceof DialFault);

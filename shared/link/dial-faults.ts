@@ -57,9 +57,9 @@ export function timeoutFault(progress: DialProgress, sentence: string): Error {
 /** The agent cannot tell which of these does not answer. */
 function endlessHandshake(proxy: PassedProxy | undefined): string {
   if (proxy === undefined) {
-    return "TCP stands, and the handshake comes to no end: does a firewall read server names, or is the port in --server another one? Else the server may hang: look at its log";
+    return "TCP is connected, but the TLS handshake does not finish: does a firewall filter server names, or is the port in --server another one? Else the server may hang: look at its log";
   }
-  return `the proxy ${proxy.at} has opened the connection, and the handshake over it comes to no end: does the proxy let no TLS to the server through, or lead nowhere? Else the port in --server may be another one, or the server may hang`;
+  return `the proxy ${proxy.at} has opened the connection, but the TLS handshake over it does not finish: does the proxy let no TLS to the server through, or lead nowhere? Else the port in --server may be another one, or the server may hang`;
 }
 
 /** Why a carrier ended before its welcome. Pings may find before the deadline that nothing arrives. */
@@ -107,7 +107,7 @@ function peerOf(proxy: PassedProxy | undefined): string {
 }
 
 const CUT_HANDSHAKE =
-  "in the TLS handshake, as a router or balancer does that reaches no server: does the server run? If its log says nothing of this, does a firewall read server names, or is the port in --server another one?";
+  "in the TLS handshake; routers and balancers do this when they reach no server: does the server run? If its log says nothing of this, does a firewall read server names, or is the port in --server another one?";
 const CUT_UPGRADE =
   "in place of an answer to the upgrade: does something in between let no WebSockets through? Else look at the server's log";
 
@@ -169,8 +169,7 @@ export class CallersPort extends LinkRefused {
 
 /** What is said where an attempt ends because nothing came: no more than that is known. */
 export const HELD_BACK = {
-  no_answer:
-    "TLS stands, and nothing was answered; does something in between hold the answer back, or does the server hang?",
+  no_answer: "TLS is up, but no answer came: does something in between hold the answer back, or does the server hang?",
   held_back:
     "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
 } as const satisfies Partial<Record<MiddleboxFault, string>>;
@@ -224,8 +223,8 @@ export function readAnswer(
 type Answer = Pick<IncomingMessage, "statusCode" | "statusMessage" | "headers">;
 
 /**
- * Ours bear our mark; whatever else answers an upgrade stands in between. The software's name in `Server` or `Via`
- * tells nothing: balancers write theirs into our answers, too. `body`: its beginning. Pure.
+ * Our answers carry a `Proxy-Status` of culvert; any other answer to an upgrade is from a middlebox. The software's
+ * name in `Server` or `Via` tells nothing: balancers write theirs into our answers, too. `body`: its beginning. Pure.
  */
 export function explainAnswer(
   answer: Answer,
@@ -249,7 +248,7 @@ export function explainAnswer(
   }
   if (isCallersPort(answer)) return new CallersPort(status);
   const isPage = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
-  // The server says these two to nobody who asks as it was asked.
+  // Our server never answers 426 or 400 to a request like ours.
   if (status === 426) {
     return middlebox(
       "upgrade_stripped",
@@ -261,7 +260,7 @@ export function explainAnswer(
     return middlebox(
       "upgrade_stripped",
       "the upgrade did not reach the server whole",
-      `something in between takes of it; ${CURE}`,
+      `something in between removes part of it; ${CURE}`,
     );
   }
   if (status > 400 && isOurs(headers["proxy-status"])) {

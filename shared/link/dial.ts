@@ -208,7 +208,7 @@ class DialAttempt {
     });
   }
 
-  /** Its own error says best at which step it was interrupted. */
+  /** Prefers the error of `open`, which names the step that was interrupted. */
   async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
     const opening = open(this.#abort.signal);
     try {
@@ -334,7 +334,7 @@ class DialAttempt {
   }
 }
 
-/** No header for a link id that no header may hold: the resume goes on as without peers. */
+/** A link id that is invalid in a header is not sent; other servers then cannot carry the resume. */
 function linkHeader(link: string | undefined): Record<string, string> {
   return link !== undefined && /^[!-~]+$/.test(link) ? { [LINK_HEADER]: link } : {};
 }

@@ -204,7 +204,7 @@ export class Link implements Transport {
     this.#startCarrier(cursor);
   }
 
-  /** The successor takes over. What its hello named is still kept: see `#onAck`. */
+  /** The successor takes over. Bytes that its hello acknowledged stay buffered until an ack: see `#onAck`. */
   #commit(successor: Successor): void {
     this.#successor = undefined;
     this.#carry(successor);
@@ -305,7 +305,7 @@ export class Link implements Transport {
   #onCarrierClosed(cursor: CarrierCursor, reason: Error | undefined): void {
     if (this.#successor?.cursor === cursor) this.#dropSuccessor();
     if (this.#cursor !== cursor) return;
-    cursor.closePrevious(); // it has been ignored since
+    cursor.closePrevious(); // its messages are ignored since the takeover
     const isLost = reason instanceof CarrierLost;
     // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
     // last bytes arrived here. Then it waits for them, and for the end, on the new carrier.

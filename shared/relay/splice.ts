@@ -213,7 +213,7 @@ class Pump implements WaitingSink {
     const isLast = this.waitingWrites >= MAX_WAITING_WRITES && !this.#waiting;
     if (isLast) this.#wait();
     const full = !this.#writes.write(isWaiting ? compact(chunk) : chunk, isLast ? this.#onWritable : undefined);
-    // Without `full` there would be no "drain" event; `full` alone is also true for sinks that take all at once.
+    // "drain" comes only where write() has returned false, and some sinks return false although nothing waits.
     if (full && !this.#waiting && sink.writableLength >= MAX_WAITING) {
       this.#wait();
       sink.once("drain", this.#onWritable);
@@ -272,7 +272,7 @@ const SHORT_WRITE = 4 * 1024;
 const FULL_WRITE = 48 * 1024;
 /** This much is likely a part of a bulk transfer, and the next turns bring more of it: many streams share the link. */
 const BULK_PART = 16 * 1024;
-/** So many turns more a part waits for the rest, and so long, ms, at most: on a busy loop a turn is long. */
+/** A part waits at most for so many more turns, and at most for so many ms: on a busy loop a turn is long. */
 const MORE_TURNS = 2;
 const MOST_WAIT_MS = 2;
 
