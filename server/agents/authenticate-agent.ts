@@ -96,7 +96,7 @@ export class CarriedConnection extends IncomingConnection<AgentHost> {
  * Verifies the certificate of an agent whose TLS handshake another server has done: by this server's CA, CRLs and
  * identities, and its dates. Throws as `verifyCertificate` does.
  */
-export function verifyCarried(
+function verifyCarried(
   { chain }: Pick<CarriedConnection, "chain">,
   rules: Pick<AgentHost, "trust" | "crlFault" | "identities" | "rule">,
 ): PeerIdentity {
