@@ -6,7 +6,7 @@ import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { LINK_HEADER } from "../../shared/wire/handshake.ts";
-import { valuesOf } from "../listeners/port-connections.ts";
+import { valuesOf } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { LinkOwners } from "../tunnels/links.ts";

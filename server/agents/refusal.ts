@@ -12,7 +12,7 @@ import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/iden
 import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
-import { HTTP_2, valuesOf } from "../listeners/port-connections.ts";
+import { HTTP_2, valuesOf } from "../listeners/request-reader.ts";
 
 // Why a request on an agents' port gets no tunnel, as far as the request says it, and the answer to it.
 

@@ -10,13 +10,8 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
-import {
-  HTTP_2,
-  PortConnections,
-  type RequestHeader,
-  valuesOf,
-  type WaitingConnections,
-} from "../listeners/port-connections.ts";
+import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
+import { HTTP_2, type RequestHeader, valuesOf } from "../listeners/request-reader.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";

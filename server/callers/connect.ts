@@ -12,7 +12,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
-import type { RequestHeader } from "../listeners/port-connections.ts";
+import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ClusterConnects } from "../metrics/cluster-figures.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
