@@ -16,9 +16,11 @@ COPY scripts/build.mjs scripts/revision.mjs ./scripts/
 # The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)
 ARG REVISION=
 RUN CULVERT_REVISION=$REVISION npm run build
-# V8's code of a start and of a CONNECT. Node.js keeps it for each user and each path of a program apart.
+# V8's code of a start and of a CONNECT. Node.js keeps it for each user and each path of a program apart. Without it, as
+# where an emulated builder is too slow for the demo, a start takes a fifth longer.
 USER 65532:65532
-RUN mkdir /tmp/cache && NODE_COMPILE_CACHE=/tmp/cache node dist/cli/main.js demo --once
+RUN mkdir /tmp/cache && \
+    { NODE_COMPILE_CACHE=/tmp/cache node dist/cli/main.js demo --once || echo "the image has no compiled code"; }
 
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production
