@@ -1,8 +1,8 @@
 /**
  * Writes what is generated in helm/*: values.schema.json, files/defaults.json, the tables of README.md and the versions
- * in Chart.yaml; with
- * --check only says what is stale. It also fails where a template or an example names a flag, a variable or an option
- * that culvert does not have. scripts/charts/values-file.ts says how comments in values.yaml are written.
+ * in Chart.yaml; with --check only says what is stale. It also fails where a template or an example names a flag, a
+ * variable or an option that culvert does not have. scripts/charts/values-file.ts says how comments in values.yaml are
+ * written.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

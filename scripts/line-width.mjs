@@ -15,8 +15,7 @@ const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "*.
 });
 const files = listed.split("\n").filter((file) => file !== "");
 const faults = files.flatMap((file) => {
-  const text = textOf(file);
-  const lines = file.endsWith(".md") ? prose(text) : comments(text);
+  const lines = file.endsWith(".md") ? prose(textOf(file)) : comments(textOf(file));
   return lines
     .filter(({ text }) => [...text].length > COLUMNS && /\S\s+\S/.test(text.replace(/^\s*(?:[-*]|\/\/|\d+\.)\s+/, "")))
     .map(({ line }) => `${file}:${line} is longer than ${COLUMNS} columns`);
