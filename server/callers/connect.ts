@@ -18,17 +18,10 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerHop } from "../tunnels/elsewhere.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
-import {
-  hopEndOf,
-  hopEndSentence,
-  isClosedInOrder,
-  isSessionLost,
-  type OpenContext,
-  type OpenStreamDeps,
-  openStream,
-  type ServerHop,
-} from "../tunnels/open-stream.ts";
+import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
+import { hopEndOf, hopEndSentence, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
 import { PendingCaller, refused } from "./reply.ts";
