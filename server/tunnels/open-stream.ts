@@ -135,7 +135,7 @@ export async function openStream(
         return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, cancellation, candidates);
       } catch (error) {
         if (cancellation.reason !== undefined) throw error;
-        if (isLast) throw withTrouble(error, peers);
+        if (isLast) throw withTrouble(error, cluster.name, peers);
       }
     }
   }
@@ -151,7 +151,7 @@ export async function openStream(
     try {
       return await Promise.race([finder.find(cluster.name, avoid && [avoid]), coming]);
     } catch (error) {
-      throw cancellation.reason === undefined ? withTrouble(error, finder) : error;
+      throw cancellation.reason === undefined ? withTrouble(error, cluster.name, finder) : error;
     } finally {
       cancellation.onCancelled = undefined;
       waiting.cancel(FOUND);
@@ -225,8 +225,8 @@ function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is Culver
 }
 
 /** Where other servers cannot be found, the agent may well be connected to one of them. */
-function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
-  const trouble = peers?.trouble;
+function withTrouble(error: unknown, cluster: string, peers: PeerFinder | undefined): unknown {
+  const trouble = peers?.trouble(cluster);
   if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
   return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
 }
@@ -246,8 +246,8 @@ export interface ServerHop {
 export interface PeerFinder {
   /** A server with agents of the cluster, other than these. Never rejects. */
   find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
-  /** Why nobody can be found now, as the end of a sentence. */
-  readonly trouble: string | undefined;
+  /** Why nobody can be found now who may have the cluster, as the end of a sentence. */
+  trouble(cluster: string): string | undefined;
 }
 
 export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "timeoutMs" | "ackTimeoutMs" | "watch"> {
