@@ -68,11 +68,6 @@ const MAX_QUESTIONS = 1_024;
 /** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
 const MAX_CACHED = 20_000;
 
-interface Cached {
-  readonly location: Location;
-  readonly untilMs: number;
-}
-
 /**
  * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links
  * of a server that is gone are asked for by all its agents.
@@ -80,12 +75,9 @@ interface Cached {
 export class Locations {
   readonly #options: LocationsOptions;
   readonly #now: () => number;
-  readonly #cached = new Map<string, Cached>();
-  /**
-   * By question: until when the answer is that there is nobody. All are remembered equally long, so those that end
-   * first are the first.
-   */
-  readonly #nobody = new Map<string, number>();
+  readonly #cached = new RecentMap<string, { readonly location: Location; readonly untilMs: number }>(MAX_CACHED);
+  /** By question: until when the answer is that there is nobody. */
+  readonly #nobody = new RecentMap<string, number>(MAX_CACHED);
   readonly #asked = new Map<string, Promise<Location | undefined>>();
   /** Clusters whose servers have not answered the last question. */
   readonly #silent = new RecentMap<string, true>(MAX_CACHED);
@@ -105,8 +97,10 @@ export class Locations {
     if (asksAll && this.#isNobody(cluster)) return undefined;
     const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
     const location = await this.#once(key, { cluster }, except);
-    if (location !== undefined) this.#keep(cluster, location);
-    else if (asksAll) this.#keepNobody(cluster);
+    if (location !== undefined) {
+      this.#nobody.delete(cluster);
+      this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
+    } else if (asksAll) this.#keepNobody(cluster);
     return location;
   }
 
@@ -158,29 +152,13 @@ export class Locations {
     return location;
   }
 
-  #keep(cluster: string, location: Location): void {
-    this.#nobody.delete(cluster);
-    this.#cached.delete(cluster);
-    this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
-    if (this.#cached.size <= MAX_CACHED) return;
-    const [oldest] = this.#cached.keys();
-    if (oldest !== undefined) this.#cached.delete(oldest);
-  }
-
   #isNobody(key: string): boolean {
     return (this.#nobody.get(key) ?? 0) > this.#now();
   }
 
   /** CONNECTs that wait for one cluster, or that come meanwhile, have one question in each step. */
   #keepNobody(key: string): void {
-    if (this.#isNobody(key)) return; // of the same question
-    const now = this.#now();
-    this.#nobody.delete(key);
-    this.#nobody.set(key, now + NOBODY_MS);
-    for (const [oldest, untilMs] of this.#nobody) {
-      if (untilMs > now && this.#nobody.size <= MAX_CACHED) break;
-      this.#nobody.delete(oldest);
-    }
+    this.#nobody.set(key, this.#now() + NOBODY_MS);
   }
 }
 
