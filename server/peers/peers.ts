@@ -129,9 +129,10 @@ export class Peers implements PeerFinder {
     });
   }
 
-  get trouble(): string | undefined {
+  trouble(cluster: string): string | undefined {
     const { state } = this.#directory;
-    return state.isUp ? state.trouble : "other servers cannot be found: the directory is not reachable";
+    if (!state.isUp) return "other servers cannot be found: the directory is not reachable";
+    return state.trouble ?? this.#locations.trouble(cluster);
   }
 
   /** CONNECTs without an agent here can go to other servers. */

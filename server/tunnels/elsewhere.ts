@@ -22,8 +22,8 @@ export interface ServerHop {
 export interface PeerFinder {
   /** A server with agents of the cluster, other than these. Never rejects. */
   find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
-  /** Why nobody can be found now, as the end of a sentence. */
-  readonly trouble: string | undefined;
+  /** Why nobody can be found now who may have the cluster, as the end of a sentence. */
+  trouble(cluster: string): string | undefined;
 }
 
 export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "timeoutMs" | "ackTimeoutMs" | "watch"> {
@@ -72,7 +72,7 @@ export async function nextWay(search: Search, except?: ServerHop): Promise<Tunne
       return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, context.cancellation, candidates);
     } catch (error) {
       if (context.cancellation.reason !== undefined) throw error;
-      if (isLast) throw withTrouble(error, peers);
+      if (isLast) throw withTrouble(error, search);
     }
   }
 }
@@ -87,10 +87,11 @@ function agentWaitMs({ candidates, options: { agentWaitMs, connectTimeoutMs } }:
 
 /** A server, or a tunnel that comes here while the directory is asked, which may take its time. */
 async function findOrCome(
-  { cluster, candidates, context }: Search,
+  search: Search,
   peers: PeerFinder,
   avoid?: ServerHop,
 ): Promise<Tunnel | ServerHop | undefined> {
+  const { cluster, candidates, context } = search;
   const { cancellation } = context;
   const waiting = new Cancellation<CulvertError>();
   const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
@@ -100,7 +101,7 @@ async function findOrCome(
   try {
     return await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
   } catch (error) {
-    throw cancellation.reason === undefined ? withTrouble(error, peers) : error;
+    throw cancellation.reason === undefined ? withTrouble(error, search) : error;
   } finally {
     cancellation.onCancelled = undefined;
     waiting.cancel(FOUND);
@@ -108,8 +109,8 @@ async function findOrCome(
 }
 
 /** Where other servers cannot be found, the agent may well be connected to one of them. */
-function withTrouble(error: unknown, peers: PeerFinder | undefined): unknown {
-  const trouble = peers?.trouble;
+function withTrouble(error: unknown, { cluster, peers }: Search): unknown {
+  const trouble = peers?.trouble(cluster.name);
   if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
   return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
 }

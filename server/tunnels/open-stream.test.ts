@@ -29,9 +29,9 @@ function world(strict: boolean, code: OutcomeCode = "no_agent") {
       throw new CulvertError(code, `${serverId} says ${code}`);
     },
   });
-  const peers: { find: PeerFinder["find"]; trouble: undefined } = {
+  const peers: { find: PeerFinder["find"]; trouble: () => undefined } = {
     find: async (_cluster, except = []) => hopTo(`srv-${except.length + 1}`),
-    trouble: undefined,
+    trouble: () => undefined,
   };
   const cancellation = new Cancellation<CulvertError>();
   const open = (timeoutMs = 5_000): Promise<Stream> =>
