@@ -34,7 +34,7 @@ export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "t
 }
 
 /** What is looked for, and where: the same for each tunnel and server that is asked. */
-export interface Search {
+export interface StreamSearch {
   readonly target: Target;
   readonly cluster: ClusterTunnels;
   readonly candidates: Candidates;
@@ -60,7 +60,7 @@ const ASK_AGAIN_MS = 200;
  * The next tunnel here, or a server that has one; another than `except`, if there is another. Without a directory
  * (`peers`) there are no other servers.
  */
-export async function nextWay(search: Search, except?: ServerHop): Promise<Tunnel | ServerHop> {
+export async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel | ServerHop> {
   const { cluster, candidates, context, peers } = search;
   const until = performance.now() + Math.min(agentWaitMs(search), leftMs(context));
   for (let avoid = except; ; avoid = undefined) {
@@ -81,13 +81,13 @@ export async function nextWay(search: Search, except?: ServerHop): Promise<Tunne
  * How long a CONNECT waits for a tunnel, ms. If an agent has only lost its connection, half of the whole time: the
  * other half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
  */
-function agentWaitMs({ candidates, options: { agentWaitMs, connectTimeoutMs } }: Search): number {
+function agentWaitMs({ candidates, options: { agentWaitMs, connectTimeoutMs } }: StreamSearch): number {
   return candidates.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
 }
 
 /** A server, or a tunnel that comes here while the directory is asked, which may take its time. */
 async function findOrCome(
-  search: Search,
+  search: StreamSearch,
   peers: PeerFinder,
   avoid?: ServerHop,
 ): Promise<Tunnel | ServerHop | undefined> {
@@ -109,7 +109,7 @@ async function findOrCome(
 }
 
 /** Where other servers cannot be found, the agent may well be connected to one of them. */
-function withTrouble(error: unknown, { cluster, peers }: Search): unknown {
+function withTrouble(error: unknown, { cluster, peers }: StreamSearch): unknown {
   const trouble = peers?.trouble(cluster.name);
   if (trouble === undefined || !(error instanceof CulvertError) || error.code !== "no_agent") return error;
   return new CulvertError(error.code, `${error.message}; ${trouble}`, { cause: error });
@@ -117,7 +117,7 @@ function withTrouble(error: unknown, { cluster, peers }: Search): unknown {
 
 /** Another server than those; `why` is what the caller reads if the directory says nothing before the deadline. */
 export async function findAnother(
-  { cluster, context, peers }: Search,
+  { cluster, context, peers }: StreamSearch,
   why: CulvertError,
   asked?: readonly ServerHop[],
 ): Promise<ServerHop | undefined> {
@@ -128,7 +128,7 @@ export async function findAnother(
  * Asks servers that have not been asked yet, as long as those before them have no agent that claims the target: the
  * directory knows who has agents of a cluster, but not what they claim. `why` is what the last one has said.
  */
-export async function openFurther(asked: ServerHop[], search: Search, why: unknown): Promise<Stream> {
+export async function openFurther(asked: ServerHop[], search: StreamSearch, why: unknown): Promise<Stream> {
   let error = why;
   while (asked.length < MAX_SERVERS && error instanceof CulvertError && error.code === "no_agent") {
     const hop = await findAnother(search, error, asked);
@@ -144,7 +144,7 @@ export async function openFurther(asked: ServerHop[], search: Search, why: unkno
 }
 
 /** Opens a stream at another server; `before` is why the tunnel or server before it could not be used. */
-export async function openAt(hop: ServerHop, search: Search, before?: CulvertError): Promise<Stream> {
+export async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
   const { target, cluster, candidates, context, options } = search;
   const { id, cancellation, watch } = context;
   Object.assign(context, { hop, tunnel: undefined, choice: undefined });

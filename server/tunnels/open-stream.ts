@@ -13,8 +13,8 @@ import {
   openAt,
   openFurther,
   type PeerFinder,
-  type Search,
   type ServerHop,
+  type StreamSearch,
 } from "./elsewhere.ts";
 import type { OpeningWatcher } from "./opening.ts";
 import { Tunnel } from "./tunnel.ts";
@@ -94,7 +94,7 @@ export async function openStream(
 async function openOnSecond(
   first: Tunnel | ServerHop,
   why: CulvertError,
-  search: Search,
+  search: StreamSearch,
   { draining }: Pick<OpenStreamDeps, "draining">,
 ): Promise<Stream> {
   const { cluster, candidates } = search;
@@ -114,7 +114,7 @@ async function openOnSecond(
 }
 
 /** Opens a stream by this way; `before` is why the way before it could not be used. */
-function openOn(way: Tunnel | ServerHop, search: Search, before?: CulvertError): Promise<Stream> {
+function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
   if (!(way instanceof Tunnel)) return openAt(way, search, before);
   const { target, cluster, candidates, context, options } = search;
   const { id, cancellation, watch } = context;
