@@ -18,7 +18,7 @@ interface Mistake {
   readonly says: readonly RegExp[];
 }
 
-/** One of each kind: what else may be wrong with options and files is in the unit tests of shared/config and shared/tls. */
+/** One of each kind: what else may be wrong with options and files is in shared/config and shared/tls. */
 const MISTAKES: Readonly<Record<string, Mistake>> = {
   "an unknown flag names the nearest": {
     argv: (site) => ["server", ...good(site), "--agent-prot=1"],
