@@ -222,7 +222,6 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
-    await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
@@ -326,7 +325,7 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#agents.destroyAll();
     await Promise.all([
-      ...[this.#callers.close(), this.#agents.close(), left],
+      ...[this.#callers.close(), left],
       this.#others.peers?.destroy(new Error("this server has ended")),
     ]);
     // The health port closes last: until then it says "not ready".

@@ -36,7 +36,7 @@ async function portOf(
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
-  const port = await UpgradePort.create({
+  const port = new UpgradePort({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: new ServerMetrics({ processMetrics: false }),
     log,
@@ -87,7 +87,6 @@ async function portOf(
     [Symbol.asyncDispose]: async () => {
       tls.close();
       port.connections.resetAll();
-      await port.close();
     },
   };
 }
