@@ -12,7 +12,7 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
@@ -64,9 +64,9 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   /** Present with a directory: carries resumes of other servers' links to these. */
   readonly carrying?: Pick<Carrying, "ask" | "size"> | undefined;
+  /** For the log and the metrics of connections that are dropped. */
+  readonly listener: ListenerName;
   draining(): boolean;
-  /** Too many connections had not sent a request, and the oldest was dropped. */
-  onDropped(): void;
 }
 
 type RequestKind = "upgrade" | "connect" | "other";
@@ -91,24 +91,22 @@ export class UpgradePort {
   constructor(deps: UpgradeDeps) {
     this.#deps = deps;
     const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
+    const { listener, metrics, throttledLog, waiting, turns } = deps;
     this.connections = new PortConnections(
-      {
-        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting, turns: deps.turns },
-        onLate: (connection) => this.connections.dismiss(connection),
-        onDropped: () => deps.onDropped(),
-      },
+      { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
         onConnect: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "connect"),
         onUpgrade: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "upgrade"),
         onRequest: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "other"),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
+        onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
     );
   }
 
   /** Takes a connection after its TLS handshake, or one of the port in clear. */
   take(connection: IncomingConnection<AgentHost>): void {
-    this.connections.take(connection, () => this.#onClosedEarly(connection));
+    this.connections.take(connection);
   }
 
   #onClosedEarly({ socket, remote, host }: AgentConnection): void {
@@ -126,7 +124,7 @@ export class UpgradePort {
       : undefined;
     unwatchForEnd(socket);
     if (carryOn !== undefined) {
-      this.connections.requestReceived(connection);
+      this.connections.leaveWaiting(connection);
       carryOn();
       return;
     }
@@ -140,13 +138,13 @@ export class UpgradePort {
   }
 
   #attach(ws: WebSocket, connection: AgentConnection, admission: Admission): void {
-    this.connections.requestReceived(connection);
+    this.connections.leaveWaiting(connection);
     const { host } = admission;
     void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
   }
 
   #refuse(connection: AgentConnection, { headers }: Pick<RequestHeader, "headers">, refusal: UpgradeRefusal): void {
-    this.connections.requestReceived(connection);
+    this.connections.leaveWaiting(connection);
     const isError = refusal instanceof CulvertError;
     const answer = isError ? answerTo(refusal, connection.host, headers.authorization) : refusal;
     const detail = isError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
