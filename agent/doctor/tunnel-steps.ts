@@ -14,17 +14,17 @@ import { dateOf, findingOf, innerTlsFault, opened, stepFailed, type TunnelDial, 
 
 /** Dials as an agent does, and adds a step for TLS, upgrade, inner TLS and admission. */
 export async function dialTunnel(dial: TunnelDial, log: StepLog): Promise<OpenedLink> {
-  const opening = new Opening(dial);
-  await log.run("tls", () => tlsStep(opening));
-  await log.run("upgrade", () => upgradeStep(opening));
+  const watched = new WatchedDial(dial);
+  await log.run("tls", () => tlsStep(watched));
+  await log.run("upgrade", () => upgradeStep(watched));
   const { innerTls } = dial.context;
-  if (opening.isInside) await log.run("inner tls", () => innerTlsStep(opening));
+  if (watched.isInside) await log.run("inner tls", () => innerTlsStep(watched));
   else log.skip("inner tls", innerTls === "never" ? "--inner-tls is never" : "nobody opens TLS");
-  return await log.run("admission", () => admissionStep(opening));
+  return await log.run("admission", () => admissionStep(watched));
 }
 
 /** An agent's dial, to the terminator that an agent would use, with its steps. */
-class Opening {
+class WatchedDial {
   readonly dial: TunnelDial;
   readonly done: Promise<OpenedLink>;
   readonly secure = deferred<TLSSocket>();
@@ -83,15 +83,15 @@ async function middleboxIssuer({ context, terms }: TunnelDial): Promise<string |
   }
 }
 
-async function tlsStep(opening: Opening): Promise<Passed<undefined>> {
+async function tlsStep(watched: WatchedDial): Promise<Passed<undefined>> {
   try {
-    const { chain, detail } = shownIn(await opening.reached(opening.secure));
-    const { openedBy } = opening;
+    const { chain, detail } = shownIn(await watched.reached(watched.secure));
+    const { openedBy } = watched;
     if (openedBy === undefined) return { value: undefined, detail, chain };
     const words = `opened by "${openedBy}", whom --outer-ca knows: ${detail}`;
     return { value: undefined, detail: words, chain, openedBy };
   } catch (error) {
-    throw await tlsFault(error as NodeJS.ErrnoException, opening.openedBy, opening.dial);
+    throw await tlsFault(error as NodeJS.ErrnoException, watched.openedBy, watched.dial);
   }
 }
 
@@ -103,21 +103,21 @@ function shownIn(socket: TLSSocket): { readonly chain: readonly ChainLink[]; rea
   return { chain, detail };
 }
 
-async function upgradeStep(opening: Opening): Promise<Passed<undefined>> {
-  const { dial, done } = opening;
+async function upgradeStep(watched: WatchedDial): Promise<Passed<undefined>> {
+  const { dial, done } = watched;
   try {
-    const { statusCode, headers } = await opening.reached(opening.answer);
+    const { statusCode, headers } = await watched.reached(watched.answer);
     const time = dateOf({ headers });
     if (time !== undefined) dial.onTime(time, "the answer's Date header");
     if (statusCode !== 101) await done; // rejects with what the answer says
     const names = middleboxNames(headers, dial.terms.credentials.token?.text);
     return { value: undefined, detail: `${statusCode} Switching Protocols${names}` };
   } catch (error) {
-    throw upgradeFault(error as Error, opening);
+    throw upgradeFault(error as Error, watched);
   }
 }
 
-function upgradeFault(error: Error, { isInside, openedBy, dial }: Opening): StepFailed {
+function upgradeFault(error: Error, { isInside, openedBy, dial }: WatchedDial): StepFailed {
   const isRefusal = error instanceof LinkRefused;
   // Outside of inner TLS the agent sends no credential, and a server without inner TLS misses it.
   if (isRefusal && error.status === 401 && isInside) {
@@ -130,16 +130,16 @@ function upgradeFault(error: Error, { isInside, openedBy, dial }: Opening): Step
 }
 
 /** Agent and server prove themselves to each other in inner TLS over the link. */
-async function innerTlsStep(opening: Opening): Promise<Passed<undefined>> {
+async function innerTlsStep(watched: WatchedDial): Promise<Passed<undefined>> {
   try {
-    return { value: undefined, ...shownIn(await opening.reached(opening.innerSecure)) };
+    return { value: undefined, ...shownIn(await watched.reached(watched.innerSecure)) };
   } catch (error) {
-    throw innerTlsFault(error as Error, opening.openedBy, opening.dial);
+    throw innerTlsFault(error as Error, watched.openedBy, watched.dial);
   }
 }
 
 /** The server's answer to the hello. */
-async function admissionStep({ done, dial }: Opening): Promise<Passed<OpenedLink>> {
+async function admissionStep({ done, dial }: WatchedDial): Promise<Passed<OpenedLink>> {
   try {
     const value = await done;
     const { serverId, graceMs } = value.welcome;
