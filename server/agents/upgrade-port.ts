@@ -133,7 +133,7 @@ export class UpgradePort {
     this.#app.addHook("onRequest", this.#onRequest);
     this.#app.get(options.agentPath, { websocket: true }, (ws, request) => {
       const connection = connectionOf(request);
-      this.connections.requestReceived(connection);
+      this.connections.leaveWaiting(connection);
       const admission = request.getDecorator<Admission | null>(ADMISSION);
       const { host } = connection;
       if (admission === null || host === undefined) return ws.terminate(); // the hook has refused it
@@ -173,7 +173,7 @@ export class UpgradePort {
     unwatchForEnd(connection.socket);
     if (carryOn !== undefined) {
       reply.hijack();
-      this.connections.requestReceived(connection);
+      this.connections.leaveWaiting(connection);
       carryOn();
       return;
     }
@@ -204,7 +204,7 @@ export class UpgradePort {
     request: Pick<CheckedRequest, "headers">,
     refusal: UpgradeRefusal,
   ): void {
-    this.connections.requestReceived(connection);
+    this.connections.leaveWaiting(connection);
     const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
     this.#logRefused(connection, answer, request, cause);
     answerRaw(connection.socket, answer);
@@ -316,7 +316,7 @@ export class UpgradePort {
       socket.destroy();
       return;
     }
-    this.connections.requestReceived(connection);
+    this.connections.leaveWaiting(connection);
     this.#logRefused(connection, answer, { headers: {} });
     answerRaw(socket, answer);
   }

@@ -218,7 +218,7 @@ class CallerListener {
     // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
     if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
     else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
-    else if (this.connections.requestReceived(connection)) this.#deps.onConnect(request, connection, this.#host);
+    else if (this.connections.leaveWaiting(connection)) this.#deps.onConnect(request, connection, this.#host);
   }
 
   #onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
@@ -232,7 +232,7 @@ class CallerListener {
    * Answers a request that is no CONNECT, or no HTTP. Unauthenticated peers read only that they are unauthenticated.
    */
   #refuse(connection: IncomingConnection, refusal: reply.CallerHttpRefusal): void {
-    if (!this.connections.requestReceived(connection)) return;
+    if (!this.connections.leaveWaiting(connection)) return;
     const { socket } = connection;
     try {
       const { name } = authenticateConnection(this.#host, connection);

@@ -35,7 +35,7 @@ test("no more wait than may: one too many drops the oldest, and none with a requ
   const [asked, ...silent] = Array.from({ length: 10 }, () => connection());
   assert.ok(asked);
   all.take(asked);
-  assert.equal(all.requestReceived(asked), true);
+  assert.equal(all.leaveWaiting(asked), true);
   for (const one of silent) {
     all.take(one);
     assert.ok(all.waiting <= 3, `${all.waiting} wait`);
@@ -83,7 +83,7 @@ test("a connection that is set aside takes no room, is never dropped for another
   all.take(second);
   assert.deepEqual(destroyed([verified, first, second]), [false, true, false]);
   assert.equal(all.waiting, 1);
-  assert.equal(all.requestReceived(second), true);
+  assert.equal(all.leaveWaiting(second), true);
   await once(verified.socket, "close");
   assert.deepEqual(late, [verified]);
   second.socket.destroy();
@@ -108,7 +108,7 @@ test("only a connection that its client closes before the request is reported as
     return one;
   };
   const asked = add("asked");
-  all.requestReceived(asked);
+  all.leaveWaiting(asked);
   asked.socket.destroy();
   all.dismiss(add("dismissed"));
   add("closed").socket.destroy();

@@ -121,7 +121,7 @@ export class PortConnections {
   }
 
   /** The request has come. Returns true the first time: each connection makes one request. */
-  requestReceived(connection: IncomingConnection): boolean {
+  leaveWaiting(connection: IncomingConnection): boolean {
     connection.clearDeadline();
     this.setAside(connection);
     if (connection.state !== "request") return false;
@@ -131,7 +131,7 @@ export class PortConnections {
 
   /** Ends a connection whose request has not come. */
   dismiss(connection: IncomingConnection): void {
-    this.requestReceived(connection);
+    this.leaveWaiting(connection);
     connection.socket.destroy();
   }
 
@@ -143,7 +143,7 @@ export class PortConnections {
   /** Resets every connection, so that no client takes the part that it has received for the whole. */
   resetAll(): void {
     for (const connection of this.#all) {
-      this.requestReceived(connection);
+      this.leaveWaiting(connection);
       resetSocket(connection.socket);
     }
   }
@@ -169,7 +169,7 @@ export class PortConnections {
   /** Returns true if the request had not come. */
   #remove(connection: IncomingConnection): boolean {
     connection.place.leave();
-    const hadNoRequest = this.requestReceived(connection);
+    const hadNoRequest = this.leaveWaiting(connection);
     connection.state = "closed";
     if (this.#all.size === 0) this.#whenEmpty?.();
     return hadNoRequest;

@@ -140,7 +140,7 @@ export class PeerPort {
 
   /** The caller of a peer's port may be an agent or a caller that has been misled: it is written down. */
   #refuse(connection: IncomingConnection, refusal: CulvertError): void {
-    this.#connections.requestReceived(connection);
+    this.#connections.leaveWaiting(connection);
     this.#logRefused(connection.remote, refusal.message, agentStatus(refusal.code));
     refusePeer(connection.socket, refusal);
   }
@@ -158,7 +158,7 @@ export class PeerPort {
       const { carrier } = await acceptCarrier(ws, socket, {
         ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
         welcome: (hello) => {
-          this.#connections.requestReceived(connection); // until now it is one of those that wait, which are few
+          this.#connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
           result = this.#onHello(hello, identity, connection);
           return result.kind === "new" ? result.welcome : result.resume.answer;
         },

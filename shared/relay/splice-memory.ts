@@ -184,19 +184,3 @@ function kernelSetting(name: string, index: number, byDefault: number): number {
     return byDefault;
   }
 }
-
-/** Checks within the stall timeout: no work for each chunk, and a stall is found at most two periods late. */
-export const STALL_CHECKS = 4;
-
-/** Counts the periods in which nothing has moved. */
-export class StallCounter {
-  #takenBefore = 0;
-  #checks = 0;
-
-  /** Called once in each period. Has nothing been taken in the last `STALL_CHECKS`, although it was `awaited`? */
-  lasts(awaited: boolean, taken: number): boolean {
-    this.#checks = awaited && taken === this.#takenBefore ? this.#checks + 1 : 0;
-    this.#takenBefore = taken;
-    return this.#checks > STALL_CHECKS;
-  }
-}
