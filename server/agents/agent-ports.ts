@@ -26,8 +26,6 @@ export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "s
   readonly owners?: LinkOwners | undefined;
   /** The agents' side of a cluster that is served. */
   agentsOf(cluster: string): AgentHost | undefined;
-  /** Too many connections of this port had not sent a request, and the oldest was dropped. */
-  onDropped(port: AgentPortName): void;
 }
 
 /**
@@ -134,9 +132,8 @@ export class AgentPorts {
     return [...this.#ports.map(({ upgrades }) => upgrades), ...carried];
   }
 
-  #upgradePort(name: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
-    const onDropped = () => this.#deps.onDropped(name);
-    return UpgradePort.create({ ...this.#deps, ...this.#common, ...hosts, onDropped });
+  #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
+    return UpgradePort.create({ ...this.#deps, ...this.#common, ...hosts, listener });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {

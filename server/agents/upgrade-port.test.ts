@@ -38,7 +38,8 @@ async function portOf(
   let dropped = 0;
   const port = await UpgradePort.create({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
-    metrics: new ServerMetrics({ processMetrics: false }),
+    metrics: Object.assign(new ServerMetrics({ processMetrics: false }), { waitingDropped: () => dropped++ }),
+    listener: "agents",
     log,
     throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
@@ -48,7 +49,6 @@ async function portOf(
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,
-    onDropped: () => dropped++,
   } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   tls.on("secureConnection", (socket) => {

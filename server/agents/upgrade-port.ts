@@ -14,7 +14,7 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
@@ -69,9 +69,9 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   /** Present with a directory: carries resumes of other servers' links to these. */
   readonly carrying?: Pick<Carrying, "ask" | "size"> | undefined;
+  /** For the log and the metrics of connections that are dropped. */
+  readonly listener: ListenerName;
   draining(): boolean;
-  /** Too many connections had not sent a request, and the oldest was dropped. */
-  onDropped(): void;
 }
 
 /** The parts of a request that are checked. */
@@ -98,17 +98,15 @@ export class UpgradePort {
   private constructor(deps: UpgradeDeps) {
     this.#deps = deps;
     const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
+    const { listener, metrics, throttledLog, waiting, turns } = deps;
     this.connections = new PortConnections(
-      {
-        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting, turns: deps.turns },
-        onLate: (connection) => this.connections.dismiss(connection),
-        onDropped: () => deps.onDropped(),
-      },
+      { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
         onConnect: (request, connection) => void this.#onOther(request, connection as AgentConnection, CALLER),
         onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
         onRequest: (request, connection) => void this.#onOther(request, connection as AgentConnection),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
+        onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
     );
     this.#app = fastify({ ...WITHOUT_SCHEMAS, logger: false, exposeHeadRoutes: false, return503OnClosing: false });
@@ -144,7 +142,7 @@ export class UpgradePort {
 
   /** Takes a connection after its TLS handshake, or one of the port in clear. */
   take(connection: IncomingConnection<AgentHost>): void {
-    this.connections.take(connection, () => this.#onClosedEarly(connection));
+    this.connections.take(connection);
   }
 
   #onClosedEarly({ socket, remote, host }: AgentConnection): void {

@@ -40,7 +40,6 @@ export interface PeerPortDeps extends PortDeps {
   draining(): boolean;
   /** A peer has opened a stream. */
   onStream(stream: Stream, from: FromPeer): void;
-  onDropped(): void;
 }
 
 /** Links of peers belong to no cluster. */
@@ -79,16 +78,13 @@ export class PeerPort {
   constructor(deps: PeerPortDeps) {
     this.#deps = deps;
     const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit, serverId } = deps.options;
+    const { metrics, throttledLog, waiting } = deps;
     this.#links = new Links(serverId);
     const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
       this.#refuse(connection, new CulvertError("forbidden", NOT_FOR_YOU));
     };
     this.#connections = new PortConnections(
-      {
-        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting },
-        onLate: (connection) => this.#connections.dismiss(connection),
-        onDropped: () => deps.onDropped(),
-      },
+      { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
       {
         onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
         ...{ onConnect: refuse, onRequest: refuse },

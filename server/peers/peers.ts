@@ -37,7 +37,6 @@ export interface PeersDeps
   draining(): boolean;
   /** Links of agents are open, and peers may carry resumes of them here. */
   hasLinks(): boolean;
-  onDropped(): void;
   /** In place of the directory of `--directory`. */
   readonly openDirectory: ((location: Location) => Directory) | undefined;
 }
@@ -84,7 +83,6 @@ export class Peers implements PeerFinder {
       ...{ ...deps, trust, material: () => this.#own.material, instance, peerMemory: this.#memory, peerLog },
       draining: () => deps.draining() && !deps.hasLinks(),
       onStream: (stream, from) => this.#streams.serve(stream, from),
-      onDropped: () => deps.onDropped(),
     });
   }
 
