@@ -241,7 +241,7 @@ interface MetricHead {
   readonly labelNames: readonly string[];
 }
 
-/** A metric as prom-client's registry asks for it, on each scrape. Of samples with the same labels the last one counts. */
+/** A metric as prom-client's registry asks for it on each scrape. Of samples with the same labels the last counts. */
 function registerRead(head: MetricHead, read: () => Iterable<Sample>, registries: readonly Registry[]): void {
   const get = async () => {
     const byLabels = new Map([...read()].map((sample) => [sample[0].join("\0"), sample]));
