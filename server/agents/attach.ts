@@ -55,9 +55,9 @@ export interface Admission {
 /** Gives an agent that was admitted its place before the upgrade, or says why it has to come again. */
 export function takePlace(
   admission: Admission,
-  { socket, host, backInMs }: IncomingConnection<AgentHost>,
+  { socket, host, retryAfterMs }: IncomingConnection<AgentHost>,
 ): Admission | CulvertError {
-  if (backInMs !== undefined) return new TurnedAway(backInMs);
+  if (retryAfterMs !== undefined) return new TurnedAway(retryAfterMs);
   if (admission.credential instanceof CulvertError || host === undefined) return admission; // see `deadline`
   try {
     host.tunnels.hellos.enter(socket);

@@ -142,8 +142,8 @@ export class Carrying {
 
   #resuming({ request, connection, credential }: AdmittedUpgrade): Resuming | undefined {
     const { options, draining } = this.#deps;
-    const { host, backInMs, remote } = connection;
-    if (host === undefined || backInMs !== undefined || draining()) return undefined;
+    const { host, retryAfterMs, remote } = connection;
+    if (host === undefined || retryAfterMs !== undefined || draining()) return undefined;
     if (connection instanceof CarriedConnection) return undefined;
     const foreign = foreignLink(request.rawHeaders, options.serverId);
     if (foreign === undefined) return undefined;

@@ -182,8 +182,8 @@ export const RETRY_AFTER_S = 1;
 
 /** Too many agents have connected at once, and this one has to come again. */
 export class TurnedAway extends CulvertError {
-  constructor(backInMs: number) {
-    super("overloaded", "more agents connect than this server has time for", { retryAfterMs: backInMs });
+  constructor(retryAfterMs: number) {
+    super("overloaded", "more agents connect than this server has time for", { retryAfterMs: retryAfterMs });
   }
 }
 

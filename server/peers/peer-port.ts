@@ -109,7 +109,7 @@ export class PeerPort {
       {
         ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
         ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
-        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, turnsAway: false },
+        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, clientsObeyRetryAfter: false },
         onConnection: (connection) => this.#connections.take(connection),
       },
       this.#deps,
