@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";

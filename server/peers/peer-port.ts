@@ -5,7 +5,7 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
