@@ -118,7 +118,7 @@ export const FOLDERS = {
   ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
+    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "ws"],
   ],
   "server/callers": [
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],

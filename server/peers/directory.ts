@@ -39,10 +39,10 @@ export interface Directory {
   hold(cluster: string, takesStreams: () => boolean): void;
   release(cluster: string): void;
   /**
-   * Resolves with the first answer that `accepts` takes; `undefined`: nobody gives one in time, or the directory cannot
-   * be asked now. Never rejects.
+   * Resolves with the first answer that `accepts` takes; `undefined`: there is none, or the directory cannot be asked
+   * now; `silent`: a server could answer, and none has in time. Never rejects.
    */
-  ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined>;
+  ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | "silent" | undefined>;
   readonly state: DirectoryState;
   /** Answers and asks nothing more. */
   close(): Promise<void>;
@@ -79,6 +79,8 @@ export class Locations {
   /** By question: until when the answer is that there is nobody. */
   readonly #nobody = new RecentMap<string, number>(MAX_CACHED);
   readonly #asked = new Map<string, Promise<Location | undefined>>();
+  /** Clusters whose servers have not answered the last question. */
+  readonly #silent = new RecentMap<string, true>(MAX_CACHED);
 
   constructor(options: LocationsOptions) {
     this.#options = options;
@@ -113,7 +115,15 @@ export class Locations {
 
   /** It was of no use: the next CONNECT asks again. */
   drop(cluster: string, location: Location): void {
-    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.delete(cluster);
+    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.set(cluster, { location, untilMs: 0 });
+  }
+
+  /** Why a server with agents of the cluster may be there although none is found: the end of a sentence. */
+  trouble(cluster: string): string | undefined {
+    if (this.#silent.get(cluster) === undefined) return undefined;
+    const last = this.#cached.get(cluster)?.location.serverId;
+    if (last === undefined) return "a server that may have one does not respond: check the servers' processes";
+    return `server "${last}", which may have one, does not respond: check its process`;
   }
 
   /** Concurrent questions for the same are one. */
@@ -129,10 +139,15 @@ export class Locations {
   async #ask(question: DirectoryQuestion, except: readonly Location[]): Promise<Location | undefined> {
     const { directory, metrics, serverId } = this.#options;
     const wanted = "server" in question ? question.server : undefined;
-    const location = await directory.ask(
+    const answer = await directory.ask(
       question,
       (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isAmong(each, except),
     );
+    const location = answer === "silent" ? undefined : answer;
+    if ("cluster" in question) {
+      if (answer === "silent") this.#silent.set(question.cluster, true);
+      else this.#silent.delete(question.cluster);
+    }
     metrics.asked(location !== undefined ? "found" : canAsk(directory.state) ? "none" : "down");
     return location;
   }
