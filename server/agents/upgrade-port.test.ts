@@ -36,9 +36,10 @@ async function portOf(
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
-  const port = await UpgradePort.create({
+  const port = new UpgradePort({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
-    metrics: new ServerMetrics({ processMetrics: false }),
+    metrics: Object.assign(new ServerMetrics({ processMetrics: false }), { waitingDropped: () => dropped++ }),
+    listener: "agents",
     log,
     throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
@@ -48,7 +49,6 @@ async function portOf(
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,
-    onDropped: () => dropped++,
   } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   tls.on("secureConnection", (socket) => {
@@ -87,7 +87,6 @@ async function portOf(
     [Symbol.asyncDispose]: async () => {
       tls.close();
       port.connections.resetAll();
-      await port.close();
     },
   };
 }
