@@ -5,7 +5,7 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, ResumeAnswer, Welcome } from "../../shared/link/control.ts";
@@ -103,7 +103,7 @@ export class PeerPort {
       {
         ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
         ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
-        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, turnsAway: false },
+        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, clientsObeyRetryAfter: false },
         onConnection: (connection) => this.#connections.take(connection),
       },
       this.#deps,
