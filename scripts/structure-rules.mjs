@@ -164,7 +164,8 @@ export const FOLDERS = {
   ],
   "server/cluster-runtime": [
     ...["server/clusters", "server/metrics", "server/options", "server/tokens", "server/tunnels"],
-    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/listen", "shared/runtime", "shared/tls"],
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/limits", "shared/listen"],
+    ...["shared/runtime", "shared/tls"],
   ],
   router: [
     ...[

@@ -56,7 +56,7 @@ export interface Admission {
 /** Gives an agent that was admitted its place before the upgrade, or says why it has to come again. */
 export function takePlace(
   admission: Admission,
-  { socket, backInMs: retryAfterMs }: IncomingConnection<AgentHost>,
+  { socket, retryAfterMs }: IncomingConnection<AgentHost>,
 ): Admission | CulvertError {
   if (retryAfterMs !== undefined) {
     return new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
@@ -137,8 +137,8 @@ export class Carrying {
 
   #resuming({ request, connection, host, credential }: AdmittedUpgrade): Resuming | undefined {
     const { options, draining } = this.#deps;
-    const { backInMs, remote } = connection;
-    if (backInMs !== undefined || draining()) return undefined;
+    const { retryAfterMs, remote } = connection;
+    if (retryAfterMs !== undefined || draining()) return undefined;
     if (connection instanceof CarriedConnection) return undefined;
     const foreign = foreignLink(request.rawHeaders, options.serverId);
     if (foreign === undefined) return undefined;
