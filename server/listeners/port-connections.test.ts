@@ -5,7 +5,12 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { PortConnections, type PortConnectionsOptions, WaitingConnections } from "./port-connections.ts";
+import {
+  PortConnections,
+  type PortConnectionsOptions,
+  type PortHandler,
+  WaitingConnections,
+} from "./port-connections.ts";
 
 /** A connection after its handshake, from this address. */
 function connection(address = "192.0.2.1"): IncomingConnection {
@@ -20,18 +25,23 @@ function destroyed(all: readonly IncomingConnection[]): boolean[] {
   return all.map(({ socket }) => socket.destroyed);
 }
 
-function connections(more: Partial<PortConnectionsOptions> = {}): PortConnections {
-  const options = { headerLimit: 1_024, deadlineMs: 60_000, maxWaiting: 3, waiting: new WaitingConnections(100) };
+function connections(more: Partial<PortConnectionsOptions & PortHandler> = {}): PortConnections {
+  const bounds = { headerLimit: 1_024, deadlineMs: 60_000, maxWaiting: 3, waiting: new WaitingConnections(100) };
+  const counts = {
+    listener: "callers",
+    metrics: { waitingDropped: () => {} },
+    throttledLog: { write: () => {} },
+  } as const;
   const unasked = (): void => assert.fail("there is no request");
   return new PortConnections(
-    { ...options, onLate: () => {}, onDropped: () => {}, ...more },
-    { onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked },
+    { ...bounds, ...counts, ...more },
+    { onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked, ...more },
   );
 }
 
 test("no more wait than may: one too many drops the oldest, and none with a request", async () => {
   let dropped = 0;
-  const all = connections({ onDropped: () => dropped++ });
+  const all = connections({ metrics: { waitingDropped: () => dropped++ } });
   const [asked, ...silent] = Array.from({ length: 10 }, () => connection());
   assert.ok(asked);
   all.take(asked);
@@ -100,11 +110,13 @@ test("a connection that is set aside counts as one without a request at a drain"
 });
 
 test("only a connection that its client closes before the request is reported as closed early", async () => {
-  const early: string[] = [];
-  const all = connections({});
+  const early: (string | undefined)[] = [];
+  const names = new Map<IncomingConnection, string>();
+  const all = connections({ onClosedEarly: (one) => early.push(names.get(one)) });
   const add = (name: string) => {
     const one = connection();
-    all.take(one, () => early.push(name));
+    names.set(one, name);
+    all.take(one);
     return one;
   };
   const asked = add("asked");
