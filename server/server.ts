@@ -134,7 +134,7 @@ export class Server implements AsyncDisposable {
       ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       idPrefix: this.#others.idPrefix,
-      peers: () => this.#others.peers,
+      ...(options.directory.length > 0 && { peers: () => this.#others.peers }),
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, metrics, log, throttledLog, connect: this.#connectDeps },
