@@ -170,7 +170,7 @@ export class Server implements AsyncDisposable {
     const { metrics, tunnels } = this;
     metrics.memory.watch(this.#pool);
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
-    metrics.watch(() => tunnels.clusters.values());
+    metrics.live.watch(() => tunnels.clusters.values());
     metrics.expiry.watch(() => this.#operators.expiring());
     const failing = () => this.#replicas?.fault !== undefined;
     metrics.replicas.watch({ servers: () => this.servers.value, failing });

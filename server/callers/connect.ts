@@ -13,7 +13,7 @@ import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
-import type { ClusterConnects } from "../metrics/cluster-figures.ts";
+import type { ClusterConnects } from "../metrics/live-metrics.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
