@@ -15,7 +15,6 @@ import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
 import { findByHost } from "./refusal.ts";
-import { AgentLog } from "./run-tunnel.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
@@ -29,14 +28,14 @@ export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "s
 }
 
 /**
- * Maximum number of connections with the larger buffers of a handshake that began unread: 43 KiB each, 4 MiB in all.
+ * Maximum number of connections with the larger buffers of a handshake without preface: 43 KiB each, 4 MiB in all.
  */
-const MOST_UNREAD = 100;
+const SKIP_PREFACE_BELOW = 100;
 
 interface OpenPort {
   readonly name: AgentPortName;
   readonly address: AddressInfo;
-  readonly listener: Pick<Acceptor, "listening" | "endUnread" | "stopAccepting" | "destroyAll">;
+  readonly listener: Pick<Acceptor, "listening" | "endWithoutPreface" | "stopAccepting" | "destroyAll">;
   readonly upgrades: UpgradePort;
 }
 
@@ -47,10 +46,7 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<
-    UpgradeDeps,
-    "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "carrying"
-  >;
+  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "carrying">;
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
   /** Takes the connections that other servers carry here. */
@@ -63,7 +59,6 @@ export class AgentPorts {
       innerHandshakes: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
-      agentLog: new AgentLog(deps.log),
       carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
     this.#carried = deps.owners && this.#upgradePort("agents", {});
@@ -82,8 +77,8 @@ export class AgentPorts {
         ...{ name: "agents", hosts, proxyProtocol, port, host, option: "--agent-port" },
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
-        turnsAway: true,
-        mostUnread: MOST_UNREAD,
+        clientsObeyRetryAfter: true,
+        skipPrefaceBelow: SKIP_PREFACE_BELOW,
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection),
       },
@@ -103,7 +98,7 @@ export class AgentPorts {
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
         hostOption: "--agent-insecure-bind-address",
-        ...{ keepaliveMs: 0, turnsAway: true, pacedClose: this.#pacedClose },
+        ...{ keepaliveMs: 0, clientsObeyRetryAfter: true, pacedClose: this.#pacedClose },
         onConnection: (connection) => upgrades.take(connection as IncomingConnection<AgentHost>),
       },
       this.#deps,
@@ -141,9 +136,9 @@ export class AgentPorts {
     return this.#ports.map(({ name, listener }) => ({ name, up: listener.listening }));
   }
 
-  /** To be called when the clusters have changed: handshakes that began unread may have the wrong virtual host. */
-  endUnread(): void {
-    for (const { listener } of this.#ports) listener.endUnread();
+  /** To be called when the clusters have changed: handshakes without preface may have the wrong virtual host. */
+  endWithoutPreface(): void {
+    for (const { listener } of this.#ports) listener.endWithoutPreface();
   }
 
   stopAccepting(): void {

@@ -137,8 +137,8 @@ export class Carrying {
 
   #resuming({ request, connection, host, credential }: AdmittedUpgrade): Resuming | undefined {
     const { options, draining } = this.#deps;
-    const { backInMs, remote } = connection;
-    if (backInMs !== undefined || draining()) return undefined;
+    const { retryAfterMs, remote } = connection;
+    if (retryAfterMs !== undefined || draining()) return undefined;
     if (connection instanceof CarriedConnection) return undefined;
     const foreign = foreignLink(request.rawHeaders, options.serverId);
     if (foreign === undefined) return undefined;
