@@ -18,9 +18,7 @@ const LEAST_FRAME = 4 * 1024;
  * and leaves a small rest for the next one (docs/decisions/0017).
  */
 const DATA_BELOW = 3 / 4;
-/**
- * So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes more.
- */
+/** So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes. */
 const PACKED = 1_024;
 const EMPTY = Buffer.alloc(0);
 
@@ -71,7 +69,7 @@ export class SendQueue {
     return this.#controlBytes;
   }
 
-  /** Their number, which bounds answers: bytes include the first payload of streams that we open. */
+  /** Their number, which bounds answers: `controlBytes` has the first payload of our streams, too. */
   get controlFrames(): number {
     return this.#control.length + this.#packed * (PACKED - 1);
   }
