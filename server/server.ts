@@ -3,8 +3,8 @@ import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promi
 import { formatTarget } from "../shared/address/target.ts";
 import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
+import type { MemoryShare } from "../shared/limits/memory-pool.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
-import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
@@ -134,7 +134,7 @@ export class Server implements AsyncDisposable {
       ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       idPrefix: this.#others.idPrefix,
-      peers: () => this.#others.peers,
+      ...(options.directory.length > 0 && { peers: () => this.#others.peers }),
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, metrics, log, throttledLog, connect: this.#connectDeps },
@@ -170,7 +170,7 @@ export class Server implements AsyncDisposable {
     const { metrics, tunnels } = this;
     metrics.memory.watch(this.#pool);
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
-    metrics.watch(() => tunnels.clusters.values());
+    metrics.live.watch(() => tunnels.clusters.values());
     metrics.expiry.watch(() => this.#operators.expiring());
     const failing = () => this.#replicas?.fault !== undefined;
     metrics.replicas.watch({ servers: () => this.servers.value, failing });
@@ -220,7 +220,6 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
-    await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
@@ -318,7 +317,7 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#agents.destroyAll();
     await Promise.all([
-      ...[this.#callers.close(), this.#agents.close(), left],
+      ...[this.#callers.close(), left],
       this.#others.peers?.destroy(new Error("this server has ended")),
     ]);
     // The health port closes last: until then it says "not ready".

@@ -60,7 +60,7 @@ export class CallerListeners {
         ...{ host: serverBindAddress, hostOption: "--server-bind-address" },
         proxyProtocol: serverProxyProtocol,
         keepaliveMs: frontendKeepaliveMs,
-        turnsAway: false, // kube-apiserver would not come back later
+        clientsObeyRetryAfter: false, // kube-apiserver would not come back later
         onConnection: (connection) => this.take(connection.host, connection),
       },
       deps,

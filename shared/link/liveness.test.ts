@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, type TestContext, test } from "node:test";
-import { RECLAIM, type ReclaimLevel, reclaim } from "../limits/memory-account.ts";
+import { RECLAIM, type ReclaimLevel, reclaim } from "../limits/reclaim.ts";
 import { AckProgress, Liveness } from "./liveness.ts";
 
 interface Timer {

@@ -2,13 +2,13 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
+import { ProgressTracker } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import {
   DESTROYED,
   type MemoryAccount,
   type MemoryHolder,
-  ProgressTracker,
   type Reclaimable,
   wasMemoryNeeded,
 } from "../limits/memory-account.ts";
