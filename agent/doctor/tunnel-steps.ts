@@ -172,7 +172,7 @@ async function admittedInside(
     requireWelcome(answer, link),
   );
   const welcome = await log.run("admission", () => admissionStep(greeting, (words) => words, dial));
-  link.assignId(welcome.link, 0);
+  link.id = welcome.link;
   carrier.setKeepalive(Math.min(dial.options.keepaliveMs, welcome.keepaliveMs));
   return { link, pipe, welcome };
 }
