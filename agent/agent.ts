@@ -205,14 +205,14 @@ export class Agent implements AsyncDisposable {
    * cannot be used are read again later: a certificate may become valid.
    */
   #watchCredentials(): void {
-    const watch = watchFiles(pathsOf(this.#options), () => {
+    this.#credentialWatch = watchFiles(pathsOf(this.#options), () => {
       const isUsable = this.#credentials.refresh();
       this.#expiryLog?.check();
-      if (!isUsable) return watch.retry();
+      if (!isUsable) return false;
       this.#log.info("credentials have changed: connections are replaced");
       this.#uplinks.changeCarriers();
+      return true;
     });
-    this.#credentialWatch = watch;
   }
 
   /** Sends go-away to the servers: no new streams here, and open ones go on. */

@@ -5,7 +5,7 @@ import { OrderedSet } from "../shared/basics/collections.ts";
 import { seconds } from "../shared/basics/text.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
-import { peek } from "../shared/listen/preface.ts";
+import { FirstBytes } from "../shared/listen/preface.ts";
 
 interface Newcomer {
   readonly client: Socket;
@@ -161,26 +161,24 @@ export class ClientHellos {
       };
       const onGone = (): void => refuse(new RefusedConnection("gone", "it ended before its ClientHello had"));
       const leave = (): void => {
+        clearTimeout(timer);
         this.#reading.delete(reading);
         client.off("end", onGone).off("close", onGone);
+        firstBytes.stop();
       };
       const hello = new ClientHelloReader();
       const reading: PendingHello = { client, refuse };
       this.#reading.add(reading, networkOf(sourceOf(client).address));
       client.on("end", onGone).on("close", onGone);
-      peek<ClientHello>(client, {
-        reader: (chunk) => {
-          const found = hello.push(chunk);
-          return found && { found, consumed: 0 };
-        },
-        timeoutMs,
-        onFound: (found) => {
-          leave();
-          resolve(found);
-        },
-        onLate: () =>
-          refuse(new RefusedConnection("late", `its ClientHello did not come to its end in ${seconds(timeoutMs)}`)),
+      const firstBytes = new FirstBytes(client, (chunk) => {
+        const found = hello.push(chunk);
+        if (found === undefined) return;
+        firstBytes.giveBack();
+        leave();
+        resolve(found);
       });
+      const sentence = `its ClientHello did not come to its end in ${seconds(timeoutMs)}`;
+      const timer = setTimeout(() => refuse(new RefusedConnection("late", sentence)), timeoutMs);
       if (this.#reading.size > this.#most) this.#dropOldest();
     });
   }

@@ -11,7 +11,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const DIST = join(ROOT, "dist");
 
 /** The modules that processes run: the program, and what it starts as processes of their own (`programFile`). */
-const ENTRIES = ["cli/main.ts", "cli/demo/target.ts"];
+const ENTRIES = ["cli/main.ts", "cli/demo/sample-target.ts"];
 /** The process that it is may read no other file of ours. */
 const ALONE = "shared/dial/pac-process.ts";
 /**

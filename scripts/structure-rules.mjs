@@ -118,7 +118,7 @@ export const FOLDERS = {
   ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "@fastify/websocket", "fastify", "ws"],
+    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "ws"],
   ],
   "server/callers": [
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
@@ -164,7 +164,8 @@ export const FOLDERS = {
   ],
   "server/cluster-runtime": [
     ...["server/clusters", "server/metrics", "server/options", "server/tokens", "server/tunnels"],
-    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/listen", "shared/runtime", "shared/tls"],
+    ...["shared", "shared/address", "shared/basics", "shared/config", "shared/limits", "shared/listen"],
+    ...["shared/runtime", "shared/tls"],
   ],
   router: [
     ...[

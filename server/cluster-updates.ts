@@ -137,12 +137,12 @@ export class ClusterUpdates {
   }
 
   #onAdded(cluster: ClusterRuntime): void {
-    this.#deps.agents.endUnread();
+    this.#deps.agents.endWithoutPreface();
     if (this.#started) this.#openUnixOrLog(cluster);
   }
 
   #onChanged(cluster: ClusterRuntime, what: ClusterChanges): void {
-    this.#deps.agents.endUnread();
+    this.#deps.agents.endWithoutPreface();
     if (what.uds) {
       this.#deps.callers.closeUnix(cluster.unix);
       this.#openUnixOrLog(cluster);
@@ -178,7 +178,7 @@ export class ClusterUpdates {
   #onRemoved(cluster: ClusterRuntime): void {
     const { agents, callers, metrics, log, resetMs } = this.#deps;
     const { name } = cluster.cluster;
-    agents.endUnread();
+    agents.endWithoutPreface();
     callers.closeUnix(cluster.unix);
     metrics.forgetCluster(name);
     void callers.closeCluster(cluster.tunnels, this.#closeTunnels(cluster), resetMs);

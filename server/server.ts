@@ -3,20 +3,20 @@ import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promi
 import { formatTarget } from "../shared/address/target.ts";
 import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
+import type { MemoryShare } from "../shared/limits/memory-pool.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
-import type { MemoryShare } from "../shared/limits/memory-share.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
-import { type ConnectDeps, connect } from "./callers/connect.ts";
+import type { ConnectDeps } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
 import { fileNeedWarning } from "./listeners/file-need.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
-import { type ListenerName, ServerMetrics } from "./metrics/server-metrics.ts";
+import { ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
 import { OtherServers } from "./other-servers.ts";
@@ -107,7 +107,6 @@ export class Server implements AsyncDisposable {
     const { metrics } = this;
     const throttledLog = new ThrottledLog(log);
     const draining = () => this.#draining;
-    const onDropped = (listener: ListenerName) => this.#onDropped(listener);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
     this.#options = options;
     this.#log = log;
@@ -126,7 +125,7 @@ export class Server implements AsyncDisposable {
     } satisfies ConnectDeps["clusters"];
     this.#others = new OtherServers({
       ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
-      ...{ files: this.#files, waiting, draining, openDirectory, clusters, onDropped: () => onDropped("peers") },
+      ...{ files: this.#files, waiting, draining, openDirectory, clusters },
       ...{ hasLinks: () => this.#links.size > 0, crls: () => this.#served.crls },
       takeCarried: this.takeCarried,
     });
@@ -138,11 +137,10 @@ export class Server implements AsyncDisposable {
       peers: () => this.#others.peers,
     };
     this.#callers = new CallerListeners({
-      ...{ options, waiting, log, throttledLog, onDropped },
-      onConnect: (request, connection, host) => void connect(request, connection, host, this.#connectDeps),
+      ...{ options, waiting, metrics, log, throttledLog, connect: this.#connectDeps },
     });
     this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining, onDropped },
+      ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining },
       memory: this.#unauthenticatedMemory,
       agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
     });
@@ -222,7 +220,6 @@ export class Server implements AsyncDisposable {
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
     }
-    await this.#agents.openCarried();
     Object.assign(this.addresses, this.#agents.addresses);
   }
 
@@ -232,12 +229,6 @@ export class Server implements AsyncDisposable {
   /** `needed`: an option without which the port cannot be on; empty if it is not given. */
   #isOn(port: number, needed = "nothing"): boolean {
     return port !== 0 || (this.#ephemeral && needed !== "");
-  }
-
-  #onDropped(listener: ListenerName): void {
-    this.metrics.waitingDropped(listener);
-    const message = "connection dropped: too many have sent no request (--max-waiting-connections)";
-    this.#throttledLog.write("warn", { listener }, message);
   }
 
   #tcpListeners(): { readonly name: string; readonly up: boolean }[] {
@@ -326,7 +317,7 @@ export class Server implements AsyncDisposable {
     this.#callers.resetAll();
     this.#agents.destroyAll();
     await Promise.all([
-      ...[this.#callers.close(), this.#agents.close(), left],
+      ...[this.#callers.close(), left],
       this.#others.peers?.destroy(new Error("this server has ended")),
     ]);
     // The health port closes last: until then it says "not ready".

@@ -4,8 +4,10 @@ import { type Draft, defineOptions, type OptionsOf, option, section } from "../.
 import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
-import { carrierOptions, helloOf } from "../uplink/attempt.ts";
+import { helloOf } from "../uplink/attempt.ts";
 import type { Credentials } from "../uplink/credentials.ts";
+import type { OpenedLink } from "../uplink/open-link.ts";
+import { Path } from "../uplink/path.ts";
 import { findAddresses, formatServer, type ServerLocation, SYSTEM_RESOLVER, wantedServers } from "../uplink/servers.ts";
 import { NEVER, readConfiguration } from "./configuration.ts";
 import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
@@ -20,7 +22,7 @@ import {
 } from "./report.ts";
 import { examineRoute, type Open } from "./route.ts";
 import { DOCTOR_SOFTWARE } from "./tls-fault.ts";
-import { dialTunnel, type Welcomed } from "./tunnel-steps.ts";
+import { dialTunnel } from "./tunnel-steps.ts";
 
 /** What was found at one server. */
 export interface ServerReport {
@@ -98,15 +100,19 @@ async function welcomed(
   credentials: Credentials,
   open: Open,
   log: StepLog,
-): Promise<Welcomed> {
+): Promise<OpenedLink> {
   const { innerTls, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
   const tls = { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites };
-  const path = { keepaliveMs, onEcho: () => {} };
   let clock: { readonly time: number; readonly from: string } | undefined;
   const dial = {
-    options: carrierOptions({ server, route: { open }, tls, path }, { credentials, timeoutMs, signal: NEVER }),
-    ...{ hello: probeHello(options), credentials, replayBytes: options.replayBuffer },
-    rule: { innerTls, path: { intercepted: false } }, // an agent that starts has found no middlebox yet
+    context: {
+      ...{ server, route: { open, worked: () => undefined, failed: () => {} }, tls, innerTls },
+      // An agent that starts has learned nothing of the path yet.
+      path: new Path({ keepaliveMs, maxCarrierAgeMs: 0 }),
+      // What is measured ends with its connection.
+      ...{ hello: probeHello(options), replayBytes: options.replayBuffer, graceMs: 0, session: {} },
+    },
+    terms: { credentials, timeoutMs, signal: NEVER },
     at: formatTarget(server),
     onTime: (time: number, from: string) => {
       clock = { time, from };

@@ -12,9 +12,9 @@ import {
 } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { OpenedLink } from "../uplink/open-link.ts";
 import { PacedPipe } from "./paced-pipe.ts";
 import { type Passed, StepFailed } from "./report.ts";
-import type { Welcomed } from "./tunnel-steps.ts";
 
 const PINGS = 20;
 const PING_BYTES = 32;
@@ -237,7 +237,7 @@ export interface ProbeTunnel {
 }
 
 /** A tunnel that carries probes and no connections of callers. */
-export function probeTunnel({ link, pipe: whole, welcome }: Welcomed): ProbeTunnel & { close(): Promise<void> } {
+export function probeTunnel({ link, pipe: whole, welcome }: OpenedLink): ProbeTunnel & { close(): Promise<void> } {
   const pipe = new PacedPipe(whole, link);
   const session = new Session(
     "client",

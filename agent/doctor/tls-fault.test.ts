@@ -104,8 +104,11 @@ test("a second look at what never answers ends within the time of a step, with t
   const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).resume());
   const { options, open } = await lookedAt(t, box);
   const dial = {
-    ...{ at: "server:443", options: { ...options, timeoutMs: 200, open: async () => ({ socket: open() }) } },
-    ...{ credentials: {}, rule: { innerTls: "auto" } },
+    ...{ at: "server:443", terms: { credentials: {}, timeoutMs: 200 } },
+    context: {
+      ...{ server: options, route: { open: async () => ({ socket: open() }) }, path: {}, innerTls: "auto" },
+      tls: { minVersion: "TLSv1.2", ciphers: "" },
+    },
   } as unknown as TunnelDial;
   const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
   const ended = new DialFault("server_expired", "the server's certificate expired", { facts: { by: "server" }, cause });

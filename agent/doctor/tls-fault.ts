@@ -5,27 +5,21 @@ import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { sniOf } from "../../shared/address/server-name.ts";
 import { version } from "../../shared/basics/program.ts";
 import { DialFault, type FaultCode, isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Hello } from "../../shared/link/control.ts";
-import type { CarrierDialOptions, Passage } from "../../shared/link/dial.ts";
 import { CallersPort, isCallersPort } from "../../shared/link/dial-faults.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import { CloseCode, DOCTOR, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { Credentials } from "../uplink/credentials.ts";
+import { carrierOptions, type DialTerms, type LinkContext } from "../uplink/open-link.ts";
 import { faultOf } from "../uplink/retry.ts";
-import { type TerminatorRule, UnseenCertificate } from "../uplink/tls-terminator.ts";
+import { UnseenCertificate } from "../uplink/tls-terminator.ts";
 import { type ChainLink, caExpired, chainIn, chainOf, isOver, linksIn } from "./certificates.ts";
 import { type Finding, StepFailed } from "./report.ts";
 
-/** A dial of the doctor's. */
+/** A dial of the doctor's: an agent's. */
 export interface TunnelDial {
-  /** `open` gives another connection to the server each time. */
-  readonly options: CarrierDialOptions & { open(signal: AbortSignal): Promise<Passage> };
-  readonly hello: Hello;
-  readonly credentials: Credentials;
-  readonly rule: TerminatorRule;
-  /** Bytes that a link keeps. */
-  readonly replayBytes: number;
+  /** `route.open` gives another connection to the server each time. */
+  readonly context: LinkContext;
+  readonly terms: DialTerms;
   /** `host:port` of the server. */
   readonly at: string;
   /** A peer sent its time, ms since 1970. */
@@ -100,24 +94,26 @@ function endedCa(
   { fault }: DialFault,
   chain: readonly ChainLink[],
   openedBy: string | undefined,
-  { credentials: { ca, outerCa = [] } }: TunnelDial,
+  { terms: { credentials } }: TunnelDial,
 ): Finding | undefined {
   if (fault !== "server_expired") return undefined;
   const isRoot = ({ subject, issuer }: ChainLink) => subject === issuer;
   if (chain.some((link, depth) => isOver(link) && (depth === 0 || !isRoot(link)))) return undefined;
+  const { ca, outerCa = [] } = credentials;
   const ours = openedBy === undefined ? (ca === undefined ? [] : [ca]) : outerCa;
   const ended = linksIn(ours).find((link) => isOver(link) && chain.some(({ issuer }) => issuer === link.subject));
   return ended && caExpired(openedBy === undefined ? "--ca-cert" : "--outer-ca", ended);
 }
 
 /** Whether `--ca-cert` lacks the CA, or which option does not permit the middlebox. */
-function unknownBy({ fault }: DialFault, { rule: { innerTls }, credentials: { outerCa } }: TunnelDial): FaultCode {
+function unknownBy({ fault }: DialFault, { context: { innerTls }, terms }: TunnelDial): FaultCode {
   if (fault === "unknown_ca") return "unknown_ca";
   if (innerTls === "never") return "inner_tls_never";
-  return outerCa === undefined ? "intercepted" : "outer_ca";
+  return terms.credentials.outerCa === undefined ? "intercepted" : "outer_ca";
 }
 
-async function secondLook({ options }: TunnelDial): Promise<SecondLook> {
+async function secondLook({ context, terms }: TunnelDial): Promise<SecondLook> {
+  const options = carrierOptions(context, terms);
   const signal = AbortSignal.timeout(options.timeoutMs);
   try {
     return await lookAt((await options.open(signal)).socket, options, signal);

@@ -5,7 +5,9 @@ import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { Path } from "../uplink/path.ts";
 import { type StepFailed, StepLog } from "./report.ts";
+import type { TunnelDial } from "./tls-fault.ts";
 import { dialTunnel, middleboxNames } from "./tunnel-steps.ts";
 
 /** The steps to a server that welcomes so; `onUpgrade`: it answers by itself. */
@@ -23,10 +25,15 @@ async function stepsTo(
   const log = new StepLog(() => {});
   const { host, port } = server;
   const open = async () => ({ socket: net.connect(port, host) });
-  const dial = {
-    options: { host: "localhost", port, path: "/", timeoutMs: 5_000, keepaliveMs: KEEPALIVE_MS, tls: {}, open },
-    ...{ hello: HELLO, credentials: { ca }, rule: { innerTls: "auto", path: { intercepted: false } } as const },
-    ...{ replayBytes: 65_536, at: "the server", onTime: () => {} },
+  const dial: TunnelDial = {
+    context: {
+      ...{ server: { host: "localhost", port, path: "/" }, innerTls: "auto", hello: HELLO },
+      ...{ route: { open, worked: () => undefined, failed: () => {} }, tls: { minVersion: "TLSv1.2", ciphers: "" } },
+      path: new Path({ keepaliveMs: KEEPALIVE_MS, maxCarrierAgeMs: 0 }),
+      ...{ replayBytes: 65_536, graceMs: 0, session: {} },
+    },
+    terms: { credentials: { ca }, timeoutMs: 5_000, signal: new AbortController().signal },
+    ...{ at: "the server", onTime: () => {} },
   };
   await dialTunnel(dial, log).then(
     ({ link }) => link.destroy(),

@@ -12,8 +12,9 @@ import { HELLO, LinkServer, testCertificate, welcome } from "../../shared/link/t
 import { Authority } from "../../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/bounds.ts";
-import { attempt, connectDirectly, type DialContext, type DialTerms, reportToRoute, sendHello } from "./attempt.ts";
+import { attempt, connectDirectly, type DialContext } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
+import { type DialTerms, reportToRoute, sendHello } from "./open-link.ts";
 import { Path } from "./path.ts";
 
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {

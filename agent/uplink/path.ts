@@ -11,33 +11,37 @@ export interface PathOptions {
   readonly now?: () => number;
 }
 
-/** So many cuts are remembered, */
+// ── cuts: how many count, and when two of them show a limit ─────────────────────────────────────────────────────────
+
+/** The newest cuts count, and only those of the last day, as do the limits learned from them: paths change. */
 const MEMORY = 8;
-/** and for so long, ms, as are the limits learned from them: paths change without notice. */
 const MEMORY_MS = 24 * 3_600_000;
-/** Two cuts after a silence are of one kind when the times differ by no more than this factor, */
+/** Two cuts after a silence are of one kind when their times differ by no more than this factor. */
 const ALIKE = 1.25;
-/** and two cuts at an age by this factor: a limit is always the same, and ages differ less by chance. */
+/** Two cuts at an age: a limit is always the same, and ages differ less by chance than silences do. */
 const SAME_AGE = 1.1;
-/** A learned age holds for so many times itself: where it is wrong, each time is a new connection for nothing. */
-const HOLDS_FOR_TIMES = 100;
-/**
- * A silence that was lived through, and was longer than the last one by more than this, proves that the last one was no
- * cause.
- */
+/** A longer silence than the last one, by this factor, that was lived through proves that the last one was no cause. */
 const LONGER = 1.1;
-/** A limit shorter than this is none that anybody sets: it is a server that restarts, or a test. */
+/** A shorter limit is none that anybody sets: it is a server that restarts, or a test. */
 const LEAST_AGE_MS = 5_000;
 const LEAST_IDLE_MS = 1_000;
-/** Part of a learned limit that we stay under. */
+/** A learned age holds for so many times itself: where it is wrong, each time is a new connection for nothing. */
+const HOLDS_FOR_TIMES = 100;
+
+// ── cures: how far the agent stays under a limit ────────────────────────────────────────────────────────────────────
+
+/** The part of an age limit at which a carrier is replaced, and how far carriers differ in it. */
 const AGE_SHARE = 0.8;
-/** Pings come up to 1.2 intervals apart, and their answers take a round trip. */
+const JITTER = 0.1;
+/** The part of an idle limit between two pings: they come up to 1.2 intervals apart, and answers take a round trip. */
 const IDLE_SHARE = 0.6;
 const LEAST_KEEPALIVE_MS = 500;
-const JITTER = 0.1;
-/** No line is so long that an answer to a ping takes this; something holds it back, */
+
+// ── echoes: when a path holds bytes back ────────────────────────────────────────────────────────────────────────────
+
+/** No line is so long that an answer to a ping takes this; something holds it back. */
 const HELD_BACK_MS = 1_000;
-/** if so many of the last few come so late: one may have waited behind a bulk transfer. */
+/** So many of the last few must come so late: one may have waited behind a bulk transfer. */
 const LATE_ECHOES = 3;
 const ECHOES = 4;
 

@@ -39,9 +39,6 @@ export class UplinkSet {
   readonly #log: ThrottledLog;
   readonly #announced = new AnnouncedCount();
   #slots: Slot[] = [];
-  /** The number of the last slot of each URL. */
-  readonly #lastSlots = new Map<Endpoints, number>();
-  #begunSlots = 0;
   #isScheduled = false;
   /** Set when the agent drains or closes: nothing is looked for any more. */
   #hasEnded = false;
@@ -160,14 +157,8 @@ export class UplinkSet {
   }
 
   onFailed(slot: Slot): void {
-    if (slot.failures < FAILURES_TO_MOVE) return;
-    const free = this.#urls.filter((endpoints) => this.#slotsOf(endpoints) === 0);
-    const [next] = free.toSorted((one, other) => this.#lastSlotOf(one) - this.#lastSlotOf(other));
-    if (next === undefined) return;
-    setImmediate(() => {
-      // Behind the line about the failure; and another slot may have taken it.
-      if (this.#slotsOf(next) === 0) this.#move(slot, next);
-    });
+    // Behind the line about the failure.
+    if (slot.failures >= FAILURES_TO_MOVE) setImmediate(() => this.#moveOn(slot, (next) => this.#slotsOf(next) === 0));
   }
 
   /** It was led to a server that the agent has a tunnel to. */
@@ -177,7 +168,8 @@ export class UplinkSet {
     const { answers } = slot.search;
     if (answers === 1) this.#log.write("info", line, "looking for another server");
     if (answers === FRUITLESS_ANSWERS) this.#log.write("warn", line, "no other server was found yet");
-    if (answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1) this.#moveOn(slot);
+    const isInVain = answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1;
+    if (isInVain) setImmediate(() => this.#moveOn(slot, () => true));
     this.#schedule();
   }
 
@@ -260,13 +252,7 @@ export class UplinkSet {
     return first;
   }
 
-  /** The number of the last slot of this URL; 0: it had none. */
-  #lastSlotOf(endpoints: Endpoints): number {
-    return this.#lastSlots.get(endpoints) ?? 0;
-  }
-
   #add(endpoints: Endpoints): Slot {
-    this.#lastSlots.set(endpoints, ++this.#begunSlots);
     const slot = new Slot(endpoints, this, this.#deps);
     this.#slots.push(slot);
     return slot;
@@ -277,17 +263,14 @@ export class UplinkSet {
     slot.uplink.destroy(new Error("there is no other server to connect to"));
   }
 
-  /** The next URL, where there are several. */
-  #moveOn(slot: Slot): void {
-    const next = this.#urls[(this.#urls.indexOf(slot.endpoints) + 1) % this.#urls.length];
-    if (next !== undefined && next !== slot.endpoints) setImmediate(() => this.#move(slot, next));
-  }
-
-  #move(slot: Slot, endpoints: Endpoints): void {
-    if (this.#hasEnded || slot.isUp || !this.#slots.includes(slot)) return;
-    if ([...slot.uplink.connections()].length > 0) return;
+  /** Moves the slot to the next URL that serves, in the order given, unless it has found a server. */
+  #moveOn(slot: Slot, serves: (endpoints: Endpoints) => boolean): void {
+    const at = this.#urls.indexOf(slot.endpoints);
+    const next = [...this.#urls.slice(at + 1), ...this.#urls.slice(0, at)].find(serves);
+    const isIdle = this.#slots.includes(slot) && [...slot.uplink.connections()].length === 0;
+    if (next === undefined || this.#hasEnded || !isIdle) return;
     this.#remove(slot);
-    this.#add(endpoints).uplink.start();
+    this.#add(next).uplink.start();
   }
 }
 

@@ -3,7 +3,7 @@ import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
-import { DrainedBy, retryAfter, type ServerShutdown, shutdownReason } from "./retry.ts";
+import { retryAfter } from "./retry.ts";
 import { UplinkLog, type UplinkLogDeps } from "./uplink-log.ts";
 
 /** The state of an uplink, with the data that exists in it only. */
@@ -31,6 +31,11 @@ export interface UplinkDeps extends UplinkLogDeps {
   /** Learns from each lost carrier. */
   readonly path: Path;
 }
+
+/** A server that drained this agent closes its port, at the latest so long after its last link, ms. */
+const SHUTDOWN_MS = 1_000;
+/** A link may outlast its drain by hours: a cut so long after it, ms, need not be that server's. */
+const DRAIN_CUT_MS = 60_000;
 
 /**
  * The agent's lasting relation to one server.
@@ -62,7 +67,10 @@ export class Uplink implements ConnectionOwner {
   readonly #leaving = new Map<Connection, number>();
   /** A suspended connection that was replaced because a balancer led to another server. */
   #strayed: Connection | undefined;
-  readonly #drainedBy = new DrainedBy<Connection>();
+  /** The connection that was drained last; `undefined`: it has closed, or a server has accepted the agent since. */
+  #drainedBy: Connection | undefined;
+  /** An attempt that begins before may meet the closed port of the server that drained this agent. */
+  #shutdownUntilMs = 0;
 
   constructor(deps: UplinkDeps) {
     this.#deps = deps;
@@ -100,21 +108,20 @@ export class Uplink implements ConnectionOwner {
   async #connect(askedMs: number): Promise<void> {
     const connecting: UplinkState = { state: "connecting", askedMs, abort: new AbortController() };
     this.#enter(connecting);
-    const shutdown = this.#drainedBy.expect();
+    const begunAtMs = performance.now();
     try {
       const connection = await this.#deps.attempt(this, connecting.abort.signal);
       if (this.#state !== connecting) connection.session.destroy(new Error("the uplink is closed"));
       else this.#connected(connection);
     } catch (error) {
-      if (this.#state === connecting) this.#failed(error, askedMs, shutdown);
+      if (this.#state === connecting) this.#failed(error, askedMs, begunAtMs);
     }
   }
 
   #connected(connection: Connection): void {
     const { session } = connection;
     this.#enter({ state: "connected", connection, sinceMs: performance.now() });
-    this.#drainedBy.accepted();
-    this.#strayed = undefined;
+    this.#accepted();
     this.#backoff.connected();
     this.#log.connected(connection);
     for (const old of this.#leaving.keys()) old.leave();
@@ -123,16 +130,20 @@ export class Uplink implements ConnectionOwner {
     else if (session.draining) this.onDrain(connection, 0);
   }
 
-  #failed(error: unknown, askedMs: number, begun: ServerShutdown): void {
+  /** A server has the agent: none that has drained it is missed. */
+  #accepted(): void {
+    this.#drainedBy = undefined;
+    this.#shutdownUntilMs = 0;
+    this.#strayed = undefined;
+  }
+
+  #failed(error: unknown, askedMs: number, begunAtMs: number): void {
     // The pause that a server asked for ends when that server has closed.
-    const floorMs = this.#drainedBy.connection === undefined ? 0 : askedMs;
+    const floorMs = this.#drainedBy === undefined ? 0 : askedMs;
     const retry = retryAfter(error, this.#backoff.failures, floorMs, this.#deps.retry);
-    const failed = this.#drainedBy.expect();
-    const mayShutDown = begun.answers || failed.answers;
-    const shutdown = mayShutDown ? shutdownReason(error, begun.cuts || failed.cuts) : undefined;
     this.#backoff.attemptFailed();
     this.#wait(retry.waitMs);
-    this.#log.failed(error, retry, this.#backoff.failures, shutdown);
+    this.#log.failed(error, retry, this.#backoff.failures, begunAtMs < this.#shutdownUntilMs);
   }
 
   /** Something has changed that may help: the next attempt comes as soon as after the first failure. */
@@ -163,7 +174,8 @@ export class Uplink implements ConnectionOwner {
   /** Opens a new connection, while the old one ends with its streams. Returns the wait, ms. */
   #replace(connection: Connection, askedMs: number): number {
     this.#leaving.set(connection, performance.now());
-    this.#drainedBy.drained(connection);
+    this.#drainedBy = connection;
+    this.#shutdownUntilMs = performance.now() + DRAIN_CUT_MS;
     return this.#connectAgain(askedMs);
   }
 
@@ -197,8 +209,7 @@ export class Uplink implements ConnectionOwner {
     if (state.state === "waiting") clearTimeout(state.timer);
     const sinceMs = this.#leaving.get(connection) ?? performance.now();
     this.#leaving.delete(connection);
-    this.#strayed = undefined;
-    this.#drainedBy.accepted();
+    this.#accepted();
     this.#enter({ state: "connected", connection, sinceMs });
     if (state.state === "connecting") state.abort.abort();
   }
@@ -243,7 +254,7 @@ export class Uplink implements ConnectionOwner {
 
   #closedInOrder(connection: Connection, sinceMs: number): void {
     this.#backoff.ended("in order", performance.now() - sinceMs);
-    this.#drainedBy.closed();
+    this.#serverClosed();
     this.#log.closedByServer(connection, this.#connectAgain(0));
   }
 
@@ -270,10 +281,16 @@ export class Uplink implements ConnectionOwner {
     const leavingMs = Math.round(performance.now() - (this.#leaving.get(connection) ?? 0));
     this.#leaving.delete(connection);
     this.#log.left(connection, leavingMs, reason);
-    if (this.#drainedBy.connection !== connection) return;
+    if (this.#drainedBy !== connection) return;
     // The server that drained the agent has closed. Its successor asked for no pause, and is not to blame for failures.
-    this.#drainedBy.closed();
+    this.#serverClosed();
     this.hurry();
+  }
+
+  /** The server that ended a connection in order soon closes its port. */
+  #serverClosed(): void {
+    this.#drainedBy = undefined;
+    this.#shutdownUntilMs = performance.now() + SHUTDOWN_MS;
   }
 
   /** Go-away to the server: it opens no more streams here; those that are open live on. */

@@ -107,7 +107,11 @@ async function start(
   const ports = Object.fromEntries(Object.entries(chosen).map(([name, { port }]) => [name, port])) as DemoPorts;
 
   const { files } = pki;
-  const target = children.start("target", "cli/demo/target", [String(ports.target), targetFiles.cert, targetFiles.key]);
+  const target = children.start("target", "cli/demo/sample-target", [
+    String(ports.target),
+    targetFiles.cert,
+    targetFiles.key,
+  ]);
   const socket = join(dir, "culvert.sock");
   const server = children.start("server", "cli/main", [
     "server",

@@ -3,9 +3,8 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { type FaultRelay, startRelay } from "./faults.ts";
-import { Payload } from "./payload.ts";
 import { peerEnd } from "./peer-end.ts";
-import { echoTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";
+import { bannerTarget, echoTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";
 import { type TcpTarget, tcpTarget } from "./targets/tcp.ts";
 import { waitFor, within } from "./wait.ts";
 
@@ -88,16 +87,6 @@ test("the k-th connection from now is cut at its byte of either direction, the o
   for (const socket of [first, second, third]) socket.destroy();
 });
 
-test("a connection that ends before its cut ends as it would have", async () => {
-  await using target = await echoTarget();
-  await using relay = await startRelay(target);
-  relay.cutLater(1, { how: "rst", forward: 100 });
-  const socket = await dial(relay);
-  socket.end("short");
-  assert.deepEqual(await received(socket), { bytes: 5, end: "fin" });
-  assert.equal(relay.cuts, 0);
-});
-
 test("a silenced connection takes everything, brings nothing and tells nobody; new ones are relayed", async () => {
   await using target = await sinkTarget();
   await using relay = await startRelay(target);
@@ -156,16 +145,54 @@ test("what a dropped path holds back is lost when the connection is then cut", a
   }
 });
 
-test("a cut in the middle of a throttled and delayed path is as exact", async () => {
-  const { target, got } = await recordingTarget();
-  await using _ = target;
+test("a delay holds every byte both ways, in order", async () => {
+  await using target = await echoTarget();
   await using relay = await startRelay(target);
-  relay.delay(5);
-  relay.throttle(2_000_000);
-  relay.cutLater(1, { how: "fin", forward: 54_321 });
+  relay.delay(30);
   const socket = await dial(relay);
-  socket.write(new Payload(1).at(0, 100_000));
-  await waitFor(() => got.length === 1);
-  assert.deepEqual(await got[0], { bytes: 54_321, end: "fin" });
+  const started = performance.now();
+  socket.write("?");
+  await once(socket, "data");
+  assert.ok(performance.now() - started >= 59);
+  socket.destroy();
+});
+
+test("a dropped path tells nobody anything, in either direction alone, and loses nothing when it is back", async () => {
+  await using target = await echoTarget();
+  await using relay = await startRelay(target);
+  const socket = await dial(relay);
+  let got = "";
+  let ended = false;
+  socket.on("data", (chunk) => {
+    got += chunk;
+  });
+  socket.on("end", () => {
+    ended = true;
+  });
+  socket.write("a");
+  await waitFor(() => got === "a");
+  relay.drop("backward");
+  socket.write("b");
+  await waitFor(() => relay.bytes.forward === 2);
+  relay.drop();
+  socket.write("c");
+  socket.end();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  assert.deepEqual([got, ended, relay.bytes.forward, target.open], ["a", false, 2, 1]);
+  relay.restore();
+  await waitFor(() => ended);
+  assert.equal(got, "abc");
+});
+
+test("an unplugged relay refuses, and listens on the same port when it is plugged in again", async () => {
+  await using target = await bannerTarget("hi");
+  await using relay = await startRelay(target);
+  const { port } = relay;
+  await relay.unplug();
+  await assert.rejects(dial(relay), { code: "ECONNREFUSED" });
+  await relay.plug();
+  assert.equal(relay.port, port);
+  const socket = await dial(relay);
+  assert.equal(String((await once(socket, "data"))[0]), "hi");
   socket.destroy();
 });

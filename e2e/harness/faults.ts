@@ -56,20 +56,6 @@ export class FaultRelay implements AsyncDisposable {
     });
   }
 
-  /** Delivers at most this many bytes per second per connection; `Infinity` ends it. */
-  throttle(bytesPerSecond: number, directions: Directions = "both"): void {
-    this.#change(directions, (faults) => {
-      faults.bytesPerSecond = bytesPerSecond;
-    });
-  }
-
-  /** Cuts what passes into random pieces of 1 to `maxBytes`, one write each; 0 ends it. */
-  split(maxBytes: number, directions: Directions = "both"): void {
-    this.#change(directions, (faults) => {
-      faults.maxPiece = maxBytes;
-    });
-  }
-
   /**
    * From now on nothing arrives, neither bytes nor FIN nor RST, and nobody is told: a path that died.
    * What was sent waits, as in the retransmission queue of a real sender, until `restore()`.
@@ -153,5 +139,5 @@ export async function startRelay(behind: Behind): Promise<FaultRelay> {
 }
 
 function noFaults(): Faults {
-  return { delayMs: 0, bytesPerSecond: Number.POSITIVE_INFINITY, maxPiece: 0, dropping: false };
+  return { delayMs: 0, dropping: false };
 }

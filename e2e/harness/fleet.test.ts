@@ -6,7 +6,6 @@ import { Connection } from "./caller.ts";
 import { http2Conversation, webSocketConversation } from "./conversations.ts";
 import { Exchange, exchangeTarget } from "./exchange.ts";
 import { startRelay } from "./faults.ts";
-import { startFleet } from "./fleet.ts";
 import { type TargetServer, tcpTarget } from "./targets/tcp.ts";
 import { http2Target, webSocketTarget } from "./targets/web.ts";
 import { waitFor } from "./wait.ts";
@@ -21,23 +20,6 @@ async function straightTo({ host, port }: Pick<TargetServer, "host" | "port">): 
   await once(socket, "connect");
   return new Connection(ANSWER, Buffer.alloc(0), socket, 0);
 }
-
-test("an exchange runs both ways for as long as it is wanted, and every byte is checked", async () => {
-  await using target = await exchangeTarget();
-  const exchange = new Exchange("lively", await straightTo(target), target, 7, LIVELY);
-  await waitFor(() => exchange.received.up > 500_000 && exchange.received.down > 500_000);
-  await exchange.finish();
-  await waitFor(() => target.open === 0);
-});
-
-test("an idle exchange says nothing but its last word", async () => {
-  await using target = await exchangeTarget();
-  const exchange = new Exchange("idle", await straightTo(target), target, 8, { maxBytes: 0, maxPauseMs: 0 });
-  await waitFor(() => target.end(8));
-  assert.deepEqual(exchange.received, { up: 0, down: 0 });
-  await exchange.finish();
-  assert.deepEqual(exchange.received, { up: 32, down: 32 });
-});
 
 for (const how of ["fin", "rst"] as const) {
   test(`an exchange that was cut by ${how} says so when it is finished, and who it was`, async () => {
@@ -70,16 +52,6 @@ test("an exchange notices a byte that is wrong, and bytes that are missing", asy
   }
 });
 
-test("conversations over HTTP/2 and WebSocket go on on one connection until they are finished", async () => {
-  await using http2 = await http2Target();
-  await using webSocket = await webSocketTarget();
-  await using one = await http2Conversation("one", 1, http2, () => straightTo(http2));
-  await using other = await webSocketConversation("other", 2, () => straightTo(webSocket));
-  await waitFor(() => one.rounds >= 5 && other.rounds >= 5);
-  await Promise.all([one.finish(), other.finish()]);
-  assert.deepEqual([http2.accepted, webSocket.accepted], [1, 1]);
-});
-
 test("conversations that are cut say so", async () => {
   await using http2 = await http2Target();
   await using webSocket = await webSocketTarget();
@@ -92,12 +64,4 @@ test("conversations that are cut say so", async () => {
   beforeWs.cut("fin");
   await assert.rejects(one.finish(), /^Error: one, after \d+ answers: /);
   await assert.rejects(other.finish(), /^Error: other, after \d+ answers: /);
-});
-
-test("a fleet is 200 streams of every kind, and a sound path brings all of them home", async () => {
-  const to = (address: string) => straightTo({ host: "127.0.0.1", port: Number(address.split(":")[1]) });
-  await using fleet = await startFleet(to, 11);
-  assert.equal(fleet.size, 200);
-  await new Promise((resolve) => setTimeout(resolve, 500)); // at sea
-  assert.deepEqual(await fleet.finish(), []);
 });

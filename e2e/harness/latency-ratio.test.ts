@@ -29,7 +29,7 @@ const SERVERS: Readonly<Record<string, { harm: (ms: number, window: number, inde
 
 for (const [what, { harm, red }] of Object.entries(SERVERS)) {
   test(`on a busy machine a server that ${what} is ${red ? "" : "not "}found to be more than twice as slow`, () => {
-    for (let seed = 1; seed <= 10; seed++) {
+    for (let seed = 1; seed <= 4; seed++) {
       const { atLeast, ratio } = latencyRatio(busyMachine(new Random(seed), harm));
       assert.equal(atLeast > 2, red, `seed ${seed}: ${ratio.toFixed(2)}, at least ${atLeast.toFixed(2)}`);
     }

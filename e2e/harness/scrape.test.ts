@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AgentMetrics } from "../../agent/metrics.ts";
-import { ServerMetrics } from "../../server/metrics/server-metrics.ts";
-import { Scrape, scrapeRegistry } from "./scrape.ts";
+import { Scrape } from "./scrape.ts";
 
 const TEXT = `# HELP ends_total Ends.
 # TYPE ends_total counter
@@ -24,12 +22,4 @@ test("what has not been counted yet is 0, and a metric that is not there is an e
   assert.throws(() => scrape.value("ends_total"), /shows no ends_total$/);
   assert.throws(() => scrape.value("ends", { outcome: "ok" }), /shows no ends \{outcome\}/);
   assert.throws(() => scrape.value("closed"), /shows no closed/);
-});
-
-test("a counter of a process that has just started is known, and 0", async () => {
-  const server = await scrapeRegistry(new ServerMetrics({ processMetrics: false }).registry);
-  assert.equal(server.value("culvert_server_connections_total", { cluster: "default", outcome: "ok" }), 0);
-  assert.equal(server.value("culvert_server_dial_duration_seconds_count", { outcome: "ok" }), 0);
-  const agent = await scrapeRegistry(new AgentMetrics({ processMetrics: false }).registry);
-  assert.equal(agent.value("culvert_agent_streams"), 0);
 });

@@ -2,17 +2,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Connection } from "./caller.ts";
 
 const EVERY_MS = 10;
-/** A stall of a loaded machine is shorter; a fault that holds up everybody is not. */
-const WORST_MS = 1_000;
 
-/** A caller that echoes a few bytes again and again while others misbehave, and reports whether it was disturbed. */
+/**
+ * A caller that echoes a few bytes again and again while others misbehave, and reports whether it was disturbed: bytes
+ * that are lost, changed, or not there when `readBytes` gives up. How long an echo takes is for `assertUnharmed` of
+ * bystander.ts, which has an idle server to compare it with.
+ */
 export class SteadyCaller implements AsyncDisposable {
   readonly #connection: Connection;
   readonly #ended: Promise<void>;
   #stopped = false;
   #failure: Error | undefined;
-  rounds = 0;
-  worstMs = 0;
+  #rounds = 0;
 
   constructor(connection: Connection) {
     this.#connection = connection;
@@ -25,8 +26,7 @@ export class SteadyCaller implements AsyncDisposable {
     await this.#stop();
     if (this.#failure)
       throw new Error(`the steady caller was disturbed: ${this.#failure.message}`, { cause: this.#failure });
-    if (this.rounds === 0) throw new Error("the steady caller saw nothing at all");
-    if (this.worstMs > WORST_MS) throw new Error(`one echo of the steady caller took ${this.worstMs} ms`);
+    if (this.#rounds === 0) throw new Error("the steady caller saw nothing at all");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -42,13 +42,11 @@ export class SteadyCaller implements AsyncDisposable {
   async #run(): Promise<void> {
     try {
       while (!this.#stopped && this.#failure === undefined) {
-        const text = `round ${this.rounds}`;
-        const started = performance.now();
+        const text = `round ${this.#rounds}`;
         await this.#connection.send(text);
         const echoed = (await this.#connection.readBytes(text.length)).toString();
-        this.worstMs = Math.max(this.worstMs, performance.now() - started);
         if (echoed !== text) throw new Error(`sent ${JSON.stringify(text)}, got ${JSON.stringify(echoed)}`);
-        this.rounds++;
+        this.#rounds++;
         await sleep(EVERY_MS);
       }
     } catch (error) {

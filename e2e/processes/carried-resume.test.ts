@@ -7,6 +7,7 @@ import { NatsServers } from "../harness/nats-servers.ts";
 import { PeerFiles } from "../harness/peer-files.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { SiteServer } from "../harness/site-server.ts";
+import { startSlowLine } from "../harness/slow-line.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { encodeTransfer, play, type Transfer, transferTarget } from "../harness/transfer.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -15,8 +16,8 @@ import { missingProgram } from "../proxies/harness/missing.ts";
 const MEGABYTE = 1_000_000;
 /** Each way; more than all windows, replay buffers and sockets on the path together. */
 const BYTES = 16 * MEGABYTE;
-/** The path of the agent carries so many bytes a second each way: what is done to it happens in the middle. */
-const BYTES_PER_S = 8 * MEGABYTE;
+/** The path of the agent carries no more a second each way: what is done to it happens in the middle. */
+const LINE = { bytesPerSecond: 8 * MEGABYTE, queueBytes: 256 * 1024, rttMs: 0 };
 const SOON_MS = 10_000;
 
 test("a resume that a balancer leads to another server is carried home, and no byte of an open stream is lost, though the carrying server is killed", {
@@ -35,9 +36,9 @@ test("a resume that a balancer leads to another server is carried home, and no b
   await Promise.all([owner, other].map((server) => server.waitForLog("directory connected")));
   const at = ({ agentPort: port }: SiteServer) => ({ host: "127.0.0.1", port });
   await using balancer = await startRelay(at(a));
-  await using agent = await site.startAgent({}, { agentPort: balancer.port });
+  await using line = await startSlowLine(balancer, LINE);
+  await using agent = await site.startAgent({}, { agentPort: line.port });
 
-  balancer.throttle(BYTES_PER_S);
   const transfer: Transfer = { seed: 1, closing: "both at once", bytesUp: BYTES, bytesDown: BYTES };
   const caller = await connectThrough({ path: a.uds }, target.address);
   assert.equal(caller.status, 200, caller.reason);

@@ -190,7 +190,7 @@ async function thrown(socket: Socket, bytes: Buffer): Promise<void> {
   const over = cut(socket);
   socket.write(bytes);
   try {
-    await within(over, 3_000, "the garbage to be cut");
+    await within(over, 30_000, "the garbage to be cut");
   } finally {
     socket.destroy();
   }

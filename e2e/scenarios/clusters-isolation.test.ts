@@ -19,7 +19,6 @@ import {
   unixCallerAt,
 } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
-import { ClusterTunnels } from "../../server/tunnels/cluster-tunnels.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { encodeProxyV2 } from "../../shared/listen/preface.ts";
@@ -463,13 +462,4 @@ test("what opens one cluster opens no other, however differently two documents s
   const agent = await agentAt(server, "blue", { at: blue, token });
   assert.match(await answerOf(await callerAt(server, blue.sni, blue.caller)), /^HTTP\/1.1 200 .*blue$/s);
   agent.session.destroy();
-});
-
-test("an agent between upgrade and hello gets no place in a cluster that is suspended meanwhile", async () => {
-  const tunnels = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 10 });
-  tunnels.closedBecause = 'cluster "blue" is suspended';
-  assert.throws(
-    () => tunnels.places.reserve({ agentId: "a", instance: "1", identity: "CN=a" }),
-    (error) => error instanceof LinkRefused && /suspended/.test(error.reason),
-  );
 });

@@ -146,31 +146,9 @@ for (const [what, { does, closes, because }] of Object.entries(BEFORE_HELLO)) {
 
 // ── on a tunnel ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-const SYN_ODD = header(FrameType.windowUpdate, Flag.syn, 1, 0);
-
+/** One violation of yamux for all (shared/yamux/session-violations.test.ts), and what only a whole server sees. */
 const VIOLATIONS: Readonly<Record<string, { readonly does: (peer: RawAgent) => void; readonly because: RegExp }>> = {
   "random bytes": { does: ({ ws }) => ws.send(Buffer.alloc(64, 0xa5)), because: /unknown yamux version 165/ },
-  "an unknown frame type": { does: ({ ws }) => ws.send(header(9 as never, 0, 1, 0)), because: /unknown frame type 9/ },
-  "a stream with the server's parity": {
-    does: ({ ws }) => ws.send(header(FrameType.windowUpdate, Flag.syn, 2, 0)),
-    because: /stream 2 has the other side's parity/,
-  },
-  "stream 0": {
-    does: ({ ws }) => ws.send(header(FrameType.data, Flag.syn, 0, 0)),
-    because: /stream 0 is the session itself/,
-  },
-  "the same stream twice": {
-    does: ({ ws }) => ws.send(Buffer.concat([SYN_ODD, SYN_ODD])),
-    because: /stream 1 was used before/,
-  },
-  "a frame that claims 4 GiB": {
-    does: ({ ws }) => ws.send(Buffer.concat([header(FrameType.data, Flag.syn, 1, 0xffff_ffff), Buffer.alloc(1_000)])),
-    because: /4294967295 bytes/,
-  },
-  "a frame for a stream that never was": {
-    does: ({ ws }) => ws.send(Buffer.concat([header(FrameType.data, Flag.none, 40, 3), Buffer.from("abc")])),
-    because: /stream 40, which was never opened/,
-  },
   "a ping flood": {
     does: ({ ws }) => {
       const ping = header(FrameType.ping, Flag.syn, 0, 7);

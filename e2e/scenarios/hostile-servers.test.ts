@@ -95,7 +95,7 @@ for (const [what, { because, ...script }] of Object.entries(ATTEMPTS)) {
     await using world = await startWorld({ targets: ["echo"], agents: 0, log });
     await using hostile = await rawServer(world, { times: 2, ...script });
     const agent = await world.startAgent({ proxyServerPort: hostile.port, ...HASTY }, { wait: false });
-    await within(agent.whenConnected(), 5_000, "the real server to be found");
+    await within(agent.whenConnected(), 20_000, "the real server to be found");
     assert.equal(hostile.accepted, 3);
     const failed = lines.filter(({ msg }) => msg === "uplink attempt failed");
     assert.equal(failed.length, 2);
@@ -111,11 +111,6 @@ const SYN = (id: number, first: Buffer = Buffer.alloc(0)) =>
 
 const VIOLATIONS: Readonly<Record<string, { readonly does: (ws: WebSocket) => void; readonly because: RegExp }>> = {
   "sends random bytes": { does: (ws) => ws.send(Buffer.alloc(64, 0xa5)), because: /unknown yamux version 165/ },
-  "opens a stream with the agent's parity": { does: (ws) => ws.send(SYN(1)), because: /stream 1 has the other side's/ },
-  "claims 4 GiB for a stream": {
-    does: (ws) => ws.send(Buffer.concat([SYN(2), header(FrameType.data, Flag.none, 2, 0xffff_ffff)])),
-    because: /4294967295 bytes/,
-  },
   "sends more than the window": {
     does: (ws) => {
       ws.send(SYN(2));
@@ -149,7 +144,7 @@ for (const [what, { does, because }] of Object.entries(VIOLATIONS)) {
     const agent = await world.startAgent({ proxyServerPort: hostile.port, ...HASTY }, { wait: false });
     const lost = await waitFor(() => lines.find(({ msg }) => msg === "uplink lost"), { what: "the end of the tunnel" });
     assert.match(String(lost["reason"]), because);
-    await within(agent.whenConnected(), 5_000, "the real server to be found");
+    await within(agent.whenConnected(), 20_000, "the real server to be found");
     await using connection = await world.connect("echo");
     assert.equal(connection.status, 200, connection.reason);
   });

@@ -42,8 +42,8 @@ interface Row {
 
 type AnyWorld = World<"echo">;
 
-/** A world of which nobody waits longer than a moment. */
-const BRIEF = { agentWaitMs: 50, agentAckTimeoutMs: 400, dialTimeoutMs: 300, connectTimeoutMs: 1_200 } as const;
+/** Nobody waits longer than a moment where that is what a row is about; the other timeouts are out of its way. */
+const BRIEF = { agentWaitMs: 50, agentAckTimeoutMs: 10_000, dialTimeoutMs: 300, connectTimeoutMs: 20_000 } as const;
 const NO_AGENT = { agents: 0 } as const;
 
 const ROWS: Readonly<Record<string, Row>> = {
@@ -78,10 +78,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     },
     provoke: async (world) => {
       const connection = await world.connect(blackhole.address);
-      assert.ok(
-        connection.answeredMs >= 290 && connection.answeredMs < BRIEF.connectTimeoutMs,
-        `${connection.answeredMs} ms`,
-      );
+      assert.ok(connection.answeredMs >= 290, `${connection.answeredMs} ms`);
       return connection;
     },
   },
@@ -133,10 +130,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     },
     provoke: async (world) => {
       const connection = await world.connect("echo");
-      assert.ok(
-        connection.answeredMs >= 45 && connection.answeredMs < BRIEF.connectTimeoutMs,
-        `${connection.answeredMs} ms`,
-      );
+      assert.ok(connection.answeredMs >= 45, `${connection.answeredMs} ms`);
       return connection;
     },
   },
@@ -180,7 +174,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     ...{
       level: "warn",
       says: /^agent "scripted" does not respond: check its process and the path to it$/,
-      world: NO_AGENT,
+      world: { ...NO_AGENT, server: { agentAckTimeoutMs: 400 } },
     },
     provoke: viaAgent(() => {}),
   },
@@ -188,7 +182,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     ...{ code: "agent_timeout", status: 504, proxyError: "connection_timeout", konnectivity: "backend_dial_timeout" },
     level: "warn",
     says: /^agent "scripted" took the request for 10\.0\.0\.1:443 but did not answer in time$/,
-    world: NO_AGENT,
+    world: { ...NO_AGENT, server: { connectTimeoutMs: 1_200 } },
     provoke: viaAgent((stream) => stream.accept()),
   },
   "an agent that carries all the streams it may": {

@@ -55,7 +55,7 @@ function assertKnownAtOnce(input: Buffer, last: ProxyReading): void {
 
 type Found = ReturnType<PrefaceReader["push"]>;
 
-/** The answer, and how many bytes had come until then are no part of it: all but the consumed ones are given back. */
+/** The answer, and how many bytes had come until then are no part of it: all but the header are given back. */
 function preface(pieces: readonly Buffer[], options: ConstructorParameters<typeof PrefaceReader>[0]): Found {
   const reader = new PrefaceReader(options);
   let came = 0;
@@ -63,7 +63,7 @@ function preface(pieces: readonly Buffer[], options: ConstructorParameters<typeo
     came += piece.length;
     const found = reader.push(piece);
     if (found === undefined) continue;
-    assert.ok(found.consumed >= 0 && found.consumed <= came);
+    if (found.problem === undefined) assert.ok(found.headerLength >= 0 && found.headerLength <= came);
     return found;
   }
   return undefined;

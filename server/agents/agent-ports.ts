@@ -26,19 +26,17 @@ export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "s
   readonly owners?: LinkOwners | undefined;
   /** The agents' side of a cluster that is served. */
   agentsOf(cluster: string): AgentHost | undefined;
-  /** Too many connections of this port had not sent a request, and the oldest was dropped. */
-  onDropped(port: AgentPortName): void;
 }
 
 /**
- * Maximum number of connections with the larger buffers of a handshake that began unread: 43 KiB each, 4 MiB in all.
+ * Maximum number of connections with the larger buffers of a handshake without preface: 43 KiB each, 4 MiB in all.
  */
-const MOST_UNREAD = 100;
+const SKIP_PREFACE_BELOW = 100;
 
 interface OpenPort {
   readonly name: AgentPortName;
   readonly address: AddressInfo;
-  readonly listener: Pick<Acceptor, "listening" | "endUnread" | "stopAccepting" | "destroyAll">;
+  readonly listener: Pick<Acceptor, "listening" | "endWithoutPreface" | "stopAccepting" | "destroyAll">;
   readonly upgrades: UpgradePort;
 }
 
@@ -49,14 +47,14 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  /** Takes the connections that other servers carry here. */
-  #carried: UpgradePort | undefined;
   readonly #common: Pick<
     UpgradeDeps,
     "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "carrying"
   >;
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
+  /** Takes the connections that other servers carry here. */
+  readonly #carried: UpgradePort | undefined;
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = deps;
@@ -68,6 +66,7 @@ export class AgentPorts {
       agentLog: new AgentLog(deps.log),
       carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
+    this.#carried = deps.owners && this.#upgradePort("agents", {});
     deps.metrics.hops.watch(() => ({
       toOwners: this.#common.carrying?.size ?? 0,
       fromPeers: this.#carried?.connections.size ?? 0,
@@ -77,14 +76,14 @@ export class AgentPorts {
   /** Opens the TLS port; rejects with a `ConfigError`. */
   async openSecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents", { hostNamed: (name) => hosts.find(name) });
+    const upgrades = this.#upgradePort("agents", { hostNamed: (name) => hosts.find(name) });
     const opened = await openTlsPort(
       {
         ...{ name: "agents", hosts, proxyProtocol, port, host, option: "--agent-port" },
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
-        turnsAway: true,
-        mostUnread: MOST_UNREAD,
+        clientsObeyRetryAfter: true,
+        skipPrefaceBelow: SKIP_PREFACE_BELOW,
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection),
       },
@@ -97,24 +96,19 @@ export class AgentPorts {
   async openInsecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents-insecure", {
+    const upgrades = this.#upgradePort("agents-insecure", {
       hostOf: (request, address) => findByHost(request, address, hosts),
     });
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
         hostOption: "--agent-insecure-bind-address",
-        ...{ keepaliveMs: 0, turnsAway: true, pacedClose: this.#pacedClose },
+        ...{ keepaliveMs: 0, clientsObeyRetryAfter: true, pacedClose: this.#pacedClose },
         onConnection: (connection) => upgrades.take(connection as IncomingConnection<AgentHost>),
       },
       this.#deps,
     );
     this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
-  }
-
-  /** From now on other servers may carry connections here. */
-  async openCarried(): Promise<void> {
-    if (this.#deps.owners !== undefined) this.#carried = await this.#upgradePort("agents", {});
   }
 
   /** See `TakeCarried`. */
@@ -134,9 +128,8 @@ export class AgentPorts {
     return [...this.#ports.map(({ upgrades }) => upgrades), ...carried];
   }
 
-  #upgradePort(name: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
-    const onDropped = () => this.#deps.onDropped(name);
-    return UpgradePort.create({ ...this.#deps, ...this.#common, ...hosts, onDropped });
+  #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): UpgradePort {
+    return new UpgradePort({ ...this.#deps, ...this.#common, ...hosts, listener });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {
@@ -148,9 +141,9 @@ export class AgentPorts {
     return this.#ports.map(({ name, listener }) => ({ name, up: listener.listening }));
   }
 
-  /** To be called when the clusters have changed: handshakes that began unread may have the wrong virtual host. */
-  endUnread(): void {
-    for (const { listener } of this.#ports) listener.endUnread();
+  /** To be called when the clusters have changed: handshakes without preface may have the wrong virtual host. */
+  endWithoutPreface(): void {
+    for (const { listener } of this.#ports) listener.endWithoutPreface();
   }
 
   stopAccepting(): void {
@@ -172,10 +165,5 @@ export class AgentPorts {
     for (const { connections } of this.#upgradePorts) connections.resetAll();
     for (const { listener } of this.#ports) listener.destroyAll();
     this.#pacedClose.end();
-  }
-
-  /** To be called after the last carrier. */
-  async close(): Promise<void> {
-    await Promise.all(this.#upgradePorts.map((upgrades) => upgrades.close()));
   }
 }

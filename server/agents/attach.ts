@@ -20,7 +20,7 @@ import {
   type UnauthenticatedCarriers,
 } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
-import { refusalKind, TurnedAway } from "./refusal.ts";
+import { refusalKind } from "./refusal.ts";
 import {
   type AdmittedAgent,
   graceOf,
@@ -44,6 +44,8 @@ export interface AttachDeps extends InnerDeps {
 
 /** The result of the checks before the upgrade. */
 export interface Admission {
+  /** The virtual host that the agent came to. */
+  readonly host: AgentHost;
   /** An error: the agent is not authenticated, and has to prove itself by inner TLS. */
   readonly credential: Credential | CulvertError;
   /** Present while the agent is not authenticated. */
@@ -55,12 +57,14 @@ export interface Admission {
 /** Gives an agent that was admitted its place before the upgrade, or says why it has to come again. */
 export function takePlace(
   admission: Admission,
-  { socket, host, backInMs }: IncomingConnection<AgentHost>,
+  { socket, retryAfterMs }: IncomingConnection<AgentHost>,
 ): Admission | CulvertError {
-  if (backInMs !== undefined) return new TurnedAway(backInMs);
-  if (admission.credential instanceof CulvertError || host === undefined) return admission; // see `deadline`
+  if (retryAfterMs !== undefined) {
+    return new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
+  }
+  if (admission.credential instanceof CulvertError) return admission; // see `deadline`
   try {
-    host.tunnels.hellos.enter(socket);
+    admission.host.tunnels.hellos.enter(socket);
     return admission;
   } catch (error) {
     return toCulvertError(error);

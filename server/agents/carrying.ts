@@ -1,5 +1,6 @@
+import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
@@ -32,20 +33,14 @@ export function foreignLink(rawHeaders: readonly string[], serverId: string): Fo
 }
 
 /** A request as it was received; Node decodes headers as latin1. */
-export function requestBytes({ url, rawHeaders }: ReceivedUpgrade): Buffer {
+export function requestBytes({ url, rawHeaders }: AdmittedUpgrade["request"]): Buffer {
   const lines = rawHeaders.flatMap((name, at) => (at % 2 === 0 ? `${name}: ${rawHeaders[at + 1]}\r\n` : []));
   return Buffer.from(`GET ${url} HTTP/1.1\r\n${lines.join("")}\r\n`, "latin1");
 }
 
-export interface ReceivedUpgrade {
-  readonly url: string;
-  /** Names and values in turn. */
-  readonly rawHeaders: readonly string[];
-}
-
 /** The upgrade of an agent that this server would admit. */
-export interface AdmittedUpgrade extends Pick<Admission, "credential" | "deadline"> {
-  readonly request: ReceivedUpgrade;
+export interface AdmittedUpgrade extends Pick<Admission, "host" | "credential" | "deadline"> {
+  readonly request: Pick<IncomingMessage, "url" | "rawHeaders">;
   readonly connection: IncomingConnection<AgentHost>;
 }
 
@@ -140,10 +135,10 @@ export class Carrying {
     }
   }
 
-  #resuming({ request, connection, credential }: AdmittedUpgrade): Resuming | undefined {
+  #resuming({ request, connection, host, credential }: AdmittedUpgrade): Resuming | undefined {
     const { options, draining } = this.#deps;
-    const { host, backInMs, remote } = connection;
-    if (host === undefined || backInMs !== undefined || draining()) return undefined;
+    const { retryAfterMs, remote } = connection;
+    if (retryAfterMs !== undefined || draining()) return undefined;
     if (connection instanceof CarriedConnection) return undefined;
     const foreign = foreignLink(request.rawHeaders, options.serverId);
     if (foreign === undefined) return undefined;

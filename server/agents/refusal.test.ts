@@ -8,12 +8,12 @@ import {
   answerRaw,
   answerTo,
   CALLER,
-  challenge,
   claimedCertificate,
+  NO_UPGRADE,
   originFault,
+  otherPath,
   parseErrorAnswer,
   requestFault,
-  TurnedAway,
 } from "./refusal.ts";
 
 const AGENT = ["Host", "x", "Upgrade", "websocket", "Sec-WebSocket-Version", "13"];
@@ -75,8 +75,6 @@ test("the headers by which balancers pass a client certificate on are known, and
   for (const name of OTHERS) assert.equal(claimedCertificate({ [name]: "CN=agent" }), undefined, name);
 });
 
-const PATH = "/culvert/v1/tunnel";
-
 for (const [code, status] of [
   ["unauthenticated", 401],
   ["forbidden", 403],
@@ -84,7 +82,7 @@ for (const [code, status] of [
   ["draining", 503],
 ] as const) {
   test(`an agent gets ${status} for ${code}, at the level of the table of outcomes`, () => {
-    const answer = answerTo(new CulvertError(code, "a sentence\nof two lines"), PATH);
+    const answer = answerTo(new CulvertError(code, "a sentence\nof two lines"));
     assert.equal(answer.status, status);
     assert.match(answer.sentence, /^a sentence of two lines(: come back in 1 s)?$/);
     assert.equal(answer.level, OUTCOMES[code].level);
@@ -93,25 +91,10 @@ for (const [code, status] of [
 
 test("every outcome has a status for agents, and only draining says when to come back", () => {
   for (const code of Object.keys(OUTCOMES) as OutcomeCode[]) {
-    const { status, headers } = answerTo(new CulvertError(code, "x"), PATH);
+    const { status, headers } = answerTo(new CulvertError(code, "x"));
     assert.ok(status >= 400 && status < 600, code);
     assert.deepEqual(Object.keys(headers), code === "draining" ? ["retry-after"] : []);
   }
-});
-
-test("an agent that is turned away reads in how many seconds to come back", () => {
-  const { status, sentence, headers, level } = answerTo(new TurnedAway(12_300), PATH);
-  assert.deepEqual([status, headers, level], [503, { "retry-after": "13" }, "warn"]);
-  assert.equal(sentence, "more agents connect than this server has time for: come back in 13 s");
-  assert.deepEqual(answerTo(new TurnedAway(1), PATH).headers, { "retry-after": "1" });
-});
-
-test("a request that is no upgrade of an agent gets 404 or 426, and what is expected here", () => {
-  const elsewhere = answerTo("path", PATH);
-  assert.deepEqual([elsewhere.status, elsewhere.level], [404, "info"]);
-  assert.match(elsewhere.sentence, /agents connect at \/culvert\/v1\/tunnel/);
-  const plain = answerTo("upgrade", PATH);
-  assert.deepEqual([plain.status, plain.headers], [426, { upgrade: "websocket" }]);
 });
 
 /** The header fields of an answer, and its body. */
@@ -125,20 +108,18 @@ async function answered(answer: AgentAnswer) {
 }
 
 test("every refusal bears the server's mark with its sentence, and says that the connection ends", async () => {
-  const errors = (Object.keys(OUTCOMES) as OutcomeCode[]).map((code) => new CulvertError(code, "x"));
-  for (const refusal of [...errors, new TurnedAway(1), "path", "upgrade"] as const) {
-    const answer = answerTo(refusal, PATH);
+  for (const code of Object.keys(OUTCOMES) as OutcomeCode[]) {
+    const answer = answerTo(new CulvertError(code, "x"));
     const { fields } = await answered(answer);
-    const error = refusal instanceof CulvertError ? OUTCOMES[refusal.code].proxyStatus : "http_request_error";
-    const mark = `proxy-status: culvert; error=${error}; details="${answer.sentence}"`;
+    const mark = `proxy-status: culvert; error=${OUTCOMES[code].proxyStatus}; details="${answer.sentence}"`;
     for (const field of [mark, "Connection: close"]) assert.ok(fields.includes(field), fields.join());
   }
 });
 
-test("a peer that speaks something else gets a whole answer with the server's mark", async () => {
+test("a peer that speaks something else, or asks for something else, gets a whole answer with the server's mark", async () => {
   const tooLarge = parseErrorAnswer(Object.assign(new Error(), { code: "HPE_HEADER_OVERFLOW" }), 1_024);
   const noHttp = parseErrorAnswer(Object.assign(new Error(), { code: "HPE_INVALID_METHOD" }), 1_024);
-  for (const answer of [CALLER, tooLarge, noHttp]) {
+  for (const answer of [CALLER, NO_UPGRADE, otherPath("/tunnel"), tooLarge, noHttp]) {
     assert.ok(answer !== undefined);
     const { line, fields, body } = await answered(answer);
     assert.ok(line.startsWith(`HTTP/1.1 ${answer.status} `), line);
@@ -162,5 +143,8 @@ const TABLE: ReadonlyArray<readonly [rules: typeof TOKENS | typeof CERTIFICATES,
 ];
 
 test("a 401 asks for what the virtual host accepts, and names a token that was sent as invalid", () => {
-  for (const [rules, sent, asked] of TABLE) assert.equal(challenge(rules, sent), asked, sent);
+  const refusal = new CulvertError("unauthenticated", "x");
+  for (const [rules, sent, asked] of TABLE) {
+    assert.equal(answerTo(refusal, rules, sent).headers["www-authenticate"], asked, sent);
+  }
 });

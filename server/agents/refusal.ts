@@ -180,23 +180,15 @@ export function claimedCertificate(headers: IncomingHttpHeaders): string | undef
  */
 export const RETRY_AFTER_S = 1;
 
-/** Too many agents have connected at once, and this one has to come again. */
-export class TurnedAway extends CulvertError {
-  constructor(backInMs: number) {
-    super("overloaded", "more agents connect than this server has time for", { retryAfterMs: backInMs });
-  }
-}
+/** A request that is no upgrade of an agent. It never becomes a tunnel, so it has no outcome; nor has the next one. */
+export const NO_UPGRADE: AgentAnswer = {
+  ...answerOf(426, `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`),
+  headers: { upgrade: "websocket" },
+};
 
-/** Requests that are no upgrade of an agent: they never become a tunnel, so they have no outcome. */
-const HTTP_REFUSALS = {
-  path: { status: 404, sentence: (path: string) => `agents connect at ${path} (--agent-path)`, headers: {} },
-  upgrade: {
-    status: 426,
-    sentence: () => `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`,
-    headers: { upgrade: "websocket" },
-  },
-} as const;
-export type AgentHttpRefusal = keyof typeof HTTP_REFUSALS;
+export function otherPath(agentPath: string): AgentAnswer {
+  return answerOf(404, `agents connect at ${agentPath} (--agent-path)`);
+}
 
 /** Writes the answer, which is the last thing on the connection. */
 export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
@@ -207,20 +199,26 @@ export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
   answerAndEnd(socket, text, status === 431 ? REST_OF_LARGE_HEADER : undefined);
 }
 
-/** The answer to an outcome, or to a request that is no upgrade. */
-export function answerTo(refusal: CulvertError | AgentHttpRefusal, agentPath: string): AgentAnswer {
-  if (refusal instanceof CulvertError) {
-    const { code, message } = refusal;
-    const { level, proxyStatus: error } = outcome(code);
-    const status = agentStatus(code);
-    const proxy = { error, fault: refusal.fault };
-    const backInS = backInSeconds(refusal);
-    if (backInS === undefined) return { status, sentence: printable(message), headers: {}, level, proxy };
-    const sentence = `${printable(message)}: come back in ${backInS} s`;
-    return { status, sentence, headers: { "retry-after": String(backInS) }, level, proxy };
-  }
-  const { status, sentence, headers } = HTTP_REFUSALS[refusal];
-  return { ...answerOf(status, sentence(agentPath)), headers };
+/** The answer to an outcome. `host`: whose credential a 401 asks for; `authorization`: what the peer has sent. */
+export function answerTo(
+  refusal: CulvertError,
+  host?: Pick<PeerRules, "verifier">,
+  authorization?: string,
+): AgentAnswer {
+  const { code, message, fault } = refusal;
+  const { level, proxyStatus: error } = outcome(code);
+  const status = agentStatus(code);
+  const backInS = backInSeconds(refusal);
+  return {
+    status,
+    sentence: `${printable(message)}${backInS === undefined ? "" : `: come back in ${backInS} s`}`,
+    headers: {
+      ...(backInS !== undefined && { "retry-after": String(backInS) }),
+      ...(status === 401 && host !== undefined && { "www-authenticate": challenge(host, authorization) }),
+    },
+    level,
+    proxy: { error, fault },
+  };
 }
 
 function backInSeconds({ code, retryAfterMs }: CulvertError): number | undefined {
@@ -232,7 +230,7 @@ function backInSeconds({ code, retryAfterMs }: CulvertError): number | undefined
  * The credential that a 401 asks for (RFC 9110 §15.5.2). RFC 6750 §3.1: a peer that has sent a token reads that it is
  * invalid, a peer without a credential reads of no error.
  */
-export function challenge({ verifier }: Pick<PeerRules, "verifier">, authorization: string | undefined): string {
+function challenge({ verifier }: Pick<PeerRules, "verifier">, authorization: string | undefined): string {
   if (verifier === undefined) return CERTIFICATE_CHALLENGE;
   return presentedToken(authorization) === undefined ? BEARER_CHALLENGE : `${BEARER_CHALLENGE}, error="invalid_token"`;
 }

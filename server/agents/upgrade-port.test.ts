@@ -30,15 +30,16 @@ import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 /** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */
 async function portOf(
   hostOf: (serverName: string) => AgentHost,
-  { backInMs, ...more }: Partial<UpgradeDeps["options"]> & { backInMs?: number } = {},
+  { retryAfterMs, ...more }: Partial<UpgradeDeps["options"]> & { retryAfterMs?: number } = {},
 ) {
   const lines: Line[] = [];
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
-  const port = await UpgradePort.create({
+  const port = new UpgradePort({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
-    metrics: new ServerMetrics({ processMetrics: false }),
+    metrics: Object.assign(new ServerMetrics({ processMetrics: false }), { waitingDropped: () => dropped++ }),
+    listener: "agents",
     log,
     throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
@@ -48,13 +49,12 @@ async function portOf(
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,
-    onDropped: () => dropped++,
   } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   tls.on("secureConnection", (socket) => {
     const connection = new IncomingConnection<AgentHost>(socket);
     connection.handedOn(socket);
-    Object.assign(connection, { host: hostOf(String(socket.servername)), backInMs });
+    Object.assign(connection, { host: hostOf(String(socket.servername)), retryAfterMs });
     port.take(connection);
   });
   await once(tls.listen(0, "127.0.0.1"), "listening");
@@ -87,7 +87,6 @@ async function portOf(
     [Symbol.asyncDispose]: async () => {
       tls.close();
       port.connections.resetAll();
-      await port.close();
     },
   };
 }
@@ -112,7 +111,7 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
 
 test("an agent that is turned away reads 503 and when to come back; an unauthenticated peer only that it is one", async () => {
   const host = hostOf("default");
-  await using it = await portOf(() => host, { backInMs: 4_200 });
+  await using it = await portOf(() => host, { retryAfterMs: 4_200 });
   const turnedAway = await it.ask(pki.agent).over;
   assert.match(turnedAway, /^HTTP\/1\.1 503 /);
   assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);

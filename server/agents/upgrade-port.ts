@@ -1,11 +1,9 @@
 import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
-import websocket from "@fastify/websocket";
-import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
+import { type WebSocket, WebSocketServer } from "ws";
 import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
-import { WITHOUT_SCHEMAS } from "../../shared/http/without-schemas.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
-import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -14,7 +12,7 @@ import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
@@ -23,16 +21,16 @@ import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { Carrying } from "./carrying.ts";
 import {
   type AgentAnswer,
-  type AgentHttpRefusal,
   answerRaw,
   answerTo,
   CALLER,
-  challenge,
   claimedCertificate,
   hostName,
   isDoctorRequest,
+  NO_UPGRADE,
   originFault,
   otherName,
+  otherPath,
   parseErrorAnswer,
   refusalKind,
   requestFault,
@@ -42,11 +40,8 @@ import {
 /** Bytes that follow an upgrade are still unread in the socket. */
 const NO_HEAD = Buffer.alloc(0);
 
-/** The name of the decoration of a Fastify request that holds its `Admission`. */
-const ADMISSION = "admission";
-
 /** Why a request gets no tunnel. */
-type UpgradeRefusal = CulvertError | AgentHttpRefusal | AgentAnswer;
+type UpgradeRefusal = CulvertError | AgentAnswer;
 
 export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
   readonly options: AttachDeps["options"] &
@@ -69,20 +64,18 @@ export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" |
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   /** Present with a directory: carries resumes of other servers' links to these. */
   readonly carrying?: Pick<Carrying, "ask" | "size"> | undefined;
+  /** For the log and the metrics of connections that are dropped. */
+  readonly listener: ListenerName;
   draining(): boolean;
-  /** Too many connections had not sent a request, and the oldest was dropped. */
-  onDropped(): void;
 }
 
-/** The parts of a request that are checked. */
-type CheckedRequest = Pick<IncomingMessage, "headers" | "rawHeaders" | "httpVersion"> &
-  Pick<FastifyRequest, "url" | "ws">;
+type RequestKind = "upgrade" | "connect" | "other";
 
 type AgentConnection = IncomingConnection<AgentHost>;
 
 /**
  * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection after its
- * TLS handshake, if there is one; only upgrades come to Fastify.
+ * TLS handshake, if there is one.
  *
  * ```
  *  take ─▶ read the request ─▶ check, authenticate ─▶ upgrade ─▶ attach (attach.ts)
@@ -91,60 +84,29 @@ type AgentConnection = IncomingConnection<AgentHost>;
  */
 export class UpgradePort {
   readonly connections: PortConnections;
-  readonly #app: FastifyInstance;
+  readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
   readonly #deps: UpgradeDeps;
   #hasLoggedClaim = false;
 
-  private constructor(deps: UpgradeDeps) {
+  constructor(deps: UpgradeDeps) {
     this.#deps = deps;
     const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
+    const { listener, metrics, throttledLog, waiting, turns } = deps;
     this.connections = new PortConnections(
+      { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
-        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting, turns: deps.turns },
-        onLate: (connection) => this.connections.dismiss(connection),
-        onDropped: () => deps.onDropped(),
-      },
-      {
-        onConnect: (request, connection) => void this.#onOther(request, connection as AgentConnection, CALLER),
-        onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
-        onRequest: (request, connection) => void this.#onOther(request, connection as AgentConnection),
+        onConnect: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "connect"),
+        onUpgrade: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "upgrade"),
+        onRequest: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "other"),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
+        onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
     );
-    this.#app = fastify({ ...WITHOUT_SCHEMAS, logger: false, exposeHeadRoutes: false, return503OnClosing: false });
-  }
-
-  static async create(deps: UpgradeDeps): Promise<UpgradePort> {
-    const port = new UpgradePort(deps);
-    await port.#build();
-    return port;
-  }
-
-  async #build(): Promise<void> {
-    const { options } = this.#deps;
-    await this.#app.register(websocket, {
-      options: UPGRADES,
-      // The default closes every WebSocket at once; the server drains its tunnels first.
-      preClose: (done) => done(),
-      errorHandler: (_error, socket) => socket.terminate(),
-    });
-    this.#app.decorateRequest(ADMISSION, null);
-    // Registered after the plugin, whose own hook sets `request.ws`.
-    this.#app.addHook("onRequest", this.#onRequest);
-    this.#app.get(options.agentPath, { websocket: true }, (ws, request) => {
-      const connection = connectionOf(request);
-      this.connections.requestReceived(connection);
-      const admission = request.getDecorator<Admission | null>(ADMISSION);
-      const { host } = connection;
-      if (admission === null || host === undefined) return ws.terminate(); // the hook has refused it
-      void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
-    });
-    await this.#app.ready();
   }
 
   /** Takes a connection after its TLS handshake, or one of the port in clear. */
   take(connection: IncomingConnection<AgentHost>): void {
-    this.connections.take(connection, () => this.#onClosedEarly(connection));
+    this.connections.take(connection);
   }
 
   #onClosedEarly({ socket, remote, host }: AgentConnection): void {
@@ -152,80 +114,49 @@ export class UpgradePort {
     logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#deps);
   }
 
-  /** To be called after the last carrier: Fastify would end those that are left. */
-  async close(): Promise<void> {
-    await this.#app.close();
-  }
-
-  #onUpgrade(request: IncomingMessage, { socket }: IncomingConnection): void {
+  /** `request` is an `IncomingMessage` if it is an upgrade. */
+  async #onRequest(request: RequestHeader, connection: AgentConnection, kind: RequestKind): Promise<void> {
+    const { socket } = connection;
     watchForEnd(socket);
-    this.#app.server.emit("upgrade", request, socket, NO_HEAD);
-  }
-
-  readonly #onRequest = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
-    const { url, ws } = request;
-    const { headers, rawHeaders, httpVersion } = request.raw;
-    const connection = connectionOf(request);
-    const admitted = await this.#admit({ headers, rawHeaders, httpVersion, url, ws }, connection);
+    const admitted = await this.#admit(request, connection, kind);
     const carryOn = isAdmission(admitted)
-      ? await this.#deps.carrying?.ask({ request: { url, rawHeaders }, connection, ...admitted })
+      ? await this.#deps.carrying?.ask({ request, connection, ...admitted })
       : undefined;
-    unwatchForEnd(connection.socket);
+    unwatchForEnd(socket);
     if (carryOn !== undefined) {
-      reply.hijack();
-      this.connections.requestReceived(connection);
+      this.connections.leaveWaiting(connection);
       carryOn();
       return;
     }
     const result = isAdmission(admitted) ? takePlace(admitted, connection) : admitted;
-    if (isAdmission(result)) {
-      request.setDecorator(ADMISSION, result);
+    if (!isAdmission(result)) {
+      this.#refuse(connection, request, result);
       return;
     }
-    reply.hijack();
-    this.#refuse(connection, this.#answerTo(result, { headers }, connection), { headers }, result);
-  };
-
-  /** Refuses a request that is no upgrade; `answer` is sent unless something else is wrong with it. */
-  async #onOther(request: RequestHeader, connection: AgentConnection, answer?: AgentAnswer): Promise<void> {
-    watchForEnd(connection.socket);
-    const { headers, rawHeaders, httpVersion } = request;
-    const url = answer === undefined ? (request.url ?? "") : this.#deps.options.agentPath;
-    const admitted = await this.#admit({ headers, rawHeaders, httpVersion, url, ws: false }, connection);
-    const refusal = isAdmission(admitted) ? "upgrade" : admitted;
-    unwatchForEnd(connection.socket);
-    const own = refusal === "upgrade" ? answer : undefined;
-    this.#refuse(connection, own ?? this.#answerTo(refusal, { headers }, connection), { headers }, refusal);
+    const onUpgraded = (ws: WebSocket): void => this.#attach(ws, connection, result);
+    this.#upgrades.handleUpgrade(request as IncomingMessage, socket, NO_HEAD, onUpgraded);
   }
 
-  #refuse(
-    connection: AgentConnection,
-    answer: AgentAnswer,
-    request: Pick<CheckedRequest, "headers">,
-    refusal: UpgradeRefusal,
-  ): void {
-    this.connections.requestReceived(connection);
-    const cause = refusal instanceof CulvertError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
-    this.#logRefused(connection, answer, request, cause);
+  #attach(ws: WebSocket, connection: AgentConnection, admission: Admission): void {
+    this.connections.leaveWaiting(connection);
+    const { host } = admission;
+    void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
+  }
+
+  #refuse(connection: AgentConnection, { headers }: Pick<RequestHeader, "headers">, refusal: UpgradeRefusal): void {
+    this.connections.leaveWaiting(connection);
+    const isError = refusal instanceof CulvertError;
+    const answer = isError ? answerTo(refusal, connection.host, headers.authorization) : refusal;
+    const detail = isError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
+    this.#logRefused(connection, answer, headers, detail);
     answerRaw(connection.socket, answer);
-  }
-
-  #answerTo(
-    refusal: UpgradeRefusal,
-    { headers: sent }: Pick<CheckedRequest, "headers">,
-    { host }: AgentConnection,
-  ): AgentAnswer {
-    const isAnswer = typeof refusal !== "string" && !(refusal instanceof CulvertError);
-    const answer = isAnswer ? refusal : answerTo(refusal, this.#deps.options.agentPath);
-    if (answer.status !== 401 || host === undefined) return answer;
-    return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge(host, sent.authorization) } };
   }
 
   #logRefused(
     { socket, remote, source, host }: AgentConnection,
     { status, sentence: reason, level }: AgentAnswer,
-    { headers }: Pick<CheckedRequest, "headers">,
-    detail?: string,
+    headers: RequestHeader["headers"],
+    detail: string | undefined,
   ): void {
     const cluster = host?.tunnels.name ?? "";
     this.#deps.metrics.agentRefused(String(status), { cluster, from: source.address, reason });
@@ -242,9 +173,13 @@ export class UpgradePort {
    * Whether this is the upgrade of an agent. The checks are in this order so that an unauthenticated peer learns
    * nothing but that it is unauthenticated.
    */
-  async #admit(request: CheckedRequest, connection: AgentConnection): Promise<Admission | UpgradeRefusal> {
+  async #admit(
+    request: RequestHeader,
+    connection: AgentConnection,
+    kind: RequestKind,
+  ): Promise<Admission | UpgradeRefusal> {
     const { options, links, draining, hostNamed } = this.#deps;
-    const fault = requestFault(request, request.ws);
+    const fault = requestFault(request, kind === "upgrade");
     if (fault !== undefined) return fault;
     const { address } = connection.source;
     const host = this.#findHost(request, connection);
@@ -269,17 +204,18 @@ export class UpgradePort {
     if (origin !== undefined) return origin;
     const named = hostNamed?.(hostName(request.headers.host ?? ""));
     if (named !== undefined && named !== host) return otherName(named.tunnels.name);
-    if (request.url.split("?", 1)[0] !== options.agentPath) return "path";
+    if (kind === "connect") return CALLER;
+    if (request.url?.split("?", 1)[0] !== options.agentPath) return otherPath(options.agentPath);
     const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
-    if (!request.ws || !offered.includes(SUBPROTOCOL)) return "upgrade";
+    if (kind !== "upgrade" || !offered.includes(SUBPROTOCOL)) return NO_UPGRADE;
     // Links that are open may get another carrier; only the hello says whether this is one.
     if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
-    if (!(credential instanceof CulvertError)) return { credential };
-    return { credential, ...this.#limitUnauthenticated(request, connection, host) };
+    if (!(credential instanceof CulvertError)) return { host, credential };
+    return { host, credential, ...this.#limitUnauthenticated(request, connection, host) };
   }
 
   /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
-  #findHost(request: CheckedRequest, connection: AgentConnection): AgentHost | CulvertError | AgentAnswer {
+  #findHost(request: RequestHeader, connection: AgentConnection): AgentHost | CulvertError | AgentAnswer {
     const found = this.#deps.hostOf?.(request, connection.source.address) ?? connection.host;
     if (found === undefined) return new CulvertError("internal", "a connection without a virtual host");
     connection.host = "tunnels" in found ? found : undefined;
@@ -287,7 +223,7 @@ export class UpgradePort {
   }
 
   /** Logs once that a balancer passes certificates on, which is never believed. */
-  #logClaim({ headers }: CheckedRequest, { remote }: AgentConnection): void {
+  #logClaim({ headers }: RequestHeader, { remote }: AgentConnection): void {
     const header = this.#hasLoggedClaim ? undefined : claimedCertificate(headers);
     if (header === undefined) return;
     this.#hasLoggedClaim = true;
@@ -299,7 +235,7 @@ export class UpgradePort {
 
   /** Unauthenticated carriers have a deadline, and their number is bounded. */
   #limitUnauthenticated(
-    { headers }: CheckedRequest,
+    { headers }: RequestHeader,
     { socket, source }: AgentConnection,
     host: AgentHost,
   ): Pick<Admission, "deadline" | "shown"> {
@@ -316,16 +252,8 @@ export class UpgradePort {
       socket.destroy();
       return;
     }
-    this.connections.requestReceived(connection);
-    this.#logRefused(connection, answer, { headers: {} });
-    answerRaw(socket, answer);
+    this.#refuse(connection, { headers: {} }, answer);
   }
-}
-
-function connectionOf(request: FastifyRequest): AgentConnection {
-  const connection = IncomingConnection.of<AgentHost>(request.raw.socket);
-  if (connection === undefined) throw new Error("a request on a socket that no listener has accepted");
-  return connection;
 }
 
 function isAdmission(admitted: Admission | UpgradeRefusal): admitted is Admission {

@@ -20,8 +20,8 @@ test("each unix socket has its own bound of connections without a request: a flo
       ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16 },
     },
     ...{ waiting: new WaitingConnections(2), log, throttledLog: new ThrottledLog(log) },
-    onConnect: () => assert.fail("there is no request"),
-    onDropped: () => dropped++,
+    metrics: { waitingDropped: () => dropped++ },
+    connect: undefined as never, // there is no request
   });
   const connectTo = (host: CallerHost): Socket => {
     const socket = new Socket();

@@ -10,12 +10,13 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
-import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
+import { PortConnections, type PortHandler, type WaitingConnections } from "../listeners/port-connections.ts";
 import { HTTP_2, type RequestHeader, valuesOf } from "../listeners/request-reader.ts";
-import type { ListenerName } from "../metrics/server-metrics.ts";
+import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { authenticateConnection, type CallerHost, challenges } from "./authenticate.ts";
+import { type ConnectDeps, connect } from "./connect.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
 
@@ -26,12 +27,10 @@ export interface CallerListenersDeps {
   >;
   /** The waiting connections of all TCP ports; those of a unix socket are bounded by themselves. */
   readonly waiting: WaitingConnections;
+  readonly metrics: Pick<ServerMetrics, "waitingDropped">;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
-  /** The first request of a connection has come, and it is a CONNECT. */
-  onConnect(request: RequestHeader, connection: IncomingConnection, host: CallerHost): void;
-  /** Too many connections had not sent a request, and the oldest was dropped. */
-  onDropped(listener: ListenerName): void;
+  readonly connect: ConnectDeps;
 }
 
 interface CallersPortDeps extends PortDeps {
@@ -61,7 +60,7 @@ export class CallerListeners {
         ...{ host: serverBindAddress, hostOption: "--server-bind-address" },
         proxyProtocol: serverProxyProtocol,
         keepaliveMs: frontendKeepaliveMs,
-        turnsAway: false, // kube-apiserver would not come back later
+        clientsObeyRetryAfter: false, // kube-apiserver would not come back later
         onConnection: (connection) => this.take(connection.host, connection),
       },
       deps,
@@ -81,7 +80,7 @@ export class CallerListeners {
       listener = new CallerListener(host, this.#deps);
       this.#listeners.set(host, listener);
     }
-    listener.take(connection);
+    listener.connections.take(connection);
   }
 
   /**
@@ -173,55 +172,57 @@ export class CallerListeners {
 }
 
 /** The connections of one virtual host or unix socket: reads one CONNECT of each, and refuses other requests. */
-class CallerListener {
+class CallerListener implements PortHandler {
   /** Every connection that has not closed. */
   readonly connections: PortConnections;
   readonly #host: CallerHost;
   readonly #deps: CallerListenersDeps;
 
   constructor(host: CallerHost, deps: CallerListenersDeps) {
-    const { options } = deps;
+    const { options, metrics, throttledLog } = deps;
     const isUnix = host.kind === "unix";
     this.#host = host;
     this.#deps = deps;
-    this.connections = new PortConnections(
-      {
-        headerLimit: options.headerLimit,
-        deadlineMs: options.headerTimeoutMs,
-        maxWaiting: options.maxWaitingConnections,
-        waiting: isUnix ? undefined : deps.waiting,
-        // Under a flood of one cluster the connections of other clusters still have their turns.
-        turns: new TurnQueue(),
-        onLate: (connection) => this.#refuse(connection, "headerTimeout"),
-        onDropped: () => deps.onDropped(isUnix ? "unix" : "callers"),
-      },
-      {
-        onConnect: (request, connection) => this.#onConnect(request, connection),
-        onUpgrade: (request, connection) => this.#refuse(connection, refusalOf(request)),
-        onRequest: (request, connection) => this.#refuse(connection, refusalOf(request)),
-        onClientError: (error, connection) => this.#onClientError(error, connection),
-      },
-    );
+    const bounds = {
+      headerLimit: options.headerLimit,
+      deadlineMs: options.headerTimeoutMs,
+      maxWaiting: options.maxWaitingConnections,
+      waiting: isUnix ? undefined : deps.waiting,
+      // Under a flood of one cluster the connections of other clusters still have their turns.
+      turns: new TurnQueue(),
+    };
+    const listener = isUnix ? "unix" : "callers";
+    this.connections = new PortConnections({ ...bounds, listener, metrics, throttledLog }, this);
   }
 
-  take(connection: IncomingConnection): void {
-    const isUnix = this.#host.kind === "unix";
-    this.connections.take(connection, isUnix ? undefined : () => this.#onClosedEarly(connection));
-  }
-
-  #onClosedEarly({ socket, remote }: IncomingConnection): void {
-    const { cluster } = this.#host;
-    logClosedEarly({ listener: "callers", cluster, remote, socket: socket as TLSSocket }, this.#deps);
-  }
-
-  #onConnect(request: RequestHeader, connection: IncomingConnection): void {
+  onConnect(request: RequestHeader, connection: IncomingConnection): void {
     // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
     if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
     else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
-    else if (this.connections.requestReceived(connection)) this.#deps.onConnect(request, connection, this.#host);
+    else if (this.connections.leaveWaiting(connection)) {
+      void connect(request, connection, this.#host, this.#deps.connect);
+    }
   }
 
-  #onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
+  onUpgrade(request: IncomingMessage, connection: IncomingConnection): void {
+    this.onRequest(request, connection);
+  }
+
+  onRequest(request: IncomingMessage, connection: IncomingConnection): void {
+    this.#refuse(connection, refusalOf(request));
+  }
+
+  onLate(connection: IncomingConnection): void {
+    this.#refuse(connection, "headerTimeout");
+  }
+
+  onClosedEarly({ socket, remote }: IncomingConnection): void {
+    const { cluster, kind } = this.#host;
+    if (kind === "unix") return;
+    logClosedEarly({ listener: "callers", cluster, remote, socket: socket as TLSSocket }, this.#deps);
+  }
+
+  onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
     const { socket } = connection;
     if (!socket.writable || error.code === "ECONNRESET") socket.destroy();
     else if (error.code === HTTP_2) this.#refuse(connection, "grpc");
@@ -232,7 +233,7 @@ class CallerListener {
    * Answers a request that is no CONNECT, or no HTTP. Unauthenticated peers read only that they are unauthenticated.
    */
   #refuse(connection: IncomingConnection, refusal: reply.CallerHttpRefusal): void {
-    if (!this.connections.requestReceived(connection)) return;
+    if (!this.connections.leaveWaiting(connection)) return;
     const { socket } = connection;
     try {
       const { name } = authenticateConnection(this.#host, connection);

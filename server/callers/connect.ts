@@ -1,7 +1,7 @@
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { CONNECTION_BYTES } from "../../shared/limits/memory-share.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
@@ -18,17 +18,10 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerHop } from "../tunnels/elsewhere.ts";
 import { OpenConnect } from "../tunnels/open-connects.ts";
-import {
-  hopEndOf,
-  hopEndSentence,
-  isClosedInOrder,
-  isSessionLost,
-  type OpenContext,
-  type OpenStreamDeps,
-  openStream,
-  type ServerHop,
-} from "../tunnels/open-stream.ts";
+import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
+import { hopEndOf, hopEndSentence, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
 import { PendingCaller, refused } from "./reply.ts";
@@ -175,8 +168,8 @@ function recordEnd(
   else if (record.hop !== undefined) record.onSpliced(totals, "peer_lost");
   else {
     // A cluster that is not served any more has closed the tunnel itself, after its drain time.
-    const isAgents = cluster.closedBecause === undefined && isClosedInOrder(stream) && record.tunnel?.leaving === true;
-    record.onSpliced(isAgents ? { ...totals, error: AGENT_DRAINED } : totals, "agent_lost");
+    const byAgent = cluster.closedBecause === undefined && isClosedInOrder(stream) && record.tunnel?.leaving === true;
+    record.onSpliced(byAgent ? { ...totals, error: AGENT_DRAINED } : totals, "agent_lost");
   }
 }
 
@@ -244,11 +237,11 @@ export class ConnectRecord implements OpenContext {
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
-    if (this.choice?.claimedBy !== undefined) this.#onPassedOver(this.choice);
+    if (this.choice?.claimedBy !== undefined) this.#warnUnclaimed(this.choice);
   }
 
   /** The line at the end of the connection may come hours later. */
-  #onPassedOver(choice: Choice): void {
+  #warnUnclaimed(choice: Choice): void {
     const line = { cluster: this.cluster.name, target: this.target, agent: this.tunnel?.agent.agentId, ...choice };
     const once = `${this.target} ${choice.claimedBy}`;
     this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", {
@@ -258,8 +251,8 @@ export class ConnectRecord implements OpenContext {
 
   /** The CONNECT gets no 200. */
   onRefused(error: CulvertError): void {
-    const isAgents = this.tunnel !== undefined ? isOfAgent(error.code) : error.refusedBy === "agent";
-    const endedBy = error.code === "caller_gone" ? "caller" : isAgents ? "agent" : "server";
+    const byAgent = this.tunnel !== undefined ? isOfAgent(error.code) : error.refusedBy === "agent";
+    const endedBy = error.code === "caller_gone" ? "caller" : byAgent ? "agent" : "server";
     this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
 

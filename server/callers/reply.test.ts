@@ -4,8 +4,9 @@ import { connect, createServer, type Socket } from "node:net";
 import { Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { RECLAIM, UNBOUNDED } from "../../shared/limits/memory-account.ts";
+import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import { CulvertError, isOutcomeCode, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
 import { type CallerHttpRefusal, established, PendingCaller, refused, refusedRequest } from "./reply.ts";
 

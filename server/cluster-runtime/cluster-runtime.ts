@@ -1,6 +1,7 @@
 import type { Target } from "../../shared/address/target.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
+import { PRESSURE } from "../../shared/limits/memory-account.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
@@ -79,7 +80,7 @@ export class ClusterRuntime {
     this.figures.carried += bytes;
     const restMs = this.#bytes?.charge(bytes) ?? 0;
     if (restMs > 0) this.figures.limitHit("bytesPerSecond");
-    if (!this.tunnels.memory.isAboveCapByConnections) return restMs;
+    if (this.tunnels.memory.capPressure < PRESSURE.slowed) return restMs;
     return Math.max(restMs, bytes * MS_PER_BYTE_ABOVE_CAP);
   };
 
@@ -203,7 +204,7 @@ export class ClusterRuntime {
     if (limits.streams !== undefined && this.#streams() + pending >= limits.streams) {
       throw this.#limited(`${limits.streams} connections are open`, "streams", 1_000);
     }
-    if (this.tunnels.memory.isFullByCap) {
+    if (this.tunnels.memory.capPressure === PRESSURE.full) {
       throw this.#limited("its connections hold too much for slow readers", "memory", 1_000);
     }
     const waitMs = this.#connects?.take(1) ?? 0;

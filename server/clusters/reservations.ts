@@ -38,20 +38,18 @@ export function resolveClusters(
 }
 
 /** The reservations of a cluster do not change as long as the CAs of the flags stay. */
-const known = new WeakMap<FlagAuthorities, WeakMap<Cluster, readonly Reservation[]>>();
+const known = new WeakMap<Cluster, { readonly by: FlagAuthorities; readonly reservations: readonly Reservation[] }>();
 
 /** Everything that a cluster cannot have together with others. */
 function reservationsOf(cluster: Cluster, flags: FlagAuthorities): readonly Reservation[] {
-  const byCluster = known.get(flags) ?? new WeakMap<Cluster, readonly Reservation[]>();
-  known.set(flags, byCluster);
-  const found = byCluster.get(cluster);
-  if (found !== undefined) return found;
+  const found = known.get(cluster);
+  if (found?.by === flags) return found.reservations;
   const reservations = [
     ...nameReservations(cluster),
     ...certificateReservations(cluster, flags),
     ...tokenReservations(cluster),
   ];
-  byCluster.set(cluster, reservations);
+  known.set(cluster, { by: flags, reservations });
   return reservations;
 }
 
@@ -86,42 +84,22 @@ function anyNameReservations(cluster: Cluster): Reservation[] {
   const { agents, callers } = cluster;
   const unreached = callers.sni.length === 0 && callers.uds === undefined;
   return [
-    new AnyNameReservation(cluster, "agents", { nameless: agents.sni.length === 0, cure: "agents.sni" }),
-    new AnyNameReservation(cluster, "callers", { nameless: unreached, cure: "callers.sni or callers.uds" }),
+    anyNameReservation(cluster, "agents", agents.sni.length === 0, "agents.sni"),
+    anyNameReservation(cluster, "callers", unreached, "callers.sni or callers.uds"),
   ];
 }
 
-class AnyNameReservation implements Reservation {
-  readonly key: string;
-  readonly owner: Cluster;
-  readonly shares: string | undefined;
-  readonly #cure: string;
-
-  constructor(
-    owner: Cluster,
-    side: SideName,
-    { nameless, cure }: { readonly nameless: boolean; readonly cure: string },
-  ) {
-    this.key = `any ${side}.sni`;
-    this.owner = owner;
-    this.shares = nameless ? undefined : "with names of its own";
-    this.#cure = cure;
-  }
-
-  outlines(): undefined {}
-
-  overlaps(): boolean {
-    return true;
-  }
-
-  objection(other: AnyNameReservation): string {
-    const theirs = describeCluster(other.owner);
-    const who =
-      this.shares === undefined
+function anyNameReservation(owner: Cluster, side: SideName, isNameless: boolean, cure: string): Reservation {
+  return {
+    ...{ key: `any ${side}.sni`, owner, shares: isNameless ? undefined : "with names of its own" },
+    objection(other: Reservation & { readonly owner: Cluster }) {
+      const theirs = describeCluster(other.owner);
+      const who = isNameless
         ? `this one has none beside ${theirs}`
         : `${theirs} has none and answers to every name now`;
-    return `with several clusters each needs ${this.#cure}, and ${who}.`;
-  }
+      return `with several clusters each needs ${cure}, and ${who}.`;
+    },
+  };
 }
 
 // ── certificates ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -123,9 +123,10 @@ export async function verifyToken(
   const { plural } = ROLES[role];
   const network = networkOf(address);
   const sentence = `too many tokens of ${plural} of cluster "${name}" are being verified (--max-token-verifications): the oldest was dropped`;
-  return await verifying[plural].run({ socket, network }, { most, deadlineMs, sentence }, async (signal) => {
+  return await verifying[plural].run({ socket, network }, { most, sentence }, async (dropped) => {
     const { verifier } = rules;
     if (verifier === undefined) throw new CulvertError("unauthenticated", TOKENS_NOT_ACCEPTED);
+    const signal = AbortSignal.any([AbortSignal.timeout(deadlineMs), dropped]);
     const result = await orOverloaded(verifier.verify(token, { signal, network }), signal);
     if ("refused" in result) throw new CulvertError("unauthenticated", result.refused, { fault: result.fault });
     if ("unavailable" in result) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EndedInHandshake } from "../../shared/listen/acceptor.ts";
+import { EndedInHandshake } from "../../shared/listen/accept-rules.ts";
 import { closedEarlyReason, handshakeFailure, MESSAGES } from "./open-port.ts";
 
 const TABLE: ReadonlyArray<readonly [code: string, words: RegExp]> = [

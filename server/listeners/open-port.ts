@@ -4,8 +4,8 @@ import { LOOPBACK } from "../../shared/address/network.ts";
 import { type ListenAddress, listenError } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { type Acceptor, type AcceptRules, EndedInHandshake } from "../../shared/listen/acceptor.ts";
-import type { FailedHandshake } from "../../shared/listen/handshake-backlog.ts";
+import { type AcceptRules, EndedInHandshake, type FailedHandshake } from "../../shared/listen/accept-rules.ts";
+import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import {
   type HostedConnection,
@@ -29,11 +29,11 @@ interface Port extends ListenAddress {
   /** TCP keepalive, ms; 0: off. */
   readonly keepaliveMs: number;
   /** Whether its clients come back later when they are told to. */
-  readonly turnsAway: boolean;
+  readonly clientsObeyRetryAfter: boolean;
   /** How its connections end if many are lost together. */
   readonly pacedClose?: PacedClose;
   /** See `AcceptRules`. */
-  readonly mostUnread?: number;
+  readonly skipPrefaceBelow?: number;
 }
 
 /** A port that callers or agents connect to over TLS. */
@@ -132,7 +132,7 @@ export const MESSAGES = {
 
 /** The bounds for unauthenticated peers on a port, and the log of the connections that fail. */
 function acceptRules(
-  { name, proxyProtocol, keepaliveMs, turnsAway, pacedClose, mostUnread }: Port,
+  { name, proxyProtocol, keepaliveMs, clientsObeyRetryAfter, pacedClose, skipPrefaceBelow }: Port,
   { options, metrics, log, throttledLog, memory }: PortDeps,
   { failed, dropped, reasonOf }: (typeof MESSAGES)[keyof typeof MESSAGES],
 ): AcceptRules {
@@ -143,8 +143,8 @@ function acceptRules(
     handshakeTimeoutMs: options.handshakeTimeoutMs,
     maxHandshakes: options.maxHandshakes,
     maxWaitingHandshakes: options.maxWaitingHandshakes,
-    turnsAway,
-    mostUnread,
+    clientsObeyRetryAfter,
+    skipPrefaceBelow,
     backlog: options.listenBacklog,
     memory,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,

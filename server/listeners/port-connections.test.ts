@@ -5,7 +5,12 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { PortConnections, type PortConnectionsOptions, WaitingConnections } from "./port-connections.ts";
+import {
+  PortConnections,
+  type PortConnectionsOptions,
+  type PortHandler,
+  WaitingConnections,
+} from "./port-connections.ts";
 
 /** A connection after its handshake, from this address. */
 function connection(address = "192.0.2.1"): IncomingConnection {
@@ -20,22 +25,27 @@ function destroyed(all: readonly IncomingConnection[]): boolean[] {
   return all.map(({ socket }) => socket.destroyed);
 }
 
-function connections(more: Partial<PortConnectionsOptions> = {}): PortConnections {
-  const options = { headerLimit: 1_024, deadlineMs: 60_000, maxWaiting: 3, waiting: new WaitingConnections(100) };
+function connections(more: Partial<PortConnectionsOptions & PortHandler> = {}): PortConnections {
+  const bounds = { headerLimit: 1_024, deadlineMs: 60_000, maxWaiting: 3, waiting: new WaitingConnections(100) };
+  const counts = {
+    listener: "callers",
+    metrics: { waitingDropped: () => {} },
+    throttledLog: { write: () => {} },
+  } as const;
   const unasked = (): void => assert.fail("there is no request");
   return new PortConnections(
-    { ...options, onLate: () => {}, onDropped: () => {}, ...more },
-    { onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked },
+    { ...bounds, ...counts, ...more },
+    { onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked, ...more },
   );
 }
 
 test("no more wait than may: one too many drops the oldest, and none with a request", async () => {
   let dropped = 0;
-  const all = connections({ onDropped: () => dropped++ });
+  const all = connections({ metrics: { waitingDropped: () => dropped++ } });
   const [asked, ...silent] = Array.from({ length: 10 }, () => connection());
   assert.ok(asked);
   all.take(asked);
-  assert.equal(all.requestReceived(asked), true);
+  assert.equal(all.leaveWaiting(asked), true);
   for (const one of silent) {
     all.take(one);
     assert.ok(all.waiting <= 3, `${all.waiting} wait`);
@@ -83,7 +93,7 @@ test("a connection that is set aside takes no room, is never dropped for another
   all.take(second);
   assert.deepEqual(destroyed([verified, first, second]), [false, true, false]);
   assert.equal(all.waiting, 1);
-  assert.equal(all.requestReceived(second), true);
+  assert.equal(all.leaveWaiting(second), true);
   await once(verified.socket, "close");
   assert.deepEqual(late, [verified]);
   second.socket.destroy();
@@ -100,15 +110,17 @@ test("a connection that is set aside counts as one without a request at a drain"
 });
 
 test("only a connection that its client closes before the request is reported as closed early", async () => {
-  const early: string[] = [];
-  const all = connections({});
+  const early: (string | undefined)[] = [];
+  const names = new Map<IncomingConnection, string>();
+  const all = connections({ onClosedEarly: (one) => early.push(names.get(one)) });
   const add = (name: string) => {
     const one = connection();
-    all.take(one, () => early.push(name));
+    names.set(one, name);
+    all.take(one);
     return one;
   };
   const asked = add("asked");
-  all.requestReceived(asked);
+  all.leaveWaiting(asked);
   asked.socket.destroy();
   all.dismiss(add("dismissed"));
   add("closed").socket.destroy();

@@ -3,10 +3,14 @@ import { Queue } from "../../shared/basics/collections.ts";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import { type RequestHandler, RequestReader } from "./request-reader.ts";
 
 /** All TCP ports together may have so many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
+
+const DROPPED = "connection dropped: too many have sent no request (--max-waiting-connections)";
 
 /**
  * Connections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
@@ -14,7 +18,7 @@ export const ALL_PORTS_FACTOR = 4;
  */
 export class WaitingConnections {
   readonly #most: number;
-  readonly #drops = new Map<IncomingConnection, () => void>();
+  readonly #ports = new Map<IncomingConnection, Pick<PortConnections, "drop">>();
   readonly #bySource = new BySource<IncomingConnection>();
 
   /** `mostOfOne`: the bound of one cluster or port. */
@@ -26,20 +30,23 @@ export class WaitingConnections {
     return this.#bySource.size;
   }
 
-  /** `drop` ends the connection, and calls `delete`. */
-  add(connection: IncomingConnection, network: string, drop: () => void): void {
-    this.#drops.set(connection, drop);
-    this.#bySource.add(connection, network);
+  /** `port` drops the connection if there are too many, and deletes it here. */
+  add(connection: IncomingConnection, port: Pick<PortConnections, "drop">): void {
+    this.#ports.set(connection, port);
+    this.#bySource.add(connection, connection.network);
     const oldest = this.#bySource.size > this.#most ? this.#bySource.oldestOfFullest : undefined;
-    if (oldest !== undefined) this.#drops.get(oldest)?.();
+    if (oldest !== undefined) this.#ports.get(oldest)?.drop(oldest);
   }
 
   delete(connection: IncomingConnection): void {
-    if (this.#drops.delete(connection)) this.#bySource.delete(connection);
+    if (this.#ports.delete(connection)) this.#bySource.delete(connection);
   }
 }
 
 export interface PortConnectionsOptions {
+  readonly listener: ListenerName;
+  readonly metrics: Pick<ServerMetrics, "waitingDropped">;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   /** Maximum size of a request's header, bytes. */
   readonly headerLimit: number;
   /** How long a connection may take until its request has come, ms. */
@@ -53,10 +60,13 @@ export interface PortConnectionsOptions {
   readonly waiting: WaitingConnections | undefined;
   /** Present: many connections that come at once are read in turns. */
   readonly turns?: TurnQueue;
-  /** The deadline has passed. */
-  onLate(connection: IncomingConnection): void;
-  /** One was dropped for a newer one; it is destroyed already. */
-  onDropped(): void;
+}
+
+export interface PortHandler extends RequestHandler {
+  /** The deadline has passed. Absent: the connection is ended without an answer. */
+  onLate?(connection: IncomingConnection): void;
+  /** The client has closed the connection before its request had come. */
+  onClosedEarly?(connection: IncomingConnection): void;
 }
 
 /**
@@ -70,10 +80,12 @@ export class PortConnections {
   /** Those whose request has not come, except those that are set aside; in the order of arrival. */
   readonly #waiting = new BySource<IncomingConnection>();
   readonly #requests: RequestReader;
+  readonly #handler: PortHandler;
   #whenEmpty: (() => void) | undefined;
 
-  constructor(options: PortConnectionsOptions, handler: RequestHandler) {
+  constructor(options: PortConnectionsOptions, handler: PortHandler) {
     this.#options = options;
+    this.#handler = handler;
     this.#requests = new RequestReader(options.headerLimit, handler);
   }
 
@@ -86,24 +98,17 @@ export class PortConnections {
     return this.#waiting.size;
   }
 
-  /**
-   * Reads the request of a connection, and holds it until it closes; its socket has an error listener from now on.
-   * `onClosedEarly`: the client has closed it before its request had come.
-   */
-  take(connection: IncomingConnection, onClosedEarly?: () => void): void {
-    const { deadlineMs, maxWaiting, waiting, turns, onLate } = this.#options;
-    const { socket, network } = connection;
+  /** Reads the request of a connection, and holds it until it closes; its socket has an error listener from now on. */
+  take(connection: IncomingConnection): void {
+    const { deadlineMs, maxWaiting, waiting, turns } = this.#options;
+    const { socket } = connection;
     socket.on("error", ignore);
-    socket.on("close", () => {
-      if (this.#remove(connection)) onClosedEarly?.();
-    });
+    socket.on("close", () => this.#onClose(connection));
     this.#all.join(connection.place);
-    this.#waiting.add(connection, network);
-    connection.setDeadline(deadlineMs, () => onLate(connection));
-    if (this.#waiting.size > maxWaiting) this.#drop(this.#waiting.oldestOfFullest);
-    if (waiting !== undefined && this.#waiting.has(connection)) {
-      waiting.add(connection, network, () => this.#drop(connection));
-    }
+    this.#waiting.add(connection, connection.network);
+    connection.setDeadline(deadlineMs, () => this.#onLate(connection));
+    if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
+    if (this.#waiting.has(connection)) waiting?.add(connection, this);
     const read = (): void => {
       if (!socket.destroyed) this.#requests.read(connection);
     };
@@ -121,7 +126,7 @@ export class PortConnections {
   }
 
   /** The request has come. Returns true the first time: each connection makes one request. */
-  requestReceived(connection: IncomingConnection): boolean {
+  leaveWaiting(connection: IncomingConnection): boolean {
     connection.clearDeadline();
     this.setAside(connection);
     if (connection.state !== "request") return false;
@@ -131,7 +136,7 @@ export class PortConnections {
 
   /** Ends a connection whose request has not come. */
   dismiss(connection: IncomingConnection): void {
-    this.requestReceived(connection);
+    this.leaveWaiting(connection);
     connection.socket.destroy();
   }
 
@@ -143,7 +148,7 @@ export class PortConnections {
   /** Resets every connection, so that no client takes the part that it has received for the whole. */
   resetAll(): void {
     for (const connection of this.#all) {
-      this.requestReceived(connection);
+      this.leaveWaiting(connection);
       resetSocket(connection.socket);
     }
   }
@@ -160,19 +165,26 @@ export class PortConnections {
     });
   }
 
-  #drop(connection: IncomingConnection | undefined): void {
+  /** Ends a connection whose request has not come, for a newer one. */
+  drop(connection: IncomingConnection | undefined): void {
     if (connection === undefined) return;
     this.dismiss(connection);
-    this.#options.onDropped();
+    const { listener, metrics, throttledLog } = this.#options;
+    metrics.waitingDropped(listener);
+    throttledLog.write("warn", { listener }, DROPPED);
   }
 
-  /** Returns true if the request had not come. */
-  #remove(connection: IncomingConnection): boolean {
+  #onLate(connection: IncomingConnection): void {
+    if (this.#handler.onLate === undefined) this.dismiss(connection);
+    else this.#handler.onLate(connection);
+  }
+
+  #onClose(connection: IncomingConnection): void {
     connection.place.leave();
-    const hadNoRequest = this.requestReceived(connection);
+    const hadNoRequest = this.leaveWaiting(connection);
     connection.state = "closed";
     if (this.#all.size === 0) this.#whenEmpty?.();
-    return hadNoRequest;
+    if (hadNoRequest) this.#handler.onClosedEarly?.(connection);
   }
 }
 

@@ -116,12 +116,12 @@ export class ServerMetrics {
     ]);
     this.#handshakes = make.counters(
       "culvert_server_handshakes_failed_total",
-      "Connections that ended in front of their TLS handshake or in it; on the insecure port, in front of their request.",
+      "Connections that failed before or during their TLS handshake; on the insecure port, before their request.",
       ["listener"],
     );
     this.#untrusted = make.counters(
       "culvert_server_untrusted_connections_total",
-      "Connections closed because nobody may come from where they came (--agent-insecure-trusted-cidrs).",
+      "Connections closed because their address is not among --agent-insecure-trusted-cidrs.",
       ["listener"],
     );
     this.#waitingDropped = make.counters(

@@ -2,7 +2,7 @@ import { isIPv6 } from "node:net";
 import { parseTarget } from "../../shared/address/target.ts";
 import { checkPair } from "../../shared/config/common-options.ts";
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
-import { identityPattern } from "./list-items.ts";
+import { parsePattern } from "../../shared/tls/identity.ts";
 
 /** The options of a fleet of servers. Without `--directory` none of them has an effect. */
 export const peerRows = section("Other servers", {
@@ -97,6 +97,16 @@ function objectionTo(peerAddress: string): string | undefined {
     return `--peer-address ${peerAddress} stands for all addresses of a host: name the one where other servers reach this one.`;
   }
   return undefined;
+}
+
+/** The text of a pattern, which the part of the server that uses it parses again. */
+export function identityPattern(text: string): string {
+  try {
+    parsePattern(text);
+  } catch (error) {
+    throw new Error(`does not take this: ${(error as Error).message}`, { cause: error });
+  }
+  return text;
 }
 
 function natsUrl(text: string): string {

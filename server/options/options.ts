@@ -1,3 +1,4 @@
+import { parseCidr } from "../../shared/address/network.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
@@ -12,8 +13,7 @@ import { type ForeignFlagEffect, type OptionsOf, option, section } from "../../s
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { INNER_TLS_RULES } from "../clusters/cluster.ts";
 import { parseStrategy, type Strategy } from "../clusters/routing-rules.ts";
-import { peerRows, replicas } from "./fleet-options.ts";
-import { cidr, identityPattern } from "./list-items.ts";
+import { identityPattern, peerRows, replicas } from "./fleet-options.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
 const PROXY_PROTOCOL = ["off", "optional", "required"] as const;
@@ -309,6 +309,11 @@ export type ServerOptions = OptionsOf<typeof serverOptions>;
 
 /** The name of the one cluster of a server that is configured by flags alone. */
 export const DEFAULT_CLUSTER = "default";
+
+function cidr(text: string): string {
+  parseCidr(text);
+  return text;
+}
 
 function effectOfMode(value: string): ForeignFlagEffect {
   if (value === "" || value === "http-connect") return "harmless";

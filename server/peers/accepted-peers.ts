@@ -1,6 +1,6 @@
 import { BySource } from "../../shared/basics/by-source.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";

@@ -15,7 +15,10 @@ function at(serverId: string, address = `${serverId}:8096`): Location {
 }
 
 function world() {
-  const state = { now: 0, answers: [] as Location[], isUp: true, release: undefined as (() => void) | undefined };
+  const state = {
+    ...{ now: 0, answers: [] as Location[], isUp: true, isSilent: false },
+    release: undefined as (() => void) | undefined,
+  };
   const questions: DirectoryQuestion[] = [];
   const results: string[] = [];
   let held: Promise<void> | undefined;
@@ -25,7 +28,7 @@ function world() {
     ask: async (question, accepts) => {
       questions.push(question);
       await held;
-      return state.answers.find(accepts);
+      return state.isSilent ? "silent" : state.answers.find(accepts);
     },
     get state(): DirectoryState {
       return state.isUp ? { isUp: true, through: "x" } : { isUp: false, reason: "x", sinceMs: 0 };
@@ -70,6 +73,25 @@ test("an answer that was of no use is forgotten, and only that one", async () =>
   assert.equal(questions.length, 2);
   assert.deepEqual(await locations.ofCluster("blue", [at("srv-2")]), at("srv-3"), "another one than that");
   assert.equal(await locations.ofCluster("blue", [at("srv-2"), at("srv-3")]), undefined, "none but those");
+});
+
+test("a server that could answer and does not is named until one answers, or nobody could", async () => {
+  const { state, locations } = world();
+  state.answers = [at("srv-2")];
+  await locations.ofCluster("blue");
+  assert.equal(locations.trouble("blue"), undefined);
+  locations.drop("blue", at("srv-2"));
+  state.isSilent = true;
+  assert.equal(await locations.ofCluster("blue"), undefined);
+  assert.equal(locations.trouble("blue"), 'server "srv-2", which may have one, does not respond: check its process');
+  assert.equal(await locations.ofCluster("red"), undefined);
+  assert.equal(locations.trouble("red"), "a server that may have one does not respond: check the servers' processes");
+  state.isSilent = false;
+  state.now = NOBODY_MS;
+  await locations.ofCluster("blue");
+  state.answers = [];
+  await locations.ofCluster("red");
+  assert.deepEqual([locations.trouble("blue"), locations.trouble("red")], [undefined, undefined]);
 });
 
 test("that nobody has the cluster counts for one step of those who wait, and an answer that leads back here is none", async () => {

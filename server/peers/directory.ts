@@ -1,3 +1,4 @@
+import { RecentMap } from "../../shared/basics/collections.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 
 /** Where a server can be reached by its peers. */
@@ -38,10 +39,10 @@ export interface Directory {
   hold(cluster: string, takesStreams: () => boolean): void;
   release(cluster: string): void;
   /**
-   * Resolves with the first answer that `accepts` takes; `undefined`: nobody gives one in time, or the directory cannot
-   * be asked now. Never rejects.
+   * Resolves with the first answer that `accepts` takes; `undefined`: there is none, or the directory cannot be asked
+   * now; `silent`: a server could answer, and none has in time. Never rejects.
    */
-  ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined>;
+  ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | "silent" | undefined>;
   readonly state: DirectoryState;
   /** Answers and asks nothing more. */
   close(): Promise<void>;
@@ -67,11 +68,6 @@ const MAX_QUESTIONS = 1_024;
 /** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
 const MAX_CACHED = 20_000;
 
-interface Cached {
-  readonly location: Location;
-  readonly untilMs: number;
-}
-
 /**
  * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links
  * of a server that is gone are asked for by all its agents.
@@ -79,13 +75,12 @@ interface Cached {
 export class Locations {
   readonly #options: LocationsOptions;
   readonly #now: () => number;
-  readonly #cached = new Map<string, Cached>();
-  /**
-   * By question: until when the answer is that there is nobody. All are remembered equally long, so those that end
-   * first are the first.
-   */
-  readonly #nobody = new Map<string, number>();
+  readonly #cached = new RecentMap<string, { readonly location: Location; readonly untilMs: number }>(MAX_CACHED);
+  /** By question: until when the answer is that there is nobody. */
+  readonly #nobody = new RecentMap<string, number>(MAX_CACHED);
   readonly #asked = new Map<string, Promise<Location | undefined>>();
+  /** Clusters whose servers have not answered the last question. */
+  readonly #silent = new RecentMap<string, true>(MAX_CACHED);
 
   constructor(options: LocationsOptions) {
     this.#options = options;
@@ -102,8 +97,10 @@ export class Locations {
     if (asksAll && this.#isNobody(cluster)) return undefined;
     const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
     const location = await this.#once(key, { cluster }, except);
-    if (location !== undefined) this.#keep(cluster, location);
-    else if (asksAll) this.#keepNobody(cluster);
+    if (location !== undefined) {
+      this.#nobody.delete(cluster);
+      this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
+    } else if (asksAll) this.#keepNobody(cluster);
     return location;
   }
 
@@ -118,7 +115,15 @@ export class Locations {
 
   /** It was of no use: the next CONNECT asks again. */
   drop(cluster: string, location: Location): void {
-    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.delete(cluster);
+    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.set(cluster, { location, untilMs: 0 });
+  }
+
+  /** Why a server with agents of the cluster may be there although none is found: the end of a sentence. */
+  trouble(cluster: string): string | undefined {
+    if (this.#silent.get(cluster) === undefined) return undefined;
+    const last = this.#cached.get(cluster)?.location.serverId;
+    if (last === undefined) return "a server that may have one does not respond: check the servers' processes";
+    return `server "${last}", which may have one, does not respond: check its process`;
   }
 
   /** Concurrent questions for the same are one. */
@@ -134,21 +139,17 @@ export class Locations {
   async #ask(question: DirectoryQuestion, except: readonly Location[]): Promise<Location | undefined> {
     const { directory, metrics, serverId } = this.#options;
     const wanted = "server" in question ? question.server : undefined;
-    const location = await directory.ask(
+    const answer = await directory.ask(
       question,
       (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isAmong(each, except),
     );
+    const location = answer === "silent" ? undefined : answer;
+    if ("cluster" in question) {
+      if (answer === "silent") this.#silent.set(question.cluster, true);
+      else this.#silent.delete(question.cluster);
+    }
     metrics.asked(location !== undefined ? "found" : canAsk(directory.state) ? "none" : "down");
     return location;
-  }
-
-  #keep(cluster: string, location: Location): void {
-    this.#nobody.delete(cluster);
-    this.#cached.delete(cluster);
-    this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
-    if (this.#cached.size <= MAX_CACHED) return;
-    const [oldest] = this.#cached.keys();
-    if (oldest !== undefined) this.#cached.delete(oldest);
   }
 
   #isNobody(key: string): boolean {
@@ -157,14 +158,7 @@ export class Locations {
 
   /** CONNECTs that wait for one cluster, or that come meanwhile, have one question in each step. */
   #keepNobody(key: string): void {
-    if (this.#isNobody(key)) return; // of the same question
-    const now = this.#now();
-    this.#nobody.delete(key);
-    this.#nobody.set(key, now + NOBODY_MS);
-    for (const [oldest, untilMs] of this.#nobody) {
-      if (untilMs > now && this.#nobody.size <= MAX_CACHED) break;
-      this.#nobody.delete(oldest);
-    }
+    this.#nobody.set(key, this.#now() + NOBODY_MS);
   }
 }
 

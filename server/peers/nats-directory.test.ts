@@ -83,7 +83,10 @@ test("answers that are too long, no JSON, or name no address are none; the first
   assert.deepEqual(found, { serverId: "srv-3", address: "10.0.0.3:8096" });
 });
 
-/** A NATS server that answers each question with `answer` of its subject; `undefined`: nobody listens there. */
+/**
+ * A NATS server that answers each question with `answer` of its subject; `undefined`: nobody listens there; `+OK`:
+ * somebody does, and says nothing.
+ */
 function answering(socket: Socket, answer: (subject: string) => string | undefined): void {
   let inbox = "";
   speak(socket, (line) => {
@@ -91,7 +94,7 @@ function answering(socket: Socket, answer: (subject: string) => string | undefin
     if (word === "SUB" && subject.startsWith("_INBOX")) inbox = line.split(" ").at(-1) ?? "";
     if (word !== "PUB") return;
     const text = answer(subject);
-    if (text?.startsWith("-ERR")) socket.write(`${text}\r\n`);
+    if (text?.startsWith("-ERR") || text === "+OK") socket.write(`${text}\r\n`);
     else if (text !== undefined) socket.write(`MSG ${reply} ${inbox} ${text.length}\r\n${text}\r\n`);
     else socket.write(`HMSG ${reply} ${inbox} 16 16\r\nNATS/1.0 503\r\n\r\n\r\n`);
   });
@@ -141,6 +144,16 @@ test("what NATS does not permit is reported until a question comes through", asy
   isPermitted = true;
   assert.equal(await directory.ask({ cluster: "blue" }, () => true), undefined);
   assert.equal(faults(directory), "");
+});
+
+test("a question that somebody listens to and nobody answers is told apart from one that nobody listens to", async () => {
+  await using nats = await rawNats((socket) =>
+    answering(socket, (subject) => (subject.endsWith(".hung") ? "+OK" : undefined)),
+  );
+  const { directory } = nats;
+  await until(() => directory.state.isUp);
+  assert.equal(await directory.ask({ cluster: "hung" }, () => true), "silent");
+  assert.equal(await directory.ask({ cluster: "blue" }, () => true), undefined);
 });
 
 test("credentials that NATS refuses are named with their option", async () => {

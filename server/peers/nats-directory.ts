@@ -112,25 +112,31 @@ export class NatsDirectory implements Directory {
     this.#held.delete(cluster);
   }
 
-  async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined> {
+  async ask(
+    question: DirectoryQuestion,
+    accepts: (location: Location) => boolean,
+  ): Promise<Location | "silent" | undefined> {
     const connection = this.#connection;
     if (connection === undefined) return undefined;
     const subject = "cluster" in question ? clusterSubject(question.cluster) : serverSubject(question.server);
+    let isSilent = true;
     try {
       const answers = await connection.requestMany(subject, "", {
         ...{ strategy: "stall", maxWait: ANSWER_MS, stall: NEXT_ANSWER_MS },
       });
       for await (const { data } of answers) {
+        isSilent = false;
         this.#refusals.asked();
         const location = parseAnswer(data);
         if (location !== undefined && accepts(location)) return location;
       }
     } catch (error) {
       // Nobody listens to the subject, or the connection was lost, or NATS does not permit it: nobody can be named.
+      isSilent = false;
       if (error instanceof NoRespondersError) this.#refusals.asked();
       else if (error instanceof PermissionViolationError) this.#refusals.add(error);
     }
-    return undefined;
+    return isSilent ? "silent" : undefined;
   }
 
   async close(): Promise<void> {
@@ -203,8 +209,8 @@ export class NatsDirectory implements Directory {
     const isNamesake = (other: Location) => other.serverId === serverId && other.address !== address;
     const found = await this.ask({ server: serverId }, isNamesake);
     if (this.#connection !== connection) return;
-    this.#namesake = found === undefined ? undefined : printable(found.address, 100);
-    if (found !== undefined) {
+    this.#namesake = typeof found === "object" ? printable(found.address, 100) : undefined;
+    if (this.#namesake !== undefined) {
       const message = "another server has this --server-id: give each its own";
       this.#deps.throttledLog.write("error", { serverId, address: this.#namesake }, message);
     }

@@ -1,7 +1,7 @@
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";

@@ -14,8 +14,8 @@ import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
+import type { HopOptions, ServerHop } from "../tunnels/elsewhere.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
-import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 

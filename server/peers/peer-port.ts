@@ -5,7 +5,7 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -40,7 +40,6 @@ export interface PeerPortDeps extends PortDeps {
   draining(): boolean;
   /** A peer has opened a stream. */
   onStream(stream: Stream, from: FromPeer): void;
-  onDropped(): void;
 }
 
 /** Links of peers belong to no cluster. */
@@ -79,16 +78,13 @@ export class PeerPort {
   constructor(deps: PeerPortDeps) {
     this.#deps = deps;
     const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit, serverId } = deps.options;
+    const { metrics, throttledLog, waiting } = deps;
     this.#links = new Links(serverId);
     const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
       this.#refuse(connection, new CulvertError("forbidden", NOT_FOR_YOU));
     };
     this.#connections = new PortConnections(
-      {
-        ...{ headerLimit, deadlineMs, maxWaiting, waiting: deps.waiting },
-        onLate: (connection) => this.#connections.dismiss(connection),
-        onDropped: () => deps.onDropped(),
-      },
+      { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
       {
         onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
         ...{ onConnect: refuse, onRequest: refuse },
@@ -109,7 +105,7 @@ export class PeerPort {
       {
         ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
         ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
-        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, turnsAway: false },
+        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, clientsObeyRetryAfter: false },
         onConnection: (connection) => this.#connections.take(connection),
       },
       this.#deps,
@@ -140,7 +136,7 @@ export class PeerPort {
 
   /** The caller of a peer's port may be an agent or a caller that has been misled: it is written down. */
   #refuse(connection: IncomingConnection, refusal: CulvertError): void {
-    this.#connections.requestReceived(connection);
+    this.#connections.leaveWaiting(connection);
     this.#logRefused(connection.remote, refusal.message, agentStatus(refusal.code));
     refusePeer(connection.socket, refusal);
   }
@@ -158,7 +154,7 @@ export class PeerPort {
       const { carrier } = await acceptCarrier(ws, socket, {
         ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
         welcome: (hello) => {
-          this.#connections.requestReceived(connection); // until now it is one of those that wait, which are few
+          this.#connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
           result = this.#onHello(hello, identity, connection);
           return result.kind === "new" ? result.welcome : result.resume.answer;
         },

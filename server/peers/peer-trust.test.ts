@@ -149,4 +149,7 @@ test("what hinders a directory is said to callers, in readyz and in the status, 
   assert.match((await problemsOf(server)).join("\n"), /^directory: .*NATS refuses/);
   assert.match((await ask(server)).status, /^HTTP\/1\.1 503 no agent .*; other servers could not be asked$/);
   assert.match(await server.metrics.registry.metrics(), /^culvert_server_directory_up 0$/m);
+  Object.assign(fleet.hub, { hindered: undefined, silent: true });
+  const silent = /^HTTP\/1\.1 503 no agent .*; a server that may have one does not respond:/;
+  await until(async () => silent.test((await ask(server)).status));
 });

@@ -3,8 +3,7 @@ import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
 import { buildInfo } from "../../shared/basics/program.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
-import type { MemoryShare } from "../../shared/limits/memory-share.ts";
+import type { MemoryPool, MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import type { Check } from "../../shared/runtime/run.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
@@ -14,8 +13,8 @@ import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
+import type { PeerFinder, ServerHop } from "../tunnels/elsewhere.ts";
 import type { LinkOwners } from "../tunnels/links.ts";
-import type { PeerFinder, ServerHop } from "../tunnels/open-stream.ts";
 import { canAsk, type Directory, type Location, Locations } from "./directory.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 import type { PeerLink } from "./peer-link.ts";
@@ -37,7 +36,6 @@ export interface PeersDeps
   draining(): boolean;
   /** Links of agents are open, and peers may carry resumes of them here. */
   hasLinks(): boolean;
-  onDropped(): void;
   /** In place of the directory of `--directory`. */
   readonly openDirectory: ((location: Location) => Directory) | undefined;
 }
@@ -84,7 +82,6 @@ export class Peers implements PeerFinder {
       ...{ ...deps, trust, material: () => this.#own.material, instance, peerMemory: this.#memory, peerLog },
       draining: () => deps.draining() && !deps.hasLinks(),
       onStream: (stream, from) => this.#streams.serve(stream, from),
-      onDropped: () => deps.onDropped(),
     });
   }
 
@@ -129,9 +126,10 @@ export class Peers implements PeerFinder {
     });
   }
 
-  get trouble(): string | undefined {
+  trouble(cluster: string): string | undefined {
     const { state } = this.#directory;
-    return state.isUp ? state.trouble : "other servers cannot be found: the directory is not reachable";
+    if (!state.isUp) return "other servers cannot be found: the directory is not reachable";
+    return state.trouble ?? this.#locations.trouble(cluster);
   }
 
   /** CONNECTs without an agent here can go to other servers. */

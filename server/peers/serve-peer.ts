@@ -10,15 +10,8 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import {
-  type HopEnd,
-  hopResetCode,
-  isClosedInOrder,
-  isSessionLost,
-  type OpenContext,
-  type OpenStreamDeps,
-  openStream,
-} from "../tunnels/open-stream.ts";
+import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
+import { type HopEnd, hopResetCode, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 
 interface ServedForPeers {

@@ -8,11 +8,10 @@ import {
   type JWTVerifyGetKey,
   jwtVerify,
 } from "jose";
-import { untilAborted } from "../../shared/basics/promises.ts";
 import { matchesSubject } from "../../shared/basics/text.ts";
 import { readTextSync } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
-import { tokenExpiry, unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
+import { tokenExpiry } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -26,7 +25,7 @@ import {
   NO_END,
   notPermitted,
   quoted,
-  refuseByClaims,
+  refuseUnverified,
   type TokenVerifier,
   type VerificationResult,
   type VerifyContext,
@@ -65,17 +64,9 @@ export class JwtVerifier implements TokenVerifier {
     this.#keys = issuerKeys(trust.jwks, log, () => this.#cache.clear());
   }
 
-  async verify(token: string, { signal, network }: VerifyContext): Promise<VerificationResult> {
-    const unfit = unfitToken(token);
-    if (unfit !== undefined) return { refused: `the token ${unfit}` };
-    const claims = unverifiedClaims(token);
-    if (claims === undefined) return { refused: NO_JWT };
-    const refusal = refuseByClaims(claims, this.#trust);
-    if (refusal !== undefined) return refusal;
-    return await untilAborted(
-      this.#cache.get(token, network, () => this.#verify(token)),
-      signal,
-    );
+  async verify(token: string, context: VerifyContext): Promise<VerificationResult> {
+    const refusal = refuseUnverified(token, { ...this.#trust, noJwt: NO_JWT });
+    return refusal ?? (await this.#cache.get(token, context, () => this.#verify(token)));
   }
 
   close(): void {

@@ -1,8 +1,7 @@
 import * as z from "zod";
 import type { QueueNode } from "../../shared/basics/collections.ts";
-import { untilAborted } from "../../shared/basics/promises.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
-import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
+import { tokenExpiry, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "../../shared/kubernetes/access.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -13,7 +12,7 @@ import {
   NO_END,
   notPermitted,
   quoted,
-  refuseByClaims,
+  refuseUnverified,
   type TokenVerifier,
   type VerificationResult,
   type VerifyContext,
@@ -74,7 +73,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     this.#options = options;
     const { onApiServer } = options;
     if (onApiServer !== undefined) {
-      const ask = () => void this.#review(NO_TOKEN, new Date(), this.#closed.signal);
+      const ask = () => void this.#review(NO_TOKEN, this.#closed.signal);
       this.#monitor = new ApiServerMonitor(ask, onApiServer);
     }
   }
@@ -83,19 +82,10 @@ export class TokenReviewVerifier implements TokenVerifier {
     return this.#monitor?.state ?? { state: "untried" };
   }
 
-  async verify(token: string, { signal, network }: VerifyContext): Promise<VerificationResult> {
-    const unfit = unfitToken(token);
-    if (unfit !== undefined) return { refused: `the token ${unfit}` };
-    // These are refused without a review, so that they cannot cause requests to the API server.
-    const claims = unverifiedClaims(token);
-    if (claims?.expiresAt === undefined) return { refused: NO_END };
-    const refusal = refuseByClaims(claims, { audience: this.#options.audience });
-    if (refusal !== undefined) return refusal;
-    const end = claims.expiresAt;
-    return await untilAborted(
-      this.#cache.get(token, network, (dropped) => this.#review(token, end, dropped)),
-      signal,
-    );
+  async verify(token: string, context: VerifyContext): Promise<VerificationResult> {
+    // Without a review, so that it cannot cause a request to the API server.
+    const refusal = refuseUnverified(token, { audience: this.#options.audience, noJwt: NO_END });
+    return refusal ?? (await this.#cache.get(token, context, (dropped) => this.#review(token, dropped)));
   }
 
   close(): void {
@@ -104,8 +94,8 @@ export class TokenReviewVerifier implements TokenVerifier {
     this.#client.close();
   }
 
-  async #review(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
-    const result = await this.#resultOf(token, end, dropped);
+  async #review(token: string, dropped: AbortSignal): Promise<VerificationResult> {
+    const result = await this.#resultOf(token, dropped);
     // A dropped request says nothing about the API server.
     if (dropped.aborted) return result;
     if ("unavailable" in result) this.#monitor?.failed(`${result.unavailable} (${result.detail})`);
@@ -113,7 +103,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     return result;
   }
 
-  async #resultOf(token: string, end: Date, dropped: AbortSignal): Promise<VerificationResult> {
+  async #resultOf(token: string, dropped: AbortSignal): Promise<VerificationResult> {
     let access: ApiAccess;
     try {
       access = this.#options.access();
@@ -128,7 +118,7 @@ export class TokenReviewVerifier implements TokenVerifier {
       if (status < 200 || status > 299)
         return unavailable("it answers with an error", `${host}: ${status}`, retryAfterMs);
       const read = Review.safeParse(JSON.parse(text));
-      if (read.success) return this.#conclude(read.data.status, token, end);
+      if (read.success) return this.#conclude(read.data.status, token);
       return unavailable("its answer is no TokenReview", `${host}: ${z.prettifyError(read.error)}`);
     } catch (error) {
       if (error instanceof SyntaxError) return unavailable("its answer is no TokenReview", `${host}: no JSON`);
@@ -158,11 +148,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     });
   }
 
-  #conclude(
-    { authenticated, user, audiences = [], error = "" }: ReviewStatus,
-    token: string,
-    end: Date,
-  ): VerificationResult {
+  #conclude({ authenticated, user, audiences = [], error = "" }: ReviewStatus, token: string): VerificationResult {
     const { audience, agentNamespace, agentServiceAccount } = this.#options;
     if (authenticated !== true) {
       const why = error === "" ? "" : `: ${printable(without(token, error), 300)}`;
@@ -174,6 +160,8 @@ export class TokenReviewVerifier implements TokenVerifier {
     if (!audiences.includes(audience)) {
       return { refused: `the API server does not say that the token is for ${quoted(audience)}` };
     }
+    const end = tokenExpiry(token);
+    if (end === undefined) return { refused: NO_END };
     const identity = identityOf(user?.username ?? "", end);
     const { namespace, serviceAccount } = identity;
     const permitted =

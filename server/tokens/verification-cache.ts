@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
-import { BySource } from "../../shared/basics/by-source.ts";
 import { RecentMap } from "../../shared/basics/collections.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
-import type { VerificationResult } from "./verifier.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
+import { CROWDED_RETRY_MS, type VerificationResult, VerificationSlots, type VerifyContext } from "./verifier.ts";
 
 export interface VerificationCacheOptions {
   /** Maximum number of good results, and of refusals; one more drops the oldest of its kind. */
@@ -15,6 +15,8 @@ export interface VerificationCacheOptions {
   readonly maxPending?: number;
 }
 
+type Verify = (dropped: AbortSignal) => Promise<VerificationResult>;
+
 /**
  * Verifications for one network: a burst of as many as agents of a cluster may come from behind one address after its
  * path was lost (`--max-agents`), and as many a second as client-go lets one client ask of an API server.
@@ -25,8 +27,6 @@ const PER_NETWORK = { burst: 100, perSecond: 50 };
 const MAX_KEEP_MS = 60_000;
 /** Refusals are kept shorter, ms, because a created account or a bound role ends their cause. */
 const KEEP_REFUSAL_MS = 10_000;
-/** When a peer whose verification was dropped should come back, ms. */
-const CROWDED_RETRY_MS = 1_000;
 
 /**
  * Results of recent verifications, and one verification in progress for all who present the same token. A flood of
@@ -39,8 +39,8 @@ export class VerificationCache {
   readonly #budget = new TokenBuckets(PER_NETWORK);
   /** Verifications in progress. */
   readonly #pending = new Map<string, Promise<VerificationResult>>();
-  /** The pending ones that peers wait for, by network. */
-  readonly #byNetwork = new BySource<AbortController>();
+  /** Those of the pending ones that peers wait for. */
+  readonly #slots = new VerificationSlots();
 
   constructor({ maxKept = 4_096, maxPending = 64 }: VerificationCacheOptions = {}) {
     this.#maxPending = maxPending;
@@ -48,12 +48,12 @@ export class VerificationCache {
     this.#refused = new ResultMap(maxKept);
   }
 
-  /** `network` is where the token came from; `undefined` for the token of an open tunnel. */
-  get(
-    token: string,
-    network: string | undefined,
-    verify: (dropped: AbortSignal) => Promise<VerificationResult>,
-  ): Promise<VerificationResult> {
+  /** `verify` goes on when the signal of the context is aborted, because others may wait for its result. */
+  get(token: string, { signal, network }: VerifyContext, verify: Verify): Promise<VerificationResult> {
+    return untilAborted(this.#get(token, network, verify), signal);
+  }
+
+  #get(token: string, network: string | undefined, verify: Verify): Promise<VerificationResult> {
     // A memory dump of this process must not show tokens.
     const digest = createHash("sha256").update(token).digest("base64");
     const kept = this.#good.get(digest) ?? this.#refused.get(digest);
@@ -62,11 +62,8 @@ export class VerificationCache {
     if (pending !== undefined) return pending;
     const waitMs = network === undefined ? 0 : this.#budget.take(network);
     if (waitMs > 0) return Promise.resolve(crowded("its network has sent too many tokens", waitMs));
-    const dropped = new AbortController();
-    if (network !== undefined) this.#byNetwork.add(dropped, network);
-    const result = this.#verify(digest, dropped, verify);
+    const result = this.#verify(digest, network, verify);
     this.#pending.set(digest, result);
-    if (this.#byNetwork.size > this.#maxPending) this.#byNetwork.oldestOfFullest?.abort();
     return result;
   }
 
@@ -75,24 +72,21 @@ export class VerificationCache {
     this.#refused.clear();
   }
 
-  async #verify(
-    digest: string,
-    dropped: AbortController,
-    verify: (dropped: AbortSignal) => Promise<VerificationResult>,
-  ): Promise<VerificationResult> {
-    const leave = (): void => void this.#byNetwork.delete(dropped);
-    dropped.signal.addEventListener("abort", leave);
+  async #verify(digest: string, network: string | undefined, verify: Verify): Promise<VerificationResult> {
+    const sentence = `${this.#maxPending} are being verified now`;
     try {
-      const result = await untilAborted(verify(dropped.signal), dropped.signal);
+      const result =
+        network === undefined
+          ? await verify(new AbortController().signal)
+          : await this.#slots.run({ network }, { most: this.#maxPending, sentence }, verify);
       if ("ok" in result) {
         this.#good.set(digest, result, Math.min(Date.now() + MAX_KEEP_MS, result.ok.expiresAt.getTime()));
       } else if ("refused" in result) this.#refused.set(digest, result, Date.now() + KEEP_REFUSAL_MS);
       return result;
     } catch (error) {
-      if (!dropped.signal.aborted) throw error;
-      return crowded(`${this.#maxPending} are being verified now`, CROWDED_RETRY_MS);
+      if (!(error instanceof CulvertError)) throw error;
+      return crowded(sentence, CROWDED_RETRY_MS);
     } finally {
-      leave();
       this.#pending.delete(digest);
     }
   }

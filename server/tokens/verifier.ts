@@ -2,7 +2,7 @@ import type { EventEmitter } from "node:events";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { matchesWildcard } from "../../shared/basics/text.ts";
-import type { UnverifiedClaims } from "../../shared/http/bearer.ts";
+import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { type CredentialFault, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ApiServerState } from "./token-review.ts";
 
@@ -59,8 +59,10 @@ export function expiredAt(end: Date | undefined): string {
   return `the token expired${when}: the agent's token file holds an old one, or a clock is wrong`;
 }
 
-/** Claims that a token needs before it is verified. */
+/** What a token needs before it is verified. */
 export interface RequiredClaims {
+  /** The refusal of a text that is no JWT. */
+  readonly noJwt: string;
   /** Absent where only the verifying API server knows the issuer. */
   readonly issuer?: string;
   readonly audience: string;
@@ -70,10 +72,11 @@ export interface RequiredClaims {
  * Says why a token cannot be good, whatever its signature; `undefined` if it may be. It reads claims that nobody has
  * verified: a forged token may pass, but an honest mistake costs no verification.
  */
-export function refuseByClaims(
-  claims: UnverifiedClaims,
-  { issuer, audience }: RequiredClaims,
-): TokenRefused | undefined {
+export function refuseUnverified(token: string, { noJwt, issuer, audience }: RequiredClaims): TokenRefused | undefined {
+  const unfit = unfitToken(token);
+  if (unfit !== undefined) return { refused: `the token ${unfit}` };
+  const claims = unverifiedClaims(token);
+  if (claims === undefined) return { refused: noJwt };
   if (claims.expiresAt === undefined) return { refused: NO_END };
   if (issuer !== undefined && claims.issuer !== issuer) {
     return { refused: `the token was issued by ${quoted(claims.issuer)}, not by ${quoted(issuer)}` };
@@ -116,52 +119,50 @@ export function notPermitted({ subject, namespace, serviceAccount }: TokenIdenti
   return `service account ${printable(`${namespace}/${serviceAccount}`, 120)} is not permitted here`;
 }
 
-/** The peer whose token is verified. */
-export interface TokenPeer {
-  /** Its close frees the slot. */
-  readonly socket: EventEmitter;
-  /** Where it comes from (`networkOf`). */
+/** What holds a slot. */
+export interface SlotHolder {
+  /** Where the token came from (`networkOf`). */
   readonly network: string;
+  /** Its close frees the slot; absent: only the end of the verification does. */
+  readonly socket?: EventEmitter;
 }
 
 export interface SlotRules {
-  /** Number of slots. One peer more drops the oldest of the network that has most. */
+  /** Number of slots. One holder more drops the oldest of the network that has most. */
   readonly most: number;
-  readonly deadlineMs: number;
-  /** The refusal of a peer that is dropped. */
+  /** The refusal of a holder that is dropped. */
   readonly sentence: string;
 }
 
-/** When a peer that was dropped should come back, ms. */
-const CROWDED_RETRY_MS = 1_000;
+/** When a peer whose verification was dropped should come back, ms. */
+export const CROWDED_RETRY_MS = 1_000;
 
-/** Bounds the peers of one side of a cluster whose tokens are being verified, which may take seconds. */
+/** Bounds what verifies tokens at once, which may take seconds. */
 export class VerificationSlots {
-  readonly #peers = new BySource<AbortController>();
+  readonly #slots = new BySource<AbortController>();
 
   get size(): number {
-    return this.#peers.size;
+    return this.#slots.size;
   }
 
-  /** Rejects with `overloaded` for a peer that is dropped. `verify` must stop at the signal. */
+  /** Rejects with `overloaded` for a holder that is dropped. `verify` must stop at the signal. */
   async run<T>(
-    { socket, network }: TokenPeer,
-    { most, deadlineMs, sentence }: SlotRules,
-    verify: (signal: AbortSignal) => Promise<T>,
+    { network, socket }: SlotHolder,
+    { most, sentence }: SlotRules,
+    verify: (dropped: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const slot = new AbortController();
-    const leave = (): void => void this.#peers.delete(slot);
+    const leave = (): void => void this.#slots.delete(slot);
     slot.signal.addEventListener("abort", leave);
-    socket.once("close", leave);
-    this.#peers.add(slot, network);
-    if (this.#peers.size > most) {
-      this.#peers.oldestOfFullest?.abort(new CulvertError("overloaded", sentence, { retryAfterMs: CROWDED_RETRY_MS }));
+    socket?.once("close", leave);
+    this.#slots.add(slot, network);
+    if (this.#slots.size > most) {
+      this.#slots.oldestOfFullest?.abort(new CulvertError("overloaded", sentence, { retryAfterMs: CROWDED_RETRY_MS }));
     }
     try {
-      const signal = AbortSignal.any([AbortSignal.timeout(deadlineMs), slot.signal]);
-      return await untilAborted(verify(signal), slot.signal);
+      return await untilAborted(verify(slot.signal), slot.signal);
     } finally {
-      socket.off("close", leave);
+      socket?.off("close", leave);
       leave();
     }
   }

@@ -1,7 +1,8 @@
 import type { Duplex } from "node:stream";
 import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
-import { CONNECTION_BYTES, type MemoryShare } from "../../shared/limits/memory-share.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AgentCandidate } from "./agent-places.ts";

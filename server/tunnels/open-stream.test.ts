@@ -5,7 +5,8 @@ import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/routing-rules.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import { openStream, type PeerFinder, type ServerHop } from "./open-stream.ts";
+import type { PeerFinder, ServerHop } from "./elsewhere.ts";
+import { openStream } from "./open-stream.ts";
 import { type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
 
 const TARGET = { host: "10.0.0.1", port: 443 };
@@ -28,9 +29,9 @@ function world(strict: boolean, code: OutcomeCode = "no_agent") {
       throw new CulvertError(code, `${serverId} says ${code}`);
     },
   });
-  const peers: { find: PeerFinder["find"]; trouble: undefined } = {
+  const peers: { find: PeerFinder["find"]; trouble: () => undefined } = {
     find: async (_cluster, except = []) => hopTo(`srv-${except.length + 1}`),
-    trouble: undefined,
+    trouble: () => undefined,
   };
   const cancellation = new Cancellation<CulvertError>();
   const open = (timeoutMs = 5_000): Promise<Stream> =>

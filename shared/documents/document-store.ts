@@ -63,7 +63,7 @@ export class DocumentStore<T> {
   readonly #options: DocumentStoreOptions<T>;
   readonly #path: string;
   readonly #isFolder: boolean;
-  readonly #watcher: FileWatcher;
+  readonly #watcher: FileWatcher<string>;
   #files: ReadonlyMap<string, KnownFile<T>> = new Map();
   #problems: readonly DocumentProblem[] = [];
   #checking: Promise<void> = Promise.resolve();
@@ -140,7 +140,7 @@ export class DocumentStore<T> {
     this.#watcher.close();
   }
 
-  #onSuspects(suspects: Suspects, always = false): Promise<void> {
+  #onSuspects(suspects: Suspects<string>, always = false): Promise<void> {
     return this.#inTurn(async () => {
       const before = this.#problems;
       if (!(await this.#check(suspects, always))) return;
@@ -156,7 +156,7 @@ export class DocumentStore<T> {
   }
 
   /** Reads again what may have changed. False if nothing has. */
-  async #check(suspects: Suspects, always = false): Promise<boolean> {
+  async #check(suspects: Suspects<string>, always = false): Promise<boolean> {
     const failed = this.#failure !== undefined;
     // The suspects of a check that failed are reported no more.
     const isSuspect = (path: string): boolean => suspects === "all" || failed || suspects.has(path);

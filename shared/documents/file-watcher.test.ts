@@ -16,7 +16,11 @@ async function folderOf(t: TestContext): Promise<string> {
   return folder;
 }
 
-function watcherOf(t: TestContext, timing: Partial<WatchTiming>, onSuspects: (suspects: Suspects) => Promise<void>) {
+function watcherOf(
+  t: TestContext,
+  timing: Partial<WatchTiming>,
+  onSuspects: (suspects: Suspects<string>) => Promise<void>,
+) {
   const watcher = new FileWatcher(onSuspects, { timing: { ...EVENTS, ...timing } });
   t.after(() => watcher.close());
   return watcher;
@@ -55,7 +59,7 @@ test("links are followed again when all files are checked, so that the new direc
   }
   const link = join(folder, "current");
   await symlink("old", link);
-  const suspects: Suspects[] = [];
+  const suspects: Suspects<string>[] = [];
   const watcher = watcherOf(t, {}, async (each) => void suspects.push(each));
   watcher.follow("ca", [join(link, "ca.crt")]);
   await symlink("new", join(folder, "next"));

@@ -27,13 +27,27 @@ export interface FileLog {
 }
 
 /** Owners whose files may have changed; `all` if it is not known. */
-export type Suspects = ReadonlySet<string> | "all";
+export type Suspects<Owner> = ReadonlySet<Owner> | "all";
 
-const watchers = new Set<FileWatcher>();
+const watchers = new Set<{ recheck(): void }>();
 
 /** Makes every watcher of this process report all its owners soon: an operator has asked for it (SIGHUP). */
 export function recheckAllFiles(): void {
   for (const watcher of watchers) watcher.recheck();
+}
+
+/** What an owner reads. */
+interface OwnedFiles {
+  /** The paths as they were given. */
+  readonly given: readonly string[];
+  /** These, the links and files that they lead to, and the directories of all. */
+  readonly all: ReadonlySet<string>;
+}
+
+/** The watch of a directory; without a watcher there is no such directory now, or the machine has no watch left. */
+interface DirectoryWatch {
+  readonly inode?: number;
+  readonly watcher?: FSWatcher;
 }
 
 /**
@@ -43,70 +57,60 @@ export function recheckAllFiles(): void {
  * Directories are watched, not files, because Kubernetes swaps a `..data` symlink and editors rename over a file. A
  * watcher keeps no process alive.
  */
-export class FileWatcher {
+export class FileWatcher<Owner> {
   readonly #folder: string | undefined;
-  readonly #onSuspects: (suspects: Suspects) => Promise<void>;
+  readonly #onSuspects: (suspects: Suspects<Owner>) => Promise<void>;
   readonly #timing: WatchTiming;
-  /** The paths of each owner as they were given. */
-  readonly #given = new Map<string, readonly string[]>();
-  /** The paths of each owner together with the links and files that they lead to. */
-  readonly #pathsOf = new Map<string, ReadonlySet<string>>();
-  /** The owners of each of these paths, and of each of their directories. */
-  readonly #owners = new Map<string, Set<string>>();
-  readonly #directoryOwners = new Map<string, Set<string>>();
-  readonly #watches = new Map<string, { readonly watcher: FSWatcher; readonly inode: number }>();
-  #suspects = new Set<string>();
-  #all = false;
+  readonly #owned = new Map<Owner, OwnedFiles>();
+  /** The owners of each of these paths and directories. */
+  readonly #owners = new Map<string, Set<Owner>>();
+  readonly #watches = new Map<string, DirectoryWatch>();
+  /** Those of the next report; `undefined`: nothing is to be reported. */
+  #suspects: Set<Owner> | "all" | undefined;
   #pending: NodeJS.Timeout | undefined;
   /** When the burst that is pending began, by `performance.now()`. */
   #pendingSince = 0;
   #reporting = false;
-  #again = false;
   #closed = false;
   readonly #poll: NodeJS.Timeout;
   readonly #missingPoll: NodeJS.Timeout;
 
   /** `folder`: new files in it are reported, too, by a report that may name no owner. One report waits for the last. */
   constructor(
-    onSuspects: (suspects: Suspects) => Promise<void>,
+    onSuspects: (suspects: Suspects<Owner>) => Promise<void>,
     { folder, timing }: { readonly folder?: string; readonly timing?: Partial<WatchTiming> | undefined } = {},
   ) {
     this.#folder = folder;
     this.#onSuspects = onSuspects;
     this.#timing = { ...WATCH_TIMING, ...timing };
-    if (folder !== undefined) this.#watchDirectory(folder);
+    if (folder !== undefined) this.#watch(folder);
     this.#poll = setInterval(() => this.recheck(), this.#timing.pollMs).unref();
-    this.#missingPoll = setInterval(this.#checkDirectories, this.#timing.missingPollMs).unref();
+    this.#missingPoll = setInterval(() => this.#checkDirectories(), this.#timing.missingPollMs).unref();
     watchers.add(this);
   }
 
   /**
    * `owner` reads these files from now on, and no others. Call it before they are read, so that no change is missed.
    */
-  follow(owner: string, paths: readonly string[]): void {
-    const before = this.#pathsOf.get(owner) ?? new Set();
-    const now = new Set(paths.flatMap(withLinkTargets));
-    this.#given.set(owner, paths);
-    this.#pathsOf.set(owner, now);
-    for (const path of now) {
-      add(this.#owners, path, owner);
-      const directory = dirname(path);
-      add(this.#directoryOwners, directory, owner);
-      if (!this.#watches.has(directory)) this.#watchDirectory(directory);
+  follow(owner: Owner, paths: readonly string[]): void {
+    const before = this.#owned.get(owner)?.all ?? [];
+    const files = paths.flatMap(withLinkTargets);
+    const directories = files.map((path) => dirname(path));
+    const all = new Set([...files, ...directories]);
+    this.#owned.set(owner, { given: paths, all });
+    for (const path of all) {
+      const owners = this.#owners.get(path);
+      if (owners === undefined) this.#owners.set(path, new Set([owner]));
+      else owners.add(owner);
     }
-    const directories = new Set([...now].map((path) => dirname(path)));
-    for (const path of before) {
-      if (!now.has(path)) remove(this.#owners, path, owner);
-      const directory = dirname(path);
-      if (!directories.has(directory)) remove(this.#directoryOwners, directory, owner);
-      if (directory !== this.#folder && !this.#directoryOwners.has(directory)) this.#unwatch(directory);
-    }
+    for (const directory of directories)
+      if (this.#watches.get(directory)?.watcher === undefined) this.#watch(directory);
+    for (const path of before) if (!all.has(path)) this.#disown(path, owner);
   }
 
-  forget(owner: string): void {
+  forget(owner: Owner): void {
     this.follow(owner, []);
-    this.#given.delete(owner);
-    this.#pathsOf.delete(owner);
+    this.#owned.delete(owner);
   }
 
   /** Reports all owners soon. */
@@ -120,39 +124,44 @@ export class FileWatcher {
     clearTimeout(this.#pending);
     clearInterval(this.#poll);
     clearInterval(this.#missingPoll);
-    for (const directory of [...this.#watches.keys()]) this.#unwatch(directory);
+    for (const { watcher } of this.#watches.values()) watcher?.close();
+  }
+
+  #disown(path: string, owner: Owner): void {
+    const owners = this.#owners.get(path);
+    owners?.delete(owner);
+    if (owners?.size !== 0) return;
+    this.#owners.delete(path);
+    if (path === this.#folder) return;
+    this.#watches.get(path)?.watcher?.close();
+    this.#watches.delete(path);
   }
 
   #onEvent(directory: string, name: string | null): void {
-    const path = name === null ? undefined : join(directory, name);
-    const owners = path === undefined ? undefined : this.#owners.get(path);
-    if (owners !== undefined) this.#suspect(owners);
-    else if (path !== undefined && this.#watches.has(path)) this.#suspect(this.#directoryOwners.get(path) ?? []);
     // All files of a mounted volume lead through `..data`. A directory reports its own end under its name.
-    else if (name === null || name.startsWith("..") || name === basename(directory)) {
-      this.#suspect(this.#directoryOwners.get(directory) ?? []);
-    } else if (directory === this.#folder) this.#suspect([]);
+    const isAll = name === null || name.startsWith("..") || name === basename(directory);
+    const owners = this.#owners.get(join(directory, name ?? "")) ?? (isAll ? this.#owners.get(directory) : undefined);
+    if (owners !== undefined || isAll || directory === this.#folder) this.#suspect(owners ?? []);
   }
 
   /** Watches directories that have appeared or were replaced. A watch follows the inode and misses a replacement. */
-  readonly #checkDirectories = (): void => {
-    const wanted = new Set(this.#directoryOwners.keys());
-    if (this.#folder !== undefined) wanted.add(this.#folder);
-    for (const directory of wanted) {
-      const watched = this.#watches.get(directory);
-      if (watched !== undefined && watched.inode === inodeOf(directory)) continue;
-      this.#unwatch(directory);
-      this.#watchDirectory(directory);
-      this.#suspect(this.#directoryOwners.get(directory) ?? []);
+  #checkDirectories(): void {
+    for (const [directory, { watcher, inode }] of this.#watches) {
+      if (watcher !== undefined && inode === inodeOf(directory)) continue;
+      watcher?.close();
+      this.#watch(directory);
+      this.#suspect(this.#owners.get(directory) ?? []);
     }
-  };
+  }
 
   /** Without owners it reports that there may be a new file. */
-  #suspect(owners: Iterable<string> | "all"): void {
-    if (owners === "all") this.#all = true;
-    else for (const owner of owners) this.#suspects.add(owner);
-    if (this.#reporting) this.#again = true;
-    else this.#schedule();
+  #suspect(owners: Iterable<Owner> | "all"): void {
+    if (owners === "all") this.#suspects = "all";
+    else if (this.#suspects !== "all") {
+      this.#suspects ??= new Set();
+      for (const owner of owners) this.#suspects.add(owner);
+    }
+    if (!this.#reporting) this.#schedule();
   }
 
   #schedule(): void {
@@ -166,44 +175,41 @@ export class FileWatcher {
   }
 
   async #report(): Promise<void> {
-    const suspects = this.#all ? "all" : this.#suspects;
-    this.#suspects = new Set();
-    this.#all = false;
-    this.#again = false;
+    const suspects = this.#suspects ?? new Set();
+    this.#suspects = undefined;
     this.#reporting = true;
-    await this.#followAgain(suspects === "all" ? this.#given.keys() : suspects);
+    await this.#followAgain(suspects === "all" ? this.#owned.keys() : suspects);
     await this.#onSuspects(suspects);
     this.#reporting = false;
     this.#pending = undefined;
-    if (this.#again) this.#schedule();
+    if (this.#suspects !== undefined) this.#schedule();
   }
 
   /** Their links may lead elsewhere now. */
-  async #followAgain(owners: Iterable<string>): Promise<void> {
+  async #followAgain(owners: Iterable<Owner>): Promise<void> {
     let count = 0;
     for (const owner of owners) {
       if (++count % OWNERS_IN_TURN === 0) await nextTurn();
-      const paths = this.#given.get(owner);
-      if (paths !== undefined && !this.#closed) this.follow(owner, paths);
+      const owned = this.#owned.get(owner);
+      if (owned !== undefined && !this.#closed) this.follow(owner, owned.given);
     }
   }
 
-  #watchDirectory(directory: string): void {
+  #watch(directory: string): void {
     const inode = inodeOf(directory);
+    this.#watches.set(directory, {});
     if (inode === undefined) return;
     try {
       const watcher = watch(directory, { persistent: false });
       watcher.on("change", (_type, name) => this.#onEvent(directory, name === null ? null : String(name)));
-      watcher.on("error", () => this.#unwatch(directory)); // the poll takes over
+      watcher.on("error", () => {
+        watcher.close();
+        this.#watches.set(directory, {}); // the poll takes over
+      });
       this.#watches.set(directory, { watcher, inode });
     } catch {
       // The machine has no watch left, or the directory has just gone: the poll finds changes.
     }
-  }
-
-  #unwatch(directory: string): void {
-    this.#watches.get(directory)?.watcher.close();
-    this.#watches.delete(directory);
   }
 }
 
@@ -240,16 +246,4 @@ function inodeOf(path: string): number | undefined {
   } catch {
     return undefined;
   }
-}
-
-function add(owners: Map<string, Set<string>>, key: string, owner: string): void {
-  const found = owners.get(key);
-  if (found === undefined) owners.set(key, new Set([owner]));
-  else found.add(owner);
-}
-
-function remove(owners: Map<string, Set<string>>, key: string, owner: string): void {
-  const found = owners.get(key);
-  found?.delete(owner);
-  if (found?.size === 0) owners.delete(key);
 }

@@ -11,22 +11,26 @@ export function outline(into: Map<string, string>, name: string, pieces: readonl
 }
 
 export interface Outlined {
-  /** Every reserved value has one of these outlines; `undefined` if it may have any. */
-  outlines(): readonly Outline[] | undefined;
+  /** Every reserved value has one of these outlines; absent or `undefined` if it may have any. */
+  outlines?(): readonly Outline[] | undefined;
 }
 
 /** Number of lookups from which on an index saves more than it costs. */
 const MANY = 16;
 const ANYTHING: readonly Outline[] = [new Map()];
 
-/** The texts by which the reservations of one key are indexed: those of the name that has the most different texts. */
-export class OverlapTexts {
+/**
+ * Finds the reservations of one key that may overlap with a given one, so that thousands are not compared pair by pair:
+ * by the texts of the name that has the most different texts.
+ */
+export class OverlapIndex<T> {
   readonly #name: string | undefined;
   readonly #sorted: readonly string[];
   readonly #lengths: readonly number[];
-  readonly #known: ReadonlySet<string>;
+  readonly #byText = new Map<string, T[]>();
+  readonly #order = new Map<T, number>();
 
-  /** `asking` are the reservations for which others are looked up; `others` are further ones in the index. */
+  /** `asking` are the reservations for which others are looked up; `others` are further ones that will be added. */
   constructor(asking: readonly Outlined[], others: readonly Outlined[]) {
     const texts = new Map<string, Set<string>>();
     if (asking.length >= MANY) {
@@ -36,29 +40,40 @@ export class OverlapTexts {
     }
     const [best] = [...texts].sort(([, one], [, other]) => other.size - one.size);
     this.#name = best?.[0];
-    this.#known = best?.[1] ?? new Set([""]);
-    this.#sorted = [...this.#known].sort();
+    this.#sorted = [...(best?.[1] ?? [""])].sort();
     this.#lengths = [...new Set(this.#sorted.map(({ length }) => length))].sort((one, other) => one - other);
   }
 
-  /** The texts of this reservation. */
-  of(reserved: Outlined): ReadonlySet<string> {
-    const name = this.#name;
-    return new Set(name === undefined ? [""] : outlinesOf(reserved).map((outline) => outline.get(name) ?? ""));
+  add(item: T, reserved: Outlined): void {
+    this.#order.set(item, this.#order.size);
+    for (const text of this.#textsOf(reserved)) {
+      const items = this.#byText.get(text);
+      if (items === undefined) this.#byText.set(text, [item]);
+      else items.push(item);
+    }
   }
 
-  /** The texts that are a prefix of a text of this reservation, and those that begin with one. */
-  near(reserved: Outlined): ReadonlySet<string> {
-    const near = new Set<string>();
-    for (const text of this.of(reserved)) {
+  /** Returns them in the order in which they were added. The next `add` may change the array. */
+  near(reserved: Outlined): readonly T[] {
+    const lists = new Set<readonly T[] | undefined>();
+    for (const text of this.#textsOf(reserved)) {
       for (const length of this.#lengths) {
         if (length > text.length) break;
-        const prefix = text.slice(0, length);
-        if (this.#known.has(prefix)) near.add(prefix);
+        lists.add(this.#byText.get(text.slice(0, length)));
       }
-      for (let at = this.#firstFrom(text); this.#sorted[at]?.startsWith(text); at++) near.add(this.#sorted[at] ?? "");
+      for (let at = this.#firstFrom(text); this.#sorted[at]?.startsWith(text); at++) {
+        lists.add(this.#byText.get(this.#sorted[at] ?? ""));
+      }
     }
-    return near;
+    const [only = [], another, ...more] = [...lists].filter((list) => list !== undefined);
+    if (another === undefined) return only;
+    const order = (item: T): number => this.#order.get(item) ?? 0;
+    return [...new Set([only, another, ...more].flat())].sort((one, other) => order(one) - order(other));
+  }
+
+  #textsOf(reserved: Outlined): ReadonlySet<string> {
+    const name = this.#name;
+    return new Set(name === undefined ? [""] : outlinesOf(reserved).map((outline) => outline.get(name) ?? ""));
   }
 
   #firstFrom(text: string): number {
@@ -73,37 +88,5 @@ export class OverlapTexts {
 }
 
 function outlinesOf(reserved: Outlined): readonly Outline[] {
-  return reserved.outlines() ?? ANYTHING;
-}
-
-/** Finds the reservations that may overlap with a given one, so that thousands are not compared pair by pair. */
-export class OverlapIndex<T> {
-  readonly #texts: OverlapTexts;
-  readonly #byText = new Map<string, T[]>();
-  readonly #order = new Map<T, number>();
-
-  /** `texts` is made from all reservations that will be added. */
-  constructor(texts: OverlapTexts) {
-    this.#texts = texts;
-  }
-
-  add(item: T, reserved: Outlined): void {
-    this.#order.set(item, this.#order.size);
-    for (const text of this.#texts.of(reserved)) {
-      const items = this.#byText.get(text);
-      if (items === undefined) this.#byText.set(text, [item]);
-      else items.push(item);
-    }
-  }
-
-  /** Returns them in the order in which they were added. The next `add` may change the array. */
-  near(reserved: Outlined): readonly T[] {
-    const lists = [...this.#texts.near(reserved)]
-      .map((text) => this.#byText.get(text))
-      .filter((list) => list !== undefined);
-    const [only, another] = lists;
-    if (another === undefined) return only ?? [];
-    const order = (item: T): number => this.#order.get(item) ?? 0;
-    return [...new Set(lists.flat())].sort((one, other) => order(one) - order(other));
-  }
+  return reserved.outlines?.() ?? ANYTHING;
 }

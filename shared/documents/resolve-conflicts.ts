@@ -1,4 +1,4 @@
-import { type Outlined, OverlapIndex, OverlapTexts } from "./overlap-index.ts";
+import { type Outlined, OverlapIndex } from "./overlap-index.ts";
 import { shownDocument } from "./yaml.ts";
 
 /** A document of a folder, as far as conflicts need it. */
@@ -17,8 +17,8 @@ export interface Reservation extends Outlined {
   readonly owner: NamedDocument;
   /** Two reservations of one key that share in the same way never conflict, like two readers of a lock. */
   readonly shares: string | undefined;
-  /** Asked only if the two do not share in the same way. */
-  overlaps(other: Reservation): boolean;
+  /** Asked only if the two do not share in the same way; absent: it always does. */
+  overlaps?(other: Reservation): boolean;
   /** The sentence for the author of this document when `other` keeps it out. */
   objection(other: Reservation): string;
 }
@@ -27,7 +27,7 @@ export interface Reservation extends Outlined {
 function conflict(one: Reservation, other: Reservation): boolean {
   const { shares } = one;
   if (one.owner === other.owner || (shares !== undefined && shares === other.shares)) return false;
-  return one.overlaps(other);
+  return one.overlaps?.(other) ?? true;
 }
 
 interface ReservedName {
@@ -54,12 +54,6 @@ export class NameReservation implements Reservation {
     this.owner = owner;
     this.shares = name.wildcard === undefined ? undefined : "under the wildcard";
     this.#name = name;
-  }
-
-  outlines(): undefined {}
-
-  overlaps(): boolean {
-    return true;
   }
 
   objection(by: NameReservation): string {
@@ -136,6 +130,16 @@ interface Demands<T> {
   readonly changed: Demand<T>[];
 }
 
+/** The changed demands for one key, and all that are granted. */
+interface Contest<T> {
+  readonly changed: readonly Demand<T>[];
+  readonly index: OverlapIndex<Demand<T>>;
+}
+
+function wantedBy({ wanted }: Demand<unknown>): Reservation {
+  return wanted;
+}
+
 class Resolution<T extends NamedDocument> {
   readonly #rules: ConflictRules<T>;
   readonly #before: ReadonlyMap<string, readonly T[]>;
@@ -182,18 +186,16 @@ class Resolution<T extends NamedDocument> {
       const sentence = `${shownDocument(document.document)}${this.#rules.prefix(document)}${objection}`;
       losers.set(file, (losers.get(file) ?? new Set()).add(sentence));
     };
-    for (const { unchanged, changed, texts } of groups) {
-      const index = new OverlapIndex<Demand<T>>(texts);
-      for (const demand of unchanged) index.add(demand, demand.wanted);
+    for (const { changed, index } of groups) {
       for (const demand of changed) {
         const other = index.near(demand.wanted).find(({ wanted }) => conflict(wanted, demand.wanted));
         if (other !== undefined) refuse(demand, other);
       }
     }
-    for (const { changed, texts } of groups) {
-      const granted = new OverlapIndex<Demand<T>>(texts);
+    for (const { changed, index } of groups) {
       for (const demand of changed) {
-        for (const other of granted.near(demand.wanted)) {
+        if (losers.has(demand.file)) continue;
+        for (const other of index.near(demand.wanted)) {
           if (!conflict(other.wanted, demand.wanted) || losers.has(other.file)) continue;
           if (this.#rank(demand, other) < this.#rank(other, demand)) refuse(other, demand);
           else {
@@ -201,14 +203,14 @@ class Resolution<T extends NamedDocument> {
             break;
           }
         }
-        if (!losers.has(demand.file)) granted.add(demand, demand.wanted);
+        if (!losers.has(demand.file)) index.add(demand, demand.wanted);
       }
     }
     return losers;
   }
 
   /** The demands for each key that do not all share in the same way, in the order of the files. */
-  #contested(inUse: ReadonlyMap<string, readonly T[]>): (Demands<T> & { readonly texts: OverlapTexts })[] {
+  #contested(inUse: ReadonlyMap<string, readonly T[]>): Contest<T>[] {
     const byKey = new Map<string, Demands<T>>();
     for (const [file, documents] of inUse) {
       for (const demand of this.#demandsOf(file, documents)) {
@@ -222,9 +224,10 @@ class Resolution<T extends NamedDocument> {
       const { shares } = first.wanted;
       return shares === undefined || [...others, ...unchanged].some(({ wanted }) => wanted.shares !== shares);
     });
-    return contested.map((demands) => {
-      const [changed, unchanged] = [demands.changed, demands.unchanged].map((all) => all.map(({ wanted }) => wanted));
-      return { ...demands, texts: new OverlapTexts(changed ?? [], unchanged ?? []) };
+    return contested.map(({ changed, unchanged }) => {
+      const index = new OverlapIndex<Demand<T>>(changed.map(wantedBy), unchanged.map(wantedBy));
+      for (const demand of unchanged) index.add(demand, demand.wanted);
+      return { changed, index };
     });
   }
 

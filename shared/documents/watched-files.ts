@@ -77,22 +77,21 @@ export class WatchedFiles<T> {
 }
 
 export interface ContentWatch {
-  /** Makes the next check call `onChange` whether or not the content has changed, because it could not be used. */
-  retry(): void;
   close(): void;
 }
 
 /**
- * Calls `onChange` when the content of one of the files has changed, or one has appeared or gone. Start it before the
- * first read, so that no change is missed. It keeps no process alive.
+ * Calls `onChange` when the content of one of the files has changed, or one has appeared or gone. If it returns false,
+ * because it could not use the content, the next check calls it again. Start the watch before the first read, so that
+ * no change is missed. It keeps no process alive.
  */
 export function watchFiles(
   paths: readonly string[],
-  onChange: () => void,
+  onChange: () => unknown,
   timing?: Partial<WatchTiming>,
 ): ContentWatch {
-  if (timing !== undefined) return new ContentChecks(timing, true).add(paths, onChange);
-  shared ??= new ContentChecks(undefined, false);
+  if (timing !== undefined) return new ContentChecks(timing).add(paths, onChange);
+  shared ??= new ContentChecks();
   return shared.add(paths, onChange);
 }
 
@@ -105,82 +104,64 @@ const MOST_CHECKS = 8;
 /** One watcher for all files of this process: a thousand clusters may each name a key file. */
 let shared: ContentChecks | undefined;
 
-class ContentChecks {
-  readonly #watcher: FileWatcher;
-  readonly #checks = new Map<string, ContentCheck>();
-  readonly #closesWithLast: boolean;
-  /** Owners whose files are to be read, and those whose files are being read. */
-  readonly #waiting = new Set<string>();
-  readonly #reading = new Set<string>();
-  #next = 0;
+interface ContentCheck {
+  readonly paths: readonly string[];
+  readonly onChange: () => unknown;
+  /** Digests of the files, because there are keys among them; empty after a content that could not be used. */
+  digests: readonly string[];
+}
 
-  constructor(timing: Partial<WatchTiming> | undefined, closesWithLast: boolean) {
-    this.#closesWithLast = closesWithLast;
+class ContentChecks {
+  readonly #watcher: FileWatcher<ContentCheck>;
+  readonly #checks = new Set<ContentCheck>();
+  /** Those whose files are to be read, and those whose files are being read. */
+  readonly #waiting = new Set<ContentCheck>();
+  readonly #reading = new Set<ContentCheck>();
+
+  constructor(timing?: Partial<WatchTiming>) {
     this.#watcher = new FileWatcher(async (suspects) => this.#check(suspects), { timing });
   }
 
-  add(paths: readonly string[], onChange: () => void): ContentWatch {
-    const owner = String(this.#next++);
-    const unique = [...new Set(paths)];
-    this.#watcher.follow(owner, unique); // before the first read
-    const check = new ContentCheck(unique, onChange);
-    this.#checks.set(owner, check);
-    return {
-      retry: () => {
-        check.retries = true;
-      },
-      close: () => {
-        check.closed = true;
-        this.#checks.delete(owner);
-        this.#watcher.forget(owner);
-        if (this.#closesWithLast) this.#watcher.close();
-      },
-    };
+  add(paths: readonly string[], onChange: () => unknown): ContentWatch {
+    const check: ContentCheck = { paths, onChange, digests: [] };
+    this.#watcher.follow(check, paths); // before the first read
+    check.digests = paths.map(digestNow);
+    this.#checks.add(check);
+    return { close: () => this.#remove(check) };
   }
 
-  #check(suspects: Suspects): void {
-    for (const owner of suspects === "all" ? this.#checks.keys() : suspects) this.#waiting.add(owner);
+  #remove(check: ContentCheck): void {
+    this.#checks.delete(check);
+    this.#waiting.delete(check);
+    this.#watcher.forget(check);
+    if (this.#checks.size > 0) return;
+    this.#watcher.close();
+    if (shared === this) shared = undefined;
+  }
+
+  #check(suspects: Suspects<ContentCheck>): void {
+    for (const check of suspects === "all" ? this.#checks : suspects) this.#waiting.add(check);
     this.#readWaiting();
   }
 
   #readWaiting(): void {
-    for (const owner of this.#waiting) {
+    for (const check of this.#waiting) {
       if (this.#reading.size >= MOST_CHECKS) return;
-      if (!this.#reading.has(owner)) void this.#read(owner);
+      if (!this.#reading.has(check)) void this.#read(check);
     }
   }
 
-  async #read(owner: string): Promise<void> {
-    this.#waiting.delete(owner);
-    this.#reading.add(owner);
-    await this.#checks.get(owner)?.check();
-    this.#reading.delete(owner);
+  async #read(check: ContentCheck): Promise<void> {
+    this.#waiting.delete(check);
+    this.#reading.add(check);
+    const digests = await Promise.all(check.paths.map(digestLater));
+    this.#reading.delete(check);
+    const isSame = digests.every((digest, index) => digest === check.digests[index]);
+    if (!isSame && this.#checks.has(check)) {
+      check.digests = digests;
+      if (check.onChange() === false) check.digests = [];
+    }
     this.#readWaiting();
-  }
-}
-
-/** The digests of some files, because there are keys among them. */
-class ContentCheck {
-  readonly #paths: readonly string[];
-  readonly #onChange: () => void;
-  #digests: readonly string[];
-  /** The next check calls `onChange` whether or not the content has changed. */
-  retries = false;
-  closed = false;
-
-  constructor(paths: readonly string[], onChange: () => void) {
-    this.#paths = paths;
-    this.#onChange = onChange;
-    this.#digests = paths.map(digestNow);
-  }
-
-  async check(): Promise<void> {
-    const digests = await Promise.all(this.#paths.map(digestLater));
-    if (this.closed) return;
-    if (!this.retries && digests.every((digest, index) => digest === this.#digests[index])) return;
-    this.retries = false;
-    this.#digests = digests;
-    this.#onChange();
   }
 }
 

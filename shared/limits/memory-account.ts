@@ -1,13 +1,23 @@
 import { QueueNode } from "../basics/collections.ts";
 
+/** How short memory is, and what stops then; each level includes those before it (docs/decisions/0020). */
+export const PRESSURE = {
+  /** At most half of what may be held is held. */
+  none: 0,
+  /** More than half: a new stream begins with a small window. */
+  tight: 1,
+  /** More than all: no window grows, and links keep no more than they need to move. */
+  over: 2,
+  /** Connections alone hold more than `limits.memory` allows: each of them is slowed down. */
+  slowed: 3,
+  /** Nothing more can be reclaimed: no stream begins. */
+  full: 4,
+} as const;
+export type Pressure = (typeof PRESSURE)[keyof typeof PRESSURE];
+
 /** What a tenant's sessions, links and connections hold together, against a bound that they share. */
 export interface MemoryAccount {
-  /** More than half of the limit is held: new streams begin with a small window. */
-  readonly isTight: boolean;
-  /** No window grows until enough has been given back. */
-  readonly isSpent: boolean;
-  /** No stream begins: nothing can be reclaimed, and the process is at its limit, or the tenant at its own. */
-  readonly isFull: boolean;
+  readonly pressure: Pressure;
   /** Others need the credit that windows here have beyond their initial size. */
   readonly mustShrink: boolean;
   /** Bytes that are held have changed by `delta`. */
@@ -21,7 +31,7 @@ export interface MemoryAccount {
   reserve(bytes: number): boolean;
   /** That credit is free again. */
   release(bytes: number): void;
-  /** A stream has been refused because of `isFull`. */
+  /** A stream has been refused, because the account is full. */
   onRefused(): void;
   /** Memory can be reclaimed from this holder until its node leaves the queue. */
   enter(node: QueueNode<MemoryHolder>): void;
@@ -47,9 +57,7 @@ export interface Reclaimable {
 
 /** The account of sessions that are bounded by their own budgets only. */
 export const UNBOUNDED: MemoryAccount = {
-  isTight: false,
-  isSpent: false,
-  isFull: false,
+  pressure: PRESSURE.none,
   mustShrink: false,
   hold: () => {},
   countOrphaned: () => {},
@@ -74,6 +82,12 @@ export function memoryNeeded(): NodeJS.ErrnoException {
 export function wasMemoryNeeded(error: Error): boolean {
   return (error as NodeJS.ErrnoException).code === "ENOBUFS";
 }
+
+/**
+ * Bytes of the process that an open connection takes while it carries nothing, by its kind: its socket, what reads from
+ * it, and a stream or a WebSocket; measured.
+ */
+export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable, MemoryHolder {
@@ -134,84 +148,4 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
   evict(): void {
     this.#onEvict();
   }
-}
-
-/**
- * When bytes that wait for a reader moved last, and how long they usually stand still. The kernel takes more for a full
- * socket only when a third of its buffer is free: a reader of 100 KB/s moves once in 14 s over TCP, by 1.4 MiB.
- */
-export class ProgressTracker {
-  lastProgressAt: number;
-  longestPauseMs = 0;
-
-  /** Something waits from now on, after there was nothing. */
-  constructor(now: number) {
-    this.lastProgressAt = now;
-  }
-
-  /** Something waits again, after there was nothing. */
-  restart(now: number): void {
-    this.lastProgressAt = now;
-  }
-
-  /** A part of what waits has been taken. */
-  progress(now: number): void {
-    this.longestPauseMs = Math.max(this.longestPauseMs, now - this.lastProgressAt);
-    this.lastProgressAt = now;
-  }
-}
-
-/** Whom memory is taken from; each level includes those before it. */
-export const RECLAIM = {
-  /** From readers that have stood still for longer than a slow one does: taken when somebody needs more memory. */
-  longStalled: 0,
-  /** From readers that stand still and have not moved after such a pause before: more is held than may be. */
-  stalled: 1,
-  /** From readers that make progress in steps: nothing else is left. */
-  slow: 2,
-  /** From whoever holds most, even if it moves: a cluster stays far above its `limits.memory`. */
-  moving: 3,
-} as const;
-export type ReclaimLevel = (typeof RECLAIM)[keyof typeof RECLAIM];
-
-/** Longer than a TCP reader of 100 KB/s stands still (measured: 14.3 s; 2 s on a unix socket), ms. */
-const LONGEST_SLOW_PAUSE_MS = 20_000;
-/** A reader that has paused for less is moving, ms: a busy event loop or a long path takes no longer. */
-const SHORTEST_STALL_MS = 200;
-
-/** The first level at which memory is taken from this reader. */
-function levelOf({ longestPauseMs }: Reclaimable, stalledMs: number): ReclaimLevel {
-  if (stalledMs < SHORTEST_STALL_MS) return RECLAIM.moving;
-  // Twice its longest pause, because pauses vary; bounded, or one that paused for an hour once could do so again.
-  if (stalledMs < 2 * Math.min(longestPauseMs, LONGEST_SLOW_PAUSE_MS)) return RECLAIM.slow;
-  return stalledMs < LONGEST_SLOW_PAUSE_MS ? RECLAIM.stalled : RECLAIM.longStalled;
-}
-
-/**
- * Evicts those that hold memory, up to this level, until `isEnough`. Those of a lower level go first; within a level
- * the one with the largest product of bytes and time without progress. Returns how many were evicted.
- */
-export function reclaim(
-  candidates: Iterable<Reclaimable>,
-  isEnough: () => boolean,
-  now: number,
-  level: ReclaimLevel,
-): number {
-  const found: { readonly candidate: Reclaimable; readonly level: ReclaimLevel; readonly weight: number }[] = [];
-  for (const candidate of candidates) {
-    const stalledMs = Math.max(0, now - candidate.lastProgressAt);
-    const own = levelOf(candidate, stalledMs);
-    if (candidate.held > 0 && own <= level) {
-      found.push({ candidate, level: own, weight: candidate.held * Math.max(1, stalledMs) });
-    }
-  }
-  found.sort((one, other) => one.level - other.level || other.weight - one.weight);
-  let count = 0;
-  for (const { candidate } of found) {
-    if (isEnough()) break;
-    if (candidate.held === 0) continue; // it ended together with another
-    candidate.evict();
-    count++;
-  }
-  return count;
 }

@@ -5,12 +5,12 @@ import fc from "fast-check";
 import { QueueNode } from "../basics/collections.ts";
 import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
-import { MemoryPool } from "./memory-pool.ts";
-import type { MemoryShare } from "./memory-share.ts";
+import { type MemoryHolder, PRESSURE, type Reclaimable } from "./memory-account.ts";
+import { MemoryPool, type MemoryShare } from "./memory-pool.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
 const KIB = 1024;
+const { none, tight, over, slowed, full } = PRESSURE;
 
 /** A connection that holds bytes of a share, and has not moved for a while. */
 class Stopped implements Reclaimable, MemoryHolder {
@@ -56,13 +56,13 @@ test("half of what a cluster may hold is tight: of its own, or of its part where
   blue.cap = 20 * KIB;
   blue.hold(10 * KIB);
   red.hold(40 * KIB);
-  assert.deepEqual([blue.isTight, red.isTight], [false, false], "50 of 100 KiB");
+  assert.deepEqual([blue.pressure, red.pressure], [none, none], "50 of 100 KiB");
   red.hold(1);
-  assert.deepEqual([blue.isTight, red.isTight], [false, true]);
+  assert.deepEqual([blue.pressure, red.pressure], [none, tight]);
   blue.hold(1);
-  assert.deepEqual([blue.isTight, red.isTight], [true, true]);
+  assert.deepEqual([blue.pressure, red.pressure], [tight, tight]);
   red.hold(-1 - 40 * KIB);
-  assert.deepEqual([blue.isTight, red.isTight], [true, false]);
+  assert.deepEqual([blue.pressure, red.pressure], [tight, none]);
 });
 
 test("above the limit the cluster that holds most ends what has stopped for longest, until a tenth is free", async () => {
@@ -72,14 +72,13 @@ test("above the limit the cluster that holds most ends what has stopped for long
   const older = new Stopped(red, 30 * KIB, 3_000);
   const newer = new Stopped(red, 30 * KIB, 1_000);
   const moving = new Stopped(red, 30 * KIB, 0);
-  assert.equal(pool.isSpent, true);
-  assert.equal(pool.isFull, false, "nobody is refused before it is known whether something can be ended");
+  assert.equal(pool.pressure, over, "nobody is refused before it is known whether something can be ended");
   await looked();
   assert.deepEqual(
     [honest, older, newer, moving].map(({ isOver }) => isOver),
     [false, true, false, false],
   );
-  assert.deepEqual([pool.isSpent, pool.isFull, pool.ended], [false, false, 1]);
+  assert.deepEqual([pool.pressure, pool.ended], [tight, 1]);
 });
 
 test("a cluster below its part is asked for nothing, whatever it holds for readers that have stopped", async () => {
@@ -97,10 +96,9 @@ test("where nothing has stopped, clusters above their part are refused new strea
   blue.hold(10 * KIB);
   const moving = new Stopped(red, 95 * KIB, 0);
   await looked();
-  assert.deepEqual([pool.isFull, red.isFull, blue.isFull], [true, true, false]);
-  assert.deepEqual([red.isSpent, blue.isSpent], [true, false], "nor do their windows stop growing");
+  assert.deepEqual([pool.pressure, red.pressure, blue.pressure], [full, full, none]);
   moving.evict();
-  assert.deepEqual([pool.isFull, red.isFull], [false, false]);
+  assert.deepEqual([pool.pressure, red.pressure], [none, none]);
 });
 
 test("a cluster above limits.memory ends what has stopped, although the process has enough", async () => {
@@ -108,7 +106,7 @@ test("a cluster above limits.memory ends what has stopped, although the process 
   const red = pool.share("red");
   red.cap = 50 * KIB;
   const stopped = [1, 2].map(() => new Stopped(red, 30 * KIB));
-  assert.equal(red.isSpent, true);
+  assert.equal(red.pressure, slowed);
   await looked();
   assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
   assert.equal(red.reserve(21 * KIB), false, "nor does it get credit beyond it");
@@ -123,7 +121,7 @@ test("a process that takes more than it may ends what has stopped, whatever is c
   await looked();
   assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
   pool.onProcess(0);
-  assert.deepEqual([pool.isSpent, pool.isFull], [false, false]);
+  assert.equal(pool.pressure, none);
 });
 
 test("memory of the process that no cluster holds refuses no stream and ends nothing of a cluster below its part", async () => {
@@ -136,7 +134,7 @@ test("memory of the process that no cluster holds refuses no stream and ends not
   assert.deepEqual([honest.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 2]);
   pool.onProcess(800 * KIB, true);
   await looked();
-  assert.deepEqual([honest.isOver, blue.isFull, blue.isSpent], [false, false, false]);
+  assert.deepEqual([honest.isOver, blue.pressure], [false, none]);
 });
 
 test("where the process is full a cluster is refused by what its connections take, although they hold nothing", () => {
@@ -145,11 +143,11 @@ test("where the process is full a cluster is refused by what its connections tak
   blue.hold(1 * KIB);
   blue.onConnection(20 * KIB);
   red.onConnection(101 * KIB);
-  assert.deepEqual([blue.isFull, red.isFull], [false, false], "the process has enough");
+  assert.deepEqual([blue.pressure, red.pressure], [none, none], "the process has enough");
   pool.onProcess(1, true);
-  assert.deepEqual([blue.isFull, red.isFull], [false, true]);
+  assert.deepEqual([blue.pressure, red.pressure], [none, full]);
   red.onConnection(-10 * KIB);
-  assert.deepEqual([blue.isFull, red.isFull], [false, false]);
+  assert.deepEqual([blue.pressure, red.pressure], [none, none]);
 });
 
 test("what a connection leaves behind in the kernel counts while the process is short of memory, and only then", () => {
@@ -191,7 +189,7 @@ test("credit refused to a cluster below its part makes others end what has stopp
   assert.equal(blue.reserve(4 * KIB), false);
   const deadline = performance.now() + 5_000;
   while (!stopped.isOver && performance.now() < deadline) await sleep(5);
-  assert.deepEqual([stopped.isOver, moving.isOver, pool.isFull], [true, false, false]);
+  assert.deepEqual([stopped.isOver, moving.isOver, pool.pressure], [true, false, tight]);
   assert.equal(blue.reserve(4 * KIB), true);
   blue.release(4 * KIB);
 });
@@ -213,7 +211,7 @@ test("a cluster with slow readers only gets no new streams, and none of the read
   const red = pool.share("red");
   const steady = [1, 2].map(() => steadyIn(red));
   await looked();
-  assert.deepEqual([steady.filter(({ isOver }) => isOver).length, red.isFull], [0, true]);
+  assert.deepEqual([steady.filter(({ isOver }) => isOver).length, red.pressure], [0, full]);
 });
 
 test("slow readers are ended last, when the process is short of memory or another cluster lacks its part", async () => {
@@ -272,11 +270,11 @@ test("whatever is held and freed, in whatever pieces, pool and shares are at 0 i
       assert.equal(granted, sum("bytes") <= limit && sum("bytes") + sum("credit") + credit <= limit);
       present.push({ bytes, credit: granted ? credit : 0, until: at + stays, share });
       share.hold(bytes);
-      assert.equal(pool.isSpent, sum("bytes") > limit);
+      assert.equal(pool.pressure >= over, sum("bytes") > limit);
       assert.deepEqual([pool.held, pool.reserved], [sum("bytes"), sum("credit")]);
     }
     leave(Number.POSITIVE_INFINITY);
-    assert.deepEqual([pool.held, pool.reserved, pool.isSpent], [0, 0, false]);
+    assert.deepEqual([pool.held, pool.reserved, pool.pressure], [0, 0, none]);
     assert.equal(pool.fairShare, limit, "nobody holds anything");
   });
   fc.assert(property, { numRuns: RUNS });
@@ -293,7 +291,7 @@ test("metrics show what is held, promised, allowed, refused and ended; zeros bef
   );
   const pool = new MemoryPool(1_000);
   metrics.watch(pool);
-  pool.reserve(30);
+  pool.reserve(30, 30);
   pool.share("").hold(1_200);
   pool.onRefused();
   assert.deepEqual(await values(), [

@@ -1,8 +1,15 @@
-import { RECLAIM, type ReclaimLevel } from "./memory-account.ts";
-import { MemoryShare, RECLAIM_TO } from "./memory-share.ts";
+import { Queue, type QueueNode } from "../basics/collections.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE, type Pressure } from "./memory-account.ts";
+import {
+  CapOverrun,
+  RECLAIM,
+  RECLAIM_TO,
+  type ReclaimLevel,
+  ReclaimPasses,
+  reclaim,
+  reclaimablesOf,
+} from "./reclaim.ts";
 
-/** When not enough could be reclaimed, it is tried again after so long, ms. */
-const AGAIN_MS = 50;
 /** For so long after a refusal of credit, ms, sessions that have much of it give some back. */
 const WANTED_MS = 1_000;
 /**
@@ -34,18 +41,17 @@ export class MemoryPool {
   /** Connections and links that were ended because they held memory and had stopped. */
   ended = 0;
   /** More is held than may be, and nothing of it has stopped. */
-  isFull = false;
+  #isFull = false;
   /** The process can take little more. */
-  isProcessFull = false;
+  #isProcessFull = false;
   readonly #shares = new Set<MemoryShare>();
-  /** Shares that hold something. */
-  #active = 0;
+  /** The number of shares that hold something. */
+  active = 0;
   #roomWanted = false;
   #creditRefusedAt = Number.NEGATIVE_INFINITY;
   /** Bytes by which the process is above what it may have, whatever is counted here (`onProcess`). */
   #processExcess = 0;
-  #soon: NodeJS.Immediate | undefined;
-  #later: NodeJS.Timeout | undefined;
+  readonly #passes = new ReclaimPasses(() => this.#reclaim());
 
   constructor(limit: number) {
     this.limit = limit;
@@ -67,29 +73,32 @@ export class MemoryPool {
     return this.#processExcess > 0;
   }
 
-  /** More than half of the limit is held. */
-  get isTight(): boolean {
-    return this.held * 2 > this.limit || this.#processExcess > 0;
+  get #isOver(): boolean {
+    return this.held > this.limit || this.isProcessShort;
   }
 
-  /** More is held than may be. */
-  get isSpent(): boolean {
-    return this.held > this.limit || this.#processExcess > 0;
+  get pressure(): Pressure {
+    if (this.#isFull) return PRESSURE.full;
+    if (this.#isOver) return PRESSURE.over;
+    return this.held * 2 > this.limit ? PRESSURE.tight : PRESSURE.none;
   }
 
-  /** The bytes that a cluster which holds something may take in all, with its connections, when the process is full. */
-  get fairFootprint(): number {
-    return this.limit / Math.max(1, this.#active);
+  /** What that means for a cluster which holds so much, and whose open connections take so much beside. */
+  pressureOn(held: number, connections: number): Pressure {
+    if (this.#isProcessFull && held + connections > this.limit / Math.max(1, this.active)) return PRESSURE.full;
+    const { pressure } = this;
+    if (pressure === PRESSURE.none || held * 2 <= this.fairShare) return PRESSURE.none;
+    return held > this.fairShare ? pressure : PRESSURE.tight;
   }
 
-  /** Credit was refused a short time ago. */
-  get isCreditWanted(): boolean {
-    return performance.now() - this.#creditRefusedAt < WANTED_MS;
+  /** Credit was refused a short time ago, and a cluster that holds and promises so much has more than its part. */
+  wantsBack(committed: number): boolean {
+    return committed > this.fairShare && performance.now() - this.#creditRefusedAt < WANTED_MS;
   }
 
   /** Bytes that each cluster which holds something may hold. */
   get fairShare(): number {
-    return this.#allowed / Math.max(1, this.#active);
+    return this.#allowed / Math.max(1, this.active);
   }
 
   get #allowed(): number {
@@ -97,33 +106,26 @@ export class MemoryPool {
     return Math.max(this.limit * LEFT_WHEN_SHORT, Math.min(this.limit, this.held - this.#processExcess));
   }
 
-  /** The number of shares that hold something has changed. */
-  countActive(delta: 1 | -1): void {
-    this.#active += delta;
-  }
-
   hold(delta: number): void {
     this.held += delta;
     if (this.held > this.limit) this.reclaimSoon();
-    else if (this.#processExcess === 0) this.isFull = false;
-  }
-
-  /** Takes credit beyond an initial window. Returns false if there is none. */
-  reserve(bytes: number): boolean {
-    if (this.isSpent || this.held + this.reserved + bytes > this.limit) {
-      this.#creditRefusedAt = performance.now();
-      return false;
-    }
-    this.reserved += bytes;
-    return true;
+    else if (!this.isProcessShort) this.#isFull = false;
   }
 
   /**
-   * Credit was refused to a cluster that has less than its part: memory is reclaimed from others, for the next time.
+   * Takes credit beyond an initial window, for a cluster that would hold and promise `wanted` then. Returns false if
+   * there is none; if the cluster has less than its part, memory is reclaimed from others for the next time.
    */
-  makeRoom(): void {
+  reserve(bytes: number, wanted: number): boolean {
+    if (!this.#isOver && this.held + this.reserved + bytes <= this.limit) {
+      this.reserved += bytes;
+      return true;
+    }
+    this.#creditRefusedAt = performance.now();
+    if (wanted > this.fairShare) return false;
     this.#roomWanted = true;
-    if (this.#soon === undefined) this.#later ??= setTimeout(this.#reclaim, AGAIN_MS).unref();
+    this.#passes.later();
+    return false;
   }
 
   release(bytes: number): void {
@@ -137,50 +139,34 @@ export class MemoryPool {
   /** The process takes `excess` bytes more than it should; 0: it has enough. `isFull`: it can take little more. */
   onProcess(excess: number, isFull = false): void {
     this.#processExcess = excess;
-    this.isProcessFull = isFull;
-    if (excess > 0) {
-      this.reclaimSoon();
-      return;
-    }
-    for (const share of this.#shares) share.forgetOrphaned();
-    if (this.held <= this.limit) this.isFull = false;
+    this.#isProcessFull = isFull;
+    if (excess > 0) this.#passes.soon();
+    else for (const share of this.#shares) share.forgetOrphaned();
+    if (!this.#isOver) this.#isFull = false;
   }
 
-  /** At the end of this turn of the event loop. */
   reclaimSoon(): void {
-    if (this.#later === undefined) this.#soon ??= setImmediate(this.#reclaim);
+    this.#passes.soon();
   }
 
-  readonly #reclaim = (): void => {
-    this.#forgetNextPass();
+  #reclaim(): void {
     const now = performance.now();
-    if (this.isSpent || this.#roomWanted) this.#reclaimAll(Math.min(this.#allowed, this.limit * RECLAIM_TO), now);
-    for (const share of this.#shares) {
-      if (share.isAboveCap) this.ended += share.reclaimToCap(now);
-    }
+    if (this.#isOver || this.#roomWanted) this.#reclaimAll(Math.min(this.#allowed, this.limit * RECLAIM_TO), now);
+    for (const share of this.#shares) this.ended += share.reclaimToCap(now);
     // Connections that were ended may have asked for another pass, but this one has seen what they changed.
-    this.#forgetNextPass();
-    if (this.isFull || [...this.#shares].some(({ isAboveCap }) => isAboveCap)) {
-      this.#later = setTimeout(this.#reclaim, AGAIN_MS).unref();
-    }
-  };
-
-  #forgetNextPass(): void {
-    clearImmediate(this.#soon);
-    clearTimeout(this.#later);
-    this.#soon = undefined;
-    this.#later = undefined;
+    this.#passes.forget();
+    if (this.#isFull || [...this.#shares].some(({ held, cap }) => held > cap)) this.#passes.later();
   }
 
   /** Slow readers are spared unless the process is short, or another cluster cannot get its part. */
   get #level(): ReclaimLevel {
-    if (!this.isSpent) return RECLAIM.longStalled;
+    if (!this.#isOver) return RECLAIM.longStalled;
     return this.isProcessShort || this.#roomWanted ? RECLAIM.slow : RECLAIM.stalled;
   }
 
   /** Clusters that hold most come first, and only what is beyond a fair part is taken from each. */
   #reclaimAll(target: number, now: number): void {
-    const part = target / Math.max(1, this.#active);
+    const part = target / Math.max(1, this.active);
     const level = this.#level;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
@@ -188,9 +174,9 @@ export class MemoryPool {
       this.ended += share.reclaim(() => this.held <= target || share.held <= part, now, level);
     }
     this.#roomWanted = false;
-    this.isFull = this.isSpent && this.held > target;
+    this.#isFull = this.#isOver && this.held > target;
     // What was freed counts at once; the next look at the process shows whether it was enough.
-    this.#processExcess = this.isFull ? this.#processExcess : 0;
+    this.#processExcess = this.#isFull ? this.#processExcess : 0;
   }
 
   /** What `/status` shows. */
@@ -199,9 +185,164 @@ export class MemoryPool {
       limitBytes: this.limit,
       heldBytes: this.held,
       reservedBytes: this.reserved,
-      refusing: this.isFull || this.isProcessFull,
+      refusing: this.#isFull || this.#isProcessFull,
       refusedStreams: this.refused,
       endedConnections: this.ended,
     };
+  }
+}
+
+/** What the tunnels of one cluster hold, as a part of the pool. */
+export class MemoryShare implements MemoryAccount {
+  readonly cluster: string;
+  /** Bytes held now. */
+  held = 0;
+  readonly links: Pick<MemoryAccount, "pressure" | "hold" | "enter">;
+  readonly #pool: MemoryPool;
+  readonly #onClosed: () => void;
+  readonly #holders = new Queue<MemoryHolder>();
+  readonly #linkHolders = new Queue<MemoryHolder>();
+  #cap = Number.POSITIVE_INFINITY;
+  /** The part of `held` that links keep until it is acknowledged. */
+  #heldByLinks = 0;
+  #reserved = 0;
+  #orphaned = 0;
+  /** What open connections take even if they hold nothing. */
+  #connections = 0;
+  #overrun: CapOverrun | undefined;
+  #isActive = false;
+  #closed = false;
+
+  constructor(cluster: string, pool: MemoryPool, onClosed: () => void) {
+    this.cluster = cluster;
+    this.#pool = pool;
+    this.#onClosed = onClosed;
+    this.links = this.#accountOfLinks();
+  }
+
+  /** Bytes that this cluster may hold, even if others leave more (`limits.memory`). */
+  get cap(): number {
+    return this.#cap;
+  }
+
+  set cap(bytes: number) {
+    this.#cap = bytes;
+    if (this.held > bytes) this.#pool.reclaimSoon();
+  }
+
+  get pressure(): Pressure {
+    const { capPressure } = this;
+    const poolPressure = this.#pool.pressureOn(this.held, this.#connections);
+    return capPressure > poolPressure ? capPressure : poolPressure;
+  }
+
+  /**
+   * What its own cap means for it. Connections are not slowed down, ended or refused for what a link keeps: its peer
+   * may be silent or have no carrier now, and no connection could free that.
+   */
+  get capPressure(): Pressure {
+    if (this.held * 2 <= this.#cap) return PRESSURE.none;
+    if (this.held <= this.#cap) return PRESSURE.tight;
+    if (this.#heldByConnections <= this.#cap) return PRESSURE.over;
+    return this.#overrun?.lasts ? PRESSURE.full : PRESSURE.slowed;
+  }
+
+  get #heldByConnections(): number {
+    return this.held - this.#heldByLinks;
+  }
+
+  get mustShrink(): boolean {
+    const committed = this.held + this.#reserved;
+    return committed > this.#cap || this.#pool.wantsBack(committed);
+  }
+
+  hold(delta: number): void {
+    this.held += delta;
+    this.#pool.hold(delta);
+    if (this.held > this.#cap) this.#pool.reclaimSoon();
+    if (this.#overrun !== undefined && this.#heldByConnections <= this.#cap) this.#overrun = undefined;
+    this.#onChanged();
+  }
+
+  #accountOfLinks() {
+    const share = this;
+    return {
+      get pressure() {
+        return share.pressure;
+      },
+      hold: (delta: number): void => {
+        this.#heldByLinks += delta;
+        this.hold(delta);
+      },
+      enter: (node: QueueNode<MemoryHolder>): void => this.#linkHolders.join(node),
+    };
+  }
+
+  /** A connection that takes so many bytes of the process was opened, or closed if negative. */
+  onConnection(bytes: number): void {
+    this.#connections += bytes;
+  }
+
+  countOrphaned(bytes: number): void {
+    if (!this.#pool.isProcessShort) return;
+    this.#orphaned += bytes;
+    this.hold(bytes);
+  }
+
+  /** The process has enough memory again. */
+  forgetOrphaned(): void {
+    if (this.#orphaned > 0) this.hold(-this.#orphaned);
+    this.#orphaned = 0;
+  }
+
+  reserve(bytes: number): boolean {
+    const wanted = this.held + this.#reserved + bytes;
+    if (wanted > this.#cap || !this.#pool.reserve(bytes, wanted)) return false;
+    this.#reserved += bytes;
+    this.#onChanged();
+    return true;
+  }
+
+  release(bytes: number): void {
+    this.#reserved -= bytes;
+    this.#pool.release(bytes);
+    this.#onChanged();
+  }
+
+  /** Counts whether it holds something; a closed share is forgotten when it does not. */
+  #onChanged(): void {
+    const isActive = this.held + this.#reserved > 0;
+    if (isActive !== this.#isActive) this.#pool.active += isActive ? 1 : -1;
+    this.#isActive = isActive;
+    if (this.#closed && !isActive) this.#onClosed();
+  }
+
+  onRefused(): void {
+    this.#pool.onRefused();
+  }
+
+  enter(node: QueueNode<MemoryHolder>): void {
+    this.#holders.join(node);
+  }
+
+  /** Evicts connections and links up to this level until there is enough; returns their number. */
+  reclaim(isEnough: () => boolean, now: number, level: ReclaimLevel): number {
+    return reclaim(reclaimablesOf([...this.#holders, ...this.#linkHolders]), isEnough, now, level);
+  }
+
+  /** Reclaims what the cap does not allow, from what has stopped; returns how many connections and links were ended. */
+  reclaimToCap(now: number): number {
+    if (this.held <= this.#cap) return 0;
+    if (this.#heldByConnections > this.#cap) this.#overrun ??= new CapOverrun(now);
+    const ended = this.#overrun?.reclaim(this.#holders, () => this.#heldByConnections, this.#cap, now) ?? 0;
+    if (this.held <= this.#cap) return ended;
+    const isEnough = () => this.held <= this.#cap * RECLAIM_TO;
+    return ended + reclaim(reclaimablesOf(this.#linkHolders), isEnough, now, RECLAIM.stalled);
+  }
+
+  /** The cluster is not served any more; what is open counts until it ends. */
+  close(): void {
+    this.#closed = true;
+    this.#onChanged();
   }
 }

@@ -3,12 +3,12 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { QueueNode } from "../basics/collections.ts";
 import { until } from "../basics/testing/wait.ts";
-import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
-import { MemoryPool } from "./memory-pool.ts";
-import type { MemoryShare } from "./memory-share.ts";
+import { type MemoryHolder, PRESSURE, type Reclaimable } from "./memory-account.ts";
+import { MemoryPool, type MemoryShare } from "./memory-pool.ts";
 
 const MIB = 1024 * 1024;
 const CAP = 16 * MIB;
+const { none, over, slowed, full } = PRESSURE;
 
 type Account = Pick<MemoryShare, "hold" | "enter">;
 
@@ -54,14 +54,14 @@ test("a cluster whose readers all move gets nothing new above limits.memory, unt
   const { pool, red, blue } = capped();
   const neighbour = new Connection(blue, 100 * MIB);
   const connections: Connection[] = [];
-  while (!red.isFull && connections.length < 875) {
+  while (red.pressure < full && connections.length < 875) {
     connections.push(new Connection(red, MIB));
     await sleep(1);
   }
-  assert.equal(red.isFull, true, `${red.held / MIB} MiB are held, and another connection may begin`);
-  assert.deepEqual([red.isFullByCap, blue.isFull, neighbour.held], [true, false, 100 * MIB]);
+  assert.equal(red.pressure, full, `${red.held / MIB} MiB are held, and another connection may begin`);
+  assert.deepEqual([red.capPressure, blue.pressure, neighbour.held], [full, none, 100 * MIB]);
   for (const connection of connections) connection.evict();
-  assert.deepEqual([red.held, red.isFull, pool.isFull], [0, false, false]);
+  assert.deepEqual([red.held, red.pressure, pool.pressure], [0, none, none]);
 });
 
 test("connections that all move end, those that hold most first, while their cluster stays above twice its cap", async () => {
@@ -86,7 +86,7 @@ test("moments above twice the cap end nothing that moves and refuse no stream", 
   red.hold(-3 * CAP);
   red.hold(3 * CAP);
   assert.equal(red.reclaimToCap(begun + 1_500), 0);
-  assert.deepEqual([red.isSpent, red.isFull], [true, false]);
+  assert.equal(red.pressure, slowed);
   assert.equal(red.reclaimToCap(begun + 2_600), 1, "a second without a break");
   assert.equal(connection.held, 0);
 });
@@ -119,8 +119,7 @@ test("what a link keeps ends, slows down and refuses no connection of a cluster 
   const ended = [0, 500, 1_000, 1_500, 2_000].map((ms) => red.reclaimToCap(begun + ms));
   assert.deepEqual(ended, [0, 0, 0, 0, 0]);
   assert.deepEqual([stopped.held, moving.held], [MIB, 2 * MIB]);
-  assert.deepEqual([red.isAboveCapByConnections, red.isFullByCap, red.isFull], [false, false, false]);
-  assert.deepEqual([red.links.isSpent, red.isSpent, red.held], [true, true, 3 * CAP + 3 * MIB], "but it counts");
+  assert.deepEqual([red.links.pressure, red.pressure, red.held], [over, over, 3 * CAP + 3 * MIB], "but it counts");
   assert.equal(red.reserve(1), false);
 });
 

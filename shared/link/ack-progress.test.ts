@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { RECLAIM, type ReclaimLevel, reclaim } from "../limits/memory-account.ts";
+import { RECLAIM, type ReclaimLevel, reclaim } from "../limits/reclaim.ts";
 import { AckProgress } from "./ack-progress.ts";
 
 const MIB = 1024 * 1024;

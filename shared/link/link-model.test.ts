@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
+import { PRESSURE } from "../limits/memory-account.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import type { ProvenResume } from "./control.ts";
 import { Link } from "./link.ts";
@@ -56,7 +57,7 @@ class Oracle implements TransportConsumer {
 
 /** What both ends keep together: 0 when neither keeps anything, whatever has happened before. */
 class Pool implements LinkPool {
-  readonly isSpent = false;
+  readonly pressure = PRESSURE.none;
   held = 0;
 
   enter(): void {}

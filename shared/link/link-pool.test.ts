@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { PRESSURE, type Pressure } from "../limits/memory-account.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { Link } from "./link.ts";
 import type { LinkPool } from "./outgoing.ts";
@@ -9,7 +10,7 @@ const KIB = 1024;
 const FLOOR = 64 * KIB;
 
 class Pool implements LinkPool {
-  isSpent = false;
+  pressure: Pressure = PRESSURE.none;
   held = 0;
 
   hold(delta: number): void {
@@ -51,7 +52,7 @@ function joined() {
 test("while the pool is used up a link has no more than 64 KiB under way, and goes on with that", (t) => {
   const { pool, near, fill, deliver } = joined();
   t.after(() => near.destroy());
-  pool.isSpent = true;
+  pool.pressure = PRESSURE.over;
   for (let round = 0; round < 20; round++) {
     assert.equal(fill(), FLOOR);
     assert.equal(near.unacknowledged, FLOOR);
@@ -65,7 +66,7 @@ test("what was under way before stays until it is acknowledged, and no more come
   t.after(() => near.destroy());
   const start = fill();
   assert.ok(start > FLOOR);
-  pool.isSpent = true;
+  pool.pressure = PRESSURE.over;
   deliver(start - FLOOR);
   assert.equal(fill(), 0);
   deliver(FLOOR - 1);
@@ -76,13 +77,13 @@ test("rounds of a used-up pool teach nothing: after them a link has the bound it
   const { pool, near, fill, deliver } = joined();
   t.after(() => near.destroy());
   const before = near.room();
-  pool.isSpent = true;
+  pool.pressure = PRESSURE.over;
   for (let round = 0; round < 20; round++) {
     const sent = fill();
     assert.equal(fill(), 0, "the session has more to send");
     deliver(sent);
   }
-  pool.isSpent = false;
+  pool.pressure = PRESSURE.none;
   assert.equal(near.room(), before);
 });
 

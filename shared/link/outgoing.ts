@@ -1,11 +1,11 @@
 import { compact } from "../basics/bytes.ts";
-import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
+import { type MemoryAccount, PRESSURE, UNBOUNDED } from "../limits/memory-account.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { IN_FLIGHT_FLOOR, InFlight } from "./acks.ts";
 import type { LinkCarrier } from "./carrier.ts";
 
 /** The bound of what all links of a cluster keep together. */
-export interface LinkPool extends Pick<MemoryAccount, "isSpent" | "hold" | "enter"> {}
+export interface LinkPool extends Pick<MemoryAccount, "pressure" | "hold" | "enter"> {}
 
 /** What the carrier has not taken stays below this while bytes are sent once more, so that pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
@@ -65,7 +65,7 @@ export class Outgoing {
     const room = this.#inFlight.bound - bytes;
     if (room <= 0) this.#inFlight.onLimited();
     // A pool that is used up leaves a link the least with which it still moves. The bound must learn nothing from that.
-    return this.#pool.isSpent ? Math.min(room, IN_FLIGHT_FLOOR - bytes) : room;
+    return this.#pool.pressure >= PRESSURE.over ? Math.min(room, IN_FLIGHT_FLOOR - bytes) : room;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {

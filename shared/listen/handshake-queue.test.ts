@@ -1,34 +1,68 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { HandshakeQueue, nextLimit, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
+import {
+  type HandshakeBounds,
+  HandshakeQueue,
+  type HandshakeQueueHandler,
+  nextLimit,
+  type QueuedHandshake,
+  UNLIMITED,
+} from "./handshake-queue.ts";
 
 const AT_FIRST = 4;
 
-interface Numbered extends QueuedHandshake {
-  readonly number: number;
-}
+type Named = QueuedHandshake & { readonly name: string };
 
-/** A queue of handshakes that are told apart by their numbers. */
-function queueOf(most = 1_000) {
-  const begun: number[] = [];
-  const handshakes = Array.from({ length: 100 }, (_, number) => ({
-    number,
-    budget: UNLIMITED,
-    network: "one",
-    begunAt: 0,
-  }));
-  const at = (number: number) => handshakes[number] ?? assert.fail();
-  const queue = new HandshakeQueue<Numbered>({ most, mayBegin: () => true, begin: ({ number }) => begun.push(number) });
-  return {
-    begun,
-    enter: (number: number) => queue.enter(at(number)),
-    enterFirst: (number: number) => queue.enterFirst(at(number)),
-    leave: (number: number) => queue.leave(at(number)),
-    clear: () => queue.clear().map(({ number }) => number),
-    waiting: () => queue.waiting,
-    [Symbol.dispose]: () => void queue.clear(),
-  };
+const from = (network: string, budget = UNLIMITED, name = network): Named => {
+  return { name, network, budget, begunAt: 0, retryAfterMs: undefined };
+};
+
+/** A queue of handshakes whose names are listed when they begin or are dropped. */
+class Fixture implements Disposable {
+  readonly begun: string[] = [];
+  readonly dropped: string[] = [];
+  readonly queue: HandshakeQueue<Named>;
+  readonly #numbered = Array.from({ length: 100 }, (_, number) => from("one", UNLIMITED, String(number)));
+
+  constructor(bounds: Partial<HandshakeBounds> = {}, begin?: HandshakeQueueHandler<Named>["begin"]) {
+    this.queue = new HandshakeQueue(
+      {
+        ...{ handshakeTimeoutMs: 60_000, maxHandshakes: 1_000, maxWaitingHandshakes: 1_000 },
+        clientsObeyRetryAfter: false,
+        ...bounds,
+      },
+      {
+        begin: (item) => {
+          this.begun.push(item.name);
+          begin?.(item);
+        },
+        drop: (item, how) => {
+          this.dropped.push(`${how} ${item.name}`);
+          this.queue.leave(item);
+        },
+      },
+    );
+  }
+
+  enter(number: number): void {
+    this.queue.enter(this.#numbered[number] ?? assert.fail());
+  }
+
+  leave(number: number): void {
+    this.queue.leave(this.#numbered[number] ?? assert.fail());
+  }
+
+  /** The names of the first `count` that begin. */
+  async begins(count: number): Promise<string[]> {
+    const deadline = Date.now() + 20_000;
+    while (this.begun.length < count && Date.now() < deadline) await turn();
+    return this.begun.slice(0, count);
+  }
+
+  [Symbol.dispose](): void {
+    for (const item of [...this.queue]) this.queue.leave(item);
+  }
 }
 
 for (const [what, limit, lateMs, next] of [
@@ -41,17 +75,17 @@ for (const [what, limit, lateMs, next] of [
 }
 
 test("handshakes begin in the order of arrival, one in a turn", async () => {
-  using it = queueOf();
+  using it = new Fixture();
   for (const item of [1, 2, 3]) it.enter(item);
   assert.deepEqual(it.begun, []);
-  for (const expected of [[1], [1, 2], [1, 2, 3]]) {
+  for (const expected of [["1"], ["1", "2"], ["1", "2", "3"]]) {
     await turn();
     assert.deepEqual(it.begun, expected);
   }
 });
 
 test("only a few are in progress at once; one that is over lets the next begin, one that has gone is passed over", async () => {
-  using it = queueOf();
+  using it = new Fixture();
   const items = Array.from({ length: AT_FIRST + 3 }, (_, i) => i);
   for (const item of items) it.enter(item);
   for (const _ of items) await turn();
@@ -60,21 +94,21 @@ test("only a few are in progress at once; one that is over lets the next begin, 
   it.leave(AT_FIRST + 1);
   for (let item = 0; item < few; item++) it.leave(item);
   for (const _ of items) await turn();
-  assert.equal(it.waiting(), 0);
-  if (few <= AT_FIRST + 1) assert.ok(!it.begun.includes(AT_FIRST + 1));
+  assert.equal(it.queue.waiting, 0);
+  if (few <= AT_FIRST + 1) assert.ok(!it.begun.includes(String(AT_FIRST + 1)));
 });
 
-test("handshakes whose peers do not go on keep nobody out for long", async () => {
-  using it = queueOf(AT_FIRST);
+test("handshakes whose peers do not go on keep nobody out for long, and the oldest are dropped", async () => {
+  using it = new Fixture({ maxHandshakes: AT_FIRST });
   const items = Array.from({ length: 5 * AT_FIRST }, (_, i) => i);
   for (const item of items) it.enter(item);
-  const deadline = Date.now() + 20_000;
-  while (it.begun.length < items.length && Date.now() < deadline) await turn();
-  assert.deepEqual(it.begun, items);
+  assert.deepEqual(await it.begins(items.length), items.map(String));
+  assert.deepEqual(it.dropped.length, items.length - AT_FIRST);
+  assert.equal(it.dropped[0], "dropped 0");
 });
 
 test("a client that waits alone begins in the next turn, however many others have begun and do not go on", async () => {
-  using it = queueOf();
+  using it = new Fixture();
   for (let item = 0; item < 50; item++) {
     it.enter(item);
     await turn();
@@ -82,40 +116,12 @@ test("a client that waits alone begins in the next turn, however many others hav
   }
 });
 
-test("who enters first goes before all that wait, and never are there more than may be", async () => {
-  using it = queueOf(2);
-  for (const item of [1, 2, 3, 4]) it.enter(item);
-  await turn();
-  await turn();
-  it.enterFirst(9);
-  await turn();
-  assert.deepEqual(it.begun, [1, 2]);
-  it.leave(1);
-  await turn();
-  assert.deepEqual(it.begun, [1, 2, 9]);
-  assert.deepEqual(it.clear(), [3, 4]);
-  assert.equal(it.waiting(), 0);
-});
-
 /** Lets handshakes begin and end until `count` have begun; the names of those that did, in order. */
-async function namesBegun(waiting: readonly (QueuedHandshake & { readonly name: string })[], count: number) {
-  const begun: string[] = [];
-  const queue: HandshakeQueue<(typeof waiting)[number]> = new HandshakeQueue({
-    most: 1_000,
-    mayBegin: () => true,
-    begin: (item) => {
-      begun.push(item.name);
-      setImmediate(() => queue.leave(item));
-    },
-  });
-  for (const item of waiting) queue.enter(item);
-  const deadline = Date.now() + 20_000;
-  while (begun.length < count && Date.now() < deadline) await turn();
-  queue.clear();
-  return begun.slice(0, count);
+async function namesBegun(waiting: readonly Named[], count: number): Promise<string[]> {
+  using it: Fixture = new Fixture({}, (item) => setImmediate(() => it.queue.leave(item)));
+  for (const item of waiting) it.queue.enter(item);
+  return await it.begins(count);
 }
-
-const from = (network: string, budget = UNLIMITED) => ({ name: network, network, budget, begunAt: 0 });
 
 test("networks take turns, however many clients of one of them wait in front", async () => {
   const many = Array.from({ length: 500 }, () => from("flood"));
@@ -144,45 +150,31 @@ test("a budget that has nothing left holds up its own clients only, and they beg
 });
 
 test("too many are dropped where they come from: the oldest of the network with most", () => {
-  const queue = new HandshakeQueue<Numbered>({ most: 1, mayBegin: () => true, begin: () => {} });
-  const items = ["a", "flood", "flood", "b"].map((network, number) => ({
-    number,
-    network,
-    budget: UNLIMITED,
-    begunAt: 0,
-  }));
-  for (const item of items) queue.enter(item);
-  assert.equal(queue.oldestOfFullest?.number, 1);
-  queue.clear();
-  assert.equal(queue.waiting, 0);
+  using it = new Fixture({ maxWaitingHandshakes: 3 });
+  for (const [index, network] of ["a", "flood", "flood", "b"].entries())
+    it.queue.enter(from(network, UNLIMITED, `${network} ${index}`));
+  assert.deepEqual(it.dropped, ["crowded flood 1"]);
+  assert.equal(it.queue.waiting, 3);
 });
 
-test("a network that may not begin now is passed over for the others of its budget", async () => {
-  const begun: string[] = [];
-  const queue = new HandshakeQueue<ReturnType<typeof from>>({
-    most: 1_000,
-    mayBegin: ({ network }) => network !== "flood",
-    begin: ({ name }) => begun.push(name),
-  });
-  for (const name of ["flood", "flood", "a", "b"]) queue.enter(from(name));
-  const deadline = Date.now() + 20_000;
-  while (begun.length < 2 && Date.now() < deadline) await turn();
-  assert.deepEqual(begun, ["a", "b"]);
-  assert.equal(queue.clear().length, 2);
+test("a network that has its share in progress lets others begin, unless a credential was proved from it", async () => {
+  using it = new Fixture({ maxHandshakes: 8 });
+  for (const name of ["flood", "flood"]) it.queue.enter(from(name));
+  await it.begins(2);
+  it.queue.enter(from("flood", UNLIMITED, "within 5 ms of none"));
+  await it.begins(3);
+  for (const name of ["flood", "a"]) it.queue.enter(from(name));
+  it.queue.enter(from("flood", { take: () => true, isProven: true }, "proven"));
+  assert.deepEqual((await it.begins(5)).slice(3).toSorted(), ["a", "proven"]);
 });
 
 test("while connections keep coming, sixteen turns pass between two handshakes, and one at least begins then", async () => {
-  let begun = 0;
-  const queue = new HandshakeQueue<ReturnType<typeof from>>({
-    most: 1_000,
-    mayBegin: () => true,
-    begin: () => begun++,
-  });
-  for (let index = 0; index < 10; index++) queue.enter(from("a"));
+  using it = new Fixture();
+  for (let item = 0; item < 10; item++) it.enter(item);
   for (let turns = 0; turns < 40; turns++) {
-    queue.onArrival();
+    it.queue.onArrival();
     await turn();
   }
-  queue.clear();
+  const begun = it.begun.length;
   assert.ok(begun >= 2 && begun <= 3, `${begun} began in 40 turns`);
 });

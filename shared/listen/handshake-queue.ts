@@ -20,18 +20,43 @@ export interface QueuedHandshake {
   readonly network: string;
   /** When its handshake began, by `performance.now()`; the queue sets it. */
   begunAt: number;
+  /** The queue sets it for a client that would wait too long: it is to come back after so many milliseconds. */
+  retryAfterMs: number | undefined;
 }
 
-export interface HandshakeQueueOptions<T> {
-  /** Maximum number of handshakes in progress, however short the turns of the event loop are. */
-  readonly most: number;
-  /** Whether a handshake of this network may begin now, beside those in progress. */
-  mayBegin(item: T): boolean;
+export interface HandshakeBounds {
+  /** Maximum time that a connection waits for its handshake, and that the handshake takes. */
+  readonly handshakeTimeoutMs: number;
+  /**
+   * Maximum number of handshakes in progress, and of connections whose preface is not complete. One more drops the
+   * oldest of the network that has most: real ones take milliseconds, and only those that are held open grow old.
+   */
+  readonly maxHandshakes: number;
+  /** Maximum number of clients that wait for their handshake. */
+  readonly maxWaitingHandshakes: number;
+  /** Some of the clients that would wait too long are admitted and told when to come back (`retryAfterMs`). */
+  readonly clientsObeyRetryAfter: boolean;
+}
+
+export interface HandshakeQueueHandler<T> {
+  /** The client's turn has come. */
   begin(item: T): void;
+  /** There are too many handshakes in progress (`dropped`), or too many that wait: ends one, and calls `leave`. */
+  drop(item: T, how: "dropped" | "crowded"): void;
 }
 
 /** So many handshakes may be in progress even while the loop is late: other work must not keep all clients out. */
 const LEAST = 4;
+/** The share of the handshakes in progress that one network may have. */
+const SHARE_OF_ONE = 0.25;
+/** Beyond its share, one handshake of a network begins in so many ms. */
+const BEYOND_SHARE_MS = 5;
+/** Maximum number of clients that wait to be told when to come back; others wait in the queue, or are dropped. */
+const MAX_SURPLUS = 64;
+/** The pace may improve meanwhile: no client is told to stay away for longer than once to twice so many ms. */
+const MAX_RETRY_AFTER_MS = 10_000;
+/** Telling a client costs a handshake as well: one handshake in so many is used for it. */
+const ONE_SURPLUS_IN = 8;
 /** While a client waits, budgets are checked and the delay of the loop is measured every so many ms. */
 const LOOK_MS = 5;
 /** A turn of the loop that is later than this, ms, delays other connections noticeably. */
@@ -71,25 +96,31 @@ class BudgetLine<T extends QueuedHandshake> {
  * Decides which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and only
  * as many at once as leave the turns short. Budgets take turns, and so do the networks within one budget; clients of
  * one network go in the order of arrival. So thousands of clients of one cluster, or from one address, delay no others.
+ * Waiting costs a socket and a ClientHello, a tenth of what a handshake in progress holds.
  *
  * ```
- *  enter ─▶ waiting: budget ▸ network ▸ arrival ──▶ begun ──▶ (slow: goes on, and is no longer counted)
- *              │ leave                                │ leave: the next may begin
+ *  enter ─┬─▶ waiting: budget ▸ network ▸ arrival ──────▶ begun ──▶ (slow: goes on, and is no longer counted)
+ *         └─▶ surplus ── one in eight, with retryAfterMs ──▶ │ leave: the next may begin
  * ```
  */
 export class HandshakeQueue<T extends QueuedHandshake> {
-  readonly #options: HandshakeQueueOptions<T>;
-  /** All clients that wait, whatever their budget, except those in `#first`. */
-  readonly #waiting = new BySource<T>();
+  readonly #bounds: HandshakeBounds;
+  readonly #handler: HandshakeQueueHandler<T>;
+  /** All clients that wait, whatever their budget, except the surplus. */
+  readonly #queued = new BySource<T>();
   readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
   readonly #turns = new Queue<BudgetLine<T>>();
-  readonly #first = new OrderedSet<T>();
+  /** Clients that would wait too long, in the order of arrival. No budget counts them. */
+  readonly #surplus = new OrderedSet<T>();
+  readonly #inProgress = new BySource<T>();
   /** Handshakes in progress that are not slow. */
-  readonly #begun = new OrderedSet<T>();
+  readonly #quick = new OrderedSet<T>();
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
   #hasArrived = false;
   #turnsGiven = 0;
+  /** When a handshake last began for a network that had its share in progress. */
+  #beyondShareAt = 0;
   #look: NodeJS.Timeout | undefined;
   #lookedAt = 0;
   #cpuMs = 0;
@@ -97,28 +128,25 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #busySince = 0;
   #begunSince = 0;
 
-  constructor(options: HandshakeQueueOptions<T>) {
-    this.#options = options;
-    this.#limit = nextLimit(0, 0, options.most);
+  constructor(bounds: HandshakeBounds, handler: HandshakeQueueHandler<T>) {
+    this.#bounds = bounds;
+    this.#handler = handler;
+    this.#limit = nextLimit(0, 0, bounds.maxHandshakes);
   }
 
   get waiting(): number {
-    return this.#waiting.size + this.#first.size;
+    return this.#queued.size + this.#surplus.size;
   }
 
-  /** The client to drop when too many wait: the oldest of the network that has most. */
-  get oldestOfFullest(): T | undefined {
-    return this.#waiting.oldestOfFullest;
+  /** The number of clients that wait, and of handshakes in progress. */
+  get size(): number {
+    return this.waiting + this.#inProgress.size;
   }
 
-  /** How long a client that enters now would wait for its turn at this pace, ms; 0 while the pace is not known. */
-  drainMs({ budget, network }: QueuedHandshake): number {
-    if (this.#begunSince < PACE_SAMPLES) return 0;
-    const items = this.#lines.get(budget)?.items;
-    const inTurns =
-      ((items?.sizeOf(network) ?? 0) + 1) * Math.max(1, items?.sources ?? 0) * Math.max(1, this.#turns.size);
-    const ahead = Math.min(this.waiting, inTurns);
-    return (ahead * (performance.now() - this.#busySince)) / this.#begunSince;
+  *[Symbol.iterator](): IterableIterator<T> {
+    yield* this.#surplus;
+    yield* this.#queued;
+    yield* this.#inProgress;
   }
 
   /** A connection has been accepted: the next one may wait in the kernel behind it. */
@@ -128,44 +156,43 @@ export class HandshakeQueue<T extends QueuedHandshake> {
 
   enter(item: T): void {
     this.#arrive();
-    const line = this.#lineOf(item.budget);
-    line.items.add(item, item.network);
-    this.#waiting.add(item, item.network);
-    this.#turns.join(line.place);
+    const { maxWaitingHandshakes, handshakeTimeoutMs, clientsObeyRetryAfter } = this.#bounds;
+    const isHopeless = this.#queued.size >= maxWaitingHandshakes || this.#drainMs(item) > handshakeTimeoutMs;
+    if (isHopeless && clientsObeyRetryAfter && this.#surplus.size < MAX_SURPLUS) {
+      this.#surplus.add(item);
+    } else {
+      const line = this.#lineOf(item.budget);
+      line.items.add(item, item.network);
+      this.#queued.add(item, item.network);
+      this.#turns.join(line.place);
+    }
     this.#schedule();
+    const oldest = this.#queued.size > maxWaitingHandshakes ? this.#queued.oldestOfFullest : undefined;
+    if (oldest !== undefined) this.#handler.drop(oldest, "crowded");
   }
 
-  /** Puts a client before all others, without counting it in its budget. */
-  enterFirst(item: T): void {
-    this.#arrive();
-    this.#first.add(item);
-    this.#schedule();
+  /** Begins the handshake of a client that does not wait. It does not count among those that make turns long. */
+  beginNow(item: T): void {
+    this.#inProgress.add(item, item.network);
+    const tooMany = this.#inProgress.size > this.#bounds.maxHandshakes;
+    const oldest = tooMany ? this.#inProgress.oldestOfFullest : undefined;
+    if (oldest !== undefined) this.#handler.drop(oldest, "dropped");
+    this.#handler.begin(item);
   }
 
-  /** The client has gone before its turn, or its handshake is over. */
+  /** The client has gone, or its handshake is over. */
   leave(item: T): void {
-    if (this.#remove(item) || this.#first.delete(item)) return;
-    if (this.#begun.delete(item)) this.#schedule();
+    if (this.#inProgress.delete(item)) this.#quick.delete(item);
+    else if (!this.#remove(item)) this.#surplus.delete(item);
+    this.#schedule();
   }
 
   #remove(item: T): boolean {
-    if (!this.#waiting.delete(item)) return false;
+    if (!this.#queued.delete(item)) return false;
     const line = this.#lineOf(item.budget);
     line.items.delete(item);
     if (line.items.size === 0) this.#turns.leave(line.place);
     return true;
-  }
-
-  /** Forgets all clients, and returns those that waited. */
-  clear(): T[] {
-    const waited = [...this.#first, ...this.#waiting];
-    for (const item of waited) this.#remove(item);
-    this.#first.clear();
-    this.#begun.clear();
-    clearImmediate(this.#turn);
-    this.#turn = undefined;
-    this.#stopLooking();
-    return waited;
   }
 
   #lineOf(budget: HandshakeBudget): BudgetLine<T> {
@@ -176,26 +203,37 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return line;
   }
 
+  /** How long a client that enters now would wait for its turn at this pace, ms; 0 while the pace is not known. */
+  #drainMs({ budget, network }: T): number {
+    if (this.#begunSince < PACE_SAMPLES) return 0;
+    const items = this.#lines.get(budget)?.items;
+    const inTurns =
+      ((items?.sizeOf(network) ?? 0) + 1) * Math.max(1, items?.sources ?? 0) * Math.max(1, this.#turns.size);
+    const ahead = Math.min(this.#queued.size, inTurns);
+    return (ahead * (performance.now() - this.#busySince)) / this.#begunSince;
+  }
+
   /**
    * A client that waits alone begins at once. Those in progress, which may be silent, have left nobody waiting, so a
    * few more are not too many.
    */
   #arrive(): void {
     if (this.waiting > 0) return;
-    this.#limit = Math.min(this.#options.most, Math.max(this.#limit, this.#begun.size + LEAST));
+    this.#limit = Math.min(this.#bounds.maxHandshakes, Math.max(this.#limit, this.#quick.size + LEAST));
     this.#busySince = performance.now();
     this.#begunSince = 0;
   }
 
   #schedule(): void {
     if (this.waiting === 0) return;
-    if (this.#begun.size < this.#limit) this.#turn ??= setImmediate(this.#beginOne);
+    if (this.#quick.size < this.#limit) this.#turn ??= setImmediate(this.#beginOne);
     // One client alone begins in the next turn: there is nothing to look at, unless its budget keeps it back.
     if (this.#look === undefined && (this.waiting > 1 || this.#turn === undefined)) this.#startLooking();
   }
 
   readonly #beginOne = (): void => {
     this.#turn = undefined;
+    if (this.waiting === 0) return;
     if (this.#hasArrived && this.waiting > 1 && this.#turnsGiven < TURNS_FOR_ARRIVALS) {
       this.#hasArrived = false;
       this.#turnsGiven++;
@@ -209,18 +247,21 @@ export class HandshakeQueue<T extends QueuedHandshake> {
       return;
     }
     this.#begunSince++;
-    this.#begun.add(item);
+    this.#quick.add(item);
     item.begunAt = performance.now();
-    this.#options.begin(item);
+    this.beginNow(item);
     this.#schedule();
   };
 
   /** Undefined: no budget allows a handshake now; the next look asks again. */
   #takeNext(): T | undefined {
-    const first = this.#first.first;
-    if (first !== undefined) {
-      this.#first.delete(first);
-      return first;
+    const isLast = this.#queued.size === 0;
+    const surplus = isLast || (this.#begunSince + 1) % ONE_SURPLUS_IN === 0 ? this.#surplus.first : undefined;
+    if (surplus !== undefined) {
+      this.#surplus.delete(surplus);
+      // Spread over twice the time: clients that are told together must not come back together.
+      if (!isLast) surplus.retryAfterMs = Math.min(this.#drainMs(surplus), MAX_RETRY_AFTER_MS) * (1 + Math.random());
+      return surplus;
     }
     for (let lines = this.#turns.size; lines > 0; lines--) {
       const line = this.#turns.first?.member;
@@ -239,10 +280,24 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #nextOf({ items }: BudgetLine<T>): T | undefined {
     for (let networks = items.sources; networks > 0; networks--) {
       const { next } = items;
-      if (next !== undefined && this.#options.mayBegin(next)) return next;
+      if (next !== undefined && this.#mayBegin(next)) return next;
       items.passTurn();
     }
     return undefined;
+  }
+
+  /**
+   * Further handshakes of a network that has its share in progress begin slowly: each costs the first half of one.
+   * Where a credential was proved, honest clients share the network, and wait only for those before them.
+   */
+  #mayBegin({ network, budget }: T): boolean {
+    if (budget.isProven === true) return true;
+    const share = Math.ceil(this.#bounds.maxHandshakes * SHARE_OF_ONE);
+    if (this.#inProgress.sizeOf(network) < share) return true;
+    const now = performance.now();
+    if (now - this.#beyondShareAt < BEYOND_SHARE_MS) return false;
+    this.#beyondShareAt = now;
+    return true;
   }
 
   // ── how late the loop is ───────────────────────────────────────────────────────────────────────────────────────
@@ -256,7 +311,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #stopLooking(): void {
     clearInterval(this.#look);
     this.#look = undefined;
-    this.#limit = nextLimit(0, 0, this.#options.most);
+    this.#limit = nextLimit(0, 0, this.#bounds.maxHandshakes);
   }
 
   readonly #onLook = (): void => {
@@ -270,15 +325,15 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#lookedAt = now;
     this.#cpuMs = cpuMs;
     this.#forgetSlow(now);
-    this.#limit = nextLimit(this.#limit, lateMs, this.#options.most);
+    this.#limit = nextLimit(this.#limit, lateMs, this.#bounds.maxHandshakes);
     this.#schedule();
   };
 
   #forgetSlow(now: number): void {
-    let { first } = this.#begun;
+    let { first } = this.#quick;
     while (first !== undefined && now - first.begunAt >= SLOW_MS) {
-      this.#begun.delete(first); // those behind it began later
-      first = this.#begun.first;
+      this.#quick.delete(first); // those behind it began later
+      first = this.#quick.first;
     }
   }
 }

@@ -1,16 +1,10 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf, withoutMapping } from "../address/network.ts";
-import { GrowingBytes } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
-import { HeldBytes } from "../limits/memory-account.ts";
 import { rawSocketOf } from "../node/sockets.ts";
-import type { HandshakeBacklog, HandshakeBacklogOptions } from "./handshake-backlog.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
-import type { Endpoint, FoundHello, PrefaceReader } from "./preface.ts";
-
-/** Reading stops at so many bytes, more than any ClientHello has; what follows stays in the kernel. */
-const ENOUGH_BYTES = 16_384;
+import type { Endpoint, FirstBytes, FoundHello } from "./preface.ts";
 
 /**
  * The property of a socket that leads to its connection. A TLS server's events and `request.socket` give only a socket;
@@ -23,8 +17,7 @@ interface WithConnection {
 }
 
 /**
- * The state of a connection. Its owner is the backlog in `preface` and `queued`, the acceptor in `handshake`, and from
- * `request` on the port that it was handed to.
+ * The state of a connection. Its owner is the acceptor, and from `request` on the port that it was handed to.
  */
 export type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
 
@@ -36,8 +29,7 @@ export type ConnectionState = "preface" | "queued" | "handshake" | "request" | "
  *     └─────────┴──────────┴───────────┴─────────┴─▶ closed  request: the port reads the first request
  * ```
  *
- * Bytes are read while the connection waits, and given back at its turn: only a reader notices that a client has hung
- * up. `Host` is the type of the virtual host that the connection came to.
+ * `Host` is the type of the virtual host that the connection came to.
  */
 export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   /** The TCP or unix socket. */
@@ -57,17 +49,17 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   /** When the handshake began, by `performance.now()`. */
   begunAt = 0;
   /** Set when the server has too many clients: this one is told to come back after so many milliseconds. */
-  backInMs: number | undefined;
+  retryAfterMs: number | undefined;
   /** The handshake began before any byte was read. */
-  isUnread = true;
+  skippedPreface = false;
+  /** What it has sent before its turn; present in the states `preface` and `queued`. */
+  firstBytes: FirstBytes | undefined;
   /** Its place among the connections of the port that it was handed to. */
   readonly place = new QueueNode<IncomingConnection<Host>>(this);
   #socket: Socket;
   #deadline: NodeJS.Timeout | undefined;
   /** The network of the source, which changes when a PROXY header has come. */
   #network: { readonly of: Endpoint; readonly name: string } | undefined;
-  /** Present in the states `preface` and `queued`. */
-  #waiting: HeldPreface | undefined;
 
   constructor(raw: Socket) {
     this.raw = raw;
@@ -110,8 +102,9 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     return this.#network.name;
   }
 
-  get hasSpoken(): boolean {
-    return (this.#waiting?.read.length ?? 0) > 0;
+  /** Its handshake is not done, and it is not closed. */
+  get isPending(): boolean {
+    return this.state === "preface" || this.state === "queued" || this.state === "handshake";
   }
 
   /** Sets the one deadline of the connection; it replaces the one before. */
@@ -124,83 +117,6 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     clearTimeout(this.#deadline);
     this.#deadline = undefined;
   }
-
-  /** Begins to read the preface. The socket has an error listener, and closes when its peer ends. */
-  wait(backlog: HandshakeBacklog, options: HandshakeBacklogOptions): void {
-    const { deadlineMs, mostBytes, memory } = options;
-    const reader = options.readerFor(this);
-    this.isUnread = false;
-    const held = new HeldBytes(memory, () => backlog.onMemoryNeeded(this));
-    const waiting: HeldPreface = {
-      ...{ reader, backlog, held, mostBytes, read: new GrowingBytes(), consumed: 0 },
-      onData: (chunk) => this.#onData(waiting, chunk),
-      onClose: () => this.#onClose(waiting),
-    };
-    this.#waiting = waiting;
-    this.setDeadline(deadlineMs, () => backlog.onLate(this));
-    this.raw.on("data", waiting.onData);
-    this.raw.on("close", waiting.onClose);
-  }
-
-  #onData(waiting: HeldPreface, chunk: Buffer): void {
-    if (this.#waiting !== waiting) return;
-    const { read, held, backlog } = waiting;
-    read.append(chunk);
-    held.add(chunk.length);
-    if (read.length >= ENOUGH_BYTES) this.raw.pause();
-    const found = waiting.reader?.push(chunk);
-    if (found !== undefined) {
-      waiting.reader = undefined;
-      waiting.consumed = found.consumed;
-      backlog.onPreface(this, found.found);
-    }
-    if (this.#waiting === waiting && read.length > waiting.mostBytes) backlog.onTooMuch(this);
-  }
-
-  #onClose({ held, backlog }: HeldPreface): void {
-    this.clearDeadline();
-    held.clear();
-    backlog.onGone(this);
-  }
-
-  /** Gives back what was read, except the PROXY header. The socket is paused. */
-  handOver(): void {
-    const waiting = this.#waiting;
-    if (waiting === undefined) return;
-    this.#stopWaiting();
-    this.raw.pause();
-    const rest = waiting.read.bytes.subarray(waiting.consumed);
-    if (rest.length > 0) this.raw.unshift(rest);
-  }
-
-  /** Ends the connection without an answer. */
-  destroy(): void {
-    this.#stopWaiting();
-    this.raw.destroy();
-  }
-
-  #stopWaiting(): void {
-    this.clearDeadline();
-    const waiting = this.#waiting;
-    if (waiting === undefined) return;
-    this.#waiting = undefined;
-    waiting.held.clear();
-    this.raw.off("data", waiting.onData);
-    this.raw.off("close", waiting.onClose);
-  }
-}
-
-/** What a connection holds while it waits for its handshake. */
-interface HeldPreface {
-  /** Absent once the preface has come. */
-  reader: PrefaceReader | undefined;
-  readonly backlog: HandshakeBacklog;
-  readonly held: HeldBytes;
-  readonly mostBytes: number;
-  readonly read: GrowingBytes;
-  consumed: number;
-  readonly onData: (chunk: Buffer) => void;
-  readonly onClose: () => void;
 }
 
 /** The address and port that the kernel has for the other end. IPv4 is written as IPv4. */

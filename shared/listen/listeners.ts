@@ -11,7 +11,8 @@ import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
-import { Acceptor, type AcceptRules, type HandshakeRefusal, type Protocol } from "./acceptor.ts";
+import type { AcceptRules, HandshakeRefusal, Protocol } from "./accept-rules.ts";
+import { Acceptor } from "./acceptor.ts";
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
 import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
@@ -72,13 +73,12 @@ export interface PlainListenerOptions extends AcceptRules {
 /** A TCP listener for HTTP without TLS, with the bounds and the order of the TLS listener. */
 export function plainListener(options: PlainListenerOptions): Acceptor {
   const acceptor: Acceptor = new Acceptor(options, {
-    begins: "HTTP request",
+    handshakeName: "HTTP request",
     readsName: () => false,
     lastWord: undefined,
     admits: (address) => options.admits(address),
     onTurn: (connection) => {
-      acceptor.over(connection);
-      acceptor.handOn(connection, connection.raw);
+      acceptor.complete(connection, connection.raw);
       options.onConnection(connection);
     },
   });
@@ -89,7 +89,7 @@ const FLOOD = "it sent a flood of TLS messages without payload (KeyUpdate, paddi
 
 /** TLS as the protocol of a port: a TLS server for each virtual host, which never listens itself. */
 class TlsProtocol<Host extends VirtualHost> implements Protocol {
-  readonly begins = "TLS handshake";
+  readonly handshakeName = "TLS handshake";
   readonly mostBefore = MAX_CLIENT_HELLO + MAX_V2_CONTENT;
   readonly lastWord = UNRECOGNIZED_NAME_ALERT;
   readonly acceptor: Acceptor;
@@ -109,7 +109,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     return this.#options.hosts.single === undefined;
   }
 
-  mayBeginUnread(): boolean {
+  maySkipPreface(): boolean {
     return this.#options.hosts.single?.limitsHandshakes !== true;
   }
 
@@ -182,11 +182,10 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     socket.on("error", () => {});
     const connection = connectionOf<Host>(socket);
     // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
-    if (connection === undefined || !this.acceptor.over(connection)) {
+    if (connection === undefined || !this.acceptor.complete(connection, socket)) {
       socket.destroy();
       return;
     }
-    this.acceptor.handOn(connection, socket);
     this.#overhead.watch(connection.raw, socket, () => this.acceptor.endFlood(connection, FLOOD));
     if (socket.authorized) connection.host?.proved?.(connection.source.address);
     this.#options.onConnection(connection as HostedConnection<Host>); // `#onTurn` has set the host
@@ -194,11 +193,9 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
     const connection = connectionOf(socket);
-    if (connection === undefined || !this.acceptor.over(connection)) return;
-    const { raw } = connection;
+    if (connection === undefined || !this.acceptor.fail(connection, error)) return;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
-    setImmediate(() => raw.destroy());
-    this.acceptor.failed(connection, error);
+    setImmediate(() => connection.raw.destroy());
   };
 }
 

@@ -1,6 +1,7 @@
 import { isIPv4, isIPv6, type Socket } from "node:net";
 import { addressBytes, canonicalAddress } from "../address/network.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
+import type { HeldBytes } from "../limits/memory-account.ts";
 import { type ClientHello, ClientHelloReader } from "./client-hello.ts";
 
 /** What a client and the balancers before it send before TLS, or why it is refused. */
@@ -8,6 +9,8 @@ export type Preface =
   | { readonly problem: string; readonly beforeTls: boolean }
   | {
       readonly problem?: undefined;
+      /** The length of the PROXY header. */
+      readonly headerLength: number;
       /** The client behind the balancer, if a PROXY header names one. */
       readonly source: Endpoint | undefined;
       /** Absent where the name is not read. */
@@ -38,7 +41,7 @@ export class PrefaceReader {
   }
 
   /** Takes what comes next; `undefined`: more is needed. */
-  push(chunk: Buffer): Peeked<Preface> | undefined {
+  push(chunk: Buffer): Preface | undefined {
     if (this.#headerLength !== undefined) return this.#readHello(chunk);
     this.#front.append(chunk);
     const reading = readProxyHeader(this.#front.bytes);
@@ -57,63 +60,69 @@ export class PrefaceReader {
     return this.#readHello(this.#front.bytes.subarray(reading.bytesUsed));
   }
 
-  #readHello(chunk: Buffer): Peeked<Preface> | undefined {
-    const consumed = this.#headerLength ?? 0;
-    if (!this.#options.name) return { found: { source: this.#source, hello: undefined }, consumed };
+  #readHello(chunk: Buffer): Preface | undefined {
+    const front = { headerLength: this.#headerLength ?? 0, source: this.#source };
+    if (!this.#options.name) return { ...front, hello: undefined };
     const hello = this.#hello.push(chunk);
     if (hello === undefined) return undefined;
-    if (hello.problem !== undefined) return { found: { problem: hello.problem, beforeTls: false }, consumed };
-    return { found: { source: this.#source, hello }, consumed };
+    return hello.problem === undefined ? { ...front, hello } : { problem: hello.problem, beforeTls: false };
   }
 
-  #problem(problem: string): Peeked<Preface> {
-    return { found: { problem, beforeTls: true }, consumed: 0 };
+  #problem(problem: string): Preface {
+    return { problem, beforeTls: true };
   }
 }
 
-/** What a reader has found in the first bytes of a connection. */
-export interface Peeked<T> {
-  readonly found: T;
-  /** The number of bytes in front that are not given back. */
-  readonly consumed: number;
-}
+/** Reading stops at so many bytes, more than any ClientHello has; what follows stays in the kernel. */
+const ENOUGH_BYTES = 16_384;
 
-export interface PeekOptions<T> {
-  /** Called with every chunk once, in order; `undefined`: more is needed. */
-  readonly reader: (chunk: Buffer) => Peeked<T> | undefined;
-  readonly timeoutMs: number;
-  /** The socket is paused, and all but the consumed bytes are in front of what it will deliver. */
-  onFound(found: T): void;
-  /** The time is over; the socket is paused. */
-  onLate(): void;
-}
+/**
+ * The first bytes of a connection. They are read while it waits, because only a reader notices that a client has hung
+ * up, and are given back at its turn.
+ */
+export class FirstBytes {
+  readonly #raw: Socket;
+  readonly #onChunk: (chunk: Buffer) => void;
+  readonly #held: HeldBytes | undefined;
+  readonly #read = new GrowingBytes();
+  #skipped = 0;
 
-/** Reads the first bytes of a connection and gives them back. A socket that ends meanwhile emits `close`. */
-export function peek<T>(raw: Socket, { reader, timeoutMs, onFound, onLate }: PeekOptions<T>): void {
-  const bytes = new GrowingBytes();
-  const timer = setTimeout(() => {
-    release();
-    onLate();
-  }, timeoutMs);
-  raw.on("data", onData);
-  raw.on("close", release);
-  raw.resume();
-
-  function onData(chunk: Buffer): void {
-    bytes.append(chunk);
-    const result = reader(chunk);
-    if (result === undefined) return;
-    release();
-    const rest = bytes.bytes.subarray(result.consumed);
-    if (rest.length > 0) raw.unshift(rest);
-    onFound(result.found);
+  /** Begins to read. The socket has an error listener. `held` counts the bytes as long as it reads. */
+  constructor(raw: Socket, onChunk: (chunk: Buffer) => void, held?: HeldBytes) {
+    this.#raw = raw;
+    this.#onChunk = onChunk;
+    this.#held = held;
+    raw.on("data", this.#onData);
+    raw.resume();
   }
 
-  function release(): void {
-    clearTimeout(timer);
-    raw.off("data", onData);
-    raw.off("close", release);
-    raw.pause();
+  get length(): number {
+    return this.#read.length;
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.#read.append(chunk);
+    this.#held?.add(chunk.length);
+    if (this.#read.length >= ENOUGH_BYTES) this.#raw.pause();
+    this.#onChunk(chunk);
+  };
+
+  /** So many bytes in front are not given back: a PROXY header. */
+  skip(length: number): void {
+    this.#skipped = length;
+  }
+
+  stop(): void {
+    this.#held?.clear();
+    this.#raw.off("data", this.#onData);
+  }
+
+  /** Stops reading: the socket is paused, and will deliver all bytes that are not skipped. */
+  giveBack(): void {
+    this.stop();
+    this.#raw.pause();
+    const rest = this.#read.bytes.subarray(this.#skipped);
+    if (rest.length > 0) this.#raw.unshift(rest);
   }
 }
 

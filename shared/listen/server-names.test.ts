@@ -39,7 +39,7 @@ before(async () => {
     handshakeTimeoutMs: 10_000,
     maxHandshakes: 100,
     maxWaitingHandshakes: 100,
-    turnsAway: false,
+    clientsObeyRetryAfter: false,
     backlog: 128,
     onConnection: ({ socket, host }) => secured.push({ socket, host }),
     onHandshakeFailed: ({ error }) => failed.push(error.message),

@@ -2,13 +2,13 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
+import { ProgressTracker } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import {
   DESTROYED,
   type MemoryAccount,
   type MemoryHolder,
-  ProgressTracker,
   type Reclaimable,
   wasMemoryNeeded,
 } from "../limits/memory-account.ts";
@@ -182,21 +182,5 @@ function kernelSetting(name: string, index: number, byDefault: number): number {
     return Number(readFileSync(`/proc/sys/net/${name}`, "utf8").trim().split(/\s+/)[index]) || byDefault;
   } catch {
     return byDefault;
-  }
-}
-
-/** Checks within the stall timeout: no work for each chunk, and a stall is found at most two periods late. */
-export const STALL_CHECKS = 4;
-
-/** Counts the periods in which nothing has moved. */
-export class StallCounter {
-  #takenBefore = 0;
-  #checks = 0;
-
-  /** Called once in each period. Has nothing been taken in the last `STALL_CHECKS`, although it was `awaited`? */
-  lasts(awaited: boolean, taken: number): boolean {
-    this.#checks = awaited && taken === this.#takenBefore ? this.#checks + 1 : 0;
-    this.#takenBefore = taken;
-    return this.#checks > STALL_CHECKS;
   }
 }

@@ -167,7 +167,7 @@ test("a reset in the midst of a transfer that the other side does not read is a 
   assert.equal(endedBy, "caller");
   assert.ok(error);
   world.target.resume();
-  await until(() => world.target.closed);
+  await until(() => world.target.closed || world.target.readableEnded); // libuv may report a reset as an end: reset.ts
 });
 
 test("a reset that comes behind bytes the splice had no room for is a reset to the other side, never an end", async () => {

@@ -1,6 +1,5 @@
-import { Gauge } from "prom-client";
 import type { MemoryPool } from "../limits/memory-pool.ts";
-import type { Instruments, LabelledMetric, NumberMetric } from "./metrics.ts";
+import type { Instruments, LabelledMetric, NumberMetric, Sample } from "./metrics.ts";
 
 /** Numbers of the links that are open now. */
 export interface LiveLinks {
@@ -162,29 +161,23 @@ export class ExpiryMetrics {
 
   constructor(make: Instruments) {
     make.gauges(NAME, HELP, ["role", "cluster"], () => this.#ofEach());
-    const gauge = new Gauge({
-      ...{ name: NAME, help: HELP, labelNames: ["role"], registers: [make.withoutNames] },
-      collect: () => {
-        gauge.reset();
-        for (const [role, end] of this.#firstOfEachRole()) gauge.set({ role }, end);
-      },
-    });
+    make.gauges(NAME, HELP, ["role"], () => this.#firstOfEachRole(), [make.withoutNames]);
   }
 
   watch(inUse: () => Iterable<ExpiringMaterial>): void {
     this.#inUse = inUse;
   }
 
-  *#ofEach(): Iterable<readonly [labels: readonly string[], value: number]> {
+  *#ofEach(): Iterable<Sample> {
     for (const { role, cluster, notAfter } of this.#inUse()) yield [[role, cluster], seconds(notAfter)];
   }
 
-  #firstOfEachRole(): Map<string, number> {
+  #firstOfEachRole(): Iterable<Sample> {
     const first = new Map<string, number>();
     for (const { role, notAfter } of this.#inUse()) {
       first.set(role, Math.min(seconds(notAfter), first.get(role) ?? Number.POSITIVE_INFINITY));
     }
-    return first;
+    return [...first].map(([role, end]) => [[role], end]);
   }
 }
 

@@ -1,4 +1,4 @@
-import { Counter, collectDefaultMetrics, Gauge, type Metric, type MetricValueWithName, Registry } from "prom-client";
+import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from "prom-client";
 import { buildInfo } from "../basics/program.ts";
 import type { OutcomeCode } from "../outcomes.ts";
 
@@ -30,6 +30,9 @@ export class NumberMetric {
 /** Values of a gauge by cluster. */
 export type ByCluster = Iterable<readonly [cluster: string, value: number]>;
 
+/** A value of a metric, and of each of its labels. */
+export type Sample = readonly [labels: readonly string[], value: number];
+
 /** A histogram with the label `outcome`: `ok`, or a code of `shared/outcomes.ts`. */
 export interface OutcomeHistogram {
   observe(value: number, outcome: OutcomeCode | "ok"): void;
@@ -52,8 +55,7 @@ export class LabelledMetric {
     else this.#others().value += amount;
   }
 
-  *[Symbol.iterator](): Iterable<readonly [labels: readonly string[], value: number]> &
-    Iterator<readonly [readonly string[], number]> {
+  *[Symbol.iterator](): Generator<Sample> {
     for (const { labels, value } of this.#series.values()) yield [labels, value];
   }
 
@@ -172,56 +174,34 @@ export class Instruments {
 
   counter(names: readonly string[], help: string): NumberMetric {
     const tally = new NumberMetric();
-    for (const name of names) {
-      const counter = new Counter({ name, help, registers: this.#registries(), collect });
-      function collect(): void {
-        counter.reset();
-        counter.inc(tally.value);
-      }
-    }
+    for (const name of names) this.total(name, help, () => tally.value);
     return tally;
   }
 
   /** A counter whose value `read` returns on a scrape. */
   total(name: string, help: string, read: () => number): void {
-    const counter = new Counter({ name, help, registers: this.#registries(), collect });
-    function collect(): void {
-      counter.reset();
-      counter.inc(read());
-    }
+    registerRead({ type: "counter", name, help, labelNames: [] }, () => [[[], read()]], this.#registries());
   }
 
-  counters<const L extends readonly string[]>(name: string, help: string, labelNames: L): LabelledMetric {
+  counters(name: string, help: string, labelNames: readonly string[]): LabelledMetric {
     const tally = new LabelledMetric(labelNames.length);
-    const counter = new Counter({ name, help, labelNames, registers: this.#registries(labelNames), collect });
-    function collect(): void {
-      counter.reset();
-      for (const [labels, value] of tally) counter.inc(labelled(labelNames, labels), value);
-    }
+    registerRead({ type: "counter", name, help, labelNames }, () => tally, this.#registries(labelNames));
     return tally;
   }
 
   /** A gauge whose value `read` returns on a scrape. */
   gauge(names: readonly string[], help: string, read: () => number): void {
-    for (const name of names) {
-      const gauge = new Gauge({ name, help, registers: this.#registries(), collect });
-      function collect(): void {
-        gauge.set(read());
-      }
-    }
+    for (const name of names) this.gauges(name, help, [], () => [[[], read()]]);
   }
 
-  gauges<const L extends readonly string[]>(
+  gauges(
     name: string,
     help: string,
-    labelNames: L,
-    read: () => Iterable<readonly [labels: readonly string[], value: number]>,
+    labelNames: readonly string[],
+    read: () => Iterable<Sample>,
+    registries = this.#registries(labelNames),
   ): void {
-    const gauge = new Gauge({ name, help, labelNames, registers: this.#registries(labelNames), collect });
-    function collect(): void {
-      gauge.reset();
-      for (const [labels, value] of read()) gauge.set(labelled(labelNames, labels), value);
-    }
+    registerRead({ type: "gauge", name, help, labelNames }, read, registries);
   }
 
   /**
@@ -229,15 +209,8 @@ export class Instruments {
    * `readAll` if it also counts things of clusters that were removed.
    */
   gaugeByCluster(name: string, help: string, read: () => ByCluster, readAll: () => number = () => sumOf(read())): void {
-    const byCluster = new Gauge({ name, help, labelNames: ["cluster"], registers: [this.registry], collect: each });
-    const all = new Gauge({ name, help, registers: [this.withoutNames], collect: together });
-    function each(): void {
-      byCluster.reset();
-      for (const [cluster, value] of read()) byCluster.set({ cluster }, value);
-    }
-    function together(): void {
-      all.set(readAll());
-    }
+    this.gauges(name, help, ["cluster"], () => [...read()].map(([cluster, value]) => [[cluster], value]));
+    this.gauges(name, help, [], () => [[[], readAll()]], [this.withoutNames]);
   }
 
   histogram(name: string, help: string, buckets: readonly number[]): HistogramSeries {
@@ -261,6 +234,22 @@ function sumOf(values: ByCluster): number {
   return sum;
 }
 
-function labelled(names: readonly string[], values: readonly string[]): Record<string, string> {
-  return Object.fromEntries(names.map((name, index) => [name, values[index] ?? ""]));
+interface MetricHead {
+  readonly type: "counter" | "gauge";
+  readonly name: string;
+  readonly help: string;
+  readonly labelNames: readonly string[];
+}
+
+/** A metric as prom-client's registry asks for it on each scrape. Of samples with the same labels the last counts. */
+function registerRead(head: MetricHead, read: () => Iterable<Sample>, registries: readonly Registry[]): void {
+  const get = async () => {
+    const byLabels = new Map([...read()].map((sample) => [sample[0].join("\0"), sample]));
+    const values = [...byLabels.values()].map(([labels, value]) => ({
+      labels: Object.fromEntries(head.labelNames.map((name, index) => [name, labels[index] ?? ""])),
+      value,
+    }));
+    return { ...head, values, aggregator: "sum" };
+  };
+  for (const registry of registries) registry.registerMetric({ ...head, get } as unknown as Metric);
 }

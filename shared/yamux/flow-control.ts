@@ -1,5 +1,4 @@
-import { ByteQueue } from "../basics/bytes.ts";
-import { ProgressTracker } from "../limits/memory-account.ts";
+import { ByteQueue, ProgressTracker } from "../basics/bytes.ts";
 import { MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 import fc from "fast-check";
 import { until } from "../basics/testing/wait.ts";
-import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
+import { type MemoryAccount, PRESSURE, UNBOUNDED } from "../limits/memory-account.ts";
 import type { SessionOptions } from "./bounds.ts";
 import type { Stream } from "./stream.ts";
 import { type End, pair, turn } from "./testing/sessions.ts";
@@ -191,13 +191,13 @@ const commandsWith = (traffic: Traffic) =>
   fc
     .tuple(fc.array(commandWith(traffic), { maxLength: 80, size: "max" }), fc.option(fc.tuple(fc.nat(80), side)))
     .map(([list, drain]) => (drain ? list.toSpliced(drain[0], 0, { do: "drain", side: drain[1] }) : list));
-/** Every other stream begins with the small window. */
-function eachOtherTime(): MemoryAccount {
+/** Now and then a stream begins with the small window. */
+function eachThirdTime(): MemoryAccount {
   let asked = 0;
   return {
     ...UNBOUNDED,
-    get isTight() {
-      return ++asked % 2 === 0;
+    get pressure() {
+      return ++asked % 3 === 0 ? PRESSURE.tight : PRESSURE.none;
     },
   };
 }
@@ -205,7 +205,7 @@ function eachOtherTime(): MemoryAccount {
 const options = fc.record({
   initialWindow: fc.integer({ min: 64, max: 2_000 }),
   freshWindow: fc.constantFrom(0, 1_000, 5_000),
-  pool: fc.constantFrom(UNBOUNDED, eachOtherTime()),
+  pool: fc.constantFrom(UNBOUNDED, eachThirdTime()),
   maxWindow: fc.constantFrom(0, 8_000),
   maxFramePayload: fc.integer({ min: 1, max: 3_000 }),
   maxPending: fc.integer({ min: 1, max: 5_000 }),

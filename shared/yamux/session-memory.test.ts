@@ -2,9 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { until } from "../basics/testing/wait.ts";
-import type { MemoryAccount } from "../limits/memory-account.ts";
-import { MemoryPool } from "../limits/memory-pool.ts";
-import type { MemoryShare } from "../limits/memory-share.ts";
+import { type MemoryAccount, PRESSURE, type Pressure } from "../limits/memory-account.ts";
+import { MemoryPool, type MemoryShare } from "../limits/memory-pool.ts";
 import type { Stream } from "./stream.ts";
 import { type End, frame, handHeld, pair, turn } from "./testing/sessions.ts";
 
@@ -26,12 +25,9 @@ class Pool implements MemoryAccount {
   readonly mustShrink = false;
   isTight = false;
 
-  get isSpent(): boolean {
-    return this.held > this.limit;
-  }
-
-  get isFull(): boolean {
-    return this.isSpent;
+  get pressure(): Pressure {
+    if (this.held > this.limit) return PRESSURE.full;
+    return this.isTight ? PRESSURE.tight : PRESSURE.none;
   }
 
   enter(): void {}
@@ -228,7 +224,7 @@ test("whatever streams do, sessions hold in the pool what their streams hold, an
         const streams = step.far ? server.accepted : opened;
         if (step.do === "turn") await turn();
         else if (step.do !== "open") act(streams[step.at % Math.max(1, streams.length)], step);
-        else if (!pool.isSpent) opened.push(open(client));
+        else if (pool.pressure < PRESSURE.full) opened.push(open(client));
         assert.equal(pool.held, held());
       }
       if (cut) for (const { session } of [client, server]) session.destroy();
@@ -270,7 +266,7 @@ test("streams whose readers take a little again and again hold twice the cap of 
       most = Math.max(most, share.held);
       return most > 5 * MIB;
     });
-    await until(() => share.isFull);
+    await until(() => share.pressure === PRESSURE.full);
     assert.throws(() => client.session.open(), { reason: "pool_full" });
     await until(() => share.held <= 2 * cap);
     const left = streams.filter(({ destroyed }) => !destroyed).length;

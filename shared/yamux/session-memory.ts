@@ -1,5 +1,6 @@
 import { Queue, QueueNode } from "../basics/collections.ts";
-import { type MemoryAccount, type MemoryHolder, RECLAIM, reclaim } from "../limits/memory-account.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
+import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { StreamMemory } from "./flow-control.ts";
 import type { Stream } from "./stream.ts";
 
@@ -61,9 +62,10 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     return this.#pool.mustShrink;
   }
 
-  /** New streams begin with a small window. */
-  get isTight(): boolean {
-    return this.#held * 2 > this.#budget || this.#pool.isTight;
+  /** New streams begin with a small window. `payer`: the account of a stream that the pool does not pay for. */
+  isTight(payer: MemoryAccount | undefined): boolean {
+    if (this.#held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
+    return payer !== undefined && payer.pressure >= PRESSURE.tight;
   }
 
   get #isSpent(): boolean {

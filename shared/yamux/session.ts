@@ -1,5 +1,5 @@
 import { type Deferred, deferred } from "../basics/promises.ts";
-import type { MemoryAccount } from "../limits/memory-account.ts";
+import { type MemoryAccount, PRESSURE } from "../limits/memory-account.ts";
 import { completeOptions, IdleFrameLimit, type SessionOptions } from "./bounds.ts";
 import { isViolation, YamuxError } from "./errors.ts";
 import { Decoder, Flag, type FrameConsumer, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
@@ -133,8 +133,9 @@ export class Session {
 
   /** Called last for each new stream, because it counts a refusal when it returns true. */
   #isPoolFull(pool = this.#options.pool): boolean {
-    if (pool.isFull) pool.onRefused();
-    return pool.isFull;
+    if (pool.pressure < PRESSURE.full) return false;
+    pool.onRefused();
+    return true;
   }
 
   /** Measures one round trip, ms. Rejects if the session ends first. */

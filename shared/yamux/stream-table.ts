@@ -81,7 +81,7 @@ export class StreamTable {
 
   #firstReceiveWindow(account: MemoryAccount | undefined): number {
     const { initialWindow, freshWindow } = this.#options;
-    return this.memory.isTight || account?.isTight === true ? initialWindow : Math.max(initialWindow, freshWindow);
+    return this.memory.isTight(account) ? initialWindow : Math.max(initialWindow, freshWindow);
   }
 
   /** Makes a stream of ours, whose SYN carries `alreadySent` bytes, and which `account` pays for, or else the pool. */

@@ -14,7 +14,7 @@ import { OpenConnects } from "../../tunnels/open-connects.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
 import type { CallerHost } from "../authenticate.ts";
 import { CallerListeners, type CallerListenersDeps } from "../caller-listeners.ts";
-import { type ConnectDeps, connect } from "../connect.ts";
+import type { ConnectDeps } from "../connect.ts";
 
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -99,9 +99,8 @@ export async function start(
       ...{ headerLimit: 16 * 1024, headerTimeoutMs: 30_000, maxWaitingConnections: 100 },
       ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16, ...options },
     },
-    ...{ waiting: new WaitingConnections(100), log, throttledLog: deps.throttledLog },
-    onConnect: (request, connection, to) => void connect(request, connection, to, deps),
-    onDropped: () => dropped.count++,
+    ...{ waiting: new WaitingConnections(100), log, throttledLog: deps.throttledLog, connect: deps },
+    metrics: { waitingDropped: () => dropped.count++ },
   });
   const onSocket = (socket: Socket) => {
     const connection = new IncomingConnection(socket);

@@ -11,6 +11,9 @@ export class MemoryHub {
   /** Set: what hinders the directory of each, although it is connected. */
   hindered: { readonly faults: readonly string[]; readonly trouble: string; readonly isRefused: boolean } | undefined;
 
+  /** Set: whoever could answer does not. */
+  silent = false;
+
   join(location: Location): MemoryDirectory {
     const member = new MemoryDirectory(location, this);
     this.#members.set(location.serverId, member);
@@ -65,8 +68,11 @@ class MemoryDirectory implements Directory {
       : question.server === this.location.serverId;
   }
 
-  async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | undefined> {
-    return this.#hub.answers(question).find(accepts);
+  async ask(
+    question: DirectoryQuestion,
+    accepts: (location: Location) => boolean,
+  ): Promise<Location | "silent" | undefined> {
+    return this.#hub.silent ? "silent" : this.#hub.answers(question).find(accepts);
   }
 
   async close(): Promise<void> {

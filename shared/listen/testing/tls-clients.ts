@@ -67,7 +67,7 @@ export class Fixture implements AsyncDisposable {
       handshakeTimeoutMs: 10_000,
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
-      turnsAway: false,
+      clientsObeyRetryAfter: false,
       backlog: 128,
       onConnection: ({ socket, host }) => this.secured.push({ socket, host }),
       onHandshakeFailed: ({ how, error, remote }) => this.failed.push(`${how} ${remote} ${error.message}`),

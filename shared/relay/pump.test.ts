@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Writable } from "node:stream";
 import { afterEach, mock, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { GatheredWrites } from "./splice.ts";
+import { GatheredWrites } from "./pump.ts";
 
 const KIB = 1024;
 

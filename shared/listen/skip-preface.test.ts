@@ -32,7 +32,7 @@ async function readsOfUpload(it: Fixture): Promise<number> {
 }
 
 test("who comes alone begins unread, and is read in buffers of more than a TLS record", async () => {
-  await using it = await listening({ mostUnread: 1 });
+  await using it = await listening({ skipPrefaceBelow: 1 });
   assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS);
 });
 
@@ -57,7 +57,7 @@ const READ_FIRST: Readonly<Record<string, (it: Fixture) => Promise<unknown>>> = 
 
 for (const [who, others] of Object.entries(READ_FIRST)) {
   test(`${who} is read first`, async () => {
-    await using it = await listening({ mostUnread: who.includes("as many") ? 1 : 100 });
+    await using it = await listening({ skipPrefaceBelow: who.includes("as many") ? 1 : 100 });
     await others(it);
     assert.ok((await readsOfUpload(it)) >= RECORDS);
   });
@@ -67,7 +67,7 @@ test("where handshakes are limited, a client that says nothing takes none of the
   let begun = 0;
   const limits = { limitsHandshakes: true, handshakeBudget: () => ({ take: () => ++begun > 0 }) };
   await using it: Fixture = await listening({
-    mostUnread: 100,
+    skipPrefaceBelow: 100,
     hosts: {
       get single() {
         return host(it, limits);
@@ -83,15 +83,15 @@ test("where handshakes are limited, a client that says nothing takes none of the
   assert.equal(begun, 1);
 });
 
-test("endUnread() ends who began unread and has not come through its handshake, and nobody else", async () => {
-  await using it = await listening({ mostUnread: 100 });
+test("endWithoutPreface() ends who began unread and has not come through its handshake, and nobody else", async () => {
+  await using it = await listening({ skipPrefaceBelow: 100 });
   const through = it.tls();
   const { socket } = await it.next();
   const unread = it.tcp();
   await until(() => it.listener.handshakes === 1);
   const read = it.tcp();
   await until(() => it.listener.handshakes === 2);
-  it.listener.endUnread();
+  it.listener.endWithoutPreface();
   await once(unread, "close");
   await until(() => it.listener.connections === 2);
   assert.deepEqual([it.listener.handshakes, read.destroyed], [1, false]);
@@ -106,7 +106,10 @@ for (const [how, leave] of [
   ["waits for the deadline", () => undefined],
 ] as const) {
   test(`who comes alone and ${how} without a word is reported once, as silent`, async () => {
-    await using it = await listening({ mostUnread: 100, handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000 });
+    await using it = await listening({
+      skipPrefaceBelow: 100,
+      handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000,
+    });
     const socket = it.tcp();
     await until(() => it.listener.handshakes === 1);
     leave(socket);
@@ -118,14 +121,14 @@ for (const [how, leave] of [
 }
 
 test("who comes alone and says what is no TLS is reported as failed", async () => {
-  await using it = await listening({ mostUnread: 100 });
+  await using it = await listening({ skipPrefaceBelow: 100 });
   it.tcp().end("GET / HTTP/1.1\r\n\r\n");
   await until(() => it.failed.length > 0 && it.listener.connections === 0);
   assert.match(it.failed.join(), /^failed /);
 });
 
 test("who comes alone and says nothing keeps nobody out, and is the first to be dropped", async () => {
-  await using it = await listening({ mostUnread: 100, maxHandshakes: 1 });
+  await using it = await listening({ skipPrefaceBelow: 100, maxHandshakes: 1 });
   const silent = it.tcp();
   await until(() => it.listener.handshakes === 1);
   it.tls();
@@ -135,7 +138,7 @@ test("who comes alone and says nothing keeps nobody out, and is the first to be 
 });
 
 test("stopAccepting() ends one that began unread, and reports nothing", async () => {
-  await using it = await listening({ mostUnread: 100 });
+  await using it = await listening({ skipPrefaceBelow: 100 });
   const silent = it.tcp();
   await until(() => it.listener.handshakes === 1);
   it.listener.stopAccepting();
@@ -151,7 +154,7 @@ const READ_ANYWAY: Readonly<Record<string, Partial<TlsListenerOptions<VirtualHos
 
 for (const [where, options] of Object.entries(READ_ANYWAY)) {
   test(`where ${where} nobody begins before he has spoken`, async () => {
-    await using it = await listening({ mostUnread: 100, handshakeTimeoutMs: 200, ...options });
+    await using it = await listening({ skipPrefaceBelow: 100, handshakeTimeoutMs: 200, ...options });
     await once(it.tcp(), "close");
     assert.match(it.failed.join(), /^silent \S+ TLS handshake timeout: it sent nothing$/);
   });

@@ -1,0 +1,201 @@
+import type { SecureVersion, TLSSocket } from "node:tls";
+import { isUnknownIssuer } from "../../shared/faults/faults.ts";
+import type { Carrier } from "../../shared/link/carrier.ts";
+import type { Hello } from "../../shared/link/control.ts";
+import { type CarrierDialOptions, type DialWatcher, dialCarrier, dialOuter } from "../../shared/link/dial.ts";
+import {
+  type InnerHello,
+  type InnerPipe,
+  type InnerWelcome,
+  parseInnerReply,
+  type Renewed,
+} from "../../shared/link/inner-pipe.ts";
+import { dialInner, type InnerTls, UntrustedLink } from "../../shared/link/inner-tls.ts";
+import { Link, type LinkOptions } from "../../shared/link/link.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
+import type { SessionOptions } from "../../shared/yamux/bounds.ts";
+import type { Transport } from "../../shared/yamux/transport.ts";
+import type { Credentials } from "./credentials.ts";
+import type { Path } from "./path.ts";
+import type { ServerRoute } from "./proxy-route.ts";
+import type { ServerLocation } from "./servers.ts";
+import { dialMiddlebox, dialServer, middleboxCa, type TerminatorRule } from "./tls-terminator.ts";
+
+// From credentials and a route to a link that the server has welcomed: what an attempt of an uplink and the doctor do.
+/** What it takes to open a link. */
+export interface LinkContext {
+  readonly server: ServerLocation;
+  readonly route: ServerRoute;
+  readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
+  readonly innerTls: TerminatorRule["innerTls"];
+  readonly hello: Hello;
+  /** What the agent has learned of the network path to the server. */
+  readonly path: Path;
+  /** Bytes that a link keeps for its next carrier. */
+  readonly replayBytes: number;
+  /** How long the link waits for its next carrier, ms; absent: as long as the server's welcome says. */
+  readonly graceMs?: number;
+  readonly session: Partial<Pick<SessionOptions, "pool">>;
+}
+
+/** The credentials and the deadline of one dial. */
+export interface DialTerms {
+  readonly credentials: Credentials;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+  /** Gets its steps. */
+  readonly watch?: Pick<DialWatcher, "onSecure" | "onAnswer"> & { onInnerSecure?(socket: TLSSocket): void };
+}
+
+/** A link that the server has welcomed. */
+export interface OpenedLink extends Pick<InnerTls, "key"> {
+  readonly link: Link;
+  /** What the session runs on: the link, or the inner TLS over it. */
+  readonly pipe: Transport;
+  readonly welcome: InnerWelcome;
+}
+
+/** Opens a link by the server's own TLS. */
+export async function openDirectly(context: LinkContext, terms: DialTerms): Promise<OpenedLink> {
+  const hello = (): Hello => context.hello;
+  const { carrier, welcome, remote } = await dialDirectly(context, terms, (to) => dialCarrier({ ...to, hello }));
+  const { graceMs = welcome.graceMs } = context;
+  const link = new Link(welcome.link, remote, carrier, { ...linkOptions(context), graceMs });
+  return { link, pipe: link, welcome, key: LinkKey.parse(welcome.key) };
+}
+
+/** A TLS handshake with the server itself shows that no middlebox opens TLS. */
+export function dialDirectly<T>(
+  context: LinkContext,
+  terms: DialTerms,
+  dial: (to: CarrierDialOptions) => Promise<T>,
+): Promise<T> {
+  const { path } = context;
+  const to = carrierOptions(context, terms);
+  const onSecure = (socket: TLSSocket): void => {
+    path.intercepted = false;
+    terms.watch?.onSecure?.(socket);
+  };
+  const watched = { ...to, watch: { ...to.watch, onSecure } };
+  return reportToRoute(context, terms, dialServer(watched, context, terms.credentials, dial));
+}
+
+/** Opens a link with inner TLS over a middlebox's. */
+export async function openViaMiddlebox(context: LinkContext, terms: DialTerms): Promise<OpenedLink> {
+  const ca = middleboxCa(context, terms.credentials);
+  const { link, carrier, pipe, key, answer: welcome } = await startInnerTls(context, terms, ca);
+  if (welcome.type !== "welcome") {
+    link.destroy();
+    throw new Error("the server sent no welcome inside the inner TLS");
+  }
+  link.assignId(welcome.link, context.graceMs ?? welcome.graceMs);
+  carrier.setKeepalive(Math.min(context.path.keepaliveMs, welcome.keepaliveMs));
+  return { link, pipe, welcome, key };
+}
+
+/** The inner TLS over a new link, with the server's answer. */
+interface InnerTlsStart extends Pick<InnerTls, "pipe" | "key"> {
+  readonly link: UntrustedLink;
+  readonly carrier: Carrier;
+  readonly answer: InnerWelcome | Renewed;
+}
+
+/**
+ * Dials a carrier, starts inner TLS on it and sends the hello. `renews`: the link whose credential is renewed. Rejects
+ * with `LinkRefused` or a sentence, and ends the link.
+ */
+export async function startInnerTls(
+  context: LinkContext,
+  terms: DialTerms,
+  outerCa: CarrierDialOptions["tls"]["ca"],
+  renews?: string,
+): Promise<InnerTlsStart> {
+  const { hello, server } = context;
+  const { credentials, signal } = terms;
+  const { ca, cert, key } = credentials;
+  const until = performance.now() + terms.timeoutMs;
+  const outer = dialMiddlebox({ ...carrierOptions(context, terms), link: renews }, outerCa, dialOuter);
+  const { carrier, remote } = await reportToRoute(context, terms, outer);
+  const link = new UntrustedLink(remote, carrier, linkOptions(context));
+  const timeoutMs = Math.max(1, until - performance.now());
+  const late = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);
+  const inner = await dialInner(link, { host: server.host, tls: { ca, cert, key }, timeoutMs, signal });
+  terms.watch?.onInnerSecure?.(inner.socket);
+  const answer = await sendHello(inner.pipe, { hello, credentials, renews }, late);
+  return { link, carrier, pipe: inner.pipe, key: inner.key, answer };
+}
+
+/** What is sent first in inner TLS, with the token. */
+export interface InnerIntroduction {
+  readonly hello: Omit<Hello, "resume">;
+  readonly credentials: Pick<Credentials, "token">;
+  /** An open link whose credential is renewed; absent: a new link. */
+  readonly renews?: string | undefined;
+}
+
+/** Sends the hello and reads the answer, once inner TLS is up. Rejects with `LinkRefused` or a sentence. */
+export async function sendHello(
+  pipe: InnerPipe,
+  { hello, credentials: { token }, renews }: InnerIntroduction,
+  until: AbortSignal,
+): Promise<InnerWelcome | Renewed> {
+  const onLate = (): void => pipe.destroy(new Error("no welcome came inside the inner TLS"));
+  until.addEventListener("abort", onLate, { once: true });
+  if (until.aborted) onLate();
+  const words: InnerHello = {
+    ...hello,
+    ...(token && { bearer: token.text }),
+    ...(renews !== undefined && { renews }),
+  };
+  try {
+    pipe.sendMessage(words);
+    return parseInnerReply(await pipe.readMessage());
+  } catch (error) {
+    pipe.destroy(error as Error);
+    throw error;
+  } finally {
+    until.removeEventListener("abort", onLate);
+  }
+}
+
+/** Everything about a dial but the agent's own certificate and token. */
+export function carrierOptions(
+  { server, route, tls, path }: LinkContext,
+  { credentials: { ca, outerCa }, timeoutMs, signal, watch }: DialTerms,
+) {
+  const { minVersion, ciphers } = tls;
+  return {
+    host: server.host,
+    port: server.port,
+    path: server.path,
+    open: route.open,
+    tls: { minVersion, ...(ciphers === "" ? {} : { ciphers }) },
+    trust: { ca, outerCa },
+    timeoutMs,
+    keepaliveMs: path.keepaliveMs,
+    signal,
+    watch: { ...watch, onEcho: (ms) => path.onEcho(ms) },
+  } satisfies CarrierDialOptions;
+}
+
+/** Reports to the route whether it led to the server. A route through a middlebox of `--outer-ca` did. */
+export async function reportToRoute<T>(
+  { route }: Pick<LinkContext, "route">,
+  { credentials, signal }: DialTerms,
+  dialling: Promise<T>,
+): Promise<T> {
+  try {
+    const dialled = await dialling;
+    route.worked();
+    return dialled;
+  } catch (error) {
+    const isExpected = isUnknownIssuer(error) && credentials.outerCa !== undefined;
+    if (!(error instanceof LinkRefused || isExpected || signal.aborted)) route.failed();
+    throw error;
+  }
+}
+
+function linkOptions({ replayBytes, session: { pool } }: LinkContext): Omit<LinkOptions, "graceMs"> {
+  return { replayBytes, ...(pool && { pool }) };
+}
