@@ -7,7 +7,6 @@ import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { AcceptedPeer, OpenPeers } from "./accepted-peers.ts";
-import { PeerLog } from "./peer-links.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
 
@@ -30,7 +29,7 @@ function peerOf() {
     {
       options: { initialWindow: 65_536, maxWindow: 65_536, sessionBudget: 1_048_576, maxStreams: 10 },
       ...{ trust: { objection, isRevoked: () => false }, peerMemory: new MemoryPool(1_048_576).share("(peers)") },
-      peerLog: new PeerLog({ write: () => {} }),
+      throttledLog: { write: () => {} },
       onStream: () => {},
     },
   );

@@ -3,6 +3,7 @@ import { deferred } from "../../shared/basics/promises.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -10,14 +11,16 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { sessionOptions } from "../tunnels/tunnel.ts";
-import type { PeerLog } from "./peer-links.ts";
+import { peerLog } from "./peer-link.ts";
 import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 
 /** The server that has opened a stream here; one object for each link. */
 export interface FromPeer {
-  /** What the server says of itself. */
+  /** What the server says of itself: it must not use up the places of another. */
   readonly serverId: string;
   readonly remote: string;
+  /** Connections of agents that it carries here. */
+  carried: number;
 }
 
 /** The part of a link that it uses. */
@@ -34,12 +37,15 @@ export interface AcceptedPeerDeps {
   readonly options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">;
   readonly trust: Pick<PeerTrust, "objection" | "isRevoked">;
   readonly peerMemory: MemoryShare;
-  readonly peerLog: PeerLog;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   onStream(stream: Stream, from: FromPeer): void;
 }
 
 /** A link that a peer has dialled, and its session: the peer opens streams on it. */
-export class AcceptedPeer {
+export class AcceptedPeer implements FromPeer {
+  readonly serverId: string;
+  readonly remote: string;
+  carried = 0;
   /** Resolves when the link has ended. */
   readonly closed: Promise<void>;
   /** Its certificate. */
@@ -47,10 +53,10 @@ export class AcceptedPeer {
   readonly #session: Session;
 
   constructor({ serverId, software, link, identity }: AcceptedPeerParts, deps: AcceptedPeerDeps) {
-    const { options, trust, peerMemory, peerLog, onStream } = deps;
-    const from = { serverId, remote: link.remote };
-    const log = (level: "info" | "warn", more: Readonly<Record<string, unknown>>, message: string) =>
-      peerLog.write(level, serverId, { remote: link.remote, ...more }, message);
+    const { options, trust, peerMemory, throttledLog, onStream } = deps;
+    this.serverId = serverId;
+    this.remote = link.remote;
+    const log = peerLog(throttledLog, serverId, link.remote);
     this.watch = new PeerWatch(identity, trust, {
       onAsk: (reason) => link.sendControl({ type: "rotate", reason }),
       onUntrusted: (reason) => this.destroy(reason),
@@ -59,17 +65,17 @@ export class AcceptedPeer {
     this.closed = closed.promise;
     const onClosed = (reason: Error | undefined): void => {
       this.watch.close();
-      if (reason === undefined) log("info", {}, "peer link closed");
-      else log("warn", { reason: printable(reason.message) }, "peer link lost");
+      if (reason === undefined) log("info", "peer link closed");
+      else log("warn", "peer link lost", { reason: printable(reason.message) });
       closed.resolve();
     };
     this.#session = new Session(
       "server",
       link,
-      { onStream: (stream) => onStream(stream, from), onClosed },
+      { onStream: (stream) => onStream(stream, this), onClosed },
       sessionOptions(options, peerMemory),
     );
-    log("info", { software }, "peer link accepted");
+    log("info", "peer link accepted", { software });
   }
 
   drain(): void {

@@ -6,7 +6,8 @@ import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
-import { CulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -38,14 +39,7 @@ export interface PeerLinkDeps {
   readonly memory: MemoryShare;
   /** How long one dial may take, ms. */
   readonly dialTimeoutMs: number;
-}
-
-/** Events of a link to a peer. */
-export interface PeerLinkOwner {
-  onSuspended(link: PeerLink, reason: string): void;
-  onResumed(link: PeerLink): void;
-  /** `reason` is absent if it was closed in order. */
-  onClosed(link: PeerLink, reason: Error | undefined): void;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
 }
 
 /**
@@ -76,11 +70,12 @@ export class PeerLink {
     { carrier, welcome, remote }: Dialled,
     identity: PeerIdentity,
     deps: PeerLinkDeps,
-    owner: PeerLinkOwner,
+    onClosed: (link: PeerLink) => void,
   ) {
     const { replayBuffer: replayBytes, maxWindow, sessionBudget: budget, maxStreams } = deps.options;
     const { graceMs, initialWindow, freshWindow = initialWindow } = welcome;
     const pool = deps.memory;
+    const log = peerLog(deps.throttledLog, location.serverId, location.address);
     const link = new Link(welcome.link, remote, carrier, { graceMs, replayBytes, pool: pool.links });
     this.location = location;
     this.shares = new LinkShares(location.serverId, maxStreams);
@@ -97,13 +92,13 @@ export class PeerLink {
         if (type === "rotate") this.changeCarrier();
       },
       onSuspended: ({ message }) => {
-        owner.onSuspended(this, message);
+        log("warn", "peer link suspended", { streams: this.streamCount, reason: printable(message) });
         this.#resumes.ended("lost", performance.now() - this.#resumedAt);
         this.#resumeIn(this.#resumes.failures <= 2 ? 0 : this.#resumes.waitMs());
       },
       onResumed: () => {
         this.#resumedAt = performance.now();
-        owner.onResumed(this);
+        log("info", "peer link resumed");
       },
       onClosed: () => this.#stop(),
     });
@@ -112,7 +107,11 @@ export class PeerLink {
       link,
       {
         onStream: (stream) => stream.reset(), // only the side that has dialled opens streams
-        onClosed: (reason) => owner.onClosed(this, reason),
+        onClosed: (reason) => {
+          onClosed(this);
+          if (reason === undefined) log("info", "peer link closed");
+          else log("warn", "peer link lost", { reason: printable(reason.message) });
+        },
       },
       { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool },
     );
@@ -125,7 +124,7 @@ export class PeerLink {
   }
 
   /** Rejects with the error of the dial. */
-  static async dial(location: Location, deps: PeerLinkDeps, owner: PeerLinkOwner): Promise<PeerLink> {
+  static async dial(location: Location, deps: PeerLinkDeps, onClosed: (link: PeerLink) => void): Promise<PeerLink> {
     let identity: PeerIdentity | undefined;
     const dialled = await dialCarrier({
       ...dialOptions(location, deps, (verified) => {
@@ -140,7 +139,7 @@ export class PeerLink {
       dialled.carrier.destroy(new Error(reason));
       throw new Error(reason);
     }
-    return new PeerLink(location, dialled, identity, deps, owner);
+    return new PeerLink(location, dialled, identity, deps, onClosed);
   }
 
   /** Whether a new stream would be taken soon. */
@@ -288,6 +287,19 @@ function dialOptions(
     ...{ ...parseTarget(address), path: PEER_PATH, tls: trust.dialTls(onVerified) },
     ...{ keepaliveMs, timeoutMs: dialTimeoutMs },
   };
+}
+
+/** Lines of one peer in a minute: it may be lost and come back some times. */
+const LINES = 20;
+/** Lines of all peers in a minute: the directory, which is not trusted, may name any number of servers. */
+const LINES_OF_ALL = 1_000;
+const ALL: LineBudget = { key: "peers", lines: LINES_OF_ALL, subject: "lines of other servers", fields: {} };
+
+/** The log of a link to or from the server with this id, which can open and end links all the time. */
+export function peerLog(throttled: Pick<ThrottledLog, "write">, peer: string, remote: string) {
+  const own = { key: `peers\n${peer}`, lines: LINES, subject: "lines of one server", fields: { peer } };
+  return (level: "info" | "warn", message: string, fields: Readonly<Record<string, unknown>> = {}): void =>
+    throttled.write(level, { peer, remote, ...fields }, message, { budgets: [own, ALL] });
 }
 
 const RETRY_AFTER_MS = 1_000;

@@ -2,14 +2,9 @@ import { RecentMap } from "../../shared/basics/collections.ts";
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { DialFault } from "../../shared/faults/faults.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Location } from "./directory.ts";
-import { PeerLink, type PeerLinkDeps } from "./peer-link.ts";
-
-export interface PeerLinksDeps extends PeerLinkDeps {
-  readonly peerLog: PeerLog;
-}
+import { PeerLink, type PeerLinkDeps, peerLog } from "./peer-link.ts";
 
 /** Links and dials at once. The directory is not trusted, and may name any number of servers. */
 const MAX_LINKS = 1_024;
@@ -19,7 +14,7 @@ const MAX_RESTING = 1_024;
 
 /** The links that this server has dialled to others: one for each, opened when it is needed. */
 export class PeerLinks {
-  readonly #deps: PeerLinksDeps;
+  readonly #deps: PeerLinkDeps;
   readonly #links = new Map<string, PeerLink>();
   readonly #dials = new Map<string, Promise<PeerLink>>();
   /** By address: when it may be dialled again, and why not before. */
@@ -27,7 +22,7 @@ export class PeerLinks {
   readonly #draining = new Set<PeerLink>();
   #closed = false;
 
-  constructor(deps: PeerLinksDeps) {
+  constructor(deps: PeerLinkDeps) {
     this.#deps = deps;
   }
 
@@ -71,15 +66,10 @@ export class PeerLinks {
 
   async #dial(location: Location): Promise<PeerLink> {
     const { serverId, address } = location;
-    const log = this.#logOf(location);
+    const log = peerLog(this.#deps.throttledLog, serverId, address);
     let link: PeerLink;
     try {
-      link = await PeerLink.dial(location, this.#deps, {
-        onSuspended: ({ streamCount: streams }, reason) =>
-          log("warn", { streams, reason: printable(reason) }, "peer link suspended"),
-        onResumed: () => log("info", {}, "peer link resumed"),
-        onClosed: (closed, reason) => this.#onClosed(closed, reason),
-      });
+      link = await PeerLink.dial(location, this.#deps, (closed) => this.#onClosed(closed));
     } catch (error) {
       const reason = printable(whyUnreached(error as Error));
       const isDraining = error instanceof LinkRefused && error.closeCode === CloseCode.draining;
@@ -90,7 +80,7 @@ export class PeerLinks {
       const code = isDraining ? "draining" : "peer_lost";
       const failure = new CulvertError(code, `server "${serverId}" ${sentence}`, { cause: error });
       this.#resting.set(address, { untilMs: performance.now() + REST_MS, error: failure });
-      log("warn", { reason }, "peer not reached");
+      log("warn", "peer not reached", { reason });
       throw failure;
     }
     if (this.#closed) {
@@ -98,7 +88,7 @@ export class PeerLinks {
       throw new CulvertError("draining", "this server is shutting down");
     }
     this.#replace(serverId, link);
-    log("info", {}, "peer link opened");
+    log("info", "peer link opened");
     return link;
   }
 
@@ -114,18 +104,10 @@ export class PeerLinks {
     void link.close(MAX_TIMER_MS);
   }
 
-  #onClosed(link: PeerLink, reason: Error | undefined): void {
+  #onClosed(link: PeerLink): void {
     const { serverId } = link.location;
     this.#draining.delete(link);
     if (this.#links.get(serverId) === link) this.#links.delete(serverId);
-    const log = this.#logOf(link.location);
-    if (reason === undefined) log("info", {}, "peer link closed");
-    else log("warn", { reason: printable(reason.message) }, "peer link lost");
-  }
-
-  #logOf({ serverId, address }: Location) {
-    return (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string): void =>
-      this.#deps.peerLog.write(level, serverId, { remote: address, ...fields }, message);
   }
 
   /**
@@ -185,25 +167,4 @@ function whyUnreached(error: Error): string {
 
 function minute(ms = 0): string {
   return `${new Date(ms).toISOString().slice(0, 16)}Z`;
-}
-
-/** Lines of one peer in a minute: it may be lost and come back some times. */
-const LINES = 20;
-/** Lines of all peers in a minute: the directory, which is not trusted, may name any number of servers. */
-const LINES_OF_ALL = 1_000;
-const ALL: LineBudget = { key: "peers", lines: LINES_OF_ALL, subject: "lines of other servers", fields: {} };
-
-/** The log of links between servers. A peer can open and end links all the time. */
-export class PeerLog {
-  readonly #throttled: Pick<ThrottledLog, "write">;
-
-  constructor(throttled: Pick<ThrottledLog, "write">) {
-    this.#throttled = throttled;
-  }
-
-  /** `peer`: the id of the other server. */
-  write(level: "info" | "warn", peer: string, fields: Readonly<Record<string, unknown>>, message: string): void {
-    const own = { key: `peers\n${peer}`, lines: LINES, subject: "lines of one server", fields: { peer } };
-    this.#throttled.write(level, { peer, ...fields }, message, { budgets: [own, ALL] });
-  }
 }

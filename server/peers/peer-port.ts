@@ -7,7 +7,8 @@ import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
-import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
+import type { Carrier } from "../../shared/link/carrier.ts";
+import type { Hello, OuterHello, ResumeAnswer, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -20,11 +21,10 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { type AcceptedResume, Links, type ResumableLink } from "../tunnels/links.ts";
+import { Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/tunnel.ts";
 import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
-import type { PeerLog } from "./peer-links.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
 export interface PeerPortDeps extends PortDeps {
@@ -34,7 +34,6 @@ export interface PeerPortDeps extends PortDeps {
   readonly material: () => ServerTls;
   /** The account of what waits in links of peers. */
   readonly peerMemory: MemoryShare;
-  readonly peerLog: PeerLog;
   /** Random for each start of this process. */
   readonly instance: string;
   draining(): boolean;
@@ -47,14 +46,13 @@ const NO_CLUSTER = "";
 const NO_HEAD = Buffer.alloc(0);
 const NOT_FOR_YOU = "this port is for other servers (--peer-port): callers go to --server-port, agents to --agent-port";
 
-type PeerHelloResult =
-  | { readonly kind: "new"; readonly accepted: NewPeer; readonly welcome: Welcome }
-  | { readonly kind: "resume"; readonly resume: AcceptedResume; readonly peerReceived: number };
-
-interface NewPeer {
-  readonly serverId: string;
-  readonly software: string;
-  readonly entry: ResumableLink;
+/** A hello that was not refused. */
+interface AcceptedHello {
+  readonly answer: Welcome | ResumeAnswer;
+  /** Present for a new link. */
+  readonly entry?: ResumableLink;
+  /** Called with the carrier when the answer is sent; a new link has ended when it resolves. */
+  use(carrier: Carrier): Promise<void> | void;
 }
 
 /**
@@ -148,53 +146,42 @@ export class PeerPort {
 
   async #attach(ws: WebSocket, connection: IncomingConnection, identity: PeerIdentity): Promise<void> {
     const { socket, remote } = connection;
-    const { helloTimeoutMs, keepaliveMs, replayBuffer: replayBytes } = this.#deps.options;
-    let result: PeerHelloResult | undefined;
+    const { helloTimeoutMs, keepaliveMs } = this.#deps.options;
+    let accepted: AcceptedHello | undefined;
     try {
       const { carrier } = await acceptCarrier(ws, socket, {
         ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
         welcome: (hello) => {
           this.#connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
-          result = this.#onHello(hello, identity, connection);
-          return result.kind === "new" ? result.welcome : result.resume.answer;
+          accepted = this.#onHello(hello, identity, connection);
+          return accepted.answer;
         },
       });
-      if (result?.kind === "resume") {
-        const { entry, link, answer } = result.resume;
-        entry.onCredential?.({ identity: subjectOf(identity), peer: identity, ca: undefined, token: undefined });
-        link.offer(carrier, remote, { peerReceived: result.peerReceived, named: answer.received });
-      } else if (result?.kind === "new") {
-        const { accepted, welcome } = result;
-        const pool = this.#deps.peerMemory.links;
-        const link = new Link(accepted.entry.id, remote, carrier, { graceMs: welcome.graceMs, replayBytes, pool });
-        accepted.entry.link = link;
-        const peer = new AcceptedPeer({ ...accepted, link, identity }, this.#deps);
-        await this.#run(peer, connection, accepted.entry);
-      }
+      await accepted?.use(carrier);
     } catch (error) {
       if (!(error instanceof LinkRefused)) ws.terminate();
       this.#logRefused(remote, (error as Error).message, error instanceof LinkRefused ? error.closeCode : undefined);
     } finally {
-      if (result?.kind === "new") this.#links.forget(result.accepted.entry.id);
+      if (accepted?.entry !== undefined) this.#links.forget(accepted.entry.id);
     }
   }
 
-  async #run(peer: AcceptedPeer, { network }: IncomingConnection, entry: ResumableLink): Promise<void> {
-    this.#peers.add(peer, network);
-    entry.onCredential = ({ peer: identity }) => peer.watch.renewed(identity);
-    await peer.closed;
-    this.#peers.delete(peer);
-  }
-
-  #onHello(hello: Hello | OuterHello, identity: PeerIdentity, { network }: IncomingConnection): PeerHelloResult {
+  #onHello(hello: Hello | OuterHello, identity: PeerIdentity, { network, remote }: IncomingConnection): AcceptedHello {
     if ("inner" in hello) {
       throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "servers use no inner TLS between them" });
     }
-    const { serverId, linkGraceMs: graceMs, keepaliveMs } = this.#deps.options;
-    const { agentId, instance, resume, software } = hello;
+    const { serverId, linkGraceMs: graceMs, keepaliveMs, replayBuffer: replayBytes } = this.#deps.options;
+    const { agentId, instance, resume } = hello;
     const owner = { agentId, instance, identity: subjectOf(identity) };
     if (resume !== undefined) {
-      return { kind: "resume", resume: this.#links.resume(NO_CLUSTER, resume, owner), peerReceived: resume.received };
+      const { entry, link, answer } = this.#links.resume(NO_CLUSTER, resume, owner);
+      return {
+        answer,
+        use: (carrier) => {
+          entry.onCredential?.({ identity: owner.identity, peer: identity, ca: undefined, token: undefined });
+          link.offer(carrier, remote, { peerReceived: resume.received, named: answer.received });
+        },
+      };
     }
     if (instance === this.#deps.instance || agentId === serverId) {
       const reason = `this is server "${serverId}" itself, or another one with the same --server-id`;
@@ -205,11 +192,21 @@ export class PeerPort {
     }
     this.#peers.makeRoom(network);
     const entry = this.#links.issue(NO_CLUSTER, owner);
-    const welcome: Welcome = {
+    const answer: Welcome = {
       ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
       ...{ keepaliveMs, graceMs, ...firstWindows(this.#deps.options) },
     };
-    return { kind: "new", accepted: { serverId: agentId, software: printable(software), entry }, welcome };
+    const use = async (carrier: Carrier): Promise<void> => {
+      const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool: this.#deps.peerMemory.links });
+      entry.link = link;
+      const software = printable(hello.software);
+      const peer = new AcceptedPeer({ serverId: agentId, software, link, identity }, this.#deps);
+      this.#peers.add(peer, network);
+      entry.onCredential = ({ peer: renewed }) => peer.watch.renewed(renewed);
+      await peer.closed;
+      this.#peers.delete(peer);
+    };
+    return { answer, entry, use };
   }
 
   /** The files of the peer port have changed: peers show their certificates again. */

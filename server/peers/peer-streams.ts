@@ -26,13 +26,11 @@ const HEAD_TIMEOUT_MS = 5_000;
 /** The streams that peers open here. */
 export class PeerStreams {
   readonly #deps: PeerStreamsDeps;
-  readonly #carried: CarriedStreams;
   /** CONNECTs of peers that are open here. */
   readonly #connects = new Set<Promise<void>>();
 
   constructor(deps: PeerStreamsDeps) {
     this.#deps = deps;
-    this.#carried = new CarriedStreams(deps);
   }
 
   /** Reads the head of a stream, which says of which kind it is. */
@@ -44,7 +42,7 @@ export class PeerStreams {
       stream,
       (head) => {
         clearTimeout(timer);
-        if (streamKind(head) === CARRIER_KIND) this.#carried.serve(stream, head, from);
+        if (streamKind(head) === CARRIER_KIND) serveCarried(stream, head, from, this.#deps);
         else this.#serveConnect(stream, head, from);
       },
       () => {
@@ -74,7 +72,7 @@ export class PeerStreams {
  * Maximum number of connections that are carried here over one link at once. It bounds what a faulty server takes; in a
  * fleet that works, `Carrying` of the other server stays far below.
  */
-const MAX_FROM_ONE = 16_384;
+export const MAX_FROM_ONE = 16_384;
 /** Time for the certificates behind the head, ms: they are sent at once. */
 const CHAIN_TIMEOUT_MS = 5_000;
 
@@ -85,60 +83,49 @@ export interface CarriedStreamsDeps {
   readonly throttledLog: Pick<ThrottledLog, "write">;
 }
 
-/** The connections of agents that other servers carry here, until the port of agents takes them. */
-export class CarriedStreams {
-  readonly #deps: CarriedStreamsDeps;
-  readonly #most: number;
-  /** By link: a server says itself which id it has, and must not use up the places of another. */
-  readonly #counts = new Map<FromPeer, number>();
-
-  /** `most`: the maximum for one link. */
-  constructor(deps: CarriedStreamsDeps, most = MAX_FROM_ONE) {
-    this.#deps = deps;
-    this.#most = most;
-  }
-
-  /** Never throws. */
-  serve(stream: Stream, head: Buffer, from: FromPeer): void {
-    try {
-      const request = parseCarrier(head);
-      this.#enter(stream, from);
-      readChain(stream, request, (chain) => this.#take(stream, request, chain, from));
-    } catch (error) {
-      this.#refuse(stream, error, from);
-    }
-  }
-
-  #enter(stream: Stream, from: FromPeer): void {
-    const count = this.#counts.get(from) ?? 0;
-    if (count >= this.#most) {
-      throw new CulvertError("overloaded", `server "${from.serverId}" carries ${count} connections here, the limit`);
-    }
-    this.#counts.set(from, count + 1);
-    stream.once("close", () => {
-      const left = (this.#counts.get(from) ?? 1) - 1;
-      if (left === 0) this.#counts.delete(from);
-      else this.#counts.set(from, left);
-    });
-  }
-
-  #take(stream: Stream, { cluster, address, port }: CarrierRequest, chain: readonly Buffer[], from: FromPeer): void {
-    try {
-      const memory = this.#deps.clusters.get(cluster)?.tunnels.memory;
-      if (memory !== undefined) stream.chargeTo(memory);
-      this.#deps.takeCarried(stream, { cluster, source: { address: printable(address), port }, chain }, from.serverId);
-      stream.write(encodePeerAnswer({ ok: true, agent: "" })); // before what the agent reads
-    } catch (error) {
-      this.#refuse(stream, error, from);
-    }
-  }
-
-  #refuse(stream: Stream, error: unknown, { serverId, remote }: FromPeer): void {
+/** A connection of an agent that another server carries here, until the port of agents takes it. Never throws. */
+export function serveCarried(stream: Stream, head: Buffer, from: FromPeer, deps: CarriedStreamsDeps): void {
+  const refuse = (error: unknown): void => {
     const refusal = toCulvertError(error);
-    const line = { peer: serverId, remote, reason: printable(refusal.message) };
-    this.#deps.throttledLog.write("warn", line, "connection not taken from a peer");
+    const line = { peer: from.serverId, remote: from.remote, reason: printable(refusal.message) };
+    deps.throttledLog.write("warn", line, "connection not taken from a peer");
     refuseStream(stream, refusal);
+  };
+  try {
+    const request = parseCarrier(head);
+    countCarried(stream, from);
+    readChain(stream, request, (chain) => {
+      try {
+        take(stream, request, chain, from, deps);
+      } catch (error) {
+        refuse(error);
+      }
+    });
+  } catch (error) {
+    refuse(error);
   }
+}
+
+function countCarried(stream: Stream, from: FromPeer): void {
+  const { serverId, carried } = from;
+  if (carried >= MAX_FROM_ONE) {
+    throw new CulvertError("overloaded", `server "${serverId}" carries ${carried} connections here, the limit`);
+  }
+  from.carried++;
+  stream.once("close", () => from.carried--);
+}
+
+function take(
+  stream: Stream,
+  { cluster, address, port }: CarrierRequest,
+  chain: readonly Buffer[],
+  { serverId }: FromPeer,
+  { clusters, takeCarried }: CarriedStreamsDeps,
+): void {
+  const memory = clusters.get(cluster)?.tunnels.memory;
+  if (memory !== undefined) stream.chargeTo(memory);
+  takeCarried(stream, { cluster, source: { address: printable(address), port }, chain }, serverId);
+  stream.write(encodePeerAnswer({ ok: true, agent: "" })); // before what the agent reads
 }
 
 /**

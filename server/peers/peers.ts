@@ -18,7 +18,7 @@ import type { LinkOwners } from "../tunnels/links.ts";
 import { canAsk, type Directory, type Location, Locations } from "./directory.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 import type { PeerLink } from "./peer-link.ts";
-import { PeerLinks, PeerLog } from "./peer-links.ts";
+import { PeerLinks } from "./peer-links.ts";
 import { openAtOwner, PeerHop } from "./peer-opening.ts";
 import { PeerPort } from "./peer-port.ts";
 import { PeerStreams, type PeerStreamsDeps } from "./peer-streams.ts";
@@ -60,9 +60,8 @@ export class Peers implements PeerFinder {
   readonly #port: PeerPort;
 
   private constructor(deps: PeersDeps) {
-    const { options, log } = deps;
+    const { options, log, throttledLog } = deps;
     const instance = randomUUID();
-    const peerLog = new PeerLog(deps.throttledLog);
     this.#deps = deps;
     this.#memory = deps.pool.share(MEMORY_OF_PEERS);
     this.#own = new OwnCertificate({
@@ -74,12 +73,12 @@ export class Peers implements PeerFinder {
     });
     const { trust } = this.#own;
     this.#links = new PeerLinks({
-      ...{ options, trust, instance, memory: this.#memory, peerLog, dialTimeoutMs: options.agentAckTimeoutMs },
+      ...{ options, trust, instance, memory: this.#memory, throttledLog, dialTimeoutMs: options.agentAckTimeoutMs },
       software: `culvert-server/${buildInfo().version}`,
     });
     this.#streams = new PeerStreams(deps);
     this.#port = new PeerPort({
-      ...{ ...deps, trust, material: () => this.#own.material, instance, peerMemory: this.#memory, peerLog },
+      ...{ ...deps, trust, material: () => this.#own.material, instance, peerMemory: this.#memory },
       draining: () => deps.draining() && !deps.hasLinks(),
       onStream: (stream, from) => this.#streams.serve(stream, from),
     });
