@@ -10,8 +10,8 @@ import { LogFollower } from "./harness/log-follower.ts";
 import { Replicas, type Way } from "./harness/replicas.ts";
 import { review, WebhookCalls } from "./harness/webhook.ts";
 
-const CONNECTS = atFull(10_000, 200);
-const KILLS = atFull(20, 3);
+const CONNECTS = atFull(4_000, 200);
+const KILLS = atFull(10, 3);
 const IN_FLIGHT = 8;
 /** Agents look for a server that is missing each 2 s; the rest is for a busy machine. */
 const BACK_MS = 15_000;

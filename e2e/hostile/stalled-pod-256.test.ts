@@ -1,3 +1,3 @@
 import { testStalledCallersIn } from "../harness/stalled-pod.ts";
 
-await testStalledCallersIn(256);
+await testStalledCallersIn(256, ["uds", "tls"]);

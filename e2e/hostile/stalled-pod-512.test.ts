@@ -1,3 +1,3 @@
 import { testStalledCallersIn } from "../harness/stalled-pod.ts";
 
-await testStalledCallersIn(512);
+await testStalledCallersIn(512, ["tls"]);

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import type { ServerStatus } from "../../server/operators/operator-ports.ts";
 import { Tenants } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing/tokens.ts";
@@ -30,20 +30,38 @@ test("a healthy way is measured in full, under a name of its own, while a caller
   assert.equal(String(await caller.readBytes("still here".length)), "still here");
 });
 
-test("a slow line is reported with its rate, and not as one that holds back or cuts", async () => {
-  await using world = await startWorld({ agents: 0 });
-  const port = world.server.addresses.agents?.port ?? 0;
-  const bytesPerSecond = 64_000 / 8;
-  await using line = await startSlowLine(
-    { host: "127.0.0.1", port },
-    { bytesPerSecond, queueBytes: 256 * 1024, rttMs: 40 },
-  );
-  const { verdict, steps, text } = await examined(world, { server: [`wss://127.0.0.1:${line.port}`], seconds: 1 });
-  assert.equal(verdict.culprit, "none", text);
-  for (const name of ["upload", "download"]) {
-    const [, rate] = /^(0\.0\d+) Mbit\/s$/.exec(steps.find(({ step }) => step === name)?.detail ?? "") ?? [];
-    assert.ok(Number(rate) > 0.02 && Number(rate) < 0.08, text);
-  }
+describe("a way that hardly carries anything", { concurrency: true }, () => {
+  test("a slow line is reported with its rate, and not as one that holds back or cuts", async () => {
+    await using world = await startWorld({ agents: 0 });
+    const port = world.server.addresses.agents?.port ?? 0;
+    const bytesPerSecond = 64_000 / 8;
+    await using line = await startSlowLine(
+      { host: "127.0.0.1", port },
+      { bytesPerSecond, queueBytes: 256 * 1024, rttMs: 40 },
+    );
+    const { verdict, steps, text } = await examined(world, { server: [`wss://127.0.0.1:${line.port}`], seconds: 1 });
+    assert.equal(verdict.culprit, "none", text);
+    for (const name of ["upload", "download"]) {
+      const [, rate] = /^(0\.0\d+) Mbit\/s$/.exec(steps.find(({ step }) => step === name)?.detail ?? "") ?? [];
+      assert.ok(Number(rate) > 0.02 && Number(rate) < 0.08, text);
+    }
+  });
+
+  test("a middlebox that lets little pass and holds back what is much is reported at its direction", async () => {
+    await using world = await startWorld({ agents: 0 });
+    const port = world.server.addresses.agents?.port ?? 0;
+    // Handshake and echo take about ten.
+    const [few, all] = [24 * 1024, Number.POSITIVE_INFINITY];
+    using upwards = await holder(port, { up: few, down: all });
+    using downwards = await holder(port, { up: all, down: few });
+    const reports = await Promise.all(
+      [upwards, downwards].map(({ server }) => examined(world, { server, seconds: 1 })),
+    );
+    for (const [index, { verdict, steps, text }] of reports.entries()) {
+      assert.equal(verdict.culprit, "held_back", text);
+      assert.equal(steps.find(({ state }) => state === "failed")?.step, ["upload", "download"][index], text);
+    }
+  });
 });
 
 /** A box that lets so many bytes pass each way, and swallows all others. */
@@ -67,20 +85,6 @@ async function holder(port: number, { up, down }: { readonly up: number; readonl
     [Symbol.dispose]: () => void server.close(),
   };
 }
-
-test("a middlebox that lets little pass and holds back what is much is reported at its direction", async () => {
-  await using world = await startWorld({ agents: 0 });
-  const port = world.server.addresses.agents?.port ?? 0;
-  // Handshake and echo take about ten.
-  const [few, all] = [24 * 1024, Number.POSITIVE_INFINITY];
-  using upwards = await holder(port, { up: few, down: all });
-  using downwards = await holder(port, { up: all, down: few });
-  const reports = await Promise.all([upwards, downwards].map(({ server }) => examined(world, { server, seconds: 1 })));
-  for (const [index, { verdict, steps, text }] of reports.entries()) {
-    assert.equal(verdict.culprit, "held_back", text);
-    assert.equal(steps.find(({ state }) => state === "failed")?.step, ["upload", "download"][index], text);
-  }
-});
 
 /** What the world's server says while the doctor measures, each time that its tunnel is seen. */
 async function whileMeasuring<T>(world: World<"echo">, look: () => Promise<T>) {

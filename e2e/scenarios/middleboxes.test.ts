@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { BehindMiddlebox } from "../harness/behind-middlebox.ts";
 import type { MiddleboxBehaviour } from "../harness/middlebox.ts";
 import { closeFrames, holdsBack, Rewriter, type Rewriting } from "../harness/middlebox-behaviour.ts";
@@ -109,36 +109,137 @@ test("a middlebox that cuts each connection over what one stream sends costs tha
   await behind.transfers(2, 100_000);
 });
 
-for (const innerTls of [true, false]) {
-  test(`a middlebox that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
-    const IDLE_MS = 1_500;
-    const slow = { keepaliveMs: 30_000 };
-    const behind = await BehindMiddlebox.start(t, { innerTls, server: slow, agent: slow });
+// Each waits for what takes its time; none has much to do.
+describe("what an agent finds out of its path", { concurrency: true }, () => {
+  for (const innerTls of [true, false]) {
+    test(`a middlebox that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
+      const IDLE_MS = 1_500;
+      const slow = { keepaliveMs: 30_000 };
+      const behind = await BehindMiddlebox.start(t, { innerTls, server: slow, agent: slow });
+      await behind.startAgent();
+      await using connection = await behind.world.connect("echo");
+      const cuts = cutsIdle(behind, IDLE_MS);
+      t.after(() => cuts.stop());
+      const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
+      assert.equal(learned["lesson"], "idle_limit");
+      assert.match(
+        String(learned["reason"]),
+        /^this path cuts connections that are silent for [12](?:\.\d)? s: pings now come every [01](?:\.\d+)? s$/,
+      );
+      await waitFor(() => behind.said("uplink moved to a new connection").length > 0, { what: "the pace to change" });
+      const [count, opened] = [cuts.count(), behind.box.opened.length];
+      assert.equal(count, 2, "it takes two to know");
+      const now = performance.now();
+      await waitFor(() => performance.now() - now > 4 * IDLE_MS, { deadlineMs: 5 * IDLE_MS });
+      assert.deepEqual([cuts.count(), behind.box.opened.length], [count, opened], "no cut since");
+      await connection.send("still here");
+      assert.equal(await connection.read(), "still here");
+      assert.equal(behind.said("path learned").length, 1);
+      const scrape = await behind.scrape();
+      const limit = scrape.sum("culvert_agent_path_idle_limit_seconds", {});
+      assert.ok(limit > IDLE_MS / 1_250 && limit < IDLE_MS / 500, `${limit}`);
+      assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "idle_limit" }), 1);
+    });
+  }
+
+  test("a middlebox that cuts what is old is found out, and from then on each connection is replaced before", async (t) => {
+    const AGE_MS = 5_500;
+    const lively = { keepaliveMs: 1_000 };
+    const behind = await BehindMiddlebox.start(t, { server: lively, agent: lively });
     await behind.startAgent();
     await using connection = await behind.world.connect("echo");
-    const cuts = cutsIdle(behind, IDLE_MS);
-    t.after(() => cuts.stop());
-    const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
-    assert.equal(learned["lesson"], "idle_limit");
+    let cuts = 0;
+    const born = new Map<object, number>();
+    const timer = setInterval(() => {
+      for (const opened of behind.box.opened.filter(({ near }) => !near.destroyed)) {
+        const at = born.get(opened) ?? performance.now();
+        born.set(opened, at);
+        if (performance.now() - at < AGE_MS) continue;
+        cuts++;
+        opened.near.destroy();
+        opened.far.destroy();
+      }
+    }, 20);
+    t.after(() => clearInterval(timer));
+    const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 40_000 });
+    assert.equal(learned["lesson"], "age_limit");
     assert.match(
       String(learned["reason"]),
-      /^this path cuts connections that are silent for [12](?:\.\d)? s: pings now come every [01](?:\.\d+)? s$/,
+      /^this path cuts connections that are older than 5(?:\.\d)? s: each is now replaced/,
     );
-    await waitFor(() => behind.said("uplink moved to a new connection").length > 0, { what: "the pace to change" });
-    const [count, opened] = [cuts.count(), behind.box.opened.length];
-    assert.equal(count, 2, "it takes two to know");
-    const now = performance.now();
-    await waitFor(() => performance.now() - now > 4 * IDLE_MS, { deadlineMs: 5 * IDLE_MS });
-    assert.deepEqual([cuts.count(), behind.box.opened.length], [count, opened], "no cut since");
+    const before = cuts;
+    await waitFor(() => behind.said("uplink moved to a new connection").length >= 2, { deadlineMs: 40_000 });
+    assert.equal(cuts, before, "no cut since");
     await connection.send("still here");
     assert.equal(await connection.read(), "still here");
-    assert.equal(behind.said("path learned").length, 1);
     const scrape = await behind.scrape();
-    const limit = scrape.sum("culvert_agent_path_idle_limit_seconds", {});
-    assert.ok(limit > IDLE_MS / 1_250 && limit < IDLE_MS / 500, `${limit}`);
-    assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "idle_limit" }), 1);
+    assert.ok(scrape.sum("culvert_agent_path_age_limit_seconds", {}) >= 5);
+    assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "age_limit" }), 1);
   });
-}
+
+  test("a middlebox that holds all bytes for a while is named, and streams arrive whole, only late", async (t) => {
+    const HELD_MS = 600; // a ping and its answer, each no less
+    const keepalive = { keepaliveMs: 1_500 };
+    const habit = () => holdsBack("both", { forMs: HELD_MS, bytes: 32 * 1024 });
+    const behind = await BehindMiddlebox.start(t, { innerTls: false, habit, server: keepalive, agent: keepalive });
+    await behind.startAgent();
+    await behind.transfers(2, 40_000);
+    const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
+    assert.equal(learned["lesson"], "held_back");
+    assert.match(
+      String(learned["reason"]),
+      /^this path holds bytes back, answers to pings for [1-9]\d*(?:\.\d)? s: .* must not buffer/,
+    );
+    const scrape = await behind.scrape();
+    assert.ok(scrape.sum("culvert_agent_path_held_back_seconds", {}) >= 1);
+    assertNothingLost(behind);
+    await behind.transfers(2, 40_000);
+  });
+
+  test("a middlebox that passes nothing on any more, to old connections and new ones, is named, and no stream ends", async (t) => {
+    const hasty = { keepaliveMs: 300, handshakeTimeoutMs: 1_000, syncIntervalMs: 20 };
+    let stuck = false;
+    // What it has taken while it was stuck is never seen again, nor is anything behind that.
+    const habit = (): MiddleboxBehaviour => {
+      const lost = { up: false, down: false };
+      const isLost = (way: "up" | "down", bytes: Buffer) => {
+        lost[way] ||= stuck && !bytes.toString("latin1").startsWith("HTTP/1.1 101");
+        return lost[way];
+      };
+      return {
+        fromAgent: (bytes, { toServer }) => {
+          // The request passes, so that an upgrade is answered.
+          if (bytes.subarray(0, 4).toString() === "GET " || !isLost("up", bytes)) toServer(bytes);
+        },
+        fromServer: (bytes, { toAgent }) => {
+          if (!isLost("down", bytes)) toAgent(bytes);
+        },
+      };
+    };
+    const behind = await BehindMiddlebox.start(t, {
+      innerTls: false,
+      habit,
+      server: { keepaliveMs: 300 },
+      agent: hasty,
+    });
+    await behind.startAgent();
+    await using connection = await behind.world.connect("echo");
+    stuck = true;
+    await connection.send("in the box");
+    const failed = await waitFor(() => behind.said("uplink not resumed")[0], { deadlineMs: 20_000 });
+    assert.match(
+      String(failed["reason"]),
+      /waiting for welcome: the upgrade was answered, .* holds bytes back, and must not buffer/,
+    );
+    assert.equal(behind.said("uplink suspended")[0]?.["cause"], "silent");
+    stuck = false;
+    await waitFor(() => behind.said("uplink resumed").length > 0, { deadlineMs: 20_000 });
+    assert.equal(await connection.read(), "in the box");
+    const scrape = await behind.scrape();
+    assert.ok(scrape.sum("culvert_agent_link_resumes_total", { result: "held_back" }) > 0);
+    assert.equal(behind.said("tunnel opened").length, 1);
+  });
+});
 
 /** Ends connections on which nothing has come from the server's side for so long. */
 function cutsIdle(behind: BehindMiddlebox, idleMs: number): { count(): number; stop(): void } {
@@ -159,99 +260,6 @@ function cutsIdle(behind: BehindMiddlebox, idleMs: number): { count(): number; s
   }, 20);
   return { count: () => count, stop: () => clearInterval(timer) };
 }
-
-test("a middlebox that cuts what is old is found out, and from then on each connection is replaced before", async (t) => {
-  const AGE_MS = 5_500;
-  const lively = { keepaliveMs: 1_000 };
-  const behind = await BehindMiddlebox.start(t, { server: lively, agent: lively });
-  await behind.startAgent();
-  await using connection = await behind.world.connect("echo");
-  let cuts = 0;
-  const born = new Map<object, number>();
-  const timer = setInterval(() => {
-    for (const opened of behind.box.opened.filter(({ near }) => !near.destroyed)) {
-      const at = born.get(opened) ?? performance.now();
-      born.set(opened, at);
-      if (performance.now() - at < AGE_MS) continue;
-      cuts++;
-      opened.near.destroy();
-      opened.far.destroy();
-    }
-  }, 20);
-  t.after(() => clearInterval(timer));
-  const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 40_000 });
-  assert.equal(learned["lesson"], "age_limit");
-  assert.match(
-    String(learned["reason"]),
-    /^this path cuts connections that are older than 5(?:\.\d)? s: each is now replaced/,
-  );
-  const before = cuts;
-  await waitFor(() => behind.said("uplink moved to a new connection").length >= 2, { deadlineMs: 40_000 });
-  assert.equal(cuts, before, "no cut since");
-  await connection.send("still here");
-  assert.equal(await connection.read(), "still here");
-  const scrape = await behind.scrape();
-  assert.ok(scrape.sum("culvert_agent_path_age_limit_seconds", {}) >= 5);
-  assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "age_limit" }), 1);
-});
-
-test("a middlebox that holds all bytes for a while is named, and streams arrive whole, only late", async (t) => {
-  const HELD_MS = 600; // a ping and its answer, each no less
-  const keepalive = { keepaliveMs: 1_500 };
-  const habit = () => holdsBack("both", { forMs: HELD_MS, bytes: 32 * 1024 });
-  const behind = await BehindMiddlebox.start(t, { innerTls: false, habit, server: keepalive, agent: keepalive });
-  await behind.startAgent();
-  await behind.transfers(2, 40_000);
-  const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
-  assert.equal(learned["lesson"], "held_back");
-  assert.match(
-    String(learned["reason"]),
-    /^this path holds bytes back, answers to pings for [1-9]\d*(?:\.\d)? s: .* must not buffer/,
-  );
-  const scrape = await behind.scrape();
-  assert.ok(scrape.sum("culvert_agent_path_held_back_seconds", {}) >= 1);
-  assertNothingLost(behind);
-  await behind.transfers(2, 40_000);
-});
-
-test("a middlebox that passes nothing on any more, to old connections and new ones, is named, and no stream ends", async (t) => {
-  const hasty = { keepaliveMs: 300, handshakeTimeoutMs: 1_000, syncIntervalMs: 20 };
-  let stuck = false;
-  // What it has taken while it was stuck is never seen again, nor is anything behind that.
-  const habit = (): MiddleboxBehaviour => {
-    const lost = { up: false, down: false };
-    const isLost = (way: "up" | "down", bytes: Buffer) => {
-      lost[way] ||= stuck && !bytes.toString("latin1").startsWith("HTTP/1.1 101");
-      return lost[way];
-    };
-    return {
-      fromAgent: (bytes, { toServer }) => {
-        // The request passes, so that an upgrade is answered.
-        if (bytes.subarray(0, 4).toString() === "GET " || !isLost("up", bytes)) toServer(bytes);
-      },
-      fromServer: (bytes, { toAgent }) => {
-        if (!isLost("down", bytes)) toAgent(bytes);
-      },
-    };
-  };
-  const behind = await BehindMiddlebox.start(t, { innerTls: false, habit, server: { keepaliveMs: 300 }, agent: hasty });
-  await behind.startAgent();
-  await using connection = await behind.world.connect("echo");
-  stuck = true;
-  await connection.send("in the box");
-  const failed = await waitFor(() => behind.said("uplink not resumed")[0], { deadlineMs: 20_000 });
-  assert.match(
-    String(failed["reason"]),
-    /waiting for welcome: the upgrade was answered, .* holds bytes back, and must not buffer/,
-  );
-  assert.equal(behind.said("uplink suspended")[0]?.["cause"], "silent");
-  stuck = false;
-  await waitFor(() => behind.said("uplink resumed").length > 0, { deadlineMs: 20_000 });
-  assert.equal(await connection.read(), "in the box");
-  const scrape = await behind.scrape();
-  assert.ok(scrape.sum("culvert_agent_link_resumes_total", { result: "held_back" }) > 0);
-  assert.equal(behind.said("tunnel opened").length, 1);
-});
 
 /** One tunnel from the first to the last, and no connection of it ended. */
 function assertNothingLost(behind: BehindMiddlebox): void {

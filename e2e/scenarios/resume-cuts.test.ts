@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { atFull } from "../harness/counts.ts";
 import type { FaultRelay } from "../harness/faults.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
@@ -98,28 +98,31 @@ function positions(bytes: number, count: number): number[] {
   return Array.from({ length: count }, (_, i) => Math.round((bytes * (i + 0.5)) / count));
 }
 
-for (const how of ["rst", "fin", "silence"] as const) {
-  test(`a resume that is cut by ${how} at any byte is made again, and the stream goes on`, async (context) => {
-    await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });
-    const { relay } = world;
-    using stream = await echoingStream(world);
-    const whole = await measureResume(world, stream);
-    let hit = 0;
+// A carrier that was cut at once is followed by a wait of up to a second: they do nothing most of the time.
+describe("a resume that is cut is made again, and the stream goes on", { concurrency: true }, () => {
+  for (const how of ["rst", "fin", "silence"] as const) {
     for (const direction of ["forward", "backward"] as const) {
-      for (const at of positions(whole[direction], POSITIONS[how])) {
-        const cutsBefore = relay.cuts;
-        relay.cutLater(1, { how, [direction]: at });
-        await lose(relay, stream);
-        await stream.heardAll(`after a resume that was cut at byte ${at} of ${whole[direction]} ${direction}`);
-        if (relay.cuts - cutsBefore > 1) hit++;
-      }
+      test(`by ${how} at any byte ${direction}`, async (context) => {
+        await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });
+        const { relay } = world;
+        using stream = await echoingStream(world);
+        const whole = await measureResume(world, stream);
+        let hit = 0;
+        for (const at of positions(whole[direction], POSITIONS[how])) {
+          const cutsBefore = relay.cuts;
+          relay.cutLater(1, { how, [direction]: at });
+          await lose(relay, stream);
+          await stream.heardAll(`after a resume that was cut at byte ${at} of ${whole[direction]} ${direction}`);
+          if (relay.cuts - cutsBefore > 1) hit++;
+        }
+        context.diagnostic(`a resume takes ${JSON.stringify(whole)} bytes; ${hit} were cut in it`);
+        assert.ok(hit > POSITIONS[how] / 2, `${hit} of ${POSITIONS[how]} resumes were cut`);
+        assert.equal(world.server.tunnels.clusters.get("default")?.tunnels().size, 1);
+        assert.equal(world.targets.echo.accepted, 1, "one stream, from the first byte to the last");
+      });
     }
-    context.diagnostic(`a resume takes ${JSON.stringify(whole)} bytes; ${hit} were cut in it`);
-    assert.ok(hit > POSITIONS[how], `${hit} of ${2 * POSITIONS[how]} resumes were cut`);
-    assert.equal(world.server.tunnels.clusters.get("default")?.tunnels().size, 1);
-    assert.equal(world.targets.echo.accepted, 1, "one stream, from the first byte to the last");
-  });
-}
+  }
+});
 
 test("five resumes in a row that lose the welcome, and the stream goes on", async () => {
   await using world = await startWorld({ relay: true, targets: ["echo"], ...HASTY });

@@ -4,7 +4,7 @@ import { rename, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
 import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
@@ -91,35 +91,6 @@ async function assertEcho(caller: Duplex, text: string): Promise<void> {
   assert.equal(answer.toString(), text);
 }
 
-test("an agent with a token alone carries CONNECTs, and a fresh token in its file moves it to a new connection", async () => {
-  await using blue = await startBlue(3_600);
-  const caller = await blue.connect();
-  await assertEcho(caller, "before");
-  await blue.renew(await blue.issuer.token({ exp: nowS() + 7_200 }));
-  await waitFor(() => blue.server.some(({ msg }) => msg === "tunnel moved"), { deadlineMs: 10_000 });
-  await assertEcho(caller, "after");
-  caller.destroy();
-});
-
-test("an agent whose token has ended and that has no other is asked for one, cut, and told the reason at each try", async () => {
-  await using blue = await startBlue(4);
-  const caller = await blue.connect();
-  await assertEcho(caller, "before");
-  const lost = once(caller, "close");
-  // Clocks of two machines differ: a token counts for a while behind its end. Then the agent has 10 s.
-  await waitFor(() => blue.server.some(({ msg, reason }) => msg === "tunnel lost" && /expired/.test(String(reason))), {
-    deadlineMs: 90_000,
-  });
-  await lost;
-  await waitFor(() => blue.lines.some(({ reason }) => /the token expired at/.test(String(reason))), {
-    deadlineMs: 60_000,
-  });
-  await blue.renew(await blue.issuer.token());
-  const next = await waitForConnect(blue);
-  await assertEcho(next, "again");
-  next.destroy();
-});
-
 async function waitForConnect(blue: Blue): Promise<Duplex> {
   for (let attempt = 0; ; attempt++) {
     try {
@@ -130,22 +101,58 @@ async function waitForConnect(blue: Blue): Promise<Duplex> {
   }
 }
 
-test("behind a middlebox that opens TLS, a token is shown inside only, and so is the one that comes after it", async () => {
-  await using blue = await startBlue(60, { boxed: true });
-  const caller = await blue.connect();
-  await assertEcho(caller, "before");
-  const renewed = await blue.issuer.token({ exp: nowS() + 120 });
-  await blue.renew(renewed);
-  await waitFor(() => blue.lines.some(({ msg }) => msg === "uplink moved to a new connection"), { deadlineMs: 15_000 });
-  await assertEcho(caller, "after");
-  const opened = blue.server.filter(({ msg }) => msg === "tunnel opened");
-  assert.deepEqual(
-    opened.map(({ identity, innerTls }) => [identity, innerTls]),
-    [[`SUB=${SUBJECT}`, true]],
-  );
-  const { box } = blue;
-  assert.ok(box !== undefined && box.opened.length >= 3);
-  const read = Buffer.concat([box.read, ...box.opened.flatMap(({ sent }) => messagesIn(Buffer.concat(sent)))]);
-  assert.equal(read.includes(renewed), false);
-  assert.equal(read.toString("latin1").toLowerCase().includes("authorization"), false);
+describe("an agent with a token", { concurrency: true }, () => {
+  test("an agent with a token alone carries CONNECTs, and a fresh token in its file moves it to a new connection", async () => {
+    await using blue = await startBlue(3_600);
+    const caller = await blue.connect();
+    await assertEcho(caller, "before");
+    await blue.renew(await blue.issuer.token({ exp: nowS() + 7_200 }));
+    await waitFor(() => blue.server.some(({ msg }) => msg === "tunnel moved"), { deadlineMs: 10_000 });
+    await assertEcho(caller, "after");
+    caller.destroy();
+  });
+
+  test("an agent whose token has ended and that has no other is asked for one, cut, and told the reason at each try", async () => {
+    await using blue = await startBlue(4);
+    const caller = await blue.connect();
+    await assertEcho(caller, "before");
+    const lost = once(caller, "close");
+    // Clocks of two machines differ: a token counts for a while behind its end. Then the agent has 10 s.
+    await waitFor(
+      () => blue.server.some(({ msg, reason }) => msg === "tunnel lost" && /expired/.test(String(reason))),
+      {
+        deadlineMs: 90_000,
+      },
+    );
+    await lost;
+    await waitFor(() => blue.lines.some(({ reason }) => /the token expired at/.test(String(reason))), {
+      deadlineMs: 60_000,
+    });
+    await blue.renew(await blue.issuer.token());
+    const next = await waitForConnect(blue);
+    await assertEcho(next, "again");
+    next.destroy();
+  });
+
+  test("behind a middlebox that opens TLS, a token is shown inside only, and so is the one that comes after it", async () => {
+    await using blue = await startBlue(60, { boxed: true });
+    const caller = await blue.connect();
+    await assertEcho(caller, "before");
+    const renewed = await blue.issuer.token({ exp: nowS() + 120 });
+    await blue.renew(renewed);
+    await waitFor(() => blue.lines.some(({ msg }) => msg === "uplink moved to a new connection"), {
+      deadlineMs: 15_000,
+    });
+    await assertEcho(caller, "after");
+    const opened = blue.server.filter(({ msg }) => msg === "tunnel opened");
+    assert.deepEqual(
+      opened.map(({ identity, innerTls }) => [identity, innerTls]),
+      [[`SUB=${SUBJECT}`, true]],
+    );
+    const { box } = blue;
+    assert.ok(box !== undefined && box.opened.length >= 3);
+    const read = Buffer.concat([box.read, ...box.opened.flatMap(({ sent }) => messagesIn(Buffer.concat(sent)))]);
+    assert.equal(read.includes(renewed), false);
+    assert.equal(read.toString("latin1").toLowerCase().includes("authorization"), false);
+  });
 });

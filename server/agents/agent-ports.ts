@@ -15,7 +15,6 @@ import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
 import { findByHost } from "./refusal.ts";
-import { AgentLog } from "./run-tunnel.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
@@ -47,10 +46,7 @@ interface OpenPort {
 export class AgentPorts {
   readonly #deps: AgentPortsDeps;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<
-    UpgradeDeps,
-    "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "agentLog" | "carrying"
-  >;
+  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "carrying">;
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
   /** Takes the connections that other servers carry here. */
@@ -63,7 +59,6 @@ export class AgentPorts {
       innerHandshakes: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
-      agentLog: new AgentLog(deps.log),
       carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
     this.#carried = deps.owners && this.#upgradePort("agents", {});

@@ -13,20 +13,17 @@ import type { Credential } from "../tunnels/links.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import { shownCredential } from "./refusal.ts";
 import {
-  graceOf,
   linkOptions,
   type RunTunnelDeps,
   release,
-  requireSameCluster,
-  requireStillTrusted,
+  requireAcceptedHello,
   reserve,
   runTunnel,
   welcomeFields,
 } from "./run-tunnel.ts";
 
 export interface InnerDeps extends RunTunnelDeps {
-  readonly options: RunTunnelDeps["options"] &
-    Pick<ServerOptions, "serverId" | "linkGraceMs" | "handshakeTimeoutMs" | "maxTokenVerifications">;
+  readonly options: RunTunnelDeps["options"] & Pick<ServerOptions, "handshakeTimeoutMs" | "maxTokenVerifications">;
   readonly host: Omit<AgentHost, "objection">;
   readonly innerServers: InnerServers;
 }
@@ -87,12 +84,9 @@ export async function attachInside(
       deadlineMs: options.handshakeTimeoutMs,
       most: options.maxTokenVerifications,
     };
-    const credential = await deadline.pausedDuring(() =>
-      authenticateAgent(inner, headers, host, { ...bounds, onVerifying: () => {} }),
-    );
+    const credential = await deadline.pausedDuring(() => authenticateAgent(inner, headers, host, bounds));
     peer.identity = credential.identity;
-    requireSameCluster(hello, deps.cluster);
-    requireStillTrusted(credential, host);
+    requireAcceptedHello(hello, credential, deps.cluster, host);
     return { link, inner, hello, credential };
   });
   deadline.end();
@@ -143,13 +137,11 @@ function parseHello(json: string): InnerHello {
 /** Runs a new tunnel to its end. */
 async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps: InnerDeps): Promise<void> {
   const { pipe, key } = inner;
-  const graceMs = graceOf(hello, deps.options);
   const admitted = await orRefuse(inner, () => reserve(hello, credential, deps, key));
-  const { entry } = admitted;
   try {
-    link.assignId(entry.id, graceMs);
-    pipe.sendMessage(welcomeFields(entry, graceMs, deps.options, deps.servers.value));
-    await runTunnel({ link, pipe }, hello, admitted, credential, deps);
+    link.assignId(admitted.entry.id, admitted.graceMs);
+    pipe.sendMessage(welcomeFields(admitted, deps));
+    await runTunnel(link, pipe, hello, admitted, credential, deps);
   } finally {
     release(admitted, deps.links);
   }

@@ -1,4 +1,4 @@
-import type { Duplex } from "node:stream";
+import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { acceptCarrier } from "../../shared/link/accept.ts";
@@ -8,7 +8,7 @@ import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
 import {
@@ -23,11 +23,10 @@ import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { refusalKind } from "./refusal.ts";
 import {
   type AdmittedAgent,
-  graceOf,
+  agentBudgets,
   linkOptions,
   release,
-  requireSameCluster,
-  requireStillTrusted,
+  requireAcceptedHello,
   reserve,
   runTunnel,
   welcomeFields,
@@ -35,7 +34,7 @@ import {
 
 export interface AttachDeps extends InnerDeps {
   readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
-  readonly throttledLog: ThrottledLog;
+  readonly log: Logger;
   /** Shared by all agents. */
   readonly turns: TurnQueue;
   /** Unauthenticated carriers whose hello asks for inner TLS. */
@@ -73,14 +72,20 @@ export function takePlace(
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
 type HelloResult =
-  | ({ readonly kind: "new"; readonly credential: Credential } & AdmittedAgent)
+  | {
+      readonly kind: "new";
+      readonly hello: Hello;
+      readonly credential: Credential;
+      readonly admitted: AdmittedAgent;
+      readonly answer: Welcome;
+    }
   | ({
       readonly kind: "resume";
       readonly peerReceived: number;
       /** The agent's credential on this carrier. */
       readonly credential: Credential | undefined;
     } & AcceptedResume)
-  | { readonly kind: "inner" };
+  | { readonly kind: "inner"; readonly answer: undefined };
 
 /**
  * One connection of an agent after its upgrade: the first of a tunnel, until that has ended, or another one for a link
@@ -101,7 +106,7 @@ export async function attach(
   let result: HelloResult | undefined;
   let hasHello = false;
   try {
-    const { carrier, hello } = await acceptCarrier(ws, socket, {
+    const { carrier } = await acceptCarrier(ws, socket, {
       helloTimeoutMs: Math.min(options.helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY),
       keepaliveMs: options.keepaliveMs,
       turns: deps.turns,
@@ -116,8 +121,7 @@ export async function attach(
           "inner" in message
             ? acceptOuterHello(message, deps)
             : acceptHello(message, requireAuthenticated(admission, deps), peer, deps);
-        if (result.kind === "resume") return result.answer;
-        return result.kind === "new" ? firstWelcome(message as Hello, result, deps) : undefined;
+        return result.answer;
       },
     });
     if (result?.kind !== "inner") {
@@ -126,12 +130,11 @@ export async function attach(
     }
     if (result?.kind === "resume") resume(carrier, result, remote);
     else if (result?.kind === "new") {
-      const fields = hello as Hello;
-      const link = new Link(result.entry.id, remote, carrier, linkOptions(graceOf(fields, options), deps));
-      await runTunnel({ link, pipe: link }, fields, result, result.credential, deps);
+      const { hello, credential, admitted } = result;
+      const link = new Link(admitted.entry.id, remote, carrier, linkOptions(admitted.graceMs, deps));
+      await runTunnel(link, link, hello, admitted, credential, deps);
     } else if (result?.kind === "inner") {
-      if (deadline !== undefined) enterInner(carrier, peer, deadline, deps);
-      await attachInside(carrier, peer, deadline ?? ownDeadline(socket, deps), deps);
+      await attachInside(carrier, peer, innerDeadline(carrier, peer, socket, deadline, deps), deps);
     }
   } catch (error) {
     // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of
@@ -143,11 +146,11 @@ export async function attach(
       const { identity } = peer;
       const reason = "a fault of this server: its log has it";
       deps.metrics.agentRefused("internal", { cluster: cluster.name, from: identity, reason });
-      deps.agentLog.write("error", { cluster, identity }, { err: error, identity, remote }, "agent refused");
+      deps.log.error({ err: error, identity, remote }, "agent refused");
     }
   } finally {
     if (socket.destroyed) cluster.hellos.leave(socket); // it may close much later (shared/listen/paced-close.ts)
-    if (result?.kind === "new") release(result, deps.links);
+    if (result?.kind === "new") release(result.admitted, deps.links);
   }
 }
 
@@ -164,12 +167,13 @@ function requireAuthenticated({ credential }: Admission, { host, cluster }: Atta
 
 function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): HelloResult {
   const { cluster, links, host } = deps;
-  requireSameCluster(hello, cluster);
-  requireStillTrusted(credential, host);
+  requireAcceptedHello(hello, credential, cluster, host);
   const { agentId, instance, resume } = hello;
   if (resume === undefined) {
     requireFirstHand(peer);
-    return { kind: "new", credential, ...reserve(hello, credential, deps) };
+    const admitted = reserve(hello, credential, deps);
+    const answer = { ...welcomeFields(admitted, deps), key: admitted.entry.key.text };
+    return { kind: "new", hello, credential, admitted, answer };
   }
   const owner = { agentId, instance, identity: credential.identity };
   const peerReceived = resume.received;
@@ -182,30 +186,29 @@ function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: Atta
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
     throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
   }
-  if (resume === undefined) return { kind: "inner" };
+  if (resume === undefined) return { kind: "inner", answer: undefined };
   const peerReceived = resume.received;
   return { kind: "resume", peerReceived, credential: undefined, ...links.resume(cluster.name, resume, undefined) };
 }
 
-/** The deadline of an inner handshake whose agent has proved itself outside; it keeps its place meanwhile. */
-function ownDeadline(socket: Duplex, { options, cluster }: Pick<AttachDeps, "options" | "cluster">): HandshakeDeadline {
-  const deadline = new HandshakeDeadline(socket, options.handshakeTimeoutMs);
-  deadline.occupy(() => cluster.hellos.leave(socket));
-  return deadline;
-}
-
-/** An inner handshake takes longer than a resume, and its peer is not authenticated: their number is bounded. */
-function enterInner(
+/**
+ * The deadline of an inner handshake, which takes longer than a resume. The number of those whose peer is not
+ * authenticated is bounded; an agent that has proved itself outside keeps its place meanwhile.
+ */
+function innerDeadline(
   carrier: Carrier,
   { address }: AgentPeer,
-  deadline: HandshakeDeadline,
-  { cluster, innerHandshakes }: AttachDeps,
-): void {
-  innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
-}
-
-function firstWelcome(hello: Hello, { entry }: AdmittedAgent, { options, servers }: AttachDeps): Welcome {
-  return { ...welcomeFields(entry, graceOf(hello, options), options, servers.value), key: entry.key.text };
+  socket: Socket,
+  deadline: HandshakeDeadline | undefined,
+  { options, cluster, innerHandshakes }: AttachDeps,
+): HandshakeDeadline {
+  if (deadline !== undefined) {
+    innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
+    return deadline;
+  }
+  const own = new HandshakeDeadline(socket, options.handshakeTimeoutMs);
+  own.occupy(() => cluster.hellos.leave(socket));
+  return own;
 }
 
 /** Gives the carrier to the link; the tunnel logs it. */
@@ -233,7 +236,7 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 function onRefused(
   error: unknown,
   { remote, address, identity, shown, resumes = "" }: AgentPeer,
-  { cluster, metrics, agentLog, throttledLog }: AttachDeps,
+  { cluster, metrics, log, throttledLog }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
@@ -241,7 +244,7 @@ function onRefused(
   if (refusal !== undefined && isAlreadyConnected(refusal)) {
     // It looks for another server behind the same address.
     metrics.agentRefused(code);
-    agentLog.write("debug", { cluster, identity }, { remote, identity, reason }, "agent has a tunnel here");
+    log.debug({ remote, identity, reason }, "agent has a tunnel here");
     return;
   }
   metrics.agentRefused(code, { cluster: cluster.name, from: identity === "" ? address : identity, reason });
@@ -256,5 +259,5 @@ function onRefused(
     // over.
     throttledLog.write("warn", line, "resume refused", { kind: resumeRefusal, once: `${resumes} ${closeCode}` });
   } else if (identity === "") throttledLog.write(level, line, "agent refused", { kind: refusalKind(code, shown) });
-  else agentLog.write(level, { cluster, identity }, line, "agent refused");
+  else throttledLog.write(level, line, "agent refused", { budgets: agentBudgets({ cluster, identity }) });
 }

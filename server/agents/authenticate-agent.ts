@@ -46,7 +46,7 @@ export async function authenticateAgent(
   rules: PeerRules & Pick<AgentHost, "trust">,
   bounds: TokenBounds & {
     /** The verification of a token begins, for which the agent has to wait. */
-    onVerifying(): void;
+    onVerifying?(): void;
   },
 ): Promise<Credential> {
   const presented = rules.verifier && presentedToken(headers.authorization);
@@ -56,7 +56,7 @@ export async function authenticateAgent(
     const ca = isCarried ? rules.ca : peer.verifiedBy;
     return { identity: subjectOf(certificate), peer: certificate, ca, token: undefined };
   }
-  bounds.onVerifying();
+  bounds.onVerifying?.();
   const { identity } = await verifyToken(presented, peer, "agent", rules, bounds);
   const token = { text: presented.token, identity, verifier: currentVerifier(rules) };
   // The prefix keeps the subject of a token apart from any name in a certificate.

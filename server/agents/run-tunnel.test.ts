@@ -2,30 +2,29 @@ import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type PeerIdentity, parsePattern } from "../../shared/tls/identity.ts";
 import { ALL_ALIKE, Claims, routingRules } from "../clusters/routing-rules.ts";
 import { agentOf, type Line, start } from "../testing/server.ts";
 import type { Credential } from "../tunnels/links.ts";
-import { AgentLog, claimedIdentifiers, graceOf, type LoggedAgent, requireStillTrusted } from "./run-tunnel.ts";
+import { agentBudgets, claimedIdentifiers, type LoggedAgent, requireAcceptedHello } from "./run-tunnel.ts";
 
 const PEER: PeerIdentity = {
   ...{ cn: "agent", o: [], dns: [], uri: [], fingerprint256: "AA" },
   ...{ notAfter: new Date(), chain: [] },
 };
 const BY_CERTIFICATE: Credential = { identity: "CN=agent", peer: PEER, ca: "the CA", token: undefined };
-const RULES = { ca: "the CA", identities: [parsePattern("CN=agent")], crlFault: () => undefined };
+const RULES = { ca: "the CA", identities: [parsePattern("CN=agent")], crlFault: (): string | undefined => undefined };
 
 test("a credential that was verified before the hello must be accepted by the present rules", () => {
-  requireStillTrusted(BY_CERTIFICATE, RULES);
+  const accept = (credential: Credential, more: Partial<typeof RULES> = {}) =>
+    requireAcceptedHello({ cluster: "blue" }, credential, { name: "blue" }, { ...RULES, ...more });
+  accept(BY_CERTIFICATE);
   const changed = /trust of this cluster has changed/;
-  assert.throws(() => requireStillTrusted(BY_CERTIFICATE, { ...RULES, ca: "another CA" }), changed);
-  assert.throws(
-    () => requireStillTrusted(BY_CERTIFICATE, { ...RULES, identities: [parsePattern("CN=other")] }),
-    changed,
-  );
-  assert.throws(() => requireStillTrusted(BY_CERTIFICATE, { ...RULES, crlFault: () => "is revoked" }), changed);
-  const byToken: Credential = { identity: "SUB=agent", peer: undefined, ca: undefined, token: undefined };
-  requireStillTrusted(byToken, { ...RULES, ca: "another CA" });
+  assert.throws(() => accept(BY_CERTIFICATE, { ca: "another CA" }), changed);
+  assert.throws(() => accept(BY_CERTIFICATE, { identities: [parsePattern("CN=other")] }), changed);
+  assert.throws(() => accept(BY_CERTIFICATE, { crlFault: () => "is revoked" }), changed);
+  accept({ identity: "SUB=agent", peer: undefined, ca: undefined, token: undefined }, { ca: "another CA" });
 });
 
 test("an agent that claims what is another's, or what is no identifier, is refused by code", () => {
@@ -79,23 +78,21 @@ test("what may be claimed is said by documents alone, and matters only where str
   });
 });
 
-test("a peer that only measures has no grace", () => {
-  assert.deepEqual([graceOf({ probe: true }, { linkGraceMs: 30 }), graceOf({}, { linkGraceMs: 30 })], [0, 30]);
-});
-
 const LINES = 20;
 
 /** A log of agents of one identity, as many of which are connected as `connected` says. */
 function logOf() {
   const lines: Line[] = [];
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
-  const log = new AgentLog(createLogger({ level: "debug", format: "json", name: "server", destination }));
+  const log = new ThrottledLog(createLogger({ level: "debug", format: "json", name: "server", destination }));
   const identity = "CN=agent";
   const it = {
     connected: 1,
     lines,
-    tell: (agentId: string, level: "info" | "error" = "info") =>
-      log.write(level, { cluster, identity, agentId }, { agent: agentId }, "tunnel opened"),
+    tell: (agentId: string) => {
+      const budgets = agentBudgets({ cluster, identity, agentId });
+      log.write("info", { agent: agentId }, "tunnel opened", { budgets });
+    },
     told: () => lines.filter(({ level, omitted }) => level === "info" && omitted === undefined).length,
   };
   const tunnels = () => new Set(Array.from({ length: it.connected }, () => ({ agent: { identity } })));
@@ -152,15 +149,6 @@ test("one agent that comes and goes without end takes no line from the others of
     for (let line = 1; line < LINES; line++) log.tell("restless");
   }
   assert.equal(log.told(), LINES + log.connected - 1);
-});
-
-test("a fault of ours is written, whoever has used up his lines, and takes none", () => {
-  const log = logOf();
-  const faults = () => log.lines.filter(({ level }) => level === "error").length;
-  for (let line = 0; line < LINES; line++) log.tell("a", "error");
-  for (let line = 0; line < LINES + 5; line++) log.tell("a");
-  log.tell("a", "error");
-  assert.deepEqual([faults(), log.told()], [LINES + 1, LINES]);
 });
 
 test("an agent that comes and goes without end fills no log", async () => {

@@ -6,8 +6,7 @@ import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "..
 import { silenceMs } from "../../shared/link/liveness.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import { type LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { permits } from "../../shared/tls/identity.ts";
 import { CloseCode, HANDSHAKE_VERSION, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
@@ -28,14 +27,21 @@ import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 export interface RunTunnelDeps {
   readonly options: Pick<
     ServerOptions,
-    "replayBuffer" | "keepaliveMs" | "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams"
+    | "serverId"
+    | "linkGraceMs"
+    | "replayBuffer"
+    | "keepaliveMs"
+    | "initialWindow"
+    | "maxWindow"
+    | "sessionBudget"
+    | "maxStreams"
   >;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
   /** Sent to every agent, in its welcome and whenever it changes. */
   readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
-  readonly agentLog: AgentLog;
+  readonly throttledLog: Pick<ThrottledLog, "write">;
   /** True from SIGTERM on. */
   draining(): boolean;
 }
@@ -45,26 +51,28 @@ export interface AdmittedAgent {
   readonly place: AgentPlace;
   readonly entry: ResumableLink;
   readonly identifiers: AgentIdentifiers;
-}
-
-/** The cluster in a hello must be the one that the credential belongs to. */
-export function requireSameCluster(hello: Pick<Hello, "cluster">, { name }: Pick<ClusterTunnels, "name">): void {
-  if (hello.cluster === undefined || hello.cluster === name) return;
-  throw new LinkRefused({
-    closeCode: CloseCode.forbidden,
-    reason: `this agent's credential belongs to cluster "${name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
-  });
+  /** The grace of its link; an agent that only measures never resumes it. */
+  readonly graceMs: number;
 }
 
 /**
- * A hello may come long after the credential was verified, and trust may have changed meanwhile. Only tunnels that are
- * open then are verified again (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait for
- * anything outside, so that no change falls in between.
+ * The cluster in a hello must be the one that the credential belongs to. And a hello may come long after the credential
+ * was verified: trust may have changed meanwhile, and only tunnels that are open then are verified again
+ * (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait for anything outside, so that no
+ * change falls in between.
  */
-export function requireStillTrusted(
-  { peer, ca }: Credential,
+export function requireAcceptedHello(
+  hello: Pick<Hello, "cluster">,
+  { peer, ca }: Pick<Credential, "peer" | "ca">,
+  { name }: Pick<ClusterTunnels, "name">,
   rules: Pick<PeerRules, "ca" | "identities" | "crlFault">,
 ): void {
+  if (hello.cluster !== undefined && hello.cluster !== name) {
+    throw new LinkRefused({
+      closeCode: CloseCode.forbidden,
+      reason: `this agent's credential belongs to cluster "${name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
+    });
+  }
   if (peer === undefined) return; // a token is verified again regularly
   const isOfCa = ca === undefined || ca === rules.ca;
   if (isOfCa && rules.crlFault(peer) === undefined && permits(rules.identities, "agent", peer)) return;
@@ -102,7 +110,7 @@ export function claimedIdentifiers(
 export function reserve(
   hello: Pick<Hello, "agentId" | "instance" | "probe" | "identifiers">,
   credential: Pick<Credential, "identity" | "peer">,
-  { cluster, links, draining }: Pick<RunTunnelDeps, "cluster" | "links" | "draining">,
+  { options, cluster, links, draining }: RunTunnelDeps,
   innerKey?: LinkKey,
 ): AdmittedAgent {
   if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
@@ -113,7 +121,8 @@ export function reserve(
   const identifiers = claimedIdentifiers(hello, credential, cluster);
   try {
     const place = probe === true ? cluster.places.reserveProbe() : cluster.places.reserve(candidate);
-    return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers };
+    const graceMs = probe === true ? 0 : options.linkGraceMs;
+    return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers, graceMs };
   } catch (error) {
     if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);
     throw error;
@@ -127,27 +136,11 @@ export function release({ place, entry }: AdmittedAgent, links: Links): void {
 }
 
 /** The fields of every welcome. */
-export function welcomeFields(
-  { id: link }: Pick<ResumableLink, "id">,
-  graceMs: number,
-  options: Pick<ServerOptions, "serverId" | "keepaliveMs" | "initialWindow">,
-  servers: number | undefined,
-): InnerWelcome {
+export function welcomeFields({ entry, graceMs }: AdmittedAgent, { options, servers }: RunTunnelDeps): InnerWelcome {
   const { serverId, keepaliveMs } = options;
-  const windows = firstWindows(options);
-  const known = servers === undefined ? {} : { servers };
-  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, ...known, link, keepaliveMs, graceMs, ...windows };
-}
-
-/** An agent that only measures never resumes its link. */
-export function graceOf({ probe }: Pick<Hello, "probe">, { linkGraceMs }: Pick<ServerOptions, "linkGraceMs">): number {
-  return probe === true ? 0 : linkGraceMs;
-}
-
-interface TunnelTransport {
-  readonly link: Link;
-  /** The transport of the session: the inner TLS over the link, or the link itself. */
-  readonly pipe: Transport;
+  const count = servers.value === undefined ? {} : { servers: servers.value };
+  const ofLink = { link: entry.id, keepaliveMs, graceMs, ...firstWindows(options) };
+  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, ...count, ...ofLink };
 }
 
 /** The options of the server's end of a link. */
@@ -159,13 +152,17 @@ export function linkOptions(
   return { graceMs, replayBytes, pool: cluster.memory.links, silenceMs: silenceMs(keepaliveMs) };
 }
 
-/** Runs a tunnel from its first connection to its end, and logs what happens to it. */
+/**
+ * Runs a tunnel from its first connection to its end, and logs what happens to it. `pipe`: the transport of its
+ * session, which is the inner TLS over the link, or the link itself.
+ */
 export async function runTunnel(
-  { link, pipe }: TunnelTransport,
+  link: Link,
+  pipe: Transport,
   { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
   { place, entry, identifiers }: AdmittedAgent,
   { identity, peer, token }: Credential,
-  { options, cluster, links, servers, metrics, agentLog }: RunTunnelDeps,
+  { options, cluster, links, servers, metrics, throttledLog }: RunTunnelDeps,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software), probe, identifiers };
   entry.link = link;
@@ -173,7 +170,9 @@ export async function runTunnel(
   const innerTls = pipe !== link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
   const log = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
-    agentLog.write(level, { cluster, identity, agentId }, { ...line, ...fields }, message);
+    throttledLog.write(level, { ...line, ...fields }, message, {
+      budgets: agentBudgets({ cluster, identity, agentId }),
+    });
   const tunnel = new Tunnel(
     agent,
     link,
@@ -248,37 +247,18 @@ export interface LoggedAgent {
 }
 
 /**
- * The log of authenticated agents, which can connect and disconnect all the time. Each agent has its own lines in a
- * minute, and all agents with one identity together have as many lines for each of them that is connected. Errors are
- * faults of this server: they are always logged and use up no lines, nor do lines at debug level.
+ * The budgets of lines about an authenticated agent, which can connect and disconnect all the time. Each agent has its
+ * own lines in a minute, and all agents with one identity together have as many for each of them that is connected.
  */
-export class AgentLog {
-  readonly #log: Logger;
-  readonly #throttled: ThrottledLog;
-
-  constructor(log: Logger) {
-    this.#log = log;
-    this.#throttled = new ThrottledLog(log);
-  }
-
-  write(
-    level: "debug" | "info" | "warn" | "error",
-    agent: LoggedAgent,
-    fields: Readonly<Record<string, unknown>>,
-    message: string,
-  ): void {
-    if (level === "error" || level === "debug") this.#log[level](fields, message);
-    else this.#throttled.write(level, fields, message, { budgets: budgetsOf(agent) });
-  }
-}
-
-function budgetsOf({ cluster, identity, agentId = "" }: LoggedAgent): LineBudget[] {
-  const fields = { cluster: cluster.name, identity };
-  const key = `${cluster.name}\n${identity}`;
-  const owner = cluster.name;
-  const ofAgent = { key: `${key}\n${agentId}`, owner, lines: LINES, subject: "lines of one agent", fields };
-  const ofIdentity = { key, owner, lines: LINES, subject: "lines of agents with one identity", fields };
-  return [ofAgent, { ...ofIdentity, moreLines: () => LINES * connectedAs(identity, cluster) }];
+export function agentBudgets({ cluster, identity, agentId = "" }: LoggedAgent): readonly LineBudget[] {
+  const { name: owner } = cluster;
+  const of = { owner, lines: LINES, fields: { cluster: owner, identity } };
+  const key = `agents\n${owner}\n${identity}`;
+  const moreLines = (): number => LINES * connectedAs(identity, cluster);
+  return [
+    { ...of, key: `${key}\n${agentId}`, subject: "lines of one agent" },
+    { ...of, key, subject: "lines of agents with one identity", moreLines },
+  ];
 }
 
 function connectedAs(identity: string, cluster: LoggedAgent["cluster"]): number {

@@ -24,7 +24,6 @@ import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { Links } from "../tunnels/links.ts";
 import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
-import { AgentLog } from "./run-tunnel.ts";
 import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 /** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */
@@ -43,7 +42,6 @@ async function portOf(
     log,
     throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
-    agentLog: new AgentLog(log),
     waiting: new WaitingConnections(more.maxWaitingConnections ?? 100),
     ...{ beforeHello: new UnauthenticatedCarriers(8), innerHandshakes: new UnauthenticatedCarriers(8) },
     links: new Links("srv"),

@@ -43,7 +43,7 @@ const NO_HEAD = Buffer.alloc(0);
 /** Why a request gets no tunnel. */
 type UpgradeRefusal = CulvertError | AgentAnswer;
 
-export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes" | "agentLog"> {
+export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes"> {
   readonly options: AttachDeps["options"] &
     Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
   readonly links: AttachDeps["links"];

@@ -239,3 +239,45 @@ function sessionRefusal(error: unknown, agentId: string): CulvertError {
 }
 
 function ignore(): void {}
+
+// ── the last dials of an agent ──────────────────────────────────────────────────────────────────────────────────────
+
+/** Answers of an agent that could not reach the target. */
+const FAILED_DIALS = new Set<OutcomeCode>([
+  ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
+]);
+
+/** Number of failed dials in a row after which an agent rests: fewer may be those of one target that is down. */
+const FAILURES = 3;
+/** The first rest, ms; each further failure doubles it. */
+const FIRST_REST_MS = 1_000;
+const LONGEST_REST_MS = 30_000;
+
+/**
+ * The results of an agent's last dials. An agent whose own network is broken fails at once and has no streams, so that
+ * it would be picked for every CONNECT of its cluster. While its dials fail it rests, and other agents are picked; a
+ * dial that succeeds ends the rest.
+ */
+export class DialRecord {
+  #failures = 0;
+  #restsUntil = 0;
+
+  /** Other agents are picked before this one. */
+  get rests(): boolean {
+    return performance.now() < this.#restsUntil;
+  }
+
+  succeeded(): void {
+    this.#failures = 0;
+    this.#restsUntil = 0;
+  }
+
+  /** Each of several concurrent dials counts, and the rest begins with the last. Other errors are not the network's. */
+  failed(error: unknown): void {
+    if (!FAILED_DIALS.has(toCulvertError(error).code)) return;
+    this.#failures++;
+    if (this.#failures < FAILURES) return;
+    const restMs = FIRST_REST_MS * 2 ** (this.#failures - FAILURES);
+    this.#restsUntil = performance.now() + Math.min(LONGEST_REST_MS, restMs);
+  }
+}

@@ -5,8 +5,9 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
+import { DialRecord } from "./opening.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
-import { DialRecord, type Pickable, pick } from "./tunnel.ts";
+import { type Pickable, pick } from "./tunnel.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = {
@@ -297,6 +298,8 @@ test("a second try does not take the same tunnel", () => {
 
 // ── the record of its dials ─────────────────────────────────────────────────────────────────────────────────────────
 
+const REFUSED = new CulvertError("dial_refused", "the target refuses connections");
+
 test("an agent rests after three dials in a row have failed, longer after each further one, and for 30 s at most", (t) => {
   let now = 1_000_000;
   t.mock.method(performance, "now", () => now);
@@ -306,12 +309,12 @@ test("an agent rests after three dials in a row have failed, longer after each f
     while (record.rests) now += 250;
     return now - before;
   };
-  record.failed();
-  record.failed();
+  record.failed(REFUSED);
+  record.failed(REFUSED);
   assert.equal(record.rests, false);
   const rests: number[] = [];
   for (let failure = 0; failure < 8; failure++) {
-    record.failed();
+    record.failed(REFUSED);
     rests.push(restMs());
   }
   assert.deepEqual(rests, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
@@ -319,11 +322,11 @@ test("an agent rests after three dials in a row have failed, longer after each f
 
 test("a dial that succeeds ends the rest, and begins the count anew", () => {
   const record = new DialRecord();
-  for (let failure = 0; failure < 5; failure++) record.failed();
+  for (let failure = 0; failure < 5; failure++) record.failed(REFUSED);
   assert.equal(record.rests, true);
   record.succeeded();
   assert.equal(record.rests, false);
-  record.failed();
-  record.failed();
+  record.failed(REFUSED);
+  record.failed(REFUSED);
   assert.equal(record.rests, false);
 });
