@@ -123,9 +123,9 @@ interface OpenedAtPeer {
 }
 
 /**
- * One stream to a peer, from SYN to answer: its head goes with the SYN, and what belongs to the head follows it. Rejects
- * with a `CulvertError`: the peer's own code and sentence, or `peer_lost`, after which another server may be asked,
- * since no byte of the caller was sent.
+ * One stream to a peer, from SYN to answer: its head goes with the SYN, and what belongs to the head follows it.
+ * Rejects with a `CulvertError`: the peer's own code and sentence, or `peer_lost`, after which another server may be
+ * asked, since no byte of the caller was sent.
  */
 function openByHead(
   link: PeerLink,
