@@ -207,7 +207,7 @@ export class Link implements Transport {
     this.acks.release();
   }
 
-  /** From now on it is the present carrier. Bytes that its hello acknowledged stay buffered until an ack: see `#onAck`. */
+  /** From now on it is the present carrier. What its hello acknowledged stays buffered until an ack: see `#onAck`. */
   #takeOver({ carrier, remote, peerReceived, named }: Successor, isStarted: boolean): void {
     this.#successor = undefined;
     const suspension = this.#state.state === "suspended" ? this.#state : undefined;
