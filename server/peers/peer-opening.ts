@@ -16,6 +16,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { HopOptions, ServerHop } from "../tunnels/elsewhere.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
+import { leftMs } from "../tunnels/opening.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 
@@ -45,14 +46,13 @@ export class PeerHop implements ServerHop {
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
     const { links, metrics, onUseless } = this.#deps;
-    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch, memory } = options;
-    const deadline = performance.now() + timeoutMs;
+    const { id, cancellation, ackTimeoutMs, onlyClaimed, watch, memory } = options;
     try {
-      const link = await inTime(links.get(this.location), cancellation, timeoutMs, () => this.#unreached());
+      const link = await inTime(links.get(this.location), cancellation, leftMs(options), () => this.#unreached());
       const { stream, answer } = await openAtPeer(
         link,
         {
-          ...{ cluster: this.#cluster, target, id, timeoutMs: Math.max(1, deadline - performance.now()) },
+          ...{ cluster: this.#cluster, target, id, timeoutMs: Math.max(1, leftMs(options)) },
           ...(onlyClaimed && { onlyClaimed }),
           ...(watch && { timed: true }),
         },
