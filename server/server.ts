@@ -134,7 +134,7 @@ export class Server implements AsyncDisposable {
       ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       idPrefix: this.#others.idPrefix,
-      peers: () => this.#others.peers,
+      ...(options.directory.length > 0 && { peers: () => this.#others.peers }),
     };
     this.#callers = new CallerListeners({
       ...{ options, waiting, metrics, log, throttledLog, connect: this.#connectDeps },
@@ -170,7 +170,7 @@ export class Server implements AsyncDisposable {
     const { metrics, tunnels } = this;
     metrics.memory.watch(this.#pool);
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
-    metrics.watch(() => tunnels.clusters.values());
+    metrics.live.watch(() => tunnels.clusters.values());
     metrics.expiry.watch(() => this.#operators.expiring());
     const failing = () => this.#replicas?.fault !== undefined;
     metrics.replicas.watch({ servers: () => this.servers.value, failing });

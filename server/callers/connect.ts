@@ -13,7 +13,7 @@ import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
-import type { ClusterConnects } from "../metrics/cluster-figures.ts";
+import type { ClusterConnects } from "../metrics/live-metrics.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
@@ -73,7 +73,7 @@ export async function connect(
   const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
   const record = new ConnectRecord(host, connection, pending, deps);
   try {
-    const bounds = { deadlineMs: Math.ceil(record.leftMs()), most: options.maxTokenVerifications };
+    const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
     const caller = await authenticate(host, connection, request.headers, bounds);
     record.caller = caller.name;
     record.open = registerOpen(caller, host, connection, pending);
@@ -106,7 +106,7 @@ export async function connect(
     });
     void totals.then((ended) => {
       memory.onConnection(-CONNECTION_BYTES[host.kind]);
-      recordEnd(ended, stream, cluster.tunnels, record, deps);
+      record.onEnded(ended, stream, cluster.tunnels);
     });
   } catch (error) {
     pending.release();
@@ -122,7 +122,11 @@ export async function connect(
  * it. The rules and limits of both apply.
  */
 function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: ConnectDeps): ServedCluster {
-  const own = servedCluster(host, deps);
+  const own = deps.clusters.get(host.cluster);
+  // A cluster of this name that was added later has other callers.
+  if (own?.tunnels !== host.tunnels) {
+    throw new CulvertError("unknown_cluster", `cluster "${host.cluster}" is not served here any more`);
+  }
   own.requireAdmission(target);
   const other = deps.clusters.reachedBy(host.cluster, target);
   if (other === undefined) return own;
@@ -130,15 +134,6 @@ function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: Co
   if (record.open !== undefined) record.open.targetCluster = record.targetCluster;
   other.requireAdmission(target);
   return other;
-}
-
-/**
- * The cluster that the caller's credential belongs to. A cluster of its name that was added later has other callers.
- */
-function servedCluster(host: CallerHost, { clusters }: Pick<ConnectDeps, "clusters">) {
-  const cluster = clusters.get(host.cluster);
-  if (cluster?.tunnels === host.tunnels) return cluster;
-  throw new CulvertError("unknown_cluster", `cluster "${host.cluster}" is not served here any more`);
 }
 
 /** Until its end the CONNECT can be found by the credential of its caller, which may be revoked. */
@@ -152,32 +147,6 @@ function registerOpen(
   const open = new OpenConnect(source.address, socket, pending);
   host.open.add(proof, open);
   return open;
-}
-
-function recordEnd(
-  totals: SpliceTotals,
-  stream: Stream,
-  cluster: ClusterTunnels,
-  record: ConnectRecord,
-  { draining }: ConnectDeps,
-): void {
-  if (record.open?.refusal !== undefined) record.onWithdrawn(totals, record.open.refusal);
-  else if (totals.endedBy === "memory") record.onSpliced(totals, "stalled");
-  else if (!isSessionLost(stream)) recordReset(totals, stream, record);
-  else if (draining()) record.onSpliced(totals, "draining");
-  else if (record.hop !== undefined) record.onSpliced(totals, "peer_lost");
-  else {
-    // A cluster that is not served any more has closed the tunnel itself, after its drain time.
-    const byAgent = cluster.closedBecause === undefined && isClosedInOrder(stream) && record.tunnel?.leaving === true;
-    record.onSpliced(byAgent ? { ...totals, error: AGENT_DRAINED } : totals, "agent_lost");
-  }
-}
-
-/** An end in order, or a reset, which another server may have made for a reason of its own. */
-function recordReset(totals: SpliceTotals, stream: Stream, record: ConnectRecord): void {
-  const end = record.hop && hopEndOf(stream);
-  if (record.hop === undefined || end === undefined) record.onSpliced(totals, undefined);
-  else record.onSpliced({ ...totals, error: new Error(hopEndSentence(end, record.hop.serverId)) }, end);
 }
 
 /** An agent that ends in order first drains, and closes when nothing is open or its drain time is over. */
@@ -228,11 +197,6 @@ export class ConnectRecord implements OpenContext {
     deps.metrics.connectionOpened(cluster);
   }
 
-  /** Part of the time within which a CONNECT is answered that is left, ms. */
-  leftMs(): number {
-    return this.deadline - performance.now();
-  }
-
   /** The CONNECT is answered with 200. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
@@ -256,18 +220,34 @@ export class ConnectRecord implements OpenContext {
     this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
 
-  /** The credential of the caller is not accepted any more. */
-  onWithdrawn({ bytesUp, bytesDown }: SpliceTotals, refusal: CulvertError): void {
-    this.#deps.metrics.connectionWithdrawn(this.cluster.name);
-    this.#finish(refusal.code, refusal, { bytesUp: bytesUp + this.earlyBytes, bytesDown, endedBy: "server" });
+  /** The splice has ended. */
+  onEnded(totals: SpliceTotals, stream: Stream, cluster: ClusterTunnels): void {
+    const [code, error = totals.error] = this.#causeOf(totals, stream, cluster);
+    if (this.open?.refusal !== undefined) this.#deps.metrics.connectionWithdrawn(this.cluster.name);
+    const bytesUp = totals.bytesUp + this.earlyBytes;
+    const endedBy = code === "ok" ? totals.endedBy : code === "agent_lost" ? "agent" : "server";
+    this.#finish(code, error, { bytesUp, bytesDown: totals.bytesDown, endedBy });
   }
 
-  /** The splice has ended. `lost`: the tunnel has ended, or the memory of the connection was needed. */
-  onSpliced(totals: SpliceTotals, lost: "agent_lost" | "peer_lost" | "draining" | "stalled" | undefined): void {
-    const { bytesDown, error } = totals;
-    const bytesUp = totals.bytesUp + this.earlyBytes;
-    const endedBy = lost === undefined ? totals.endedBy : lost === "agent_lost" ? "agent" : "server";
-    this.#finish(lost ?? "ok", error, { bytesUp, bytesDown, endedBy });
+  /** Why the splice has ended; without an error the one of the splice says it. */
+  #causeOf(
+    { endedBy }: SpliceTotals,
+    stream: Stream,
+    { closedBecause }: ClusterTunnels,
+  ): readonly [code: OutcomeCode | "ok", error?: Error] {
+    const { hop, open } = this;
+    if (open?.refusal !== undefined) return [open.refusal.code, open.refusal];
+    if (endedBy === "memory") return ["stalled"];
+    if (!isSessionLost(stream)) {
+      // In order, or by a reset, which another server may have made for a reason of its own.
+      const end = hop && hopEndOf(stream);
+      return hop === undefined || end === undefined ? ["ok"] : [end, new Error(hopEndSentence(end, hop.serverId))];
+    }
+    if (this.#deps.draining()) return ["draining"];
+    if (hop !== undefined) return ["peer_lost"];
+    // A cluster that is not served any more has closed the tunnel itself, after its drain time.
+    const byAgent = closedBecause === undefined && isClosedInOrder(stream) && this.tunnel?.leaving === true;
+    return byAgent ? ["agent_lost", AGENT_DRAINED] : ["agent_lost"];
   }
 
   /** Without the port, so that retries of one caller count as one. */

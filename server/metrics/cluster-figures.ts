@@ -1,9 +1,7 @@
-import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { type QueueNode, RecentMap } from "../../shared/basics/collections.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Limits } from "../clusters/document.ts";
-import { mayChoose, type RoutingRules, type Strategy } from "../clusters/routing-rules.ts";
 
 /** A CONNECT that has ended. */
 export interface FinishedConnect {
@@ -110,37 +108,6 @@ export class RecentRefusals {
   }
 }
 
-// ── numbers at a scrape ─────────────────────────────────────────────────────────────────────────────────────────────
-
-/** A cluster's CONNECTs, counted in the object of the cluster itself, so that nothing is looked up by name. */
-export interface ClusterConnects {
-  readonly name: string;
-  /** From their arrival to their end. */
-  openConnects: number;
-  /** Those that were answered with 200. */
-  establishedConnects: number;
-}
-
-/** The numbers of a tunnel at a scrape. */
-export interface LiveTunnel {
-  readonly agent: { readonly probe: boolean; readonly identifiers: AgentIdentifiers };
-  /** It accepts no callers' streams: it only measures, or is leaving. */
-  readonly draining: boolean;
-  readonly suspended: boolean;
-  readonly streamCount: number;
-  /** Bytes that are held in its windows. */
-  readonly bufferedBytes: number;
-  /** Streams that were reset for their memory. */
-  readonly resetForMemory: number;
-}
-
-/** The numbers of a configured cluster at a scrape. */
-export interface LiveCluster extends Readonly<ClusterConnects> {
-  readonly pendingConnects: number;
-  readonly rules: Pick<RoutingRules, "strategies">;
-  tunnels(): Iterable<LiveTunnel>;
-}
-
 /** Facts about the clusters that are served. */
 export interface LiveClusters {
   /** `undefined` for a cluster that is not served any more. */
@@ -149,25 +116,4 @@ export interface LiveClusters {
   readonly faults: () => readonly unknown[];
   /** The states of the API servers that verify tokens. */
   readonly tokenReviews: () => readonly { readonly cluster: string; readonly reach: { readonly state: string } }[];
-}
-
-/** The connected agents that each strategy in use may choose, apart from `default`, which may choose all. */
-export function agentsByStrategy(clusters: Iterable<LiveCluster>): Map<Strategy, number> {
-  const agents = new Map<Strategy, number>();
-  for (const cluster of clusters) {
-    for (const strategy of new Set(cluster.rules.strategies)) {
-      if (strategy === "default") continue;
-      const isReady = ({ agent, draining, suspended }: LiveTunnel) =>
-        !draining && !suspended && mayChoose(strategy, agent.identifiers);
-      agents.set(strategy, (agents.get(strategy) ?? 0) + count(cluster, (tunnel) => Number(isReady(tunnel))));
-    }
-  }
-  return agents;
-}
-
-/** The sum of a number of all tunnels of a cluster. */
-export function count(cluster: LiveCluster, read: (tunnel: LiveTunnel) => number): number {
-  let sum = 0;
-  for (const tunnel of cluster.tunnels()) sum += read(tunnel);
-  return sum;
 }

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { STRATEGIES } from "../clusters/routing-rules.ts";
-import { ClusterFigures, type LiveCluster, type LiveTunnel } from "./cluster-figures.ts";
+import { ClusterFigures } from "./cluster-figures.ts";
+import type { LiveCluster, LiveTunnel } from "./live-metrics.ts";
 import { ServerMetrics } from "./server-metrics.ts";
 
 async function lines(metrics: ServerMetrics): Promise<string[]> {
@@ -32,7 +33,7 @@ function tunnelOf(
 test("a connection is counted from CONNECT to its end, under our name and Konnectivity's", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   const blue = clusterOf("blue");
-  metrics.watch(() => [blue]);
+  metrics.live.watch(() => [blue]);
   metrics.tunnelOpened("blue");
   metrics.connectionOpened(blue);
   metrics.pendingOpens(1);
@@ -77,7 +78,7 @@ test("an agent whose link is suspended holds its tunnel, and is none of Konnecti
   metrics.tunnelOpened("green");
   const links = { carried: 1, suspended: 1, replayBytes: 0 };
   metrics.links.watch(() => links);
-  metrics.watch(() => [clusterOf("blue", tunnelOf({ suspended: true })), clusterOf("green", tunnelOf())]);
+  metrics.live.watch(() => [clusterOf("blue", tunnelOf({ suspended: true })), clusterOf("green", tunnelOf())]);
   has(
     await lines(metrics),
     'culvert_server_tunnels{cluster="blue"} 1',
@@ -97,7 +98,7 @@ test("Konnectivity's ready backends are told apart by the strategies that may ch
     tunnelOf({ identifiers: { host: ["b"], defaultRoute: true } }),
     tunnelOf({ identifiers: { defaultRoute: true }, draining: true }),
   ];
-  metrics.watch(() => [clusterOf("blue", ...tunnels)]);
+  metrics.live.watch(() => [clusterOf("blue", ...tunnels)]);
   has(
     await lines(metrics),
     `${K}_ready_backends{proxy_strategy="destHost"} 2`,
@@ -126,7 +127,7 @@ test("a resume is counted by what came of it, and by how the connection before w
 test("a refused CONNECT is a dial failure, a connection that breaks later is none", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   const blue = clusterOf("blue");
-  metrics.watch(() => [blue]);
+  metrics.live.watch(() => [blue]);
   metrics.connectionOpened(blue);
   metrics.connectionFinished({ outcome: "no_agent", cluster: blue, durationMs: 3 });
   metrics.connectionOpened(blue);
@@ -147,7 +148,7 @@ test("a refused CONNECT is a dial failure, a connection that breaks later is non
 test("live numbers are read at the scrape, and refusals are counted by kind", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   const busy = clusterOf("blue", tunnelOf({ streamCount: 1 }), tunnelOf({ streamCount: 2, bufferedBytes: 4_096 }));
-  metrics.watch(() => [busy]);
+  metrics.live.watch(() => [busy]);
   metrics.agentRefused("401", { cluster: "blue", from: "10.0.0.9", reason: "no client certificate was sent" });
   metrics.handshakeFailed("callers");
   metrics.waitingDropped("unix");
@@ -174,7 +175,7 @@ const GAUGES = [
 test("each gauge has a series for each configured cluster, 0 where it has nothing, and no other", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   let clusters: LiveCluster[] = [clusterOf("blue"), clusterOf("green", tunnelOf(), tunnelOf({ draining: true }))];
-  metrics.watch(() => clusters);
+  metrics.live.watch(() => clusters);
   const none = await lines(metrics);
   for (const name of GAUGES) {
     has(none, `culvert_server_${name}{cluster="blue"} 0`);
@@ -194,7 +195,7 @@ test("where no cluster is named, each gauge is one number for all, those of clus
     clusterOf("green", tunnelOf({ streamCount: 3 })),
   ];
   let clusters: LiveCluster[] = [blue, green];
-  metrics.watch(() => clusters);
+  metrics.live.watch(() => clusters);
   for (const cluster of [blue, green]) {
     metrics.tunnelOpened(cluster.name);
     metrics.connectionOpened(cluster);
@@ -246,7 +247,7 @@ test("faults of the clusters' files are counted as long as they are there", asyn
 test("streams reset for memory are counted on after their tunnel has gone", async () => {
   const metrics = new ServerMetrics({ processMetrics: false });
   const live = { ...tunnelOf(), resetForMemory: 3 };
-  metrics.watch(() => [clusterOf("blue", live)]);
+  metrics.live.watch(() => [clusterOf("blue", live)]);
   has(await lines(metrics), "culvert_server_streams_reset_for_memory_total 3");
   metrics.tunnelOpened("blue");
   metrics.tunnelClosed("blue", "lost", live.resetForMemory);

@@ -2,26 +2,16 @@ import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../../shared/outcomes.ts";
 import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../../shared/runtime/common-metrics.ts";
 import {
-  type ByCluster,
   DIAL_BUCKETS,
   Instruments,
   type LabelledMetric,
   LIFE_BUCKETS,
-  NumberMetric,
+  type NumberMetric,
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
-import {
-  agentsByStrategy,
-  type ClusterConnects,
-  count,
-  type FinishedConnect,
-  type LiveCluster,
-  type LiveClusters,
-  type LiveTunnel,
-  RecentRefusals,
-  type RefusedPeer,
-} from "./cluster-figures.ts";
+import { type FinishedConnect, type LiveClusters, RecentRefusals, type RefusedPeer } from "./cluster-figures.ts";
 import { HopMetrics, ReplicaMetrics } from "./fleet-metrics.ts";
+import { type ClusterConnects, KONNECTIVITY, LiveMetrics } from "./live-metrics.ts";
 
 /** The facts about a CONNECT at its end. */
 export interface ConnectionEnd extends FinishedConnect {
@@ -43,7 +33,6 @@ export interface AgentRefusal extends Pick<RefusedPeer, "from" | "reason"> {
 /** The listeners for callers and agents. */
 export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure" | "peers";
 
-const KONNECTIVITY = "konnectivity_network_proxy_server";
 // Konnectivity's buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.000001, 0.00001, 0.0001, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];
 const KONNECTIVITY_LIFE_BUCKETS = [1, 5, 15, 30, 60, 300, 900, 1_800, 3_600, 14_400, 43_200, 86_400];
@@ -54,15 +43,14 @@ export class ServerMetrics {
   /** Without the metrics that name clusters or routes. */
   readonly withoutNames: Registry;
   readonly links: LinkMetrics;
+  /** What there is now: CONNECTs, tunnels, streams. */
+  readonly live: LiveMetrics;
   readonly hops: HopMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   readonly replicas: ReplicaMetrics;
   /** Refused peers that came to no cluster. */
   readonly refusals = new RecentRefusals();
-  readonly #open = new NumberMetric();
-  readonly #established = new NumberMetric();
-  readonly #pending = new NumberMetric();
   readonly #tunnels: LabelledMetric;
   readonly #tunnelsClosed: LabelledMetric;
   readonly #connections: LabelledMetric;
@@ -77,10 +65,6 @@ export class ServerMetrics {
   readonly #dialSeconds: OutcomeHistogram;
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
-  #liveTunnels = 0;
-  /** Those of the tunnels that have ended; open tunnels are asked. */
-  #resetForMemory = 0;
-  #live: () => Iterable<LiveCluster> = () => [];
   #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [], tokenReviews: () => [] };
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
@@ -88,6 +72,7 @@ export class ServerMetrics {
     this.registry = make.registry;
     this.withoutNames = make.withoutNames;
     this.links = new LinkMetrics(make, "server");
+    this.live = new LiveMetrics(make, this.links);
     this.hops = new HopMetrics(make);
     this.expiry = new ExpiryMetrics(make);
     this.replicas = new ReplicaMetrics(make);
@@ -136,8 +121,6 @@ export class ServerMetrics {
     this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
       "reason",
     ]);
-    this.#describeConnects(make);
-    this.#describeTunnels(make);
     make.gauge(
       ["culvert_server_cluster_faults"],
       "Faults of --clusters: what is not in use as the files say now, and certificates that clients refuse for their dates.",
@@ -150,11 +133,6 @@ export class ServerMetrics {
         this.#clusters
           .tokenReviews()
           .map(({ cluster, reach }) => [cluster, reach.state === "failing" ? 1 : 0] as const),
-    );
-    make.total(
-      "culvert_server_streams_reset_for_memory_total",
-      "Streams reset because their tunnel held more than --session-budget of unread bytes.",
-      () => this.#resetForMemory + this.#sum(({ resetForMemory }) => resetForMemory),
     );
     this.#dialSeconds = make.histogramByOutcome(
       "culvert_server_dial_duration_seconds",
@@ -176,80 +154,6 @@ export class ServerMetrics {
     ];
   }
 
-  #describeConnects(make: Instruments): void {
-    const opens = "CONNECTs from their arrival to their end.";
-    const established = "CONNECTs answered with 200 and not over.";
-    const pending = "CONNECTs waiting for an agent's answer.";
-    make.gaugeByCluster(
-      "culvert_server_connections",
-      opens,
-      () => this.#each(({ openConnects }) => openConnects),
-      () => this.#open.value,
-    );
-    make.gaugeByCluster(
-      "culvert_server_established_connections",
-      established,
-      () => this.#each(({ establishedConnects }) => establishedConnects),
-      () => this.#established.value,
-    );
-    make.gaugeByCluster(
-      "culvert_server_pending_opens",
-      pending,
-      () => this.#each(({ pendingConnects }) => pendingConnects),
-      () => this.#pending.value,
-    );
-    make.gauge([`${KONNECTIVITY}_http_connections`], opens, () => this.#open.value);
-    make.gauge([`${KONNECTIVITY}_established_connections`], established, () => this.#established.value);
-    make.gauge([`${KONNECTIVITY}_pending_backend_dials`], pending, () => this.#pending.value);
-  }
-
-  #describeTunnels(make: Instruments): void {
-    make.gaugeByCluster("culvert_server_agents", "Agents that take connections: connected, and not going away.", () =>
-      this.#each((cluster) => count(cluster, ({ draining, suspended }) => (draining || suspended ? 0 : 1))),
-    );
-    make.gaugeByCluster(
-      "culvert_server_tunnels",
-      "Tunnels of agents: also those that have lost their connection, or are going away.",
-      () => this.#each((cluster) => count(cluster, ({ agent }) => (agent.probe ? 0 : 1))),
-      () => this.#liveTunnels,
-    );
-    make.gaugeByCluster("culvert_server_streams", "Open streams in tunnels.", () =>
-      this.#each((cluster) => count(cluster, ({ streamCount }) => streamCount)),
-    );
-    make.gaugeByCluster("culvert_server_buffered_bytes", "Bytes that wait in tunnels for a slow reader.", () =>
-      this.#each((cluster) => count(cluster, ({ bufferedBytes }) => bufferedBytes)),
-    );
-    make.gauge([`${KONNECTIVITY}_ready_backend_connections`], "Agents connected now.", () => this.#readyTunnels);
-    make.gauges(`${KONNECTIVITY}_ready_backends`, "Agents connected now.", ["proxy_strategy"], () => [
-      [["default"], this.#readyTunnels],
-      ...[...agentsByStrategy(this.#live())].map(([strategy, agents]) => [[strategy], agents] as const),
-    ]);
-    make.gauges(`${KONNECTIVITY}_grpc_connections`, "Agents connected now.", ["service_method"], () => [
-      [["Connect"], this.#readyTunnels],
-    ]);
-  }
-
-  /** A number for each configured cluster, also 0: a missing agent must be visible. */
-  *#each(read: (cluster: LiveCluster) => number): ByCluster {
-    for (const cluster of this.#live()) yield [cluster.name, read(cluster)];
-  }
-
-  #sum(read: (tunnel: LiveTunnel) => number): number {
-    let sum = 0;
-    for (const cluster of this.#live()) sum += count(cluster, read);
-    return sum;
-  }
-
-  /** Without suspended links, so that alerts on Konnectivity's names notice them. */
-  get #readyTunnels(): number {
-    return Math.max(0, this.#liveTunnels - this.links.suspendedNow);
-  }
-
-  /** Sets the source of the live numbers of the configured clusters; called once. */
-  watch(live: () => Iterable<LiveCluster>): void {
-    this.#live = live;
-  }
-
   /** Sets the source of the facts about clusters; called once. */
   watchClusters(clusters: LiveClusters): void {
     this.#clusters = clusters;
@@ -257,13 +161,13 @@ export class ServerMetrics {
 
   /** A CONNECT has come. Each call is followed by one of `connectionFinished`. */
   connectionOpened(cluster: ClusterConnects): void {
-    this.#open.add();
+    this.live.connects.add();
     cluster.openConnects++;
   }
 
   /** A CONNECT was answered with 200. */
   connectionEstablished(cluster: ClusterConnects, dialMs: number): void {
-    this.#established.add();
+    this.live.established.add();
     cluster.establishedConnects++;
     this.#dialSeconds.observe(dialMs / 1_000, "ok");
     this.#konnectivityDialSeconds.observe(dialMs / 1_000);
@@ -272,13 +176,13 @@ export class ServerMetrics {
   connectionFinished(end: ConnectionEnd): void {
     const established = end.established ?? end.outcome === "ok";
     const { cluster } = end;
-    this.#open.subtract();
+    this.live.connects.subtract();
     cluster.openConnects--;
     this.#connections.add(1, cluster.name, end.outcome);
     if (end.bytesUp) this.#bytes.add(end.bytesUp, cluster.name, "up");
     if (end.bytesDown) this.#bytes.add(end.bytesDown, cluster.name, "down");
     if (established) {
-      this.#established.subtract();
+      this.live.established.subtract();
       cluster.establishedConnects--;
       for (const histogram of this.#lifeSeconds) histogram.observe(end.durationMs / 1_000);
     } else if (end.outcome !== "ok") {
@@ -300,26 +204,33 @@ export class ServerMetrics {
 
   /** +1 when a CONNECT begins to wait for an agent, −1 when it ends to wait. */
   pendingOpens(delta: number): void {
-    if (delta > 0) this.#pending.add(delta);
-    else this.#pending.subtract(-delta);
+    if (delta > 0) this.live.pending.add(delta);
+    else this.live.pending.subtract(-delta);
   }
 
   tunnelOpened(cluster: string): void {
-    this.#liveTunnels++;
+    this.live.tunnels.add();
     this.#tunnels.add(1, cluster);
   }
 
   /** `reason` is a word of ours, never a peer's text. The tunnel is not one of the live ones any more. */
   tunnelClosed(cluster: string, reason: string, resetForMemory = 0): void {
-    this.#resetForMemory += resetForMemory;
-    this.#liveTunnels = Math.max(0, this.#liveTunnels - 1);
+    this.live.resetForMemory += resetForMemory;
+    this.live.tunnels.subtract();
     this.#tunnelsClosed.add(1, cluster, reason);
   }
 
   /** Removes the series of a cluster that is not configured any more. */
   forgetCluster(cluster: string): void {
-    for (const tally of [this.#connections, this.#bytes, this.#tunnels]) tally.forget(cluster);
-    for (const tally of [this.#tunnelsClosed, this.#refusals, this.#withdrawn]) tally.forget(cluster);
+    const tallies = [
+      this.#connections,
+      this.#bytes,
+      this.#tunnels,
+      this.#tunnelsClosed,
+      this.#refusals,
+      this.#withdrawn,
+    ];
+    for (const tally of tallies) tally.forget(cluster);
   }
 
   /** `code` is an HTTP status, a close code or a word of ours. Without `refusal` the peer is unknown. */

@@ -13,9 +13,9 @@ export interface OpenOptions {
   readonly id: string;
   /** Cancelled when the answer is not needed any more: the reset ends the agent's dial. */
   readonly cancellation: Cancellation<CulvertError>;
-  /** The whole time until an answer must be there, ms. */
-  readonly timeoutMs: number;
-  /** The part of that time that the agent gets for its dial. */
+  /** When the answer must be there, by `performance.now()`. */
+  readonly deadline: number;
+  /** The part of the time until then that the agent gets for its dial, ms. */
   readonly dialTimeoutMs: number;
   /** Time for the agent to take the stream, ms; after it the agent does not respond. */
   readonly ackTimeoutMs: number;
@@ -31,6 +31,11 @@ export interface OpeningWatcher {
   /** The agent has taken the stream. */
   onAcknowledged(): void;
   onAnswer(answer: OpenAnswer): void;
+}
+
+/** Part of the time until the answer must be there that is left, ms. */
+export function leftMs({ deadline }: Pick<OpenOptions, "deadline">): number {
+  return deadline - performance.now();
 }
 
 /** The agent's own timeout has to arrive before ours, or the caller reads about the agent instead of the target. */
@@ -58,7 +63,6 @@ export class Opening {
   readonly #link: Pick<Link, "suspended" | "probe">;
   readonly #agentId: string;
   readonly #options: OpenOptions;
-  readonly #startedAt = performance.now();
   readonly #opened = deferred<Stream>();
   /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
   readonly promise = this.#opened.promise;
@@ -94,7 +98,9 @@ export class Opening {
     }
   }
 
-  #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs, watch }: OpenOptions): void {
+  #begin(target: Target, options: OpenOptions): void {
+    const { id, dialTimeoutMs, ackTimeoutMs, watch } = options;
+    const timeoutMs = leftMs(options);
     const dialMs = Math.max(1, Math.min(dialTimeoutMs, timeoutMs - ANSWER_MARGIN_MS));
     const timed = watch !== undefined;
     const stream = this.#session.open(
@@ -132,18 +138,14 @@ export class Opening {
 
   #waitForAnswer(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#onTimeout, Math.max(1, this.#leftMs));
-  }
-
-  get #leftMs(): number {
-    return this.#options.timeoutMs - (performance.now() - this.#startedAt);
+    this.#timer = setTimeout(this.#onTimeout, Math.max(1, leftMs(this.#options)));
   }
 
   readonly #onTimeout = (): void => {
     const agent = `agent "${this.#agentId}"`;
     const acknowledged = this.#stream?.acknowledged ?? false;
     if (this.#link.suspended) {
-      if (this.#leftMs > 1) this.#waitForAnswer();
+      if (leftMs(this.#options) > 1) this.#waitForAnswer();
       else this.#fail(this.#connectionLost());
       return;
     }
@@ -239,3 +241,45 @@ function sessionRefusal(error: unknown, agentId: string): CulvertError {
 }
 
 function ignore(): void {}
+
+// ── the last dials of an agent ──────────────────────────────────────────────────────────────────────────────────────
+
+/** Answers of an agent that could not reach the target. */
+const FAILED_DIALS = new Set<OutcomeCode>([
+  ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
+]);
+
+/** Number of failed dials in a row after which an agent rests: fewer may be those of one target that is down. */
+const FAILURES = 3;
+/** The first rest, ms; each further failure doubles it. */
+const FIRST_REST_MS = 1_000;
+const LONGEST_REST_MS = 30_000;
+
+/**
+ * The results of an agent's last dials. An agent whose own network is broken fails at once and has no streams, so that
+ * it would be picked for every CONNECT of its cluster. While its dials fail it rests, and other agents are picked; a
+ * dial that succeeds ends the rest.
+ */
+export class DialRecord {
+  #failures = 0;
+  #restsUntil = 0;
+
+  /** Other agents are picked before this one. */
+  get rests(): boolean {
+    return performance.now() < this.#restsUntil;
+  }
+
+  succeeded(): void {
+    this.#failures = 0;
+    this.#restsUntil = 0;
+  }
+
+  /** Each of several concurrent dials counts, and the rest begins with the last. Other errors are not the network's. */
+  failed(error: unknown): void {
+    if (!FAILED_DIALS.has(toCulvertError(error).code)) return;
+    this.#failures++;
+    if (this.#failures < FAILURES) return;
+    const restMs = FIRST_REST_MS * 2 ** (this.#failures - FAILURES);
+    this.#restsUntil = performance.now() + Math.min(LONGEST_REST_MS, restMs);
+  }
+}

@@ -5,14 +5,13 @@ import { deferred } from "../../shared/basics/promises.ts";
 import { type MemoryAccount, UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { LinkWatcher } from "../../shared/link/link-events.ts";
-import { type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { Opening, type OpenOptions } from "./opening.ts";
+import { DialRecord, Opening, type OpenOptions } from "./opening.ts";
 import { ProbeRoom, Probes } from "./probes.ts";
 
 /** The part of a link that a tunnel uses. */
@@ -224,7 +223,7 @@ export class Tunnel {
       },
       (error) => {
         opening.place.leave();
-        if (FAILED_DIALS.has(toCulvertError(error).code)) this.#dials.failed();
+        this.#dials.failed(error);
       },
     );
     return opening.promise;
@@ -252,11 +251,6 @@ export class Tunnel {
   }
 }
 
-/** Answers of an agent that could not reach the target. */
-const FAILED_DIALS = new Set<OutcomeCode>([
-  ...(["dial_refused", "dial_unreachable", "dial_name", "dial_reset", "dial_timeout"] as const),
-]);
-
 // ── the best of several tunnels ──
 
 /** The facts that decide which tunnel a CONNECT takes. */
@@ -279,40 +273,6 @@ function precedes(one: Pickable, other: Pickable): boolean {
   if (one.rests !== other.rests) return other.rests;
   if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
   return one.lastUsed < other.lastUsed;
-}
-
-/** Number of failed dials in a row after which an agent rests: fewer may be those of one target that is down. */
-const FAILURES = 3;
-/** The first rest, ms; each further failure doubles it. */
-const FIRST_REST_MS = 1_000;
-const LONGEST_REST_MS = 30_000;
-
-/**
- * The results of an agent's last dials. An agent whose own network is broken fails at once and has no streams, so that
- * it would be picked for every CONNECT of its cluster. While its dials fail it rests, and other agents are picked; a
- * dial that succeeds ends the rest.
- */
-export class DialRecord {
-  #failures = 0;
-  #restsUntil = 0;
-
-  /** Other agents are picked before this one. */
-  get rests(): boolean {
-    return performance.now() < this.#restsUntil;
-  }
-
-  succeeded(): void {
-    this.#failures = 0;
-    this.#restsUntil = 0;
-  }
-
-  /** Each of several concurrent dials counts, and the rest begins with the last. */
-  failed(): void {
-    this.#failures++;
-    if (this.#failures < FAILURES) return;
-    const restMs = FIRST_REST_MS * 2 ** (this.#failures - FAILURES);
-    this.#restsUntil = performance.now() + Math.min(LONGEST_REST_MS, restMs);
-  }
 }
 
 // ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────

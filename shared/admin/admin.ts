@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, isIP, isIPv6, type Server } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
@@ -5,7 +6,6 @@ import type { Registry } from "prom-client";
 import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
 import { type ListenAddress, listenError } from "../config/listen-address.ts";
-import { WITHOUT_SCHEMAS } from "../http/without-schemas.ts";
 import { printable } from "../outcomes.ts";
 import type { Logger } from "../runtime/logger.ts";
 import type { Check } from "../runtime/run.ts";
@@ -77,6 +77,18 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
       return closing;
     },
   };
+}
+
+/**
+ * No route has a JSON schema. Fastify would load its own compilers of schemas otherwise, which are more code than the
+ * rest of it. Here a route with a schema fails at the start.
+ */
+export const WITHOUT_SCHEMAS = {
+  schemaController: { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } },
+} as const;
+
+function refuseSchema(): never {
+  throw new Error("a route has a JSON schema, but this fastify instance has no compiler of schemas");
 }
 
 /** The fastify instance that answers. It does not listen itself: it gets connections from `startAdmin`. */
@@ -179,13 +191,7 @@ async function listen(server: Server, at: ListenAddress): Promise<AddressInfo> {
 }
 
 async function listening(server: Server, port: number, host: string): Promise<AddressInfo> {
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen({ port, host }, () => {
-      server.off("error", reject);
-      resolve();
-    });
-  });
+  await once(server.listen({ port, host }), "listening");
   return server.address() as AddressInfo;
 }
 
