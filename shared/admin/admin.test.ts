@@ -4,13 +4,14 @@ import { Agent, get, request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
+import { fastify } from "fastify";
 import { Registry } from "prom-client";
 import { ConfigError } from "../config/options.ts";
 import { createLogger } from "../runtime/logger.ts";
 import { Instruments } from "../runtime/metrics.ts";
 import type { Check } from "../runtime/run.ts";
 import { ThrottledLog } from "../runtime/throttled-log.ts";
-import { type Admin, type AdminOptions, isOwnHost, startAdmin } from "./admin.ts";
+import { type Admin, type AdminOptions, isOwnHost, startAdmin, WITHOUT_SCHEMAS } from "./admin.ts";
 import { MAX_CONNECTIONS } from "./connections.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "test" });
@@ -341,3 +342,9 @@ for (const [host, isOwn] of TABLE) {
     assert.equal(isOwnHost(host, ALLOWED), isOwn);
   });
 }
+
+test("a route with a JSON schema fails the start", async () => {
+  await using app = fastify(WITHOUT_SCHEMAS);
+  app.get("/", { schema: { querystring: { type: "object" } } }, () => ({ ok: true }));
+  await assert.rejects(async () => await app.ready(), /no compiler of schemas/);
+});

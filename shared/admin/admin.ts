@@ -5,7 +5,6 @@ import type { Registry } from "prom-client";
 import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
 import { type ListenAddress, listenError } from "../config/listen-address.ts";
-import { WITHOUT_SCHEMAS } from "../http/without-schemas.ts";
 import { printable } from "../outcomes.ts";
 import type { Logger } from "../runtime/logger.ts";
 import type { Check } from "../runtime/run.ts";
@@ -77,6 +76,18 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
       return closing;
     },
   };
+}
+
+/**
+ * No route has a JSON schema. Fastify would load its own compilers of schemas otherwise, which are more code than the
+ * rest of it. Here a route with a schema fails at the start.
+ */
+export const WITHOUT_SCHEMAS = {
+  schemaController: { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } },
+} as const;
+
+function refuseSchema(): never {
+  throw new Error("a route has a JSON schema, but this fastify instance has no compiler of schemas");
 }
 
 /** The fastify instance that answers. It does not listen itself: it gets connections from `startAdmin`. */
