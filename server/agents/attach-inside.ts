@@ -200,11 +200,9 @@ export class HandshakeDeadline {
       this.end();
       return;
     }
-    socket.once("close", this.#onClose);
+    socket.once("close", this.end);
     this.#start();
   }
-
-  readonly #onClose = (): void => this.end();
 
   get leftMs(): number {
     return Math.max(1, this.#until - performance.now());
@@ -246,13 +244,13 @@ export class HandshakeDeadline {
   };
 
   /** The carrier is authenticated, resumed or closed. */
-  end(): void {
+  readonly end = (): void => {
     if (this.#isOver) return;
     this.#isOver = true;
     clearTimeout(this.#timer);
-    this.#socket.off("close", this.#onClose);
+    this.#socket.off("close", this.end);
     this.vacate();
-  }
+  };
 }
 
 interface CarrierPlace {

@@ -41,7 +41,7 @@ export interface RunTunnelDeps {
   /** Sent to every agent, in its welcome and whenever it changes. */
   readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
+  readonly throttledLog: ThrottledLog;
   /** True from SIGTERM on. */
   draining(): boolean;
 }
