@@ -177,6 +177,32 @@ test("a body may come in pieces, and is bounded", async () => {
   await admin.close();
 });
 
+test("a request that no page answers gets a sentence, and a page that fails is logged", async () => {
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  const own = createLogger({ level: "info", format: "json", name: "test", destination });
+  const fail = () => assert.fail("broken");
+  const admin = await start({ trial: async (asked) => asked, status: fail, throttledLog: new ThrottledLog(own) });
+  const post = (type: string, body: string) =>
+    exchange(
+      admin,
+      `POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+  assert.match(await post("text/plain", "{}"), /^HTTP\/1.1 415 [\s\S]*\nthe body must be application\/json\n$/);
+  assert.match(await post("application/json", "{"), /^HTTP\/1.1 400 [\s\S]*\nthe body is not JSON\n$/);
+  assert.match(await exchange(admin, "HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n"), /^HTTP\/1.1 200 [\s\S]*\r\n\r\n$/);
+  assert.match(
+    await exchange(admin, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
+    /^HTTP\/1.1 404 [\s\S]*\nthis port has: GET \/metrics, GET \/healthz, /,
+  );
+  assert.deepEqual(await fetchText(admin, "/status").then(({ status, body }) => [status, body]), [
+    500,
+    "this page failed: the log says why\n",
+  ]);
+  assert.match(lines.find((line) => line.includes("a page failed")) ?? "", /broken.*"path":"\/status"/);
+  await admin.close();
+});
+
 test("who ends its side behind the request is answered; half a request is not", async () => {
   const admin = await start();
   const whole = dial(admin);
