@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../shared/basics/promises.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import {
@@ -204,15 +205,10 @@ async function whileArriving<T>(pipe: PacedPipe, promise: Promise<T>): Promise<T
 }
 
 async function inTime<T>(promise: Promise<T>, what: string, withinMs = PATIENCE_MS): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Late(`${what} took longer than ${seconds(withinMs)}`)), withinMs);
+  const limit = AbortSignal.timeout(withinMs);
+  return await untilAborted(promise, limit).catch((error) => {
+    throw limit.aborted ? new Late(`${what} took longer than ${seconds(withinMs)}`) : error;
   });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** What ends a probe is the server's doing, as long as the tunnel stands. */

@@ -4,6 +4,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { AuthorityEnds, type Expiring } from "../../shared/tls/expiry.ts";
 import { loadClientTls, TlsFileError, type TlsMaterial, type Validity } from "../../shared/tls/tls-material.ts";
+import { KeptFiles } from "./kept-files.ts";
 
 /** Files with what proves the agent to the server, and the server to the agent; "" = not given. */
 export interface CredentialFiles {
@@ -100,63 +101,32 @@ function readToken(path: string): AgentToken {
 }
 
 /**
- * The credentials that an agent shows to its servers, read from the files each time. If a new file cannot be used, has
- * expired or is not valid yet, the credentials before it stay in use as long as they are valid, and the log says so.
+ * The credentials that an agent shows to its servers. New ones that have expired or are not valid yet do not replace
+ * valid ones, and the log says so.
  */
-export class KeptCredentials {
-  readonly #files: CredentialFiles;
-  readonly #log: Logger;
-  #held: Credentials | undefined;
-  #fault: Error | undefined;
-
+export class KeptCredentials extends KeptFiles<Credentials> {
   constructor(files: CredentialFiles, log: Logger) {
-    this.#files = files;
-    this.#log = log;
-  }
-
-  /** Throws a sentence when the files cannot be used and nothing valid was read before. */
-  current(): Credentials {
-    if (!this.refresh() && !lasts(this.#held)) throw this.#fault;
-    return this.#held as Credentials;
-  }
-
-  /** What was read last and could be used. */
-  get held(): Credentials | undefined {
-    return this.#held;
-  }
-
-  /** Reads the files, and returns whether they can be used. The reason why not is logged once. */
-  refresh(): boolean {
-    try {
-      const read = readCredentials(this.#files);
-      this.#requireNotWorse(read);
-      this.#held = read;
-      this.#fault = undefined;
-      return true;
-    } catch (error) {
-      const { message: reason } = error as Error;
-      if (this.#held !== undefined && reason !== this.#fault?.message) {
-        const fate = lasts(this.#held) ? "stay" : "have expired";
-        this.#log.error({ reason }, `new credentials are not usable, the old ones ${fate}`);
-      }
-      this.#fault = error as Error;
-      return false;
-    }
-  }
-
-  #requireNotWorse(read: Credentials): void {
-    if (!lasts(this.#held)) return;
-    if (!lasts(read)) throw new Error(`the certificate or token in the files ended on ${endOf(read)?.toISOString()}`);
-    if (hasBegun(read) || !hasBegun(this.#held)) return;
-    const from = read.notBefore?.toISOString();
-    throw new Error(`the certificate in the files is not valid before ${from}: from then on it is used`);
+    super({
+      read: (valid) => {
+        const read = readCredentials(files);
+        if (valid !== undefined) requireNotWorse(read, valid);
+        return read;
+      },
+      endOf,
+      onUnusable: (reason, isOldValid) =>
+        log.error({ reason }, `new credentials are not usable, the old ones ${isOldValid ? "stay" : "have expired"}`),
+    });
   }
 }
 
-function lasts(credentials: Credentials | undefined): credentials is Credentials {
-  if (credentials === undefined) return false;
-  const end = endOf(credentials);
-  return end === undefined || end > new Date();
+function requireNotWorse(read: Credentials, valid: Credentials): void {
+  const end = endOf(read);
+  if (end !== undefined && end <= new Date()) {
+    throw new Error(`the certificate or token in the files ended on ${end.toISOString()}`);
+  }
+  if (hasBegun(read) || !hasBegun(valid)) return;
+  const from = read.notBefore?.toISOString();
+  throw new Error(`the certificate in the files is not valid before ${from}: from then on it is used`);
 }
 
 function hasBegun({ notBefore }: Credentials): boolean {

@@ -17,7 +17,8 @@ import type { Passage } from "../../shared/link/dial.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { loadClientTls, TlsFileError, type TlsFiles } from "../../shared/tls/tls-material.ts";
+import { loadClientTls, TlsFileError, type TlsFiles, type Validity } from "../../shared/tls/tls-material.ts";
+import { KeptFiles } from "./kept-files.ts";
 import { dialTargetOf, type ServerLocation } from "./servers.ts";
 
 /** The options that say how the agent leaves its network; "" = not given. */
@@ -158,47 +159,28 @@ export class AgentRoutes {
 const MAX_REASON = 1_100;
 const MAX_NOTES = 64;
 
-interface Held extends ProxyTls {
-  readonly notAfter: Date | undefined;
+/** TLS to `https://` proxies, from files that are kept as the agent's own certificate is. */
+export class KeptProxyTls extends KeptFiles<ProxyTls & Partial<Validity>> {
+  constructor(files: TlsFiles, log: Logger) {
+    super({
+      read: () => readProxyTls(files),
+      endOf: ({ notAfter }) => notAfter,
+      onUnusable: (reason, isOldValid) => {
+        if (isOldValid) log.error({ reason }, "new files for TLS to proxies are not usable, the old ones stay");
+      },
+    });
+  }
 }
 
-/**
- * TLS to `https://` proxies: what the files hold, read anew each time, as the agent's own certificate is. While that
- * cannot be used it is what they held before, as long as it is valid.
- */
-export class KeptProxyTls {
-  readonly #files: TlsFiles;
-  readonly #log: Logger;
-  #held: Held | undefined;
-  #said = "";
-
-  constructor(files: TlsFiles, log: Logger) {
-    this.#files = files;
-    this.#log = log;
-  }
-
-  /** Throws a `RouteFault` when the files cannot be used and nothing valid was read before. */
-  current(): ProxyTls {
-    try {
-      const { ca, cert, key, notAfter } = loadClientTls(this.#files);
-      this.#held = { ca: ca === undefined ? undefined : [ca], cert, key, notAfter };
-      this.#said = "";
-      return this.#held;
-    } catch (error) {
-      if (!(error instanceof TlsFileError)) throw error;
-      return this.#old(error);
-    }
-  }
-
-  #old(error: TlsFileError): ProxyTls {
+/** Throws a `RouteFault`. */
+function readProxyTls(files: TlsFiles): ProxyTls & Partial<Validity> {
+  try {
+    const { ca, ...others } = loadClientTls(files);
+    return { ca: ca === undefined ? undefined : [ca], ...others };
+  } catch (error) {
+    if (!(error instanceof TlsFileError)) throw error;
     const flag = FLAGS[error.file];
-    const reason = `${flag}: ${error.message}`;
-    if (this.#held === undefined || (this.#held.notAfter !== undefined && this.#held.notAfter <= new Date()))
-      throw new ProxyFileFault("proxy_tls", reason, { at: flag, cause: error });
-    if (reason !== this.#said)
-      this.#log.error({ reason }, "new files for TLS to proxies are not usable, the old ones stay");
-    this.#said = reason;
-    return this.#held;
+    throw new ProxyFileFault("proxy_tls", `${flag}: ${error.message}`, { at: flag, cause: error });
   }
 }
 

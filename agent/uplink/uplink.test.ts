@@ -140,7 +140,22 @@ function uplink(t: TestContext) {
     up.destroy(new Error("the test is over"));
     for (const { session } of tunnels) session.destroy();
   });
-  return { up, attempts, tunnels, lines, counted, failed, resumes, redialError, path, learned };
+  /** Accepts the attempt that waits. */
+  const accept = async (): Promise<Tunnel> => {
+    const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
+    await until(() => up.connected, "connected");
+    return tunnel;
+  };
+  const connect = (): Promise<Tunnel> => {
+    up.start();
+    return accept();
+  };
+  const refuse = async (error: Error): Promise<void> => {
+    attempts.at(-1)?.refuse(error);
+    await until(() => up.state.state === "waiting", "waiting");
+  };
+  const seen = { lines, counted, failed, resumes, learned };
+  return { up, attempts, tunnels, redialError, path, accept, connect, refuse, ...seen };
 }
 
 function open(tunnel: Tunnel): Stream {
@@ -151,12 +166,10 @@ function open(tunnel: Tunnel): Stream {
 
 /** The first server has taken us, and said go-away after a second: another attempt is under way. */
 async function sentAway(
-  { up, attempts }: Pick<ReturnType<typeof uplink>, "up" | "attempts">,
+  { connect, attempts }: Pick<ReturnType<typeof uplink>, "connect" | "attempts">,
   pass: (ms: number) => void,
 ) {
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const first = await connect();
   pass(1_000);
   first.session.drain();
   await until(() => attempts.length === 2, "the next attempt");
@@ -181,13 +194,12 @@ const ERROR = 50;
 
 test("waits after failures grow from base to cap, and each is one line", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines, counted, failed } = uplink(t);
+  const { up, attempts, lines, counted, failed, refuse } = uplink(t);
   up.start();
   const eager = new Array<number>(7).fill(100);
   for (const waitMs of [...eager, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]) {
     const { length } = attempts;
-    attempts.at(-1)?.refuse(Object.assign(new Error("connect ECONNREFUSED 10.0.0.1:443"), { code: "ECONNREFUSED" }));
-    await until(() => up.state.state === "waiting", "waiting");
+    await refuse(Object.assign(new Error("connect ECONNREFUSED 10.0.0.1:443"), { code: "ECONNREFUSED" }));
     assert.equal(lines.at(-1)?.waitMs, waitMs);
     t.mock.timers.tick(waitMs - 1);
     assert.equal(attempts.length, length);
@@ -204,15 +216,17 @@ test("waits after failures grow from base to cap, and each is one line", async (
 
 test("one and the same failure is logged once a minute, another one at once, and all at debug level", async (t) => {
   stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
+  const { up, attempts, lines, accept, refuse } = uplink(t);
   const of = (...levels: number[]) =>
     lines.filter(({ level, msg }) => levels.includes(level) && msg === "uplink attempt failed").length;
-  let attempt = 0;
-  const fail = async (reason: string): Promise<number> => {
-    attempts[attempt++]?.refuse(new Error(reason));
-    await until(() => up.state.state === "waiting", "waiting");
+  const again = async (): Promise<void> => {
+    const { length } = attempts;
     t.mock.timers.tick(Number(lines.at(-1)?.waitMs));
-    await until(() => attempts.length > attempt, "the next attempt");
+    await until(() => attempts.length > length, "the next attempt");
+  };
+  const fail = async (reason: string): Promise<number> => {
+    await refuse(new Error(reason));
+    await again();
     return of(WARN);
   };
   up.start();
@@ -221,23 +235,20 @@ test("one and the same failure is logged once a minute, another one at once, and
   t.mock.timers.tick(60_000);
   assert.equal(await fail("refused"), 3);
   assert.equal(of(WARN, DEBUG), 5);
-  const { near } = attempts[attempt++]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { near } = await accept();
   near.destroy(new Error("cut"));
   await until(() => up.state.state === "waiting", "waiting");
-  t.mock.timers.tick(Number(lines.at(-1)?.waitMs));
-  await until(() => attempts.length > attempt, "the next attempt");
+  await again();
   assert.equal(await fail("refused"), 4, "it is another outage");
 });
 
 test("a refused credential is said as an error with the server's sentence, and tried again slowly", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines, failed } = uplink(t);
+  const { up, lines, failed, refuse } = uplink(t);
   up.start();
   const refusals = [{ status: 401 }, { status: 403 }, { closeCode: CloseCode.unauthenticated }, { closeCode: 4403 }];
   for (const refusal of refusals) {
-    attempts.at(-1)?.refuse(new LinkRefused({ ...refusal, reason: 'the certificate of "x" has expired' }));
-    await until(() => up.state.state === "waiting", "waiting");
+    await refuse(new LinkRefused({ ...refusal, reason: 'the certificate of "x" has expired' }));
     const line = lines.at(-1);
     assert.deepEqual([line?.level, line?.waitMs], [ERROR, 10_000]);
     assert.match(line?.reason ?? "", /the certificate of "x" has expired/);
@@ -248,20 +259,18 @@ test("a refused credential is said as an error with the server's sentence, and t
 
 test("Retry-After is obeyed, with some spread behind it", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines } = uplink(t);
+  const { up, lines, refuse } = uplink(t);
   up.start();
-  attempts[0]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 7_000 }));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 7_000 }));
   assert.deepEqual([lines[0]?.level, lines[0]?.waitMs], [WARN, 7_100]);
 });
 
 test("a lost link is replaced within the base wait, and losing it again and again makes the waits grow", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines } = uplink(t);
+  const { up, lines, accept } = uplink(t);
   up.start();
   for (const waitMs of [...new Array<number>(7).fill(100), 200, 400]) {
-    const { near } = attempts.at(-1)?.accept() ?? assert.fail();
-    await until(() => up.connected, "connected");
+    const { near } = await accept();
     near.destroy(new Error("cut"));
     await until(() => up.state.state === "waiting", "waiting");
     assert.deepEqual([lines.at(-1)?.msg, lines.at(-1)?.waitMs], ["uplink lost", waitMs]);
@@ -271,15 +280,13 @@ test("a lost link is replaced within the base wait, and losing it again and agai
 
 test("a minute of health forgives the failures before it", async (t) => {
   const pass = stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
+  const { up, lines, accept, refuse } = uplink(t);
   up.start();
   for (const waitMs of [...new Array<number>(7).fill(100), 200, 400]) {
-    attempts.at(-1)?.refuse(new Error("no"));
-    await until(() => up.state.state === "waiting", "waiting");
+    await refuse(new Error("no"));
     t.mock.timers.tick(waitMs);
   }
-  const { near } = attempts.at(-1)?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { near } = await accept();
   pass(61_000);
   near.destroy(new Error("cut"));
   await until(() => up.state.state === "waiting", "waiting");
@@ -297,12 +304,11 @@ const IN_ORDER: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
 for (const [how, end] of Object.entries(IN_ORDER)) {
   test(`a server that ${how}, time after time: the next attempt comes at once, as if nothing had failed`, async (t) => {
     const pass = stoppedClock(t);
-    const { up, attempts, lines } = uplink(t);
+    const { up, attempts, lines, accept, refuse } = uplink(t);
     up.start();
     for (let restart = 1; restart <= 5; restart++) {
       const { length } = attempts;
-      const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
-      await until(() => up.connected, "connected");
+      const tunnel = await accept();
       pass(1_000);
       end(tunnel);
       await until(() => attempts.length === length + 1, "the next attempt, before any timer");
@@ -313,8 +319,7 @@ for (const [how, end] of Object.entries(IN_ORDER)) {
       await until(() => [...up.connections()].length === 0, "the old link's end");
       // While it restarts: the waits of a first outage.
       for (let attempt = 1; attempt <= 9; attempt++) {
-        attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
-        await until(() => up.state.state === "waiting", "waiting");
+        await refuse(new Error("connect ECONNREFUSED"));
         assert.deepEqual(
           [lines.at(-1)?.attempt, lines.at(-1)?.waitMs],
           [attempt, Math.max(100, 100 * 2 ** (attempt - 7))],
@@ -327,12 +332,11 @@ for (const [how, end] of Object.entries(IN_ORDER)) {
 
   test(`a server that ${how} at once, again and again, is not dialled in a loop`, async (t) => {
     stoppedClock(t);
-    const { up, attempts } = uplink(t);
+    const { up, attempts, accept } = uplink(t);
     up.start();
     for (const most of [0, ...new Array<number>(6).fill(100), 200, 400]) {
       const { length } = attempts;
-      const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
-      await until(() => up.connected, "connected");
+      const tunnel = await accept();
       end(tunnel);
       await until(() => !up.connected, "its end");
       assert.equal(up.state.state, most === 0 ? "connecting" : "waiting", "at once the first time only");
@@ -344,11 +348,10 @@ for (const [how, end] of Object.entries(IN_ORDER)) {
 
 test("a server that is killed twice within a minute: the first outage does not lengthen the waits of the second", async (t) => {
   const pass = stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
+  const { up, attempts, lines, accept } = uplink(t);
   up.start();
   for (const kill of [1, 2]) {
-    const tunnel = attempts.at(-1)?.accept() ?? assert.fail();
-    await until(() => up.connected, "connected");
+    const tunnel = await accept();
     pass(20_000);
     tunnel.near.destroy(new Error("cut"));
     await until(() => up.state.state === "waiting", "waiting");
@@ -364,10 +367,8 @@ test("a server that is killed twice within a minute: the first outage does not l
 
 test("a go-away that finds fault is a loss: it is no word of a server that restarts", async (t) => {
   const pass = stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
-  up.start();
-  const { far } = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, lines, connect } = uplink(t);
+  const { far } = await connect();
   pass(1_000);
   far.write(header(FrameType.goAway, Flag.none, 0, GoAwayCode.protocolError));
   await until(() => up.state.state === "waiting", "waiting");
@@ -376,10 +377,8 @@ test("a go-away that finds fault is a loss: it is no word of a server that resta
 });
 
 test("sent away by the server: the new link stands before the old one ends, whose streams live on", async (t) => {
-  const { up, attempts, lines } = uplink(t);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, attempts, lines, accept, connect } = uplink(t);
+  const first = await connect();
   const stream = open(first);
   await until(() => stream.acknowledged, "the stream");
 
@@ -387,8 +386,7 @@ test("sent away by the server: the new link stands before the old one ends, whos
   first.session.drain();
   assert.equal(attempts.length, 2, "the next attempt begins at once");
   assert.equal(up.connected, false);
-  attempts[1]?.accept();
-  await until(() => up.connected, "connected");
+  await accept();
   assert.equal([...up.connections()].length, 2);
   assert.equal(stream.destroyed, false);
 
@@ -407,22 +405,19 @@ test("sent away by the server: the new link stands before the old one ends, whos
 
 test("when no other server takes an agent that was sent away, it keeps away for as long as it was asked", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines } = uplink(t);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { lines, connect, refuse } = uplink(t);
+  const first = await connect();
   first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 5_000 });
-  attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining" }));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new LinkRefused({ status: 503, reason: "draining" }));
   assert.equal(lines.at(-1)?.waitMs, 5_100);
 });
 
 test("what a server that ends in order does to the next attempts reads as that, and what another one does as ever", async (t) => {
   const pass = stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
+  const its = uplink(t);
+  const { up, lines, refuse } = its;
   const fails = async (error: Error): Promise<readonly unknown[]> => {
-    attempts.at(-1)?.refuse(error);
-    await until(() => up.state.state === "waiting", "waiting");
+    await refuse(error);
     const { msg, level, reason } = lines.at(-1) ?? {};
     assert.equal(msg, "uplink attempt failed");
     t.mock.timers.tick(60_000); // as long as a reason is not logged again
@@ -430,7 +425,7 @@ test("what a server that ends in order does to the next attempts reads as that, 
   };
   const standing = { step: SECURING, host: "server", proxy: undefined } as const;
   const peerAction = () => dialFault(Object.assign(new Error("closed"), { code: "ECONNRESET" }), standing);
-  const first = await sentAway({ up, attempts }, pass);
+  const first = await sentAway(its, pass);
   const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   assert.deepEqual(await fails(draining), [INFO, "this server is shutting down"]);
   const goes = "the server that drained this agent accepts no connections any more";
@@ -455,14 +450,13 @@ test("what a server that ends in order does to the next attempts reads as that, 
 });
 
 test("a server that drains is no warning to an agent that it has never taken, nor to a link that is to be resumed", async (t) => {
-  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  const { up, attempts, tunnels, lines, redialError, accept } = uplink(t);
   const draining = new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
   redialError.error = draining;
   up.start();
   attempts[0]?.refuse(draining);
   await until(() => attempts.length === 2, "the next attempt");
-  attempts[1]?.accept();
-  await until(() => up.connected, "connected");
+  await accept();
   tunnels[0]?.link.suspend(CUT);
   await until(() => lines.some(({ msg }) => msg === "uplink not resumed"), "a resume that fails");
   const levels = (wanted: string) => lines.filter(({ msg }) => msg === wanted).map(({ level }) => level);
@@ -471,13 +465,10 @@ test("a server that drains is no warning to an agent that it has never taken, no
 
 test("the pause that a server asked for ends with that server", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts } = uplink(t);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, attempts, connect, refuse } = uplink(t);
+  const first = await connect();
   first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 60_000 });
-  attempts[1]?.refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 60_000 }));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new LinkRefused({ status: 503, reason: "draining", retryAfterMs: 60_000 }));
   t.mock.timers.tick(1_000);
   assert.equal(attempts.length, 2);
   first.near.destroy();
@@ -488,25 +479,22 @@ test("the pause that a server asked for ends with that server", async (t) => {
 
 test("a server that has gone asks for no pause of the attempt that is under way", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines } = uplink(t);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, lines, connect, refuse } = uplink(t);
+  const first = await connect();
   first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 60_000 });
   first.near.destroy();
   await until(() => [...up.connections()].length === 0, "the old link's end");
-  attempts[1]?.refuse(new Error("connect ECONNREFUSED"));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new Error("connect ECONNREFUSED"));
   assert.equal(lines.at(-1)?.waitMs, 100);
 });
 
 test("what failed while the old server was leaving is not held against its successor", async (t) => {
   const pass = stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
-  const first = await sentAway({ up, attempts }, pass);
+  const its = uplink(t);
+  const { up, attempts, lines, refuse } = its;
+  const first = await sentAway(its, pass);
   for (let i = 0; i < 15; i++) {
-    attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
-    await until(() => up.state.state === "waiting", "waiting");
+    await refuse(new Error("connect ECONNREFUSED"));
     if (i < 14) t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
   }
   assert.equal(lines.at(-1)?.waitMs, 10_000);
@@ -515,25 +503,21 @@ test("what failed while the old server was leaving is not held against its succe
   await until(() => [...up.connections()].length === 0, "the old link's end");
   t.mock.timers.tick(100);
   assert.equal(attempts.length, length + 1);
-  attempts.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new Error("connect ECONNREFUSED"));
   assert.deepEqual([lines.at(-1)?.attempt, lines.at(-1)?.waitMs], [1, 100]);
 });
 
 test("what is held against a new server stays when the old one has left at last", async (t) => {
   const pass = stoppedClock(t);
-  const { up, attempts, lines } = uplink(t);
-  up.start();
-  const first = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, attempts, lines, accept, connect } = uplink(t);
+  const first = await connect();
   open(first);
   await until(() => first.session.pendingOpens === 0, "the stream");
   pass(1_000);
   first.session.drain();
   await until(() => attempts.length === 2, "the next attempt");
   for (let i = 1; i <= 12; i++) {
-    const { near } = attempts.at(-1)?.accept() ?? assert.fail();
-    await until(() => up.connected, "connected");
+    const { near } = await accept();
     near.destroy(new Error("cut"));
     await until(() => up.state.state === "waiting", "waiting");
     if (i < 12) t.mock.timers.tick(lines.at(-1)?.waitMs ?? 0);
@@ -549,11 +533,8 @@ test("what is held against a new server stays when the old one has left at last"
 const CUT = new CarrierLost("the connection was cut (ECONNRESET)", { lossCause: "reset", ageMs: 9, idleMs: 1 });
 
 test("a connection that has lost its carrier is suspended, says why, and goes on as it was", async (t) => {
-  const { up, attempts, tunnels, lines } = uplink(t);
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
-  const { link } = tunnels[0] as Tunnel;
+  const { up, attempts, lines, connect } = uplink(t);
+  const { link } = await connect();
   link.suspend(CUT);
   assert.deepEqual([up.state.state, up.connected], ["suspended", false]);
   const line = lines.find(({ msg }) => msg === "uplink suspended");
@@ -563,11 +544,8 @@ test("a connection that has lost its carrier is suspended, says why, and goes on
 });
 
 test("a path that cuts again and again fills no log, and at the end of the minute it says how often", async (t) => {
-  const { up, attempts, tunnels, lines } = uplink(t);
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
-  const { link } = tunnels[0] as Tunnel;
+  const { lines, connect } = uplink(t);
+  const { link } = await connect();
   t.mock.timers.enable({ apis: ["setTimeout"] });
   for (let cut = 0; cut < 200; cut++) {
     link.suspend(CUT);
@@ -598,11 +576,8 @@ test("an attempt that fails each time for another reason is bounded, too", async
 });
 
 test("a resume that fails for one reason again and again is one warning, and counted with what the carrier was lost by", async (t) => {
-  const { up, attempts, tunnels, lines, resumes, redialError } = uplink(t);
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
-  const { link } = tunnels[0] as Tunnel;
+  const { up, lines, resumes, redialError, connect } = uplink(t);
+  const { link } = await connect();
   const warnings = () => lines.filter(({ msg, level }) => msg === "uplink not resumed" && level === WARN);
   up.changeCarriers();
   await until(() => warnings().length === 1, "the first failure");
@@ -619,11 +594,8 @@ test("a resume that fails for one reason again and again is one warning, and cou
 });
 
 test("a resume that meets other servers in turn is one warning for each, and the end of the search says how often", async (t) => {
-  const { up, attempts, tunnels, lines, resumes, redialError } = uplink(t);
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
-  const { link } = tunnels[0] as Tunnel;
+  const { lines, resumes, redialError, connect } = uplink(t);
+  const { link } = await connect();
   const no = (reason: string) => new LinkRefused({ closeCode: CloseCode.badControl, reason });
   redialError.error = no("b");
   link.suspend(CUT);
@@ -641,18 +613,14 @@ test("a resume that meets other servers in turn is one warning for each, and the
 /** An uplink that has lost its server with a stream open, and is connected to another one behind the balancer. */
 async function connectedElsewhere(t: TestContext) {
   const its = uplink(t);
-  const { up, attempts, tunnels, redialError } = its;
+  const { connect, accept, attempts, redialError } = its;
   redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
-  const old = tunnels[0] as Tunnel;
+  const old = await connect();
   const stream = open(old);
   await until(() => stream.acknowledged, "the stream");
   old.link.suspend(CUT);
   await until(() => attempts.length === 2, "an attempt for a new link");
-  attempts[1]?.accept();
-  await until(() => up.connected, "connected to the other server");
+  await accept();
   return { ...its, old, stream };
 }
 
@@ -676,11 +644,9 @@ test("closing does not wait for a link whose server is not to be found, though i
 });
 
 test("an agent whose certificate has become another's leaves its link to the streams, and begins a new one at once", async (t) => {
-  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  const { up, attempts, tunnels, lines, redialError, accept, connect, refuse } = uplink(t);
   redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
-  up.start();
-  const old = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const old = await connect();
   const stream = open(old);
   await until(() => stream.acknowledged, "the stream");
   up.changeCarriers();
@@ -688,27 +654,22 @@ test("an agent whose certificate has become another's leaves its link to the str
   await until(() => old.session.draining, "go-away on the old one");
   assert.equal(stream.destroyed, false);
   // The id is the old link's as long as that one lives.
-  attempts[1]?.refuse(new LinkRefused({ closeCode: CloseCode.duplicate, reason: "belongs to another certificate" }));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new LinkRefused({ closeCode: CloseCode.duplicate, reason: "belongs to another certificate" }));
   stream.destroy();
   await until(() => attempts.length === 3, "the next attempt");
-  attempts[2]?.accept();
-  await until(() => up.connected, "connected");
+  await accept();
   assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
   assert.equal(lines.filter(({ msg }) => msg.startsWith("uplink begins anew")).length, 1);
 });
 
 test("an agent whose certificate has become another's, and that carries nothing, begins one new link", async (t) => {
-  const { up, attempts, tunnels, lines, redialError } = uplink(t);
+  const { up, attempts, tunnels, lines, redialError, accept, connect } = uplink(t);
   redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
+  await connect();
   up.changeCarriers();
   await until(() => attempts.length > 1 && lines.some(({ msg }) => msg === "uplink left"), "the old link to have left");
   assert.equal(attempts.length, 2);
-  attempts[1]?.accept();
-  await until(() => up.connected, "connected");
+  await accept();
   assert.deepEqual([tunnels.length, [...up.connections()].length], [2, 1]);
   assert.equal(
     lines.some(({ msg }) => msg === "uplink closed by the server"),
@@ -717,10 +678,8 @@ test("an agent whose certificate has become another's, and that carries nothing,
 });
 
 test("a server that does not know the link any more is up: the next attempt comes at once", async (t) => {
-  const { up, attempts, tunnels, lines } = uplink(t);
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
+  const { attempts, tunnels, lines, connect } = uplink(t);
+  await connect();
   const refusal = new LinkRefused({ closeCode: CloseCode.unknownLink, reason: "no such link any more" });
   tunnels[0]?.near.destroy(refusal);
   await until(() => attempts.length === 2, "the next attempt");
@@ -728,10 +687,8 @@ test("a server that does not know the link any more is up: the next attempt come
 });
 
 test("drain sends go-away and keeps what is open; close waits for it, then ends the link", async (t) => {
-  const { up, attempts, counted } = uplink(t);
-  up.start();
-  const { session } = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, attempts, counted, connect } = uplink(t);
+  const { session } = await connect();
   const stream = session.open();
   stream.on("error", () => {});
   await until(() => stream.acknowledged, "the stream");
@@ -746,10 +703,8 @@ test("drain sends go-away and keeps what is open; close waits for it, then ends 
 });
 
 test("streams that are left at the deadline of close are lost, and nothing is dialled any more", async (t) => {
-  const { up, attempts } = uplink(t);
-  up.start();
-  const { session } = attempts[0]?.accept() ?? assert.fail();
-  await until(() => up.connected, "connected");
+  const { up, attempts, connect } = uplink(t);
+  const { session } = await connect();
   const stream = session.open();
   const lost = new Promise((resolve) => stream.on("error", () => {}).once("close", resolve));
   await until(() => stream.acknowledged, "the stream");
@@ -770,10 +725,9 @@ test("closing while it connects cancels the attempt, and a link that comes too l
 
 test("closing while it waits stops the timer", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { up, attempts, lines } = uplink(t);
+  const { up, attempts, lines, refuse } = uplink(t);
   up.start();
-  attempts[0]?.refuse(new Error("no"));
-  await until(() => up.state.state === "waiting", "waiting");
+  await refuse(new Error("no"));
   await up.close(1_000);
   t.mock.timers.tick(60_000);
   assert.equal(attempts.length, 1);
@@ -785,12 +739,9 @@ test("a cut after which nobody listened for a while is a restart, and teaches no
     [new RouteFault("refused", "the server refused the connection", { at: "s:443" }), []],
     [new Error("another fault"), ["idle_limit"]],
   ] as const) {
-    const { up, attempts, tunnels, resumes, redialError, learned } = uplink(t);
+    const { resumes, redialError, learned, connect } = uplink(t);
     redialError.error = error;
-    up.start();
-    attempts[0]?.accept();
-    await until(() => up.connected, "connected");
-    const { link } = tunnels[0] as Tunnel;
+    const { link } = await connect();
     for (let cut = 1; cut <= 2; cut++) {
       const failedBefore = resumes.length;
       link.suspend(new CarrierLost("cut", { lossCause: "reset", ageMs: 60_000 * cut, idleMs: 15_000 }));
@@ -802,10 +753,8 @@ test("a cut after which nobody listened for a while is a restart, and teaches no
 });
 
 test("what is learned of the path is one line and one count, and a new pace wants a new carrier", async (t) => {
-  const { up, attempts, lines, resumes, path, learned } = uplink(t);
-  up.start();
-  attempts[0]?.accept();
-  await until(() => up.connected, "connected");
+  const { lines, resumes, path, learned, connect } = uplink(t);
+  await connect();
   const cut = { lossCause: "fin", ageMs: 1_000, idleMs: 15_000 } as const;
   for (let i = 0; i < 3; i++) path.onLost(cut);
   const said = lines.filter(({ msg }) => msg === "path learned");

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import net from "node:net";
 import { type Duplex, duplexPair, finished } from "node:stream";
 import tls from "node:tls";
+import { untilAborted } from "../../shared/basics/promises.ts";
 
 export interface ConnectPlan {
   readonly proxy: { readonly port: number; readonly ca: string; readonly cert: string; readonly key: string };
@@ -18,14 +19,12 @@ const MAX_ANSWER_BYTES = 16_384;
 export async function connectOnce(plan: ConnectPlan, step: (text: string) => void): Promise<void> {
   const raw = net.connect(plan.proxy.port, "127.0.0.1");
   raw.on("error", () => {});
-  let timer: NodeJS.Timeout | undefined;
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not done within ${DEADLINE_MS / 1000} s`)), DEADLINE_MS);
-  });
+  const limit = AbortSignal.timeout(DEADLINE_MS);
   try {
-    await Promise.race([steps(raw, plan, step), deadline]);
+    await untilAborted(steps(raw, plan, step), limit);
+  } catch (error) {
+    throw limit.aborted ? new Error(`not done within ${DEADLINE_MS / 1000} s`) : error;
   } finally {
-    clearTimeout(timer);
     raw.destroy();
   }
 }

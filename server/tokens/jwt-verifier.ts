@@ -11,7 +11,7 @@ import {
 import { matchesSubject } from "../../shared/basics/text.ts";
 import { readTextSync } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
-import { tokenExpiry } from "../../shared/http/bearer.ts";
+import { unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -83,7 +83,7 @@ export class JwtVerifier implements TokenVerifier {
         clockTolerance: CLOCK_TOLERANCE_S,
         requiredClaims: ["sub", "exp"],
       });
-      const end = tokenExpiry(token);
+      const end = unverifiedClaims(token)?.expiresAt;
       if (end === undefined) return { refused: NO_END };
       const identity = identityOf(payload.sub ?? "", end);
       const permitted = subjects.some((pattern) => matchesSubject(pattern, identity.subject));
@@ -95,7 +95,7 @@ export class JwtVerifier implements TokenVerifier {
 
   #explain(error: unknown, token: string): VerificationResult {
     if (error instanceof errors.JWTExpired) {
-      return { refused: expiredAt(tokenExpiry(token)), fault: "token_expired" };
+      return { refused: expiredAt(unverifiedClaims(token)?.expiresAt), fault: "token_expired" };
     }
     // The signature was good, so the issuer made these claims, and a sentence may show them.
     if (error instanceof errors.JWTClaimValidationFailed) {

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import type { QueueNode } from "../../shared/basics/collections.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
-import { tokenExpiry, unverifiedClaims } from "../../shared/http/bearer.ts";
+import { unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { type ApiAccess, checkAccess, type ReadAccess } from "../../shared/kubernetes/access.ts";
 import { printable } from "../../shared/outcomes.ts";
@@ -160,7 +160,7 @@ export class TokenReviewVerifier implements TokenVerifier {
     if (!audiences.includes(audience)) {
       return { refused: `the API server does not say that the token is for ${quoted(audience)}` };
     }
-    const end = tokenExpiry(token);
+    const end = unverifiedClaims(token)?.expiresAt;
     if (end === undefined) return { refused: NO_END };
     const identity = identityOf(user?.username ?? "", end);
     const { namespace, serviceAccount } = identity;

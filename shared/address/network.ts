@@ -1,4 +1,5 @@
 import { isIP, isIPv4, isIPv6, SocketAddress } from "node:net";
+import { RecentMap } from "../basics/collections.ts";
 
 /** The loopback networks (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3). */
 export const LOOPBACK = ["127.0.0.0/8", "::1/128"] as const;
@@ -57,18 +58,17 @@ export function formatNetwork({ network: { address, family }, prefix }: Network)
 
 /** Number of parsed addresses that are kept: most connections go to a few kubelets and services. */
 const MAX_PARSED = 1_024;
-const parsed = new Map<string, SocketAddress>();
+const recent = new RecentMap<string, SocketAddress>(MAX_PARSED);
 
 /**
  * The address that the kernel dials for this text: an IPv4-mapped address is IPv4, the unspecified address is loopback.
  * A name gives `undefined`.
  */
 export function dialledAddress(text: string): SocketAddress | undefined {
-  const found = parsed.get(text);
-  const address = found ?? parseAddress(text);
-  if (found !== undefined || address === undefined) return address;
-  if (parsed.size >= MAX_PARSED) parsed.clear();
-  parsed.set(text, address);
+  const known = recent.get(text);
+  if (known !== undefined) return known;
+  const address = parseAddress(text);
+  if (address !== undefined) recent.set(text, address);
   return address;
 }
 
@@ -109,10 +109,8 @@ export function withoutMapping(address: string): string {
  */
 export function networkOf(address: string): string {
   if (!isIPv6(address) || address.includes(".")) return withoutMapping(address);
-  const [front = "", back] = address.toLowerCase().split("::");
-  const [before, after] = [front, back ?? ""].map((half) => half.split(":").filter((group) => group !== ""));
-  const zeros = back === undefined ? 0 : 8 - (before?.length ?? 0) - (after?.length ?? 0);
-  return [...(before ?? []), ...Array<string>(zeros).fill("0"), ...(after ?? [])].slice(0, 4).join(":");
+  const groups = groupsOf(address).slice(0, 4);
+  return groups.map((group) => group.toString(16)).join(":");
 }
 
 /** A form of IPv6 address that a gateway on the path translates to an IPv4 address. */
@@ -173,17 +171,21 @@ function ipv4At(bytes: Uint8Array, positions: readonly number[], inverted = fals
 /** The 4 or 16 bytes of an IP address. A zone is ignored. */
 export function addressBytes(address: string): Uint8Array {
   if (isIPv4(address)) return Uint8Array.from(address.split(".").map(Number));
-  const [before = "", after] = address.replace(/%.*$/, "").split("::");
-  const [head, tail] = [groupsOf(before), groupsOf(after ?? "")];
-  const groups =
-    after === undefined ? head : [...head, ...new Array<number>(8 - head.length - tail.length).fill(0), ...tail];
-  return Uint8Array.from(groups.flatMap((group) => [group >>> 8, group & 0xff]));
+  return Uint8Array.from(groupsOf(address).flatMap((group) => [group >>> 8, group & 0xff]));
 }
 
-function groupsOf(part: string): number[] {
-  return part === ""
-    ? []
-    : part.split(":").flatMap((group) => (isIPv4(group) ? pairsOf(group) : [Number.parseInt(group, 16)]));
+/** The eight groups of an IPv6 address, without its zone. */
+function groupsOf(address: string): number[] {
+  const [before = "", after] = address.replace(/%.*$/, "").split("::");
+  const head = parseGroups(before);
+  if (after === undefined) return head;
+  const tail = parseGroups(after);
+  return [...head, ...new Array<number>(8 - head.length - tail.length).fill(0), ...tail];
+}
+
+function parseGroups(part: string): number[] {
+  if (part === "") return [];
+  return part.split(":").flatMap((group) => (isIPv4(group) ? pairsOf(group) : [Number.parseInt(group, 16)]));
 }
 
 /** The last four bytes may be written as an IPv4 address (RFC 4291 §2.2). */

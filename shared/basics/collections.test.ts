@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { OrderedSet, Queue, QueueNode, RecentMap } from "./collections.ts";
+import { ById, OrderedSet, Queue, QueueNode, RecentMap } from "./collections.ts";
 
 const MEMBERS = Array.from({ length: 6 }, (_, number) => ({ number }));
 
@@ -72,4 +72,39 @@ test("the entry that was set longest ago makes room for a new one", () => {
     6,
   );
   assert.deepEqual([map.get("a"), map.get("c"), map.get("d")], [undefined, 4, 6]);
+});
+
+interface Member {
+  readonly id: number;
+}
+
+test("whichever members come and go, each id finds its own, and only those that are here are listed", () => {
+  const step = fc.record({ does: fc.constantFrom("comes", "goes", "all go"), id: fc.nat(7) });
+  const property = fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+    const [table, map] = [new ById<Member>(), new Map<number, Member>()];
+    for (const { does, id } of steps) {
+      const member = map.get(id) ?? { id };
+      if (does === "all go") {
+        table.clear();
+        map.clear();
+      } else if (does === "goes") {
+        assert.equal(table.delete(member), map.delete(id));
+      } else if (!map.has(id)) {
+        table.add(member);
+        map.set(id, member);
+      }
+      assert.equal(table.size, map.size);
+      assert.deepEqual(new Set(table), new Set(map.values()));
+      for (let each = 0; each < 8; each++) assert.equal(table.get(each), map.get(each));
+    }
+  });
+  fc.assert(property, { numRuns: 300 });
+});
+
+test("a member of the same id that is not the one here removes nothing", () => {
+  const table = new ById<Member>();
+  const member = { id: 1 };
+  table.add(member);
+  assert.equal(table.delete({ id: 1 }), false);
+  assert.equal(table.get(1), member);
 });

@@ -80,6 +80,52 @@ export class Queue<T> {
   }
 }
 
+/**
+ * Members by id. The map has indices as its values and not the members: an old map that was full of deleted entries
+ * would keep those alive until the next full collection (docs/decisions/0018).
+ */
+export class ById<T extends { readonly id: number }> {
+  readonly #indexOf = new Map<number, number>();
+  readonly #slots: (T | undefined)[] = [];
+  readonly #free: number[] = [];
+
+  get size(): number {
+    return this.#indexOf.size;
+  }
+
+  get(id: number): T | undefined {
+    const index = this.#indexOf.get(id);
+    return index === undefined ? undefined : this.#slots[index];
+  }
+
+  /** Adds a member whose id no other member has. */
+  add(member: T): void {
+    const index = this.#free.pop() ?? this.#slots.length;
+    this.#slots[index] = member;
+    this.#indexOf.set(member.id, index);
+  }
+
+  /** Returns false if it was not here. */
+  delete(member: T): boolean {
+    const index = this.#indexOf.get(member.id);
+    if (index === undefined || this.#slots[index] !== member) return false;
+    this.#indexOf.delete(member.id);
+    this.#slots[index] = undefined;
+    this.#free.push(index);
+    return true;
+  }
+
+  clear(): void {
+    this.#indexOf.clear();
+    this.#slots.length = 0;
+    this.#free.length = 0;
+  }
+
+  *[Symbol.iterator](): IterableIterator<T> {
+    for (const member of this.#slots) if (member !== undefined) yield member;
+  }
+}
+
 /** A `Queue` of objects that keep no node themselves: what a `Set` of them would be, in the order of their arrival. */
 export class OrderedSet<T extends object> {
   readonly #queue = new Queue<T>();

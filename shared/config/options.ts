@@ -265,7 +265,7 @@ function scalar<T>(
   format: (value: T) => string,
 ): Option<T> {
   return {
-    ...onlyExtras(extras),
+    ...extras,
     kind,
     default: fallback,
     help,
@@ -276,16 +276,7 @@ function scalar<T>(
 }
 
 function listRow<T extends string>(fallback: readonly T[], help: string, separator: string, extras: OptionExtras) {
-  return { ...onlyExtras(extras), kind: "list", default: fallback, help, separator };
-}
-
-/** Without the ranges and parsers that callers put into the same object. */
-function onlyExtras({ konnectivity, environment, defaultText }: OptionExtras): OptionExtras {
-  return {
-    ...(konnectivity === undefined ? {} : { konnectivity }),
-    ...(environment === undefined ? {} : { environment }),
-    ...(defaultText === undefined ? {} : { defaultText }),
-  };
+  return { ...extras, kind: "list", default: fallback, help, separator };
 }
 
 function rangeOf({ min, max, orZero = false }: TextRange, parse: (text: string) => number): NumberRange {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MAX_TOKEN_BYTES, presentedToken, tokenExpiry, unfitToken } from "./bearer.ts";
+import { MAX_TOKEN_BYTES, presentedToken, unfitToken, unverifiedClaims } from "./bearer.ts";
 
 const jwt = (payload: string) => `e30.${Buffer.from(payload).toString("base64url")}.c2ln`;
 
@@ -34,9 +34,10 @@ test("a token is read from Bearer, and from Basic together with a cluster", () =
 });
 
 test("the end of a JWT is read from its payload; what is no JWT has none", () => {
-  assert.deepEqual(tokenExpiry(jwt('{"exp":1700000000}')), new Date(1_700_000_000_000));
+  assert.deepEqual(unverifiedClaims(jwt('{"exp":1700000000}'))?.expiresAt, new Date(1_700_000_000_000));
   for (const payload of ["{}", "null", "[]", "7", "{", '{"exp":"1700000000"}', '{"exp":1e300}']) {
-    assert.equal(tokenExpiry(jwt(payload)), undefined, payload);
+    assert.equal(unverifiedClaims(jwt(payload))?.expiresAt, undefined, payload);
   }
-  for (const opaque of ["", "opaque", "a.b", "a.b.c.d"]) assert.equal(tokenExpiry(opaque), undefined, opaque);
+  for (const opaque of ["", "opaque", "a.b", "a.b.c.d"])
+    assert.equal(unverifiedClaims(opaque)?.expiresAt, undefined, opaque);
 });

@@ -19,8 +19,9 @@ export interface PresentedToken {
 }
 
 /**
- * Parses `Authorization` or `Proxy-Authorization`: `Bearer TOKEN`, or `Basic CLUSTER:TOKEN` for tools without Bearer
- * (RFC 7617 §2). Gives `undefined` if no token was sent. `unfitToken` says whether it can be one.
+ * Parses `Authorization` of an agent, or `Proxy-Authorization` of a caller: `Bearer TOKEN`, or `Basic CLUSTER:TOKEN`
+ * for tools without Bearer (RFC 7617 §2). Gives `undefined` if no token was sent. `unfitToken` says whether it can be
+ * one. (What an agent sends to a proxy is in shared/dial/auth.)
  */
 export function presentedToken(header: string | undefined): PresentedToken | undefined {
   if (header === undefined) return undefined;
@@ -62,9 +63,4 @@ export function unverifiedClaims(token: string): UnverifiedClaims | undefined {
 function dateOf(seconds: unknown): Date | undefined {
   const date = typeof seconds === "number" ? new Date(seconds * 1_000) : undefined;
   return date === undefined || Number.isNaN(date.getTime()) ? undefined : date;
-}
-
-/** When a token expires, unverified; `undefined` if it is not a JWT or does not expire. */
-export function tokenExpiry(token: string): Date | undefined {
-  return unverifiedClaims(token)?.expiresAt;
 }

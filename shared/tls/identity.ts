@@ -50,8 +50,9 @@ export function parsePattern(text: string): IdentityPattern {
   const parts = splitAt(text, ",").map((part) => {
     const equals = part.indexOf("=");
     if (equals < 0) throw refuse(`"${part.trim()}" has no "=" (a comma inside a value is written "\\,")`);
-    const field = fieldOf(part.slice(0, equals).trim().toUpperCase());
-    if (field === undefined) throw refuse(`"${part.slice(0, equals).trim()}" is none of CN, O, DNS, URI`);
+    const name = part.slice(0, equals).trim();
+    const field = FIELDS.find((each) => each === name.toUpperCase()); // one shared string: thousands are compared
+    if (field === undefined) throw refuse(`"${name}" is none of CN, O, DNS, URI`);
     const value = part.slice(equals + 1).trim();
     if (value === "") throw refuse(`${field} has no value`);
     const pieces = splitAt(field === "DNS" ? value.toLowerCase() : value, "*");
@@ -160,13 +161,15 @@ const NO_CERTIFICATE: PeerVerification = {
 };
 
 function verifiedPeer(socket: TLSSocket, ca: string | undefined): PeerVerification {
-  const known = knownIdentity(shownCertificate(socket), ca);
-  if (known !== undefined) return { identity: known };
+  const shown = shownCertificate(socket);
+  const key = shown && sha256(shown);
+  const known = key === undefined ? undefined : recent.get(key);
+  if (known !== undefined && known.ca === ca) return { identity: known.identity };
   const certificate = socket.getPeerCertificate(true);
   if (certificate?.fingerprint256 === undefined) return NO_CERTIFICATE;
   try {
     const identity = identityIn(certificate);
-    remember(certificate.raw, ca, identity);
+    if (key !== undefined && mayBeKept(identity)) recent.set(key, { ca, identity });
     return { identity };
   } catch (error) {
     return { refusal: `the client certificate ${error instanceof Error ? error.message : String(error)}` };
@@ -182,25 +185,12 @@ const LARGEST_KNOWN = { chainBytes: 8 * 1024, names: 16 };
 /**
  * One caller presents the same certificate at each CONNECT, and reading it takes 200 µs and more, because Node copies
  * the chain; so the last ones are kept by the hash of their bytes (DER). Only the content of the certificate is kept,
- * never whether it was accepted.
+ * never whether it was accepted. By another CA it may have come with another chain.
  */
 const recent = new RecentMap<string, { readonly ca: string | undefined; readonly identity: PeerIdentity }>(MOST_KNOWN);
 
-/**
- * The identity in this certificate (DER), if it came before under this CA: by another it may have come with another
- * chain.
- */
-function knownIdentity(shown: Buffer | undefined, ca: string | undefined): PeerIdentity | undefined {
-  const known = shown && recent.get(sha256(shown));
-  return known?.ca === ca ? known?.identity : undefined;
-}
-
-/** Remembers the identity that this certificate (DER) has under this CA. */
-function remember(certificate: Buffer, ca: string | undefined, identity: PeerIdentity): void {
-  const { o, dns, uri, chain } = identity;
-  if (bytesIn(chain) > LARGEST_KNOWN.chainBytes) return;
-  if (o.length + dns.length + uri.length > LARGEST_KNOWN.names) return;
-  recent.set(sha256(certificate), { ca, identity });
+function mayBeKept({ o, dns, uri, chain }: PeerIdentity): boolean {
+  return bytesIn(chain) <= LARGEST_KNOWN.chainBytes && o.length + dns.length + uri.length <= LARGEST_KNOWN.names;
 }
 
 /**
@@ -314,11 +304,6 @@ export function readNames(certificate: PeerCertificate): Omit<PeerIdentity, "cha
     fingerprint256: certificate.fingerprint256,
     notAfter: new Date(certificate.valid_to),
   };
-}
-
-/** The field as one shared string, which makes the comparison of thousands of patterns fast. */
-function fieldOf(text: string): Field | undefined {
-  return FIELDS.find((field) => field === text);
 }
 
 function values(identity: Omit<PeerIdentity, "chain">, field: Field): readonly string[] {

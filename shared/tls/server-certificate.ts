@@ -191,27 +191,13 @@ const WORDS = ["culvert", "konnectivity", "kube", "kubeadm", "kubelet", "kuberma
 /** A word may have its CA stuck to it, as minikubeCA. */
 const OF_A_CONTROL_PLANE = new RegExp(`(?:^|[^a-z0-9])(?:${WORDS.join("|")})(?:ca)?(?![a-z0-9])`, "i");
 
-function isOfControlPlane(issuer: string): boolean {
-  return OF_A_CONTROL_PLANE.test(issuer);
-}
-
 /** Products that open TLS, and words that their CAs are called by. Kubernetes has a front-proxy-ca. */
 const INSPECTORS = [
   ...["inspection", "intercept(?:ion|ing)?", "decrypt(?:ion)?", "(?<!front-)proxy", "firewall", "gateway ca", "mitm"],
   ...["zscaler", "netskope", "palo ?alto", "forti(?:net|gate|proxy)", "blue ?coat", "cisco umbrella", "sophos"],
   ...["mcafee", "skyhigh", "trellix", "barracuda", "check ?point", "forcepoint", "websense", "sonicwall", "watchguard"],
-  ...[
-    "iboss",
-    "smoothwall",
-    "menlo",
-    "cloudflare for teams",
-    "squid",
-    "mitmproxy",
-    "portswigger",
-    "charles",
-    "fiddler",
-  ],
-  ...["kaspersky", "bitdefender", "eset", "avast"],
+  ...["iboss", "smoothwall", "menlo", "cloudflare for teams", "squid", "mitmproxy", "portswigger", "charles"],
+  ...["fiddler", "kaspersky", "bitdefender", "eset", "avast"],
 ];
 const OF_AN_INSPECTION = new RegExp(`(?:^|[^a-z0-9])(?:${INSPECTORS.join("|")})(?![a-z0-9])`, "i");
 
@@ -242,7 +228,7 @@ export function factsOf(shown: readonly X509Certificate[], { ca, isMiddleboxLike
   if (top === undefined) return { issuer: "unknown", relation: "another", kind: "unknown_ca" };
   const issuer = issuerName(top) ?? "unknown";
   const relation = relationOf(shown, top, ca);
-  const isOurs = relation === "same_name" || isOfControlPlane(issuer);
+  const isOurs = relation === "same_name" || OF_A_CONTROL_PLANE.test(issuer);
   const isMiddlebox = !isOurs && (isMiddleboxLikely || OF_AN_INSPECTION.test(issuer) || isInstalled(top));
   return { issuer, relation, kind: isMiddlebox ? "intercepted" : "unknown_ca" };
 }

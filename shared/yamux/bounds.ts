@@ -47,7 +47,7 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   maxPending: 256 * 1024,
   bulkBytes: 8 * 1024 * 1024,
   maxIdleFramesPerSecond: 20_000,
-  now: () => performance.now(),
+  now: performance.now.bind(performance),
 };
 
 /** Fills in the defaults. No maximum is below an initial size. */
@@ -124,5 +124,69 @@ export class LateDataLimit {
     this.#allowedBefore = passedMs < 2 * ARRIVED_MS ? this.#allowed : 0;
     this.#allowed = 0;
     this.#since = now;
+  }
+}
+
+/** So many ids below the highest may still come: a peer with several threads may send its SYNs in another order. */
+const MAX_SKIPPED = 1024;
+
+/** The ids of streams that the peer has opened; they rise by two. */
+export class PeerStreamIds {
+  readonly #parity: number;
+  #highest: number;
+  readonly #skipped = new Set<number>();
+
+  /** @param first the first id of that side: 1 for a client, 2 for a server */
+  constructor(first: 1 | 2) {
+    this.#parity = first % 2;
+    this.#highest = first - 2;
+  }
+
+  /** Takes an id for a new stream. Returns a sentence if the peer may not use it. */
+  use(id: number): string | undefined {
+    if (id === 0) return "stream 0 is the session itself";
+    if (id % 2 !== this.#parity) return `stream ${id} has the other side's parity`;
+    if (id <= this.#highest) return this.#skipped.delete(id) ? undefined : `stream ${id} was used before`;
+    const skipped = (id - this.#highest) / 2 - 1;
+    if (this.#skipped.size + skipped > MAX_SKIPPED) return `stream ${id} skips too many ids`;
+    for (let missing = this.#highest + 2; missing < id; missing += 2) this.#skipped.add(missing);
+    this.#highest = id;
+    return undefined;
+  }
+
+  /** Was `id` opened at some time? */
+  has(id: number): boolean {
+    return id > 0 && id <= this.#highest && id % 2 === this.#parity && !this.#skipped.has(id);
+  }
+}
+
+/** The ids of streams that we open. */
+export class OwnStreamIds {
+  readonly #first: number;
+  readonly #max: number;
+  #taken = 0;
+
+  /** @param max how many there are; the spec never uses one twice */
+  constructor(first: 1 | 2, max: number) {
+    this.#first = first;
+    this.#max = max;
+  }
+
+  get exhausted(): boolean {
+    return this.#taken >= this.#max;
+  }
+
+  take(): number {
+    return this.#first + 2 * this.#taken++;
+  }
+
+  /** Is `id` one of this side's, used or not? */
+  owns(id: number): boolean {
+    return id > 0 && id % 2 === this.#first % 2;
+  }
+
+  /** Was `id` opened at some time? */
+  has(id: number): boolean {
+    return this.owns(id) && id < this.#first + 2 * this.#taken;
   }
 }

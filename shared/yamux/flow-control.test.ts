@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { type CreditBudget, ReceiveWindow, SendBuffer } from "./flow-control.ts";
+import { type CreditBudget, ReceiveWindow } from "./flow-control.ts";
+import { SendBuffer } from "./send-queue.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
 interface Case extends CreditBudget {

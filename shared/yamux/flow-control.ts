@@ -1,5 +1,5 @@
 import { ByteQueue, ProgressTracker } from "../basics/bytes.ts";
-import { MAX_UINT32 } from "./frame.ts";
+import { YamuxError } from "./errors.ts";
 import type { Stream } from "./stream.ts";
 
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
@@ -212,83 +212,81 @@ export class ReadBuffer {
   }
 }
 
-const NOTHING: readonly Buffer[] = [];
-/** A tail has up to so many bytes, behind a frame of at least one TLS record. */
-const MOST_TAIL = 1024;
-const LEAST_BEFORE_TAIL = 16 * 1024;
+const REFRESH_EVERY_MS = 5_000;
+const KEPT_SAMPLES = 4;
+/** With so many pings unanswered the peer does not answer, and no more are sent. */
+const MAX_UNDER_WAY = 64;
 
-/** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
-export class SendBuffer {
-  /** Bytes that wait. */
-  length = 0;
-  #window: number;
-  #chunks: readonly Buffer[] = NOTHING;
-  /** Where the next byte is. */
-  #index = 0;
-  #offset = 0;
+interface Ping {
+  readonly sentAt: number;
+  resolve(roundTripMs: number): void;
+  reject(error: Error): void;
+}
 
-  /** @param window bytes that the peer takes before it gives credit */
-  constructor(window: number) {
-    this.#window = window;
+/** The pings of a session, and the shortest of its last round trips. */
+export class Pings {
+  readonly #now: () => number;
+  readonly #send: (value: number) => void;
+  readonly #underWay = new Map<number, Ping>();
+  #samples: number[] = [];
+  #nextValue = 1;
+  #refreshedAt = Number.NEGATIVE_INFINITY;
+  #stopped = false;
+
+  constructor(now: () => number, send: (value: number) => void) {
+    this.#now = now;
+    this.#send = send;
   }
 
-  /** Something waits, and the window allows a part of it. */
-  get isSendable(): boolean {
-    return this.length > 0 && this.#window > 0;
+  /** The shortest of the last round trips, ms; 0 before the first answer. */
+  leastMs = 0;
+
+  ping(): Promise<number> {
+    return new Promise((resolve, reject) => this.#start({ sentAt: this.#now(), resolve, reject }));
   }
 
-  /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
-  isTail(sent: number): boolean {
-    return sent >= LEAST_BEFORE_TAIL && this.length <= Math.min(MOST_TAIL, this.#window);
-  }
-
-  add(chunks: readonly Buffer[], byteLength: number): void {
-    this.#chunks = this.length === 0 ? chunks : [...this.#rest(), ...chunks];
-    this.length += byteLength;
-    this.#index = 0;
-    this.#offset = 0;
-  }
-
-  #rest(): readonly Buffer[] {
-    const [first, ...others] = this.#chunks.slice(this.#index);
-    return first === undefined ? NOTHING : [first.subarray(this.#offset), ...others];
-  }
-
-  /** Moves up to `limit` bytes into `batch`, as far as the window allows. Returns their number. */
-  take(limit: number, batch: Buffer[]): number {
-    const room = Math.min(limit, this.#window);
-    let taken = 0;
-    while (taken < room) {
-      const chunk = this.#chunks[this.#index];
-      if (chunk === undefined) break;
-      const start = this.#offset;
-      const end = Math.min(chunk.length, start + room - taken);
-      batch.push(start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end));
-      taken += end - start;
-      this.#offset = end;
-      if (end === chunk.length) {
-        this.#index++;
-        this.#offset = 0;
-      }
+  /** Returns `leastMs`, and measures again if it is old, so that no timer is needed. */
+  refresh(): number {
+    const now = this.#now();
+    if (!this.#stopped && now - this.#refreshedAt >= REFRESH_EVERY_MS) {
+      this.#refreshedAt = now;
+      this.#start({ sentAt: now, resolve: () => {}, reject: () => {} });
     }
-    this.#window -= taken;
-    this.length -= taken;
-    if (this.length === 0) this.#chunks = NOTHING;
-    return taken;
+    return this.leastMs;
   }
 
-  /**
-   * The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer
-   * does.
-   */
-  grant(delta: number): boolean {
-    if (this.#window + delta > MAX_UINT32) return false;
-    this.#window += delta;
-    return true;
+  #start(ping: Ping): void {
+    if (this.#stopped) {
+      ping.reject(new YamuxError("closed", "the session has ended"));
+      return;
+    }
+    if (this.#underWay.size >= MAX_UNDER_WAY) {
+      ping.reject(new YamuxError("overloaded", `${MAX_UNDER_WAY} pings are unanswered`));
+      return;
+    }
+    const value = this.#nextValue;
+    this.#nextValue = (this.#nextValue + 1) >>> 0;
+    this.#underWay.set(value, ping);
+    this.#send(value);
   }
 
-  clear(): void {
-    this.#chunks = NOTHING;
-    this.length = 0;
+  /** The peer has answered; an answer to no ping is ignored. */
+  onAnswer(value: number): void {
+    const ping = this.#underWay.get(value);
+    if (ping === undefined) return;
+    this.#underWay.delete(value);
+    const elapsed = this.#now() - ping.sentAt;
+    this.#samples.push(elapsed);
+    if (this.#samples.length > KEPT_SAMPLES) this.#samples.shift();
+    this.leastMs = Math.min(...this.#samples);
+    ping.resolve(elapsed);
+  }
+
+  stop(reason: Error | undefined): void {
+    this.#stopped = true;
+    for (const ping of this.#underWay.values()) {
+      ping.reject(new YamuxError("closed", "the session ended before the ping was answered", { cause: reason }));
+    }
+    this.#underWay.clear();
   }
 }

@@ -1,34 +1,24 @@
 import { Queue } from "../basics/collections.ts";
 import type { SessionOptions } from "./bounds.ts";
-import { Flag, FrameType, HEADER_LENGTH, header } from "./frame.ts";
+import { Flag, FrameType, HEADER_LENGTH, header, MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
-/** A write of this size is worth a system call of its own; smaller ones are gathered. */
+/** So many bytes of a stream, or of control frames, are worth a system call of their own; fewer are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
-/** So many bytes of control frames are sent before the turn ends: thousands of streams may be opened in one turn. */
-const FLUSH_CONTROL_AT = 64 * 1024;
 /**
- * Small frames are gathered while each turn of the event loop brings more of them, for so long, ms, at most; not at
- * all when the last turn took as long. Without that, every one of many callers causes a write here and a read at the
- * peer.
+ * Small frames are gathered for so long, ms, at most, while each turn of the event loop brings more of them; not at all
+ * when the last turn took as long (docs/decisions/0016).
  */
 const GATHER_MS = 0.5;
-/**
- * With less room on the path than this, a stream's turn is half a frame while others wait: their next one is far away.
- */
-const AMPLE_ROOM = 512 * 1024;
-/** A shorter frame is not worth its header and a turn, even if the path has less room. */
+/** A shorter frame is not worth its header, even if the path has less room (RFC 1122 §4.2.3.4: silly window). */
 const LEAST_FRAME = 4 * 1024;
 /**
  * Data waits while more than this share of `maxPending` is pending. A batch that fills a small rest is a small write,
- * and leaves a small rest for the next one: measured, up to 12 % of the CPU of bulk, and 10 % of an echo's time beside
- * it.
+ * and leaves a small rest for the next one (docs/decisions/0017).
  */
 const DATA_BELOW = 3 / 4;
-/**
- * So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes more.
- */
+/** So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes. */
 const PACKED = 1_024;
 const EMPTY = Buffer.alloc(0);
 
@@ -79,7 +69,7 @@ export class SendQueue {
     return this.#controlBytes;
   }
 
-  /** Their number, which bounds answers: bytes include the first payload of streams that we open. */
+  /** Their number, which bounds answers: `controlBytes` has the first payload of our streams, too. */
   get controlFrames(): number {
     return this.#control.length + this.#packed * (PACKED - 1);
   }
@@ -89,7 +79,7 @@ export class SendQueue {
     if (this.#stopped) return;
     this.#add(header(type, flags, streamId, length));
     if (payload !== undefined) this.#add(payload);
-    if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
+    if (this.#controlBytes >= FLUSH_AT_ONCE) this.flush();
     else this.#gather();
   }
 
@@ -190,9 +180,7 @@ export class SendQueue {
    * can.
    */
   #frameLimit(before: number, pathRoom: number): number {
-    const left = pathRoom - before;
-    const turn = left < AMPLE_ROOM && this.#ready.size > 0 ? this.#maxFramePayload / 2 : this.#maxFramePayload;
-    const most = Math.min(Math.ceil(turn), Math.max(left, LEAST_FRAME));
+    const most = Math.min(this.#maxFramePayload, Math.max(pathRoom - before, LEAST_FRAME));
     const whole = this.#transport.wholeRecords(before + HEADER_LENGTH, most);
     return whole < LEAST_FRAME ? most : whole;
   }
@@ -277,4 +265,85 @@ class TailCoalescer {
     this.#timer = this.#old.size > 0 ? setTimeout(this.#onPeriod, TAIL_PERIOD_MS).unref() : undefined;
     for (const stream of waited) this.#onDue(stream);
   };
+}
+
+const NOTHING: readonly Buffer[] = [];
+/** A tail has up to so many bytes, behind a frame of at least one TLS record. */
+const MOST_TAIL = 1024;
+const LEAST_BEFORE_TAIL = 16 * 1024;
+
+/** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
+export class SendBuffer {
+  /** Bytes that wait. */
+  length = 0;
+  #window: number;
+  #chunks: readonly Buffer[] = NOTHING;
+  /** Where the next byte is. */
+  #index = 0;
+  #offset = 0;
+
+  /** @param window bytes that the peer takes before it gives credit */
+  constructor(window: number) {
+    this.#window = window;
+  }
+
+  /** Something waits, and the window allows a part of it. */
+  get isSendable(): boolean {
+    return this.length > 0 && this.#window > 0;
+  }
+
+  /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
+  isTail(sent: number): boolean {
+    return sent >= LEAST_BEFORE_TAIL && this.length <= Math.min(MOST_TAIL, this.#window);
+  }
+
+  add(chunks: readonly Buffer[], byteLength: number): void {
+    this.#chunks = this.length === 0 ? chunks : [...this.#rest(), ...chunks];
+    this.length += byteLength;
+    this.#index = 0;
+    this.#offset = 0;
+  }
+
+  #rest(): readonly Buffer[] {
+    const [first, ...others] = this.#chunks.slice(this.#index);
+    return first === undefined ? NOTHING : [first.subarray(this.#offset), ...others];
+  }
+
+  /** Moves up to `limit` bytes into `batch`, as far as the window allows. Returns their number. */
+  take(limit: number, batch: Buffer[]): number {
+    const room = Math.min(limit, this.#window);
+    let taken = 0;
+    while (taken < room) {
+      const chunk = this.#chunks[this.#index];
+      if (chunk === undefined) break;
+      const start = this.#offset;
+      const end = Math.min(chunk.length, start + room - taken);
+      batch.push(start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end));
+      taken += end - start;
+      this.#offset = end;
+      if (end === chunk.length) {
+        this.#index++;
+        this.#offset = 0;
+      }
+    }
+    this.#window -= taken;
+    this.length -= taken;
+    if (this.length === 0) this.#chunks = NOTHING;
+    return taken;
+  }
+
+  /**
+   * The peer gives `delta` bytes of credit. Returns false if the window would pass a uint32, which no honest peer
+   * does.
+   */
+  grant(delta: number): boolean {
+    if (this.#window + delta > MAX_UINT32) return false;
+    this.#window += delta;
+    return true;
+  }
+
+  clear(): void {
+    this.#chunks = NOTHING;
+    this.length = 0;
+  }
 }

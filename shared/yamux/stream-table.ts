@@ -1,11 +1,12 @@
-import type { MemoryAccount } from "../limits/memory-account.ts";
-import { LateDataLimit, type SessionOptions } from "./bounds.ts";
+import { ById, QueueNode } from "../basics/collections.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
+import { RECLAIM, reclaim } from "../limits/reclaim.ts";
+import { AccountPart } from "./account-part.ts";
+import { LateDataLimit, OwnStreamIds, PeerStreamIds, type SessionOptions } from "./bounds.ts";
 import { YamuxError } from "./errors.ts";
-import { ReceiveWindow } from "./flow-control.ts";
+import { type Pings, ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType, SPEC_INITIAL_WINDOW } from "./frame.ts";
-import type { Pings } from "./pings.ts";
 import type { SendQueue } from "./send-queue.ts";
-import { SessionMemory } from "./session-memory.ts";
 import { Stream } from "./stream.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they share. */
@@ -21,7 +22,7 @@ export class StreamTable {
   readonly #options: SessionOptions;
   readonly #pings: Pings;
   readonly #onEmpty: () => void;
-  readonly #streams = new StreamsById();
+  readonly #streams = new ById<Stream>();
   readonly #ownIds: OwnStreamIds;
   readonly #peerIds: PeerStreamIds;
 
@@ -145,112 +146,183 @@ export class StreamTable {
   }
 }
 
+/** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
+const RECLAIM_MS = 50;
+/** It does so until it holds less than this share of its budget. */
+const RECLAIM_TO = 0.9;
+
 /**
- * The open streams by id. The map has indices as its values and not the streams: an old map that was full of deleted
- * entries would keep those alive until the next full collection (docs/decisions/0018).
+ * What the streams of one session hold, against the session's budget and the pool. Streams that another account pays
+ * for are in a part of their own.
  */
-export class StreamsById {
-  readonly #indexOf = new Map<number, number>();
-  readonly #slots: (Stream | undefined)[] = [];
-  readonly #free: number[] = [];
+export class SessionMemory implements MemoryHolder, StreamMemory {
+  /** Streams reset because the session held more than its budget. */
+  resets = 0;
+  readonly #budget: number;
+  readonly #pool: MemoryAccount;
+  readonly #now: () => number;
+  readonly #open: Iterable<Stream>;
+  /** Streams that are over on the wire, with bytes that no reader has taken yet. */
+  readonly #unreadStreams = new Set<Stream>();
+  readonly #node = new QueueNode<MemoryHolder>(this);
+  /** What other accounts than the pool pay for. */
+  #parts: Map<MemoryAccount, AccountPart> | undefined;
+  #reservedCredit = 0;
+  #held = 0;
+  #timer: NodeJS.Timeout | undefined;
 
-  get size(): number {
-    return this.#indexOf.size;
+  /** @param open the streams of the session that are not over */
+  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<Stream>) {
+    this.#budget = budget;
+    this.#pool = pool;
+    this.#now = now;
+    this.#open = open;
+    pool.enter(this.#node);
   }
 
-  get(id: number): Stream | undefined {
-    const index = this.#indexOf.get(id);
-    return index === undefined ? undefined : this.#slots[index];
+  /** Bytes received that no reader has taken. */
+  get held(): number {
+    return this.#held;
   }
 
-  /** Adds a stream whose id no other stream has. */
-  add(stream: Stream): void {
-    const index = this.#free.pop() ?? this.#slots.length;
-    this.#slots[index] = stream;
-    this.#indexOf.set(stream.id, index);
+  /** The number of streams that the session has forgotten and that still hold bytes. */
+  get unreadStreams(): number {
+    return this.#unreadStreams.size;
   }
 
-  /** Returns false if it was not here. */
-  delete(stream: Stream): boolean {
-    const index = this.#indexOf.get(stream.id);
-    if (index === undefined || this.#slots[index] !== stream) return false;
-    this.#indexOf.delete(stream.id);
-    this.#slots[index] = undefined;
-    this.#free.push(index);
+  /** Returns what counts for the stream from now on: the part that this account pays for. Its node leaves with it. */
+  charge(stream: QueueNode<Stream>, account: MemoryAccount): StreamMemory {
+    this.#parts ??= new Map();
+    const part = this.#parts.get(account) ?? new AccountPart(account, this);
+    this.#parts.set(account, part);
+    part.streams.join(stream);
+    return part;
+  }
+
+  /** Others need the credit that the windows of this session have. */
+  get mustShrink(): boolean {
+    return this.#pool.mustShrink;
+  }
+
+  /** New streams begin with a small window. `payer`: the account of a stream that the pool does not pay for. */
+  isTight(payer: MemoryAccount | undefined): boolean {
+    if (this.#held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
+    return payer !== undefined && payer.pressure >= PRESSURE.tight;
+  }
+
+  get #isSpent(): boolean {
+    return this.#held > this.#budget;
+  }
+
+  /** The stream that holds most is reset, even if it moves. */
+  get isOverrun(): boolean {
+    return this.#held > 2 * this.#budget;
+  }
+
+  /** Bytes that are held have changed by `delta`. */
+  hold(delta: number): void {
+    this.#pool.hold(delta);
+    this.count(delta);
+  }
+
+  readonly #reclaim = (): void => {
+    this.#timer = undefined;
+    const now = this.#now();
+    for (const part of this.#parts?.values() ?? []) {
+      if (!part.isSpent) continue;
+      const isEnough = () => part.held <= part.most * RECLAIM_TO;
+      this.resets += reclaim(part.reclaimables(), isEnough, now, RECLAIM.stalled);
+      if (part.isSpent) this.reclaimSoon();
+    }
+    if (!this.#isSpent) return;
+    const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
+    this.resets += reclaim(this.#holders(), isEnough, now, RECLAIM.stalled);
+    if (this.#isSpent) this.reclaimSoon();
+  };
+
+  /** All streams that hold something, whoever pays. */
+  *#holders(): Iterable<Stream> {
+    for (const stream of this.#open) if (stream.held > 0) yield stream;
+    yield* this.#unreadStreams;
+  }
+
+  /** Those that the pool pays for. */
+  *reclaimables(): Iterable<Stream> {
+    for (const stream of this.#holders()) if (stream.memory === this) yield stream;
+  }
+
+  /** Takes credit beyond an initial window from budget and pool. Returns false if there is none. */
+  reserve(bytes: number): boolean {
+    return this.reserveFrom(this.#pool, bytes);
+  }
+
+  /** That credit is free again. */
+  giveBack(bytes: number): void {
+    this.unreserve(bytes);
+    this.#pool.release(bytes);
+  }
+
+  /** The stream is over on the wire: its credit is free, but not yet what it holds. */
+  release(stream: Stream): void {
+    stream.memory.giveBack(stream.receiveWindow.reserved);
+    if (stream.held > 0) this.#unreadStreams.add(stream);
+  }
+
+  /** The stream is destroyed and holds nothing. */
+  forget(stream: Stream): void {
+    this.#unreadStreams.delete(stream);
+  }
+
+  /** The session is over. Streams that were over before and are unread belong to their readers. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#node.leave();
+    for (const part of this.#parts?.values() ?? []) part.close();
+  }
+
+  /** Resets the stream that holds most, among the open ones and those that are over. */
+  resetLargest(): void {
+    let largest: Stream | undefined;
+    for (const stream of this.#holders()) if (stream.held > (largest?.held ?? 0)) largest = stream;
+    if (largest === undefined) return;
+    this.resets++;
+    largest.evict();
+  }
+
+  // ── for its parts ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** What the session's budget leaves for more held bytes. */
+  get leftToHold(): number {
+    return this.#budget - this.#held;
+  }
+
+  /** What it leaves for more credit. */
+  get leftToReserve(): number {
+    return this.#budget - this.#reservedCredit;
+  }
+
+  /** The bytes that the session holds, whoever pays, have changed by `delta`. */
+  count(delta: number): void {
+    this.#held += delta;
+    if (this.#isSpent) this.reclaimSoon();
+  }
+
+  reclaimSoon(): void {
+    this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
+  }
+
+  reserveFrom(account: MemoryAccount, bytes: number): boolean {
+    if (this.#isSpent || bytes > this.leftToReserve || !account.reserve(bytes)) return false;
+    this.#reservedCredit += bytes;
     return true;
   }
 
-  clear(): void {
-    this.#indexOf.clear();
-    this.#slots.length = 0;
-    this.#free.length = 0;
+  unreserve(bytes: number): void {
+    this.#reservedCredit -= bytes;
   }
 
-  *[Symbol.iterator](): IterableIterator<Stream> {
-    for (const stream of this.#slots) if (stream !== undefined) yield stream;
-  }
-}
-
-/** So many ids below the highest may still come: a peer with several threads may send its SYNs in another order. */
-const MAX_SKIPPED = 1024;
-
-/** The ids of streams that the peer has opened; they rise by two. */
-export class PeerStreamIds {
-  readonly #parity: number;
-  #highest: number;
-  readonly #skipped = new Set<number>();
-
-  /** @param first the first id of that side: 1 for a client, 2 for a server */
-  constructor(first: 1 | 2) {
-    this.#parity = first % 2;
-    this.#highest = first - 2;
-  }
-
-  /** Takes an id for a new stream. Returns a sentence if the peer may not use it. */
-  use(id: number): string | undefined {
-    if (id === 0) return "stream 0 is the session itself";
-    if (id % 2 !== this.#parity) return `stream ${id} has the other side's parity`;
-    if (id <= this.#highest) return this.#skipped.delete(id) ? undefined : `stream ${id} was used before`;
-    const skipped = (id - this.#highest) / 2 - 1;
-    if (this.#skipped.size + skipped > MAX_SKIPPED) return `stream ${id} skips too many ids`;
-    for (let missing = this.#highest + 2; missing < id; missing += 2) this.#skipped.add(missing);
-    this.#highest = id;
-    return undefined;
-  }
-
-  /** Was `id` opened at some time? */
-  has(id: number): boolean {
-    return id > 0 && id <= this.#highest && id % 2 === this.#parity && !this.#skipped.has(id);
-  }
-}
-
-/** The ids of streams that we open. */
-export class OwnStreamIds {
-  readonly #first: number;
-  readonly #max: number;
-  #taken = 0;
-
-  /** @param max how many there are; the spec never uses one twice */
-  constructor(first: 1 | 2, max: number) {
-    this.#first = first;
-    this.#max = max;
-  }
-
-  get exhausted(): boolean {
-    return this.#taken >= this.#max;
-  }
-
-  take(): number {
-    return this.#first + 2 * this.#taken++;
-  }
-
-  /** Is `id` one of this side's, used or not? */
-  owns(id: number): boolean {
-    return id > 0 && id % 2 === this.#first % 2;
-  }
-
-  /** Was `id` opened at some time? */
-  has(id: number): boolean {
-    return this.owns(id) && id < this.#first + 2 * this.#taken;
+  /** No stream is charged to the account any more. */
+  removePart(account: MemoryAccount): void {
+    this.#parts?.delete(account);
   }
 }

@@ -3,8 +3,9 @@ import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
 import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
 import { sessionLost, streamReset } from "./errors.ts";
-import { ReadBuffer, type ReceiveWindow, SendBuffer, type StreamMemory } from "./flow-control.ts";
+import { ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType } from "./frame.ts";
+import { SendBuffer } from "./send-queue.ts";
 import type { StreamTable } from "./stream-table.ts";
 
 /** Calls back a write. */

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import type { Stream } from "./stream.ts";
-import { OwnStreamIds, PeerStreamIds, StreamsById } from "./stream-table.ts";
+import { OwnStreamIds, PeerStreamIds } from "./bounds.ts";
 
 test("ids of the wrong side, of the session itself, and ids used before are refused", () => {
   const client = new PeerStreamIds(1);
@@ -57,38 +56,4 @@ test("own ids rise by two from the side's first and end at the limit", () => {
     );
     assert.deepEqual([own.owns(first + 6), own.owns(first + 1), own.owns(0)], [true, false, false]);
   }
-});
-
-/** What a table of streams sees of one. */
-const streamOf = (id: number, more: object = {}): Stream => ({ id, ...more }) as unknown as Stream;
-
-test("whichever streams begin and end, each id finds its own, and only those that are open are listed", () => {
-  const step = fc.record({ does: fc.constantFrom("begins", "ends", "all end"), id: fc.nat(7) });
-  const property = fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-    const [table, map] = [new StreamsById(), new Map<number, Stream>()];
-    for (const { does, id } of steps) {
-      const stream = map.get(id) ?? streamOf(id);
-      if (does === "all end") {
-        table.clear();
-        map.clear();
-      } else if (does === "ends") {
-        assert.equal(table.delete(stream), map.delete(id));
-      } else if (!map.has(id)) {
-        table.add(stream);
-        map.set(id, stream);
-      }
-      assert.equal(table.size, map.size);
-      assert.deepEqual(new Set(table), new Set(map.values()));
-      for (let each = 0; each < 8; each++) assert.equal(table.get(each), map.get(each));
-    }
-  });
-  fc.assert(property, { numRuns: 300 });
-});
-
-test("a stream of the same id that is not the one here ends nothing", () => {
-  const table = new StreamsById();
-  const stream = streamOf(1);
-  table.add(stream);
-  assert.equal(table.delete(streamOf(1)), false);
-  assert.equal(table.get(1), stream);
 });
