@@ -130,7 +130,7 @@ function routesOf({ checks, metrics, status, trial, log }: AdminOptions): Map<st
     ["GET /readyz", ready],
   ]);
   if (status !== undefined) {
-    routes.set("GET /status", () => ({ type: JSON_TYPE, body: JSON.stringify(status()) }));
+    routes.set("GET /status", async () => ({ type: JSON_TYPE, body: JSON.stringify(await status()) }));
     routes.set("GET /log-level", () => ({ body: `${log.level}\n` }));
     routes.set("PUT /log-level", (query) => changeLogLevel(log, query.get("level")));
   }
