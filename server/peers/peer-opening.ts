@@ -10,6 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { HopOptions, ServerHop } from "../tunnels/elsewhere.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
+import { leftMs } from "../tunnels/opening.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 
@@ -39,19 +40,18 @@ export class PeerHop implements ServerHop {
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
     const { links, metrics, onUseless } = this.#deps;
-    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch, memory } = options;
-    const deadline = performance.now() + timeoutMs;
+    const { id, cancellation, ackTimeoutMs, onlyClaimed, watch, memory } = options;
     try {
-      const link = await inTime(links.get(this.location), cancellation, timeoutMs, () => this.#unreached());
-      const leftMs = Math.max(1, deadline - performance.now());
+      const link = await inTime(links.get(this.location), cancellation, leftMs(options), () => this.#unreached());
+      const timeoutMs = Math.max(1, leftMs(options));
       const head = encodePeerOpen({
-        ...{ cluster: this.#cluster, target, id, timeoutMs: leftMs - ANSWER_MARGIN_MS },
+        ...{ cluster: this.#cluster, target, id, timeoutMs: timeoutMs - ANSWER_MARGIN_MS },
         ...(onlyClaimed && { onlyClaimed }),
         ...(watch && { timed: true }),
       });
       const leave = link.shares.enter(this.#cluster);
       const onAcknowledged = watch && (() => watch.onAcknowledged());
-      const opening = openByHead(link, [head], leftMs, { cancellation, ackTimeoutMs, memory, onAcknowledged });
+      const opening = openByHead(link, [head], timeoutMs, { cancellation, ackTimeoutMs, memory, onAcknowledged });
       const { stream, answer } = await opening.catch((error: unknown) => {
         leave();
         throw error;

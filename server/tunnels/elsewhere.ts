@@ -6,7 +6,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Candidates } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { OpenContext, OpenStreamDeps } from "./open-stream.ts";
-import type { OpenOptions } from "./opening.ts";
+import { leftMs, type OpenOptions } from "./opening.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** Another server, which has said that agents of a cluster are connected to it. */
@@ -26,7 +26,7 @@ export interface PeerFinder {
   trouble(cluster: string): string | undefined;
 }
 
-export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "timeoutMs" | "ackTimeoutMs" | "watch"> {
+export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "deadline" | "ackTimeoutMs" | "watch"> {
   /** The account of the cluster, which pays for what the stream holds here. */
   readonly memory: MemoryAccount;
   /** Only agents that claim the target may be asked. */
@@ -42,11 +42,6 @@ export interface StreamSearch {
   readonly options: OpenStreamDeps["options"];
   /** Present with a directory. */
   readonly peers: PeerFinder | undefined;
-}
-
-/** Part of the time until the answer must be there that is left, ms. */
-export function leftMs({ deadline }: Pick<OpenContext, "deadline">): number {
-  return deadline - performance.now();
 }
 
 /** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
@@ -146,11 +141,11 @@ export async function openFurther(asked: ServerHop[], search: StreamSearch, why:
 /** Opens a stream at another server; `before` is why the tunnel or server before it could not be used. */
 export async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
   const { target, cluster, candidates, context, options } = search;
-  const { id, cancellation, watch } = context;
+  const { id, cancellation, deadline, watch } = context;
   Object.assign(context, { hop, tunnel: undefined, choice: undefined });
   watch?.onPicked(hop, before);
   const stream = await hop.open(target, {
-    ...{ id, cancellation, watch, timeoutMs: leftMs(context), ackTimeoutMs: options.agentAckTimeoutMs },
+    ...{ id, cancellation, deadline, watch, ackTimeoutMs: options.agentAckTimeoutMs },
     ...{ onlyClaimed: candidates.onlyClaimed, memory: cluster.memory },
   });
   cluster.hopStreams++;

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer as createHttpServer, type Server as HttpServer, type IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, isIP, isIPv6, type Server } from "node:net";
 import { text } from "node:stream/consumers";
@@ -213,13 +214,7 @@ async function listen(server: Server, at: ListenAddress): Promise<AddressInfo> {
 }
 
 async function listening(server: Server, port: number, host: string): Promise<AddressInfo> {
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen({ port, host }, () => {
-      server.off("error", reject);
-      resolve();
-    });
-  });
+  await once(server.listen({ port, host }), "listening");
   return server.address() as AddressInfo;
 }
 
