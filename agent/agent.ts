@@ -130,6 +130,7 @@ export class Agent implements AsyncDisposable {
       uplinks: () => this.#uplinks.uplinks,
       wanted: () => this.#uplinks.wanted,
       servers: () => this.#uplinks.servers,
+      pendingDials: () => this.#dials.taken,
       bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
       resetForMemory: () => this.#sum((session) => session.resetForMemory),
     });

@@ -1,16 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AgentMetrics, type LiveUplink } from "./metrics.ts";
+import { AgentMetrics, IDLE, type LiveUplink } from "./metrics.ts";
 
 const K = "konnectivity_network_proxy_agent";
-const IDLE = {
-  uplinks: () => [],
-  wanted: () => 0,
-  servers: () => undefined,
-  bufferedBytes: () => 0,
-  resetForMemory: () => 0,
-};
-
 async function has(metrics: AgentMetrics, ...wanted: readonly string[]): Promise<void> {
   const text = await metrics.registry.metrics();
   for (const line of wanted) assert.ok(text.split("\n").includes(line), `${line} is missing from\n${text}`);
@@ -19,9 +11,10 @@ async function has(metrics: AgentMetrics, ...wanted: readonly string[]): Promise
 test("a stream is counted from its open to its end, under our name and Konnectivity's", async () => {
   const metrics = new AgentMetrics({ processMetrics: false });
   metrics.streamOpened();
-  metrics.pendingDials(1);
+  let pending = 1;
+  metrics.watch({ ...IDLE, pendingDials: () => pending });
   await has(metrics, "culvert_agent_streams 1", "culvert_agent_pending_dials 1", `${K}_open_endpoint_connections 0`);
-  metrics.pendingDials(-1);
+  pending = 0;
   metrics.dialFinished("ok", 30);
   await has(metrics, `${K}_open_endpoint_connections 1`, `${K}_dial_duration_seconds_bucket{le="0.1"} 1`);
   metrics.streamFinished({ outcome: "ok", bytesUp: 1, bytesDown: 2 });

@@ -29,11 +29,23 @@ export interface LiveAgent {
   readonly wanted: () => number;
   /** How many servers there are; `undefined`: no server knows. */
   readonly servers: () => number | undefined;
+  /** Targets that are being dialled. */
+  readonly pendingDials: () => number;
   /** Bytes held in the windows of the tunnel. */
   readonly bufferedBytes: () => number;
   /** Streams that the sessions standing now have reset for their memory. */
   readonly resetForMemory: () => number;
 }
+
+/** Before the parts of an agent stand. */
+export const IDLE: LiveAgent = {
+  uplinks: () => [],
+  wanted: () => 0,
+  servers: () => undefined,
+  pendingDials: () => 0,
+  bufferedBytes: () => 0,
+  resetForMemory: () => 0,
+};
 
 const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "suspended", "draining", "closed"];
 /** A suspended uplink has no connection now. */
@@ -69,7 +81,6 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   readonly #streams = new NumberMetric();
-  readonly #pending = new NumberMetric();
   readonly #ended: LabelledMetric;
   readonly #bytes: LabelledMetric;
   readonly #attempts: LabelledMetric;
@@ -81,13 +92,7 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   /** Of the sessions that have gone; those that stand are asked. */
   #resetForMemory = 0;
-  #live: LiveAgent = {
-    uplinks: () => [],
-    wanted: () => 0,
-    servers: () => undefined,
-    bufferedBytes: () => 0,
-    resetForMemory: () => 0,
-  };
+  #live: LiveAgent = IDLE;
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -118,9 +123,9 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
       ["reason"],
     );
     make.gauge(["culvert_agent_streams"], "Streams open.", () => this.#streams.value);
-    make.gauge(["culvert_agent_pending_dials"], "Targets being resolved and dialled.", () => this.#pending.value);
+    make.gauge(["culvert_agent_pending_dials"], "Targets being resolved and dialled.", () => this.#live.pendingDials());
     make.gauge([`${KONNECTIVITY}_open_endpoint_connections`], "Connections to targets.", () =>
-      Math.max(0, this.#streams.value - this.#pending.value),
+      Math.max(0, this.#streams.value - this.#live.pendingDials()),
     );
     this.#describeUplinks(make);
     make.gauge(["culvert_agent_buffered_bytes"], "Bytes that wait in the tunnel for a slow reader.", () =>
@@ -201,11 +206,6 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     // Konnectivity knows these two reasons only (pkg/agent/metrics/metrics.go).
     if (end.outcome.startsWith("dial_"))
       this.#dialFailures.add(1, end.outcome === "dial_timeout" ? "timeout" : "unknown");
-  }
-
-  pendingDials(delta: number): void {
-    if (delta > 0) this.#pending.add(delta);
-    else this.#pending.subtract(-delta);
   }
 
   uplinkConnected(): void {

@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { networkOf } from "../shared/address/network.ts";
 import { BySource } from "../shared/basics/by-source.ts";
 import { OrderedSet } from "../shared/basics/collections.ts";
@@ -19,7 +20,7 @@ export class ClientConnections {
   readonly #open = new OrderedSet<Socket>();
   /** The young ones; their age is checked only when there are too many. */
   readonly #young = new BySource<Newcomer>();
-  #whenEmpty: (() => void) | undefined;
+  #waiting: AbortController | undefined;
 
   /** After `youngMs` a backend has finished its handshake with a client, and the connection is never dropped. */
   constructor(most: number, youngMs: number) {
@@ -59,17 +60,12 @@ export class ClientConnections {
   /** Resolves when the last one has closed, or after `deadlineMs`, or at `stopWaiting`. */
   async empty(deadlineMs: number): Promise<void> {
     if (this.#open.size === 0) return;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, deadlineMs);
-      this.#whenEmpty = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
+    this.#waiting = new AbortController();
+    await sleep(deadlineMs, undefined, { signal: this.#waiting.signal }).catch(() => {});
   }
 
   stopWaiting(): void {
-    this.#whenEmpty?.();
+    this.#waiting?.abort();
   }
 
   #forgetOlder(now: number): void {
@@ -81,7 +77,7 @@ export class ClientConnections {
 
   #leave(client: Socket): void {
     this.#open.delete(client);
-    if (this.#open.size === 0) this.#whenEmpty?.();
+    if (this.#open.size === 0) this.stopWaiting();
   }
 }
 

@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../shared/address/network.ts";
 import { formatTarget } from "../shared/address/target.ts";
-import { type Admin, startAdmin } from "../shared/admin/admin.ts";
+import { type Admin, type AdminOptions, startAdmin } from "../shared/admin/admin.ts";
 import { MAX_CONNECTIONS } from "../shared/admin/connections.ts";
 import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 import { FileDescriptors, type FileDescriptorsDeps, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
@@ -12,7 +12,7 @@ import { type Check, countOnly } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections, ClientHellos } from "./client-connections.ts";
-import { forward } from "./forward.ts";
+import { type ForwardDeps, forward } from "./forward.ts";
 import { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
 import { RouteStore } from "./routes.ts";
@@ -68,11 +68,11 @@ export class Router implements AsyncDisposable {
   readonly #hellos: ClientHellos;
   readonly #server: Server;
   readonly #open: ClientConnections;
-  #health: Admin | undefined;
-  #admin: Admin | undefined;
+  readonly #forwarding: ForwardDeps;
+  /** The health port, and the port for operators. */
+  readonly #admins: Admin[] = [];
   #draining = false;
   #closing: Promise<void> | undefined;
-  #releasing: Promise<void> | undefined;
 
   constructor(options: RouterOptions, store: RouteStore, { log, listenEphemeral = false, files }: RouterDeps) {
     this.#options = options;
@@ -96,6 +96,10 @@ export class Router implements AsyncDisposable {
       owner: "this router",
       ...files,
     });
+    this.#forwarding = {
+      ...{ options, log, hellos: this.#hellos, routes: () => store.table, backends: this.#backends },
+      ...{ metrics: this.metrics, throttledLog: this.#throttledLog, files: this.#files },
+    };
     this.#server = createServer({
       allowHalfOpen: true,
       noDelay: true,
@@ -129,27 +133,30 @@ export class Router implements AsyncDisposable {
   async #openForOperators(): Promise<void> {
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
     const { registry, withoutNames } = this.metrics;
-    const common = { log: this.#log, throttledLog: this.#throttledLog };
-    if (healthPort !== 0 || this.#ephemeral) {
-      const flags = { option: "--health-port", hostOption: "--health-bind-address" };
-      this.#health = await startAdmin({
-        ...{ ...common, ...flags, port: healthPort, host: healthBindAddress },
-        metrics: healthShowsClusters ? registry : withoutNames,
-        checks: () => this.#checks(healthShowsClusters),
-      });
-      this.addresses.health = this.#health.address;
-    }
-    if (adminPort !== 0 || this.#ephemeral) {
-      const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
-      this.#admin = await startAdmin({
-        ...{ ...common, ...flags, port: adminPort, host: adminBindAddress },
-        metrics: registry,
-        checks: () => this.#checks(true),
-        status: () => this.#status(),
-        allowedHosts: this.#options.adminAllowedHosts,
-      });
-      this.addresses.admin = this.#admin.address;
-    }
+    await this.#openAdmin("health", healthPort, healthBindAddress, {
+      metrics: healthShowsClusters ? registry : withoutNames,
+      checks: () => this.#checks(healthShowsClusters),
+    });
+    await this.#openAdmin("admin", adminPort, adminBindAddress, {
+      metrics: registry,
+      checks: () => this.#checks(true),
+      status: () => this.#status(),
+      allowedHosts: this.#options.adminAllowedHosts,
+    });
+  }
+
+  async #openAdmin(
+    name: "health" | "admin",
+    port: number,
+    host: string,
+    more: Pick<AdminOptions, "metrics" | "checks" | "status" | "allowedHosts">,
+  ): Promise<void> {
+    if (port === 0 && !this.#ephemeral) return;
+    const flags = { option: `--${name}-port`, hostOption: `--${name}-bind-address` };
+    const deps = { log: this.#log, throttledLog: this.#throttledLog };
+    const admin = await startAdmin({ ...deps, ...flags, port, host, ...more });
+    this.addresses[name] = admin.address;
+    this.#admins.push(admin);
   }
 
   /** Call it when routes were read again. Open connections go on, whatever became of their routes. */
@@ -188,16 +195,7 @@ export class Router implements AsyncDisposable {
     const surplus = this.#open.enter(client, networkOf(address));
     if (surplus !== undefined) this.#drop(surplus);
     if (surplus === client) return;
-    void forward(client, {
-      options: this.#options,
-      hellos: this.#hellos,
-      routes: () => this.#store.table,
-      backends: this.#backends,
-      metrics: this.metrics,
-      log: this.#log,
-      throttledLog: this.#throttledLog,
-      files: this.#files,
-    });
+    void forward(client, this.#forwarding);
   };
 
   #drop(client: Socket): void {
@@ -249,9 +247,9 @@ export class Router implements AsyncDisposable {
 
   #countBackends(): Record<BackendState, number> {
     const now = performance.now();
-    const states = [...this.#backends].map((backend) => backend.state(now));
-    const among = (wanted: BackendState) => states.filter((state) => state === wanted).length;
-    return { healthy: among("healthy"), avoided: among("avoided"), untried: among("untried") };
+    const counts = { healthy: 0, avoided: 0, untried: 0 };
+    for (const backend of this.#backends) counts[backend.state(now)]++;
+    return counts;
   }
 
   /** Accepts no more connections and ends those whose ClientHello is not complete. The others go on. */
@@ -265,7 +263,7 @@ export class Router implements AsyncDisposable {
 
   /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
   close(): Promise<void> {
-    this.#closing ??= this.#releasing ?? this.#close();
+    this.#closing ??= this.#close();
     return this.#closing;
   }
 
@@ -282,17 +280,12 @@ export class Router implements AsyncDisposable {
     void this.#release();
   }
 
-  #release(): Promise<void> {
-    this.#releasing ??= this.#releaseAll();
-    return this.#releasing;
-  }
-
-  async #releaseAll(): Promise<void> {
+  async #release(): Promise<void> {
     this.#files.stop();
     // A reset, so that a transfer that was cut is not taken for a complete one. The splices pass it on to the backends.
     for (const client of this.#open) resetSocket(client);
     // The health port closes last; until then it reports "not ready".
-    await Promise.all([this.#health?.close(), this.#admin?.close()]);
+    await Promise.all(this.#admins.map((admin) => admin.close()));
   }
 
   [Symbol.asyncDispose](): Promise<void> {

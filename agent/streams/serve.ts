@@ -23,9 +23,8 @@ export interface StreamMetrics {
   /** A stream was accepted. One `streamFinished` follows each call. */
   streamOpened(): void;
   streamFinished(end: StreamEnd): void;
-  /** A target was reached, or not. `pendingDials(-1)` is called separately. */
+  /** A target was reached, or not. */
   dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void;
-  pendingDials(delta: number): void;
 }
 
 /** What serving a stream takes; the same for all streams of an agent. */
@@ -145,10 +144,9 @@ async function dialFor(
   deps: ServeDeps,
   lookup: Lookup | undefined,
 ): Promise<Socket> {
-  const { policy, dials, metrics } = deps;
+  const { policy, dials } = deps;
   deps.requireFiles();
   dials.take();
-  metrics.pendingDials(1);
   const dialling = dialTarget({
     target,
     timeoutMs,
@@ -169,7 +167,6 @@ async function dialFor(
   } finally {
     stream.off("close", onClose);
     dials.giveBack();
-    metrics.pendingDials(-1);
   }
 }
 

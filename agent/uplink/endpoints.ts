@@ -39,12 +39,10 @@ export class Endpoints {
   /** How logs, metrics and `/status` call it. */
   readonly name: string;
   readonly #deps: EndpointsDeps;
+  /** The one that was tried last is the last. */
   #addresses: readonly Target[] = [];
   /** Addresses that have led to a server that the agent had a tunnel to. */
   readonly #known = new Set<string>();
-  /** The number of the last try of each address. */
-  readonly #tried = new Map<string, number>();
-  #tries = 0;
   /** DNS was asked once, and has answered or not. */
   readonly #answered = deferred();
   /** Why the last question was not answered; `undefined`: it was. */
@@ -127,12 +125,8 @@ export class Endpoints {
     // Each agent has an order of its own, or all of them would choose the same servers.
     const kept = this.#addresses.filter((address) => now.has(addressKey(address)));
     const added = addresses.filter((address) => !before.has(addressKey(address)));
-    this.#addresses = [...kept, ...shuffled(added, this.#deps.random ?? Math.random)];
-    for (const key of [...this.#tried.keys(), ...this.#known]) {
-      if (now.has(key)) continue;
-      this.#tried.delete(key);
-      this.#known.delete(key);
-    }
+    this.#addresses = [...shuffled(added, this.#deps.random ?? Math.random), ...kept];
+    for (const key of this.#known) if (!now.has(key)) this.#known.delete(key);
     return added.length > 0;
   }
 
@@ -154,10 +148,8 @@ export class Endpoints {
     if (isName && (isFirst || this.#addresses.length < 2)) return undefined;
     const free = this.#addresses.filter((address) => !held.has(addressKey(address)) && !this.#isKnown(address));
     // Where none is left, any of them may be a balancer's.
-    const [next] = (free.length > 0 ? free : this.#addresses).toSorted(
-      (one, other) => this.#triedAt(one) - this.#triedAt(other),
-    );
-    if (next !== undefined) this.#tried.set(addressKey(next), ++this.#tries);
+    const next = free[0] ?? this.#addresses[0];
+    if (next !== undefined) this.#addresses = [...this.#addresses.filter((address) => address !== next), next];
     return next;
   }
 
@@ -173,10 +165,6 @@ export class Endpoints {
 
   #isKnown(address: Target): boolean {
     return this.#known.has(addressKey(address));
-  }
-
-  #triedAt(address: Target): number {
-    return this.#tried.get(addressKey(address)) ?? 0;
   }
 }
 

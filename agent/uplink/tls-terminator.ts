@@ -132,12 +132,7 @@ export class UnseenCertificate extends LinkRefused {
 
   constructor(refusal: LinkRefused) {
     const { status, closeCode, reason, retryAfterMs } = refusal;
-    super({
-      ...(status !== undefined && { status }),
-      ...(closeCode !== undefined && { closeCode }),
-      reason: `${reason}; ${CURE}`,
-      retryAfterMs,
-    });
+    super({ status, closeCode, reason: `${reason}; ${CURE}`, retryAfterMs });
     this.cause = refusal;
   }
 }

@@ -35,7 +35,7 @@ const SKIP_PREFACE_BELOW = 100;
 interface OpenPort {
   readonly name: AgentPortName;
   readonly address: AddressInfo;
-  readonly listener: Pick<Acceptor, "listening" | "endWithoutPreface" | "stopAccepting" | "destroyAll">;
+  readonly listener: Acceptor;
   readonly upgrades: UpgradePort;
 }
 
@@ -44,17 +44,16 @@ interface OpenPort {
  * open and close together; only the bounds of waiting connections are each port's own.
  */
 export class AgentPorts {
-  readonly #deps: AgentPortsDeps;
+  readonly #deps: AgentPortsDeps & Omit<UpgradeDeps, "hostOf" | "hostNamed" | "listener">;
   readonly #ports: OpenPort[] = [];
-  readonly #common: Pick<UpgradeDeps, "beforeHello" | "innerHandshakes" | "innerServers" | "turns" | "carrying">;
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
   /** Takes the connections that other servers carry here. */
   readonly #carried: UpgradePort | undefined;
 
   constructor(deps: AgentPortsDeps) {
-    this.#deps = deps;
-    this.#common = {
+    this.#deps = {
+      ...deps,
       beforeHello: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
       innerHandshakes: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
       innerServers: new InnerServers(),
@@ -63,7 +62,7 @@ export class AgentPorts {
     };
     this.#carried = deps.owners && this.#upgradePort("agents", {});
     deps.metrics.hops.watch(() => ({
-      toOwners: this.#common.carrying?.size ?? 0,
+      toOwners: this.#deps.carrying?.size ?? 0,
       fromPeers: this.#carried?.connections.size ?? 0,
     }));
   }
@@ -92,7 +91,7 @@ export class AgentPorts {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
     const upgrades = this.#upgradePort("agents-insecure", {
-      hostOf: (request, address) => findByHost(request, address, hosts),
+      hostOf: (name, address) => findByHost(name, address, hosts),
     });
     const opened = await openPlainPort(
       {
@@ -124,7 +123,7 @@ export class AgentPorts {
   }
 
   #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): UpgradePort {
-    return new UpgradePort({ ...this.#deps, ...this.#common, ...hosts, listener });
+    return new UpgradePort({ ...this.#deps, ...hosts, listener });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {

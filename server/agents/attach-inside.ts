@@ -161,20 +161,11 @@ function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { c
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
     const { closeCode, reason, fault, retryAfterMs } = error;
-    return {
-      ...{ type: "refused", reason },
-      ...(closeCode !== undefined && { closeCode }),
-      ...(fault !== undefined && { fault }),
-      ...(retryAfterMs !== undefined && { retryAfterMs }),
-    };
+    return { type: "refused", closeCode, reason, fault, retryAfterMs };
   }
   if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
   const { code, message, fault, retryAfterMs } = error;
-  return {
-    ...{ type: "refused", status: agentStatus(code), reason: printable(message) },
-    ...(fault !== undefined && { fault }),
-    ...(retryAfterMs !== undefined && { retryAfterMs }),
-  };
+  return { type: "refused", status: agentStatus(code), reason: printable(message), fault, retryAfterMs };
 }
 
 /** Time for a refusal that was just sent to arrive before the connection is destroyed, ms. */
@@ -200,11 +191,9 @@ export class HandshakeDeadline {
       this.end();
       return;
     }
-    socket.once("close", this.#onClose);
+    socket.once("close", this.end);
     this.#start();
   }
-
-  readonly #onClose = (): void => this.end();
 
   get leftMs(): number {
     return Math.max(1, this.#until - performance.now());
@@ -246,13 +235,13 @@ export class HandshakeDeadline {
   };
 
   /** The carrier is authenticated, resumed or closed. */
-  end(): void {
+  readonly end = (): void => {
     if (this.#isOver) return;
     this.#isOver = true;
     clearTimeout(this.#timer);
-    this.#socket.off("close", this.#onClose);
+    this.#socket.off("close", this.end);
     this.vacate();
-  }
+  };
 }
 
 interface CarrierPlace {

@@ -1,16 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
-import {
-  asked,
-  CertificateWatch,
-  nextStep,
-  renewed,
-  type TokenState,
-  TokenWatch,
-  trusted,
-  verified,
-} from "./credential-watch.ts";
+import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -93,6 +84,7 @@ test("a clock that is set forward is noticed within a minute", (t) => {
 /** A link whose token ends in `lastsMs`; the test says what becomes of it, and what the verifier answers. */
 function watchedToken(t: TestContext, lastsMs: number) {
   t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_700_000_000_000 });
+  const random = t.mock.method(Math, "random", () => 1);
   const identity = (ms: number) => ({ subject: "s", expiresAt: new Date(Date.now() + ms) });
   const state = {
     verdict: { ok: identity(lastsMs) } as VerificationResult,
@@ -113,14 +105,13 @@ function watchedToken(t: TestContext, lastsMs: number) {
       destroy: ({ message }) => state.told.push(`end: ${message}`),
     },
     (reason, detail) => state.told.push(`unavailable: ${reason} ${detail}`),
-    { everyMs: MINUTE, patienceMs: 10_000, random: () => 1 },
   );
   t.after(() => watch.close());
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
     await new Promise((settled) => setImmediate(settled));
   };
-  return { watch, state, identity, pass };
+  return { watch, state, identity, random, pass };
 }
 
 test("a token is verified again and again; if its account has gone a new one is asked for, then the link ends", async (t) => {
@@ -168,6 +159,29 @@ test("a refusal of the old token that comes after a fresh one is no matter", asy
   assert.deepEqual([state.verified, state.told], [["first"], []]);
 });
 
+test("a refusal that comes after the agent was asked does not put the end off", async (t) => {
+  const { watch, state, identity, pass } = watchedToken(t, 60 * MINUTE);
+  state.verdict = { refused: "the account has gone" };
+  t.mock.timers.tick(MINUTE);
+  watch.renewed("first", identity(5));
+  t.mock.timers.tick(5);
+  await pass(0);
+  assert.deepEqual([state.verified.length, state.told.length], [1, 1]);
+});
+
+test("links that were admitted together are not verified all at once, and an API server is not asked in a loop", async (t) => {
+  const { watch, state, identity, random, pass } = watchedToken(t, 60 * MINUTE);
+  random.mock.mockImplementation(() => 0);
+  watch.renewed("first", identity(60 * MINUTE));
+  state.verdict = { unavailable: "down", detail: "", retryAfterMs: 0 };
+  await pass(0.8 * MINUTE);
+  assert.equal(state.verified.length, 1);
+  await pass(999);
+  assert.equal(state.verified.length, 1);
+  await pass(1);
+  assert.equal(state.verified.length, 2);
+});
+
 test("an API server that is down ends no link before the token expires", async (t) => {
   const { state, pass } = watchedToken(t, 2 * MINUTE);
   state.verdict = { unavailable: "no answer", detail: "ECONNREFUSED", retryAfterMs: 5_000 };
@@ -190,40 +204,4 @@ test("a token that lasts longer than any timer waits for its turn", async (t) =>
   const { state, pass } = watchedToken(t, 2 ** 40);
   await pass(MINUTE);
   assert.deepEqual([state.verified, state.told], [["first"], []]);
-});
-
-// ── the schedule ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-const OPTIONS = { everyMs: 60_000, patienceMs: 10_000, random: () => 1 };
-const identity = (expiresAtMs: number) => ({ subject: "s", expiresAt: new Date(expiresAtMs) });
-const unavailable = (retryAfterMs: number) => ({ unavailable: "down", detail: "", retryAfterMs });
-
-test("a token is verified again in time, and asked for anew at its end, whichever comes first", () => {
-  const long = trusted(identity(3_600_000), 1_000, OPTIONS);
-  assert.deepEqual(nextStep(long), { what: "verify", atMs: 61_000 });
-  assert.deepEqual(nextStep(trusted(identity(20_000), 1_000, OPTIONS)), { what: "ask", atMs: 20_000 });
-  assert.deepEqual(nextStep(trusted(identity(500), 1_000, OPTIONS)), { what: "ask", atMs: 500 });
-  const early = trusted(identity(3_600_000), 1_000, { ...OPTIONS, random: () => 0 });
-  assert.deepEqual(nextStep(early), { what: "verify", atMs: 49_000 }, "not all at once");
-});
-
-test("the state of a trusted link after another verification", () => {
-  const before = trusted(identity(3_600_000), 0, OPTIONS);
-  const after = (verdict: Parameters<typeof verified>[1]) => verified(before, verdict, 60_000, OPTIONS);
-  assert.deepEqual(nextStep(after({ ok: identity(3_600_000) })), { what: "verify", atMs: 120_000 });
-  assert.deepEqual(after({ refused: "gone" }), { state: "asked", reason: "gone", endAtMs: 70_000 });
-  assert.deepEqual(nextStep(after(unavailable(5_000))), { what: "verify", atMs: 65_000 }, "the link goes on");
-  assert.deepEqual(nextStep(after(unavailable(0))), { what: "verify", atMs: 61_000 }, "and nobody is asked in a loop");
-});
-
-test("an agent that is asked has its time, which only a token that lasts can end", () => {
-  const standing = asked("expired", 50_000, OPTIONS);
-  assert.deepEqual(nextStep(standing), { what: "end", atMs: 60_000 });
-  const unchanged: TokenState[] = [
-    verified(standing, { refused: "again" }, 55_000, OPTIONS),
-    verified(standing, { ok: identity(3_600_000) }, 55_000, OPTIONS),
-    renewed(standing, identity(50_000), 55_000, OPTIONS),
-  ];
-  for (const next of unchanged) assert.deepEqual(next, standing);
-  assert.deepEqual(renewed(standing, identity(900_000), 55_000, OPTIONS), trusted(identity(900_000), 55_000, OPTIONS));
 });

@@ -1,5 +1,4 @@
-import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
-import { expiredAt, type TokenIdentity, type VerificationResult } from "../tokens/verifier.ts";
+import { expiredAt, type TokenIdentity } from "../tokens/verifier.ts";
 import type { ProvenToken } from "../tunnels/links.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
@@ -65,18 +64,15 @@ export class CertificateWatch {
 
 // ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface ScheduleOptions {
-  /** Interval of verifications, ms: the account may have been deleted, or the issuer's key withdrawn. */
-  readonly everyMs: number;
-  /** Time in which an agent has to present a fresh token after it was asked for one, ms. */
-  readonly patienceMs: number;
-  readonly random?: () => number;
-}
-
-const SCHEDULE: ScheduleOptions = { everyMs: 60_000, patienceMs: 10_000 };
+/** Interval of verifications, ms: the account may have been deleted, or the issuer's key withdrawn. */
+const VERIFY_MS = 60_000;
+/** Shortest time until the next verification after an unavailable one, ms. */
+const MIN_RETRY_MS = 1_000;
+/** Time in which an agent has to present a fresh token after it was asked for one, ms. */
+const PATIENCE_MS = 10_000;
 
 /**
- * What is known of the token of a link.
+ * Verifies the token of one link again and again, from its first connection to its end.
  *
  * ```
  *             verified: ok, or unavailable
@@ -87,71 +83,16 @@ const SCHEDULE: ScheduleOptions = { everyMs: 60_000, patienceMs: 10_000 };
  *                   └─ expired ──────────▶ asked ─── patience is over ───▶ end of the link
  * ```
  */
-export type TokenState =
-  | { readonly state: "trusted"; readonly expiresAtMs: number; readonly verifyAtMs: number }
-  | { readonly state: "asked"; readonly reason: string; readonly endAtMs: number };
-
-/** The next step for a link, and its time. */
-export interface NextStep {
-  readonly what: "verify" | "ask" | "end";
-  readonly atMs: number;
-}
-
-/** Shortest time until the next verification after an unavailable one, ms. */
-const MIN_RETRY_MS = 1_000;
-
-/** The state after a token was verified, for a new link or for a new connection of one. */
-export function trusted({ expiresAt }: TokenIdentity, nowMs: number, options: ScheduleOptions): TokenState {
-  const { everyMs, random = Math.random } = options;
-  // Jitter, because after a restart of this server all agents come at once.
-  const verifyAtMs = nowMs + everyMs * (0.8 + 0.2 * random());
-  return { state: "trusted", expiresAtMs: expiresAt.getTime(), verifyAtMs };
-}
-
-/** The state after a new connection of the link was admitted with this token. An expired token is no fresh one. */
-export function renewed(
-  state: TokenState,
-  identity: TokenIdentity,
-  nowMs: number,
-  options: ScheduleOptions,
-): TokenState {
-  const isExpired = identity.expiresAt.getTime() <= nowMs;
-  return state.state === "asked" && isExpired ? state : trusted(identity, nowMs, options);
-}
-
-/** The state after the agent was asked for another token. */
-export function asked(reason: string, nowMs: number, { patienceMs }: ScheduleOptions): TokenState {
-  return { state: "asked", reason, endAtMs: nowMs + patienceMs };
-}
-
-/** The state after the present token was verified again. An unavailable verifier does not end a link that was good. */
-export function verified(
-  state: TokenState,
-  result: VerificationResult,
-  nowMs: number,
-  options: ScheduleOptions,
-): TokenState {
-  if (state.state === "asked") return state;
-  if ("refused" in result) return asked(result.refused, nowMs, options);
-  if ("unavailable" in result) return { ...state, verifyAtMs: nowMs + Math.max(result.retryAfterMs, MIN_RETRY_MS) };
-  return trusted(result.ok, nowMs, options);
-}
-
-export function nextStep(state: TokenState): NextStep {
-  if (state.state === "asked") return { what: "end", atMs: state.endAtMs };
-  const { expiresAtMs, verifyAtMs } = state;
-  return expiresAtMs <= verifyAtMs ? { what: "ask", atMs: expiresAtMs } : { what: "verify", atMs: verifyAtMs };
-}
-
-/** Verifies the token of one link again and again, from its first connection to its end. */
 export class TokenWatch {
   readonly #verifier: ProvenToken["verifier"];
   readonly #tunnel: Pick<Tunnel, "rotate" | "destroy">;
   readonly #onUnavailable: (reason: string, detail: string) => void;
-  readonly #schedule: ScheduleOptions;
   readonly #closed = new AbortController();
   #token: string;
-  #state: TokenState;
+  #expiresAtMs = 0;
+  #verifyAtMs = 0;
+  /** Present while the agent is asked for a fresh token: when the link ends, and why. */
+  #end: { readonly atMs: number; readonly reason: string } | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   /** `onUnavailable`: the verifier was unavailable; the link goes on. */
@@ -159,21 +100,19 @@ export class TokenWatch {
     { text, identity, verifier }: ProvenToken,
     tunnel: Pick<Tunnel, "rotate" | "destroy">,
     onUnavailable: (reason: string, detail: string) => void,
-    schedule = SCHEDULE,
   ) {
     this.#verifier = verifier;
     this.#tunnel = tunnel;
     this.#onUnavailable = onUnavailable;
-    this.#schedule = schedule;
     this.#token = text;
-    this.#state = trusted(identity, Date.now(), schedule);
-    this.#wait();
+    this.#trust(identity);
   }
 
   /** Call it when the link goes on over a connection that was admitted with this token, which may be the old one. */
   renewed(token: string, identity: TokenIdentity): void {
     this.#token = token;
-    this.#enter(renewed(this.#state, identity, Date.now(), this.#schedule));
+    const isFresh = identity.expiresAt.getTime() > Date.now();
+    if (this.#end === undefined || isFresh) this.#trust(identity);
   }
 
   close(): void {
@@ -181,42 +120,53 @@ export class TokenWatch {
     clearTimeout(this.#timer);
   }
 
-  #enter(next: TokenState): void {
-    const before = this.#state;
-    this.#state = next;
-    if (this.#closed.signal.aborted) return;
+  #trust({ expiresAt }: TokenIdentity): void {
+    this.#end = undefined;
+    this.#expiresAtMs = expiresAt.getTime();
+    // Jitter, because after a restart of this server all agents come at once.
+    this.#verifyAtMs = Date.now() + VERIFY_MS * (0.8 + 0.2 * Math.random());
     this.#wait();
-    if (next.state === "asked" && before.state !== "asked") this.#tunnel.rotate(next.reason);
+  }
+
+  #ask(reason: string): void {
+    this.#end = { atMs: Date.now() + PATIENCE_MS, reason };
+    this.#wait();
+    this.#tunnel.rotate(reason);
   }
 
   #wait(): void {
     clearTimeout(this.#timer);
-    const { atMs } = nextStep(this.#state);
-    const waitMs = Math.min(Math.max(0, atMs - Date.now()), MAX_TIMER_MS);
-    this.#timer = setTimeout(this.#onTimer, waitMs).unref();
+    if (this.#closed.signal.aborted) return;
+    const atMs = this.#end?.atMs ?? Math.min(this.#expiresAtMs, this.#verifyAtMs);
+    this.#timer = setTimeout(this.#onTimer, Math.max(0, atMs - Date.now())).unref();
   }
 
   readonly #onTimer = (): void => {
-    const state = this.#state;
-    const { what, atMs } = nextStep(state);
-    if (atMs > Date.now()) this.#wait();
-    else if (state.state === "asked") {
+    const now = Date.now();
+    if (this.#end !== undefined && now >= this.#end.atMs) {
       this.close();
-      this.#tunnel.destroy(new Error(state.reason));
-    } else if (what === "verify") void this.#verify();
-    else this.#enter(asked(expiredAt(new Date(state.expiresAtMs)), Date.now(), this.#schedule));
+      this.#tunnel.destroy(new Error(this.#end.reason));
+    } else if (this.#end === undefined && now >= this.#expiresAtMs) this.#ask(expiredAt(new Date(this.#expiresAtMs)));
+    else if (this.#end === undefined && now >= this.#verifyAtMs) void this.#verify();
+    else this.#wait();
   };
 
   async #verify(): Promise<void> {
     const token = this.#token;
+    const { signal } = this.#closed;
     try {
-      const result = await this.#verifier.verify(token, { signal: this.#closed.signal });
+      const result = await this.#verifier.verify(token, { signal });
       // A fresh token that came meanwhile was verified when it came.
-      if (token !== this.#token || this.#closed.signal.aborted) return;
-      if ("unavailable" in result) this.#onUnavailable(result.unavailable, result.detail);
-      this.#enter(verified(this.#state, result, Date.now(), this.#schedule));
+      if (token !== this.#token || this.#end !== undefined || signal.aborted) return;
+      if ("refused" in result) this.#ask(result.refused);
+      else if ("ok" in result) this.#trust(result.ok);
+      else {
+        this.#onUnavailable(result.unavailable, result.detail);
+        this.#verifyAtMs = Date.now() + Math.max(result.retryAfterMs, MIN_RETRY_MS);
+        this.#wait();
+      }
     } catch (error) {
-      if (!this.#closed.signal.aborted) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 }

@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
@@ -71,16 +71,11 @@ const LIMITED_RETRY_MS = 1_000;
  * name gives no rights, which only a credential does.
  */
 export function findByHost(
-  { rawHeaders }: Pick<IncomingMessage, "rawHeaders">,
+  name: string,
   address: string,
   hosts: VirtualHosts<ClusterVirtualHost>,
 ): ClusterVirtualHost | CulvertError | AgentAnswer {
-  const [value, ...others] = valuesOf(rawHeaders, "host");
-  // With two of them, a proxy in front could read another one than this server (RFC 9112 §3.2).
-  if (value === undefined || value === "" || others.length > 0) {
-    return answerOf(400, "a request needs one Host here: by it the cluster is found");
-  }
-  const name = hostName(value);
+  if (name === "") return answerOf(400, "a request needs one Host here: by it the cluster is found");
   const host = hosts.single ?? hosts.find(name);
   if (host === undefined) return answerOf(421, `no cluster has the name "${printable(name, 100)}" (Host)`);
   // The WebSocket may carry a TLS handshake.
@@ -92,8 +87,8 @@ export function findByHost(
 }
 
 /** Host without its port, as names in a ClientHello are written. */
-export function hostName(host: string): string {
-  return host.replace(/:\d*$/, "");
+export function hostName({ headers }: { readonly headers: IncomingHttpHeaders }): string {
+  return (headers.host ?? "").replace(/:\d*$/, "");
 }
 
 /** Refuses a request whose SNI and Host lead to different clusters: a proxy in front may read the other one. */

@@ -41,7 +41,7 @@ export interface RunTunnelDeps {
   /** Sent to every agent, in its welcome and whenever it changes. */
   readonly servers: Pick<ServerCount, "value" | "onChange">;
   readonly metrics: ServerMetrics;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
+  readonly throttledLog: ThrottledLog;
   /** True from SIGTERM on. */
   draining(): boolean;
 }
@@ -176,11 +176,7 @@ export async function runTunnel(
   const tunnel = new Tunnel(
     agent,
     link,
-    {
-      onSuspended: (cause) => onSuspended(cause),
-      onResumed: (resumption) => onResumed(resumption),
-      onClosed: () => links.forget(entry.id),
-    },
+    { onSuspended, onResumed, onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
     { pipe, probes: cluster.probes },
   );

@@ -5,14 +5,12 @@ import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
-import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
+import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
@@ -43,30 +41,21 @@ const NO_HEAD = Buffer.alloc(0);
 /** Why a request gets no tunnel. */
 type UpgradeRefusal = CulvertError | AgentAnswer;
 
-export interface UpgradeDeps extends Pick<AttachDeps, "turns" | "innerServers" | "innerHandshakes"> {
+export interface UpgradeDeps extends Omit<AttachDeps, "host" | "cluster"> {
   readonly options: AttachDeps["options"] &
     Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
-  readonly links: AttachDeps["links"];
-  readonly servers: AttachDeps["servers"];
-  readonly metrics: ServerMetrics;
-  readonly log: Logger;
-  readonly throttledLog: ThrottledLog;
   /** The waiting connections of all TCP ports together. */
   readonly waiting: WaitingConnections;
   /** Unauthenticated carriers of all ports together whose hello has not come. */
   readonly beforeHello: UnauthenticatedCarriers;
   /** Present on the port in clear: finds the virtual host of each request. */
-  readonly hostOf?: (
-    request: Pick<IncomingMessage, "rawHeaders">,
-    address: string,
-  ) => AgentHost | CulvertError | AgentAnswer;
+  readonly hostOf?: (name: string, address: string) => AgentHost | CulvertError | AgentAnswer;
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   /** Present with a directory: carries resumes of other servers' links to these. */
   readonly carrying?: Pick<Carrying, "ask" | "size"> | undefined;
   /** For the log and the metrics of connections that are dropped. */
   readonly listener: ListenerName;
-  draining(): boolean;
 }
 
 type RequestKind = "upgrade" | "connect" | "other";
@@ -202,7 +191,7 @@ export class UpgradePort {
     if (objection !== undefined) return objection;
     const origin = originFault(request.rawHeaders, options.agentAllowedOrigins);
     if (origin !== undefined) return origin;
-    const named = hostNamed?.(hostName(request.headers.host ?? ""));
+    const named = hostNamed?.(hostName(request));
     if (named !== undefined && named !== host) return otherName(named.tunnels.name);
     if (kind === "connect") return CALLER;
     if (request.url?.split("?", 1)[0] !== options.agentPath) return otherPath(options.agentPath);
@@ -216,7 +205,7 @@ export class UpgradePort {
 
   /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
   #findHost(request: RequestHeader, connection: AgentConnection): AgentHost | CulvertError | AgentAnswer {
-    const found = this.#deps.hostOf?.(request, connection.source.address) ?? connection.host;
+    const found = this.#deps.hostOf?.(hostName(request), connection.source.address) ?? connection.host;
     if (found === undefined) return new CulvertError("internal", "a connection without a virtual host");
     connection.host = "tunnels" in found ? found : undefined;
     return found;

@@ -42,9 +42,9 @@ export interface ClusterSide {
   /** Empty: as without `--agent-identities` or `--caller-identities`. */
   readonly identities: readonly IdentityPattern[];
   /** With a token and neither `ca` nor `identities`, the CA of the flags does not count. */
-  readonly token?: TokenTrust;
+  readonly token?: TokenTrust | undefined;
   /** Networks that clients may come from; absent: any. */
-  readonly sourceCIDRs?: SourceCidrs;
+  readonly sourceCIDRs?: SourceCidrs | undefined;
 }
 
 /** Whether agents may, or must, authenticate by TLS inside the link, where a middlebox ends the TLS outside. */
@@ -52,22 +52,22 @@ export const INNER_TLS_RULES = ["never", "auto", "always"] as const;
 export type InnerTlsRule = (typeof INNER_TLS_RULES)[number];
 
 export interface AgentSide extends ClusterSide {
-  readonly maxAgents?: number;
+  readonly maxAgents?: number | undefined;
   /** Absent: `--inner-tls`. */
-  readonly innerTls?: InnerTlsRule;
+  readonly innerTls?: InnerTlsRule | undefined;
   /** Absent: `--proxy-strategies`. */
-  readonly strategies?: readonly Strategy[];
+  readonly strategies?: readonly Strategy[] | undefined;
   /** Absent: `--strict-identifiers`. */
-  readonly strictIdentifiers?: boolean;
+  readonly strictIdentifiers?: boolean | undefined;
   /** What each agent may claim; absent: see `routingRules`. */
-  readonly claims?: Claims;
+  readonly claims?: Claims | undefined;
 }
 
 export interface CallerSide extends ClusterSide {
   /** Absolute path of the cluster's own unix socket. */
-  readonly uds?: string;
+  readonly uds?: string | undefined;
   /** Clusters whose callers may come, too, if they ask for this cluster's name as the target's host. */
-  readonly fromClusters?: readonly string[];
+  readonly fromClusters?: readonly string[] | undefined;
 }
 
 /** A cluster in a sentence: its name, its file and the number of its document. */
@@ -92,7 +92,7 @@ export interface ClusterChanges {
   readonly suspended: boolean;
 }
 
-export interface SideChanges {
+interface SideChanges {
   /** `sni`; the name maps of the store have it already. */
   readonly names: boolean;
   /** Certificate, key or CA: new handshakes need a new TLS context. */
@@ -154,7 +154,7 @@ export function changedKeys(what: ClusterChanges): string[] {
 // ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** A value that is served under some names of a port. */
-export interface NamedValue<T> {
+interface NamedValue<T> {
   readonly value: T;
   /**
    * Canonical, or `*.` and a canonical name. Without names the value is served under every name while it is the only

@@ -117,7 +117,7 @@ const agents = section({
     .transform(orIssue((texts) => new Claims(texts)))
     .optional(),
 });
-const callers = section({ ...side, uds: text().optional(), fromClusters: list(parsed(clusterName)).default([]) });
+const callers = section({ ...side, uds: text().optional(), fromClusters: list(parsed(clusterName)).optional() });
 
 /** The least number of bytes per second: one read of a socket, which a smaller bucket would never let pass. */
 const LEAST_BYTES = 65_536;

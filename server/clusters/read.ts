@@ -42,61 +42,57 @@ function loadDocuments(
   documents: readonly ValidatedDocument<ClusterDocument>[],
   context: LoadContext,
 ): FileContent<Cluster> {
-  const loaded = documents.map(({ number, value, faults }) =>
-    value === undefined ? { number, faults } : { number, ...loadCluster(value, number, context) },
-  );
-  return {
-    documents: loaded.flatMap((one) => ("cluster" in one ? one.cluster : [])),
-    faults: faultsOf(
-      loaded.map(({ number, ...rest }) => ({ ...(number !== undefined && { number }), ...("faults" in rest && rest) })),
-    ),
-    inputs: context.inputs,
-  };
+  const clusters: Cluster[] = [];
+  const faulty = documents.map(({ number, value, faults }) => {
+    const found = value === undefined ? faults : loadCluster(value, number, context, clusters);
+    return { ...(number !== undefined && { number }), faults: found };
+  });
+  return { documents: clusters, faults: faultsOf(faulty), inputs: context.inputs };
 }
 
+/** Adds the cluster to the others, or returns its faults. */
 function loadCluster(
   document: ClusterDocument,
   number: number | undefined,
   context: LoadContext,
-): { readonly cluster: Cluster } | { readonly faults: readonly string[] } {
+  clusters: Cluster[],
+): readonly string[] {
   const { file, folder } = context;
-  const agents = readSide("agents", document.agents, context);
-  const callers = readSide("callers", document.callers, context);
-  const faults = [agents, callers].flatMap((side) => ("faults" in side ? side.faults : []));
+  const { name, targets, limits, suspended } = document;
+  const faults: string[] = [];
+  const agents = readSide("agents", document.agents, context, faults);
+  const callers = readSide("callers", document.callers, context, faults);
+  const { maxAgents, innerTls, strategies, strictIdentifiers, claims } = document.agents;
+  const { fromClusters } = document.callers;
   const uds = document.callers.uds === undefined ? undefined : resolve(folder, document.callers.uds);
   if (Buffer.byteLength(uds ?? "") > MAX_SOCKET_PATH) {
     faults.push(`callers.uds ${uds} is longer than the ${MAX_SOCKET_PATH} bytes a socket path can have.`);
   }
-  if ("faults" in agents || "faults" in callers || faults.length > 0) return { faults };
-  const { name, targets, limits, suspended } = document;
-  const { maxAgents, innerTls, strategies, strictIdentifiers, claims } = document.agents;
-  const { fromClusters } = document.callers;
-  const routing = {
-    ...(strategies && { strategies }),
-    ...(strictIdentifiers !== undefined && { strictIdentifiers }),
-    ...(claims && { claims }),
-  };
-  const cluster = {
+  if (faults.length > 0) return faults;
+  const cluster: Cluster = {
     ...{ name, file, targets, limits, suspended },
-    ...(number === undefined ? {} : { document: number }),
-    agents: { ...agents, ...(maxAgents && { maxAgents }), ...(innerTls && { innerTls }), ...routing },
-    callers: { ...callers, ...(uds === undefined ? {} : { uds }), ...(fromClusters.length > 0 && { fromClusters }) },
+    ...(number !== undefined && { document: number }),
+    agents: { ...agents, maxAgents, innerTls, strategies, strictIdentifiers, claims },
+    callers: { ...callers, uds, fromClusters },
   };
-  return { cluster: frozen(cluster) };
+  clusters.push(frozen(cluster));
+  return [];
 }
 
 const KEYS = { certFile: "cert", keyFile: "key", caFile: "ca" } as const;
 
+/** Reads the files of a side. What is wrong with them is added to the faults. */
 function readSide(
   name: SideName,
   { cert, key, ca, crl, sni, identities, token, sourceCIDRs }: ClusterDocument[SideName],
   { folder, materials, inputs }: LoadContext,
-): ClusterSide | { faults: string[] } {
+  faults: string[],
+): ClusterSide {
   const at = (path: string | undefined): string | undefined => (path === undefined ? undefined : resolve(folder, path));
   const [certFile, keyFile, caFile, crlFile] = [at(cert), at(key), at(ca), at(crl)];
   for (const path of [certFile, keyFile, caFile, crlFile]) if (path !== undefined) inputs.set(path, "");
+  const side: Mutable<ClusterSide> = { sni, identities, sourceCIDRs, token: token && withAbsolutePaths(token, folder) };
   try {
-    const side: Mutable<ClusterSide> = { sni, identities };
     if (certFile !== undefined && keyFile !== undefined) {
       side.certificate = materials.pair(certFile, keyFile);
       inputs.set(certFile, side.certificate.cert).set(keyFile, side.certificate.key);
@@ -109,14 +105,12 @@ function readSide(
       side.crl = materials.crls(crlFile);
       inputs.set(crlFile, side.crl.pem);
     }
-    if (token !== undefined) side.token = withAbsolutePaths(token, folder);
-    if (sourceCIDRs !== undefined) side.sourceCIDRs = sourceCIDRs;
-    return side;
   } catch (error) {
-    if (error instanceof CrlFileError) return { faults: [`${name}.crl: ${error.message}.`] };
-    if (!(error instanceof TlsFileError)) throw error;
-    return { faults: [`${name}.${KEYS[error.file]}: ${error.message}.`] };
+    if (error instanceof CrlFileError) faults.push(`${name}.crl: ${error.message}.`);
+    else if (error instanceof TlsFileError) faults.push(`${name}.${KEYS[error.file]}: ${error.message}.`);
+    else throw error;
   }
+  return side;
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };

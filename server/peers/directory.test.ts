@@ -31,7 +31,7 @@ function world() {
       return state.isSilent ? "silent" : state.answers.find(accepts);
     },
     get state(): DirectoryState {
-      return state.isUp ? { isUp: true, through: "x" } : { isUp: false, reason: "x", sinceMs: 0 };
+      return { canAsk: state.isUp, detail: "", faults: [], trouble: undefined };
     },
     close: async () => {},
   };

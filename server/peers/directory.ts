@@ -11,23 +11,16 @@ export interface Location {
 /** What is asked for: a server that has agents of this cluster, or the server with this id. */
 export type DirectoryQuestion = { readonly cluster: string } | { readonly server: string };
 
-/** Whether the directory can be asked, and why not. */
-export type DirectoryState =
-  | {
-      readonly isUp: true;
-      readonly through: string;
-      /** What hinders it although it is connected, in sentences for operators. */
-      readonly faults?: readonly string[];
-      /** No question comes through. */
-      readonly isRefused?: boolean;
-      /** Why an agent may be at another server that was not found: the end of a sentence for callers. */
-      readonly trouble?: string | undefined;
-    }
-  | { readonly isUp: false; readonly reason: string; readonly sinceMs: number };
-
-/** Whether other servers can be asked now. */
-export function canAsk(state: DirectoryState): boolean {
-  return state.isUp && state.isRefused !== true;
+/** What the directory can do now. */
+export interface DirectoryState {
+  /** Whether other servers can be asked. */
+  readonly canAsk: boolean;
+  /** Whether it is connected, and to what, for operators. */
+  readonly detail: string;
+  /** What hinders it although it is connected, in sentences for operators. */
+  readonly faults: readonly string[];
+  /** Why an agent may be at another server that was not found: the end of a sentence for callers. */
+  readonly trouble: string | undefined;
 }
 
 /**
@@ -48,7 +41,7 @@ export interface Directory {
   close(): Promise<void>;
 }
 
-export interface LocationsOptions {
+interface LocationsOptions {
   readonly directory: Directory;
   readonly metrics: Pick<HopMetrics, "asked">;
   /** The id of this server: an answer that leads back here is none. */
@@ -148,7 +141,7 @@ export class Locations {
       if (answer === "silent") this.#silent.set(question.cluster, true);
       else this.#silent.delete(question.cluster);
     }
-    metrics.asked(location !== undefined ? "found" : canAsk(directory.state) ? "none" : "down");
+    metrics.asked(location !== undefined ? "found" : directory.state.canAsk ? "none" : "down");
     return location;
   }
 

@@ -5,7 +5,6 @@ import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { canAsk } from "./directory.ts";
 import { MAX_INFO_BYTES, READ_RATE } from "./nats-connection.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 
@@ -53,7 +52,7 @@ function speak(socket: Socket, onLine: (line: string) => void): void {
 }
 
 function reason({ state }: NatsDirectory): string {
-  return state.isUp ? "" : state.reason;
+  return state.detail;
 }
 
 test("answers that are too long, no JSON, or name no address are none; the first that is one counts", async () => {
@@ -101,7 +100,7 @@ function answering(socket: Socket, answer: (subject: string) => string | undefin
 }
 
 function faults({ state }: NatsDirectory): string {
-  return state.isUp ? (state.faults ?? []).join("; ") : "not connected";
+  return state.detail.startsWith("connected") ? state.faults.join("; ") : "not connected";
 }
 
 test("another server with the id of this one is reported while it answers, and one at this address is none", async () => {
@@ -120,11 +119,8 @@ test("another server with the id of this one is reported while it answers, and o
   address = "10.0.0.9:8096";
   await until(() => faults(directory) !== "");
   assert.equal(faults(directory), "another server with this --server-id answers at 10.0.0.9:8096: give each its own");
-  assert.match(
-    String(directory.state.isUp && directory.state.trouble),
-    /another server has the --server-id of this one/,
-  );
-  assert.ok(canAsk(directory.state), "whoever writes to NATS could forge it: it makes no server unready");
+  assert.match(String(directory.state.trouble), /another server has the --server-id of this one/);
+  assert.ok(directory.state.canAsk, "whoever writes to NATS could forge it: it makes no server unready");
   address = LOCATION.address;
   await until(() => faults(directory) === "");
 });
@@ -140,7 +136,7 @@ test("what NATS does not permit is reported until a question comes through", asy
   await until(() =>
     /NATS refuses to let this server publish culvert\.v1\.\S+: allow culvert\.v1\.>/.test(faults(directory)),
   );
-  assert.match(String(directory.state.isUp && directory.state.trouble), /other servers could not be asked/);
+  assert.match(String(directory.state.trouble), /other servers could not be asked/);
   isPermitted = true;
   assert.equal(await directory.ask({ cluster: "blue" }, () => true), undefined);
   assert.equal(faults(directory), "");
@@ -151,7 +147,7 @@ test("a question that somebody listens to and nobody answers is told apart from 
     answering(socket, (subject) => (subject.endsWith(".hung") ? "+OK" : undefined)),
   );
   const { directory } = nats;
-  await until(() => directory.state.isUp);
+  await until(() => directory.state.canAsk);
   assert.equal(await directory.ask({ cluster: "hung" }, () => true), "silent");
   assert.equal(await directory.ask({ cluster: "blue" }, () => true), undefined);
 });
@@ -176,7 +172,7 @@ test("a subject that may not be listened to is reported, and the next connection
   const { directory, sockets } = nats;
   const sentence = "NATS refuses to let this server subscribe culvert.v1.server.srv=1: allow culvert.v1.>";
   await until(() => faults(directory) === sentence);
-  assert.equal(directory.state.isUp && directory.state.trouble, undefined, "others can be asked");
+  assert.equal(directory.state.trouble, undefined, "others can be asked");
   isPermitted = true;
   sockets[0]?.destroy();
   await until(() => sockets.length > 1 && faults(directory) === "");
@@ -220,7 +216,7 @@ test("a NATS server that floods is read no faster than the bound, and one that s
   const seconds = (performance.now() - begunAt) / 1_000;
   const allowed = READ_RATE.burst + READ_RATE.perSecond * seconds + kernelBytes;
   assert.ok(taken < allowed, `${taken} of ${allowed} bytes were taken in ${seconds} s`);
-  assert.ok(flood.directory.state.isUp, "the connection is kept");
+  assert.ok(flood.directory.state.canAsk, "the connection is kept");
 
   let connections = 0;
   await using nonsense = await rawNats((socket) => {

@@ -16,7 +16,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
 import { connectNats, type NatsOptions } from "./nats-connection.ts";
 
-export interface NatsDirectoryDeps {
+interface NatsDirectoryDeps {
   readonly options: NatsOptions;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
@@ -83,17 +83,17 @@ export class NatsDirectory implements Directory {
   }
 
   get state(): DirectoryState {
-    if (this.#connection !== undefined) {
-      const isRefused = this.#refusals.hindersAsking;
-      return { isUp: true, through: this.#through, faults: this.#faults(), isRefused, trouble: this.#trouble };
+    if (this.#connection === undefined) {
+      const seconds = Math.round((performance.now() - this.#downSince) / 1_000);
+      const detail = `not connected for ${seconds} s: ${this.#reason}; agents of this server work`;
+      const trouble = "other servers cannot be found: the directory is not reachable";
+      return { canAsk: false, detail, faults: [], trouble };
     }
-    return { isUp: false, reason: this.#reason, sinceMs: this.#downSince };
-  }
-
-  #faults(): string[] {
     const namesake = this.#namesake;
     const sentence = `another server with this --server-id answers at ${namesake}: give each its own`;
-    return [...(namesake === undefined ? [] : [sentence]), ...this.#refusals.sentences()];
+    const faults = [...(namesake === undefined ? [] : [sentence]), ...this.#refusals.sentences()];
+    const canAsk = !this.#refusals.hindersAsking;
+    return { canAsk, detail: `connected through ${this.#through}`, faults, trouble: this.#trouble };
   }
 
   get #trouble(): string | undefined {

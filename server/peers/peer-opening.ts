@@ -3,19 +3,14 @@ import type { Target } from "../../shared/address/target.ts";
 import { Cancellation, inTime } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import {
-  encodeCarrier,
-  encodePeerOpen,
-  type PeerAnswer,
-  type PeerOpenRequest,
-  parsePeerAnswer,
-} from "../../shared/wire/peer-heads.ts";
+import { encodeCarrier, encodePeerOpen, type PeerAnswer, parsePeerAnswer } from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { HopOptions, ServerHop } from "../tunnels/elsewhere.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
+import { leftMs } from "../tunnels/opening.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 
@@ -45,19 +40,24 @@ export class PeerHop implements ServerHop {
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
     const { links, metrics, onUseless } = this.#deps;
-    const { id, cancellation, timeoutMs, ackTimeoutMs, onlyClaimed, watch, memory } = options;
-    const deadline = performance.now() + timeoutMs;
+    const { id, cancellation, ackTimeoutMs, onlyClaimed, watch, memory } = options;
     try {
-      const link = await inTime(links.get(this.location), cancellation, timeoutMs, () => this.#unreached());
-      const { stream, answer } = await openAtPeer(
-        link,
-        {
-          ...{ cluster: this.#cluster, target, id, timeoutMs: Math.max(1, deadline - performance.now()) },
-          ...(onlyClaimed && { onlyClaimed }),
-          ...(watch && { timed: true }),
-        },
-        { cancellation, ackTimeoutMs, memory, onAcknowledged: watch && (() => watch.onAcknowledged()) },
-      );
+      const link = await inTime(links.get(this.location), cancellation, leftMs(options), () => this.#unreached());
+      const timeoutMs = Math.max(1, leftMs(options));
+      const head = encodePeerOpen({
+        ...{ cluster: this.#cluster, target, id, timeoutMs: timeoutMs - ANSWER_MARGIN_MS },
+        ...(onlyClaimed && { onlyClaimed }),
+        ...(watch && { timed: true }),
+      });
+      const leave = link.shares.enter(this.#cluster);
+      const onAcknowledged = watch && (() => watch.onAcknowledged());
+      const opening = openByHead(link, [head], timeoutMs, { cancellation, ackTimeoutMs, memory, onAcknowledged });
+      const { stream, answer } = await opening.catch((error: unknown) => {
+        leave();
+        throw error;
+      });
+      if (stream.closed) leave();
+      else stream.once("close", leave);
       this.agent = answer.agent;
       watch?.onAnswer(answer);
       metrics.opened("ok");
@@ -123,26 +123,10 @@ interface OpenedAtPeer {
 }
 
 /**
- * One stream to a peer, from SYN to answer. Rejects with a `CulvertError`: the peer's own code and sentence, or
- * `peer_lost`, after which another server may be asked, since no byte of the caller was sent; or `limited`, because its
- * cluster has its share of the link.
+ * One stream to a peer, from SYN to answer: its head goes with the SYN, and what belongs to the head follows it.
+ * Rejects with a `CulvertError`: the peer's own code and sentence, or `peer_lost`, after which another server may be
+ * asked, since no byte of the caller was sent.
  */
-async function openAtPeer(link: PeerLink, request: PeerOpenRequest, options: PeerOpenOptions): Promise<OpenedAtPeer> {
-  const { cluster, timeoutMs } = request;
-  const head = encodePeerOpen({ ...request, timeoutMs: timeoutMs - ANSWER_MARGIN_MS });
-  const leave = link.shares.enter(cluster);
-  try {
-    const opened = await openByHead(link, [head], timeoutMs, options);
-    if (opened.stream.closed) leave();
-    else opened.stream.once("close", leave);
-    return opened;
-  } catch (error) {
-    leave();
-    throw error;
-  }
-}
-
-/** One stream of any kind, as `openAtPeer`: its head goes with the SYN, and what belongs to the head follows it. */
 function openByHead(
   link: PeerLink,
   [head, ...behind]: readonly [Buffer, ...Buffer[]],

@@ -143,7 +143,7 @@ test("what hinders a directory is said to callers, in readyz and in the status, 
   assert.equal(ready.status, 200, "others can be asked");
   assert.deepEqual(await problemsOf(server), []);
   await ready.text();
-  fleet.hub.hindered = { faults: ["NATS refuses"], trouble: "other servers could not be asked", isRefused: true };
+  fleet.hub.hindered = { faults: ["NATS refuses"], trouble: "other servers could not be asked", canAsk: false };
   await until(async () => (await fetch(url)).status === 503);
   assert.match(await (await fetch(url)).text(), /directory.*warning: NATS refuses/);
   assert.match((await problemsOf(server)).join("\n"), /^directory: .*NATS refuses/);

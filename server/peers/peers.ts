@@ -15,7 +15,7 @@ import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/elsewhere.ts";
 import type { LinkOwners } from "../tunnels/links.ts";
-import { canAsk, type Directory, type Location, Locations } from "./directory.ts";
+import { type Directory, type Location, Locations } from "./directory.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
@@ -126,14 +126,12 @@ export class Peers implements PeerFinder {
   }
 
   trouble(cluster: string): string | undefined {
-    const { state } = this.#directory;
-    if (!state.isUp) return "other servers cannot be found: the directory is not reachable";
-    return state.trouble ?? this.#locations.trouble(cluster);
+    return this.#directory.state.trouble ?? this.#locations.trouble(cluster);
   }
 
   /** CONNECTs without an agent here can go to other servers. */
   get canAsk(): boolean {
-    return canAsk(this.#directory.state);
+    return this.#directory.state.canAsk;
   }
 
   #onTunnels(name: string, cluster: ClusterTunnels | undefined): void {
@@ -173,17 +171,11 @@ export class Peers implements PeerFinder {
   }
 
   #directoryCheck(): Check {
-    const { state } = this.#directory;
+    const { canAsk, detail, faults } = this.#directory.state;
     const links = `${this.#links.size} links to peers, ${this.#port.size} from peers`;
-    if (state.isUp) {
-      const { through, faults = [] } = state;
-      const warnings = faults.map((fault) => `warning: ${fault}`);
-      const detail = [...warnings, `connected through ${through}`, links].join("; ");
-      return { name: "directory", ok: true, hasFaults: faults.length > 0, detail };
-    }
-    const seconds = Math.round((performance.now() - state.sinceMs) / 1_000);
-    const detail = `not connected for ${seconds} s: ${state.reason}; agents of this server work; ${links}`;
-    return { name: "directory", ok: true, hasFaults: true, detail };
+    const warnings = faults.map((fault) => `warning: ${fault}`);
+    const hasFaults = faults.length > 0 || !canAsk;
+    return { name: "directory", ok: true, hasFaults, detail: [...warnings, detail, links].join("; ") };
   }
 
   /** The CRLs of `--client-crl-file` have changed. */

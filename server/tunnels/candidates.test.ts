@@ -143,7 +143,7 @@ function openOptions(isOpen: boolean) {
   const cancellation = new Cancellation<CulvertError>();
   if (!isOpen) cancellation.cancel(new CulvertError("caller_gone", "gone"));
   return {
-    ...{ id: "", timeoutMs: 60_000, dialTimeoutMs: 60_000, ackTimeoutMs: 60_000, cancellation },
+    ...{ id: "", deadline: performance.now() + 60_000, dialTimeoutMs: 60_000, ackTimeoutMs: 60_000, cancellation },
     ...{ hasAlternative: () => false, whenAvailable: () => new Promise<never>(() => {}) },
   };
 }

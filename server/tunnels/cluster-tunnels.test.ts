@@ -126,7 +126,7 @@ function starts(cluster: ClusterTunnels, instances: readonly string[]) {
       .open(
         { host: "x", port: 1 },
         {
-          ...{ id: "", timeoutMs: 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
+          ...{ id: "", deadline: performance.now() + 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
           ...{
             cancellation: nobody(),
             hasAlternative: () => false,

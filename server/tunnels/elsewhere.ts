@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Target } from "../../shared/address/target.ts";
 import { Cancellation, inTime } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
@@ -6,7 +7,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Candidates } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { OpenContext, OpenStreamDeps } from "./open-stream.ts";
-import type { OpenOptions } from "./opening.ts";
+import { leftMs, type OpenOptions } from "./opening.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** Another server, which has said that agents of a cluster are connected to it. */
@@ -26,7 +27,7 @@ export interface PeerFinder {
   trouble(cluster: string): string | undefined;
 }
 
-export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "timeoutMs" | "ackTimeoutMs" | "watch"> {
+export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "deadline" | "ackTimeoutMs" | "watch"> {
   /** The account of the cluster, which pays for what the stream holds here. */
   readonly memory: MemoryAccount;
   /** Only agents that claim the target may be asked. */
@@ -44,11 +45,6 @@ export interface StreamSearch {
   readonly peers: PeerFinder | undefined;
 }
 
-/** Part of the time until the answer must be there that is left, ms. */
-export function leftMs({ deadline }: Pick<OpenContext, "deadline">): number {
-  return deadline - performance.now();
-}
-
 /** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
 const MAX_SERVERS = 4;
 /** Nobody reads it: a server was found, or is not to be found now. */
@@ -56,24 +52,33 @@ const FOUND = new CulvertError("caller_gone", "the directory has answered");
 /** How long a CONNECT without an agent waits before it asks the directory again, ms. */
 const ASK_AGAIN_MS = 200;
 
-/**
- * The next tunnel here, or a server that has one; another than `except`, if there is another. Without a directory
- * (`peers`) there are no other servers.
- */
+/** The next tunnel here, or a server that has one; another than `except`, if there is another. */
 export async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel | ServerHop> {
   const { cluster, candidates, context, peers } = search;
-  const until = performance.now() + Math.min(agentWaitMs(search), leftMs(context));
-  for (let avoid = except; ; avoid = undefined) {
-    const found = peers && (await findOrCome(search, peers, avoid));
-    if (found !== undefined) return found;
-    const waitMs = until - performance.now();
-    const isLast = peers === undefined || waitMs <= ASK_AGAIN_MS;
-    try {
-      return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, context.cancellation, candidates);
-    } catch (error) {
-      if (context.cancellation.reason !== undefined) throw error;
-      if (isLast) throw withTrouble(error, search);
+  const { cancellation } = context;
+  const waitMs = Math.min(agentWaitMs(search), leftMs(context));
+  if (peers === undefined) return await cluster.whenAvailable(waitMs, cancellation, candidates);
+  const until = performance.now() + waitMs;
+  const waiting = new Cancellation<CulvertError>();
+  const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
+  cancellation.onCancelled = onCancelled;
+  if (cancellation.reason !== undefined) onCancelled();
+  // A tunnel may come here while the directory is asked, which may take its time.
+  const coming = cluster.whenAvailable(leftMs(context), waiting, candidates);
+  try {
+    for (let avoid = except; ; avoid = undefined) {
+      const found = await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
+      if (found !== undefined) return found;
+      const pauseMs = Math.min(ASK_AGAIN_MS, until - performance.now());
+      if (pauseMs <= 0) throw candidates.noAgent();
+      const come = await Promise.race([sleep(pauseMs), coming]);
+      if (come !== undefined) return come;
     }
+  } catch (error) {
+    throw cancellation.reason ?? withTrouble(error, search);
+  } finally {
+    cancellation.onCancelled = undefined;
+    waiting.cancel(FOUND);
   }
 }
 
@@ -83,29 +88,6 @@ export async function nextWay(search: StreamSearch, except?: ServerHop): Promise
  */
 function agentWaitMs({ candidates, options: { agentWaitMs, connectTimeoutMs } }: StreamSearch): number {
   return candidates.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
-}
-
-/** A server, or a tunnel that comes here while the directory is asked, which may take its time. */
-async function findOrCome(
-  search: StreamSearch,
-  peers: PeerFinder,
-  avoid?: ServerHop,
-): Promise<Tunnel | ServerHop | undefined> {
-  const { cluster, candidates, context } = search;
-  const { cancellation } = context;
-  const waiting = new Cancellation<CulvertError>();
-  const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
-  cancellation.onCancelled = onCancelled;
-  if (cancellation.reason !== undefined) onCancelled();
-  const coming = cluster.whenAvailable(leftMs(context), waiting, candidates);
-  try {
-    return await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
-  } catch (error) {
-    throw cancellation.reason === undefined ? withTrouble(error, search) : error;
-  } finally {
-    cancellation.onCancelled = undefined;
-    waiting.cancel(FOUND);
-  }
 }
 
 /** Where other servers cannot be found, the agent may well be connected to one of them. */
@@ -146,11 +128,11 @@ export async function openFurther(asked: ServerHop[], search: StreamSearch, why:
 /** Opens a stream at another server; `before` is why the tunnel or server before it could not be used. */
 export async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
   const { target, cluster, candidates, context, options } = search;
-  const { id, cancellation, watch } = context;
+  const { id, cancellation, deadline, watch } = context;
   Object.assign(context, { hop, tunnel: undefined, choice: undefined });
   watch?.onPicked(hop, before);
   const stream = await hop.open(target, {
-    ...{ id, cancellation, watch, timeoutMs: leftMs(context), ackTimeoutMs: options.agentAckTimeoutMs },
+    ...{ id, cancellation, deadline, watch, ackTimeoutMs: options.agentAckTimeoutMs },
     ...{ onlyClaimed: candidates.onlyClaimed, memory: cluster.memory },
   });
   cluster.hopStreams++;

@@ -8,7 +8,6 @@ import type { Choice } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
 import {
   findAnother,
-  leftMs,
   nextWay,
   openAt,
   openFurther,
@@ -16,7 +15,7 @@ import {
   type ServerHop,
   type StreamSearch,
 } from "./elsewhere.ts";
-import type { OpeningWatcher } from "./opening.ts";
+import { leftMs, type OpeningWatcher } from "./opening.ts";
 import { Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */
@@ -117,7 +116,7 @@ async function openOnSecond(
 function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
   if (!(way instanceof Tunnel)) return openAt(way, search, before);
   const { target, cluster, candidates, context, options } = search;
-  const { id, cancellation, watch } = context;
+  const { id, cancellation, deadline, watch } = context;
   context.tunnel = way;
   context.hop = undefined;
   context.choice = candidates.choiceOf(way);
@@ -125,12 +124,12 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
   return way.open(target, {
     id,
     cancellation,
-    timeoutMs: leftMs(context),
+    deadline,
+    watch,
     dialTimeoutMs: options.dialTimeoutMs,
     ackTimeoutMs: options.agentAckTimeoutMs,
     hasAlternative: () => candidates.pick(way) !== undefined,
     whenAvailable: (until) => cluster.whenAvailable(leftMs(context), until, candidates),
-    watch,
   });
 }
 

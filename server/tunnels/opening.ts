@@ -13,9 +13,9 @@ export interface OpenOptions {
   readonly id: string;
   /** Cancelled when the answer is not needed any more: the reset ends the agent's dial. */
   readonly cancellation: Cancellation<CulvertError>;
-  /** The whole time until an answer must be there, ms. */
-  readonly timeoutMs: number;
-  /** The part of that time that the agent gets for its dial. */
+  /** When the answer must be there, by `performance.now()`. */
+  readonly deadline: number;
+  /** The part of the time until then that the agent gets for its dial, ms. */
   readonly dialTimeoutMs: number;
   /** Time for the agent to take the stream, ms; after it the agent does not respond. */
   readonly ackTimeoutMs: number;
@@ -31,6 +31,11 @@ export interface OpeningWatcher {
   /** The agent has taken the stream. */
   onAcknowledged(): void;
   onAnswer(answer: OpenAnswer): void;
+}
+
+/** Part of the time until the answer must be there that is left, ms. */
+export function leftMs({ deadline }: Pick<OpenOptions, "deadline">): number {
+  return deadline - performance.now();
 }
 
 /** The agent's own timeout has to arrive before ours, or the caller reads about the agent instead of the target. */
@@ -58,7 +63,6 @@ export class Opening {
   readonly #link: Pick<Link, "suspended" | "probe">;
   readonly #agentId: string;
   readonly #options: OpenOptions;
-  readonly #startedAt = performance.now();
   readonly #opened = deferred<Stream>();
   /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
   readonly promise = this.#opened.promise;
@@ -94,7 +98,9 @@ export class Opening {
     }
   }
 
-  #begin(target: Target, { id, timeoutMs, dialTimeoutMs, ackTimeoutMs, watch }: OpenOptions): void {
+  #begin(target: Target, options: OpenOptions): void {
+    const { id, dialTimeoutMs, ackTimeoutMs, watch } = options;
+    const timeoutMs = leftMs(options);
     const dialMs = Math.max(1, Math.min(dialTimeoutMs, timeoutMs - ANSWER_MARGIN_MS));
     const timed = watch !== undefined;
     const stream = this.#session.open(
@@ -132,18 +138,14 @@ export class Opening {
 
   #waitForAnswer(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#onTimeout, Math.max(1, this.#leftMs));
-  }
-
-  get #leftMs(): number {
-    return this.#options.timeoutMs - (performance.now() - this.#startedAt);
+    this.#timer = setTimeout(this.#onTimeout, Math.max(1, leftMs(this.#options)));
   }
 
   readonly #onTimeout = (): void => {
     const agent = `agent "${this.#agentId}"`;
     const acknowledged = this.#stream?.acknowledged ?? false;
     if (this.#link.suspended) {
-      if (this.#leftMs > 1) this.#waitForAnswer();
+      if (leftMs(this.#options) > 1) this.#waitForAnswer();
       else this.#fail(this.#connectionLost());
       return;
     }

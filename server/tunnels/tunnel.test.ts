@@ -11,7 +11,7 @@ import { type Pickable, pick } from "./tunnel.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
 const OPTIONS = {
-  ...{ id: "1", timeoutMs: 2_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
+  ...{ id: "1", deadline: performance.now() + 600_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
   cancellation: new Cancellation<CulvertError>(),
   hasAlternative: () => false,
   whenAvailable: () => new Promise<never>(() => {}),
@@ -41,7 +41,8 @@ test("an opened stream carries bytes both ways behind the heads", async () => {
   assert.equal(agent.tunnel.streamCount, 1);
 });
 
-test("the agent is asked for the target, and for a dial that ends before we give up", async () => {
+test("the agent is asked for the target, and for a dial that ends before we give up", async (t) => {
+  t.mock.method(performance, "now", () => 1_000);
   let seen: OpenRequest | undefined;
   using agent = using({
     answer: (request) => {
@@ -49,7 +50,7 @@ test("the agent is asked for the target, and for a dial that ends before we give
       return { ok: true };
     },
   });
-  await agent.tunnel.open(TARGET, { ...OPTIONS, id: "z9", timeoutMs: 600 });
+  await agent.tunnel.open(TARGET, { ...OPTIONS, id: "z9", deadline: 1_600 });
   assert.deepEqual(seen, { kind: "connect", target: TARGET, timeoutMs: 500, id: "z9" });
 });
 
@@ -73,7 +74,7 @@ test("an agent that does not take the stream is passed over", async () => {
 test("an agent that takes the stream and never answers is not tried elsewhere", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
   const started = performance.now();
-  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 200, timeoutMs: 500 });
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 200, deadline: started + 500 });
   await assert.rejects(opening, code("agent_timeout", { retryable: false, says: /did not answer in time/ }));
   assert.ok(performance.now() - started >= 450, "the acknowledged stream got its whole time");
 });
@@ -91,10 +92,10 @@ test("a caller that leaves resets the stream at the agent", async () => {
 
 test("an answer after the end of the wait is nobody's", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
-  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 20 });
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, deadline: performance.now() + 20 });
   await assert.rejects(opening, code("agent_timeout"));
   agent.streams[0]?.write(encodeAnswer({ ok: true }));
-  await agent.tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 5 }).catch(() => {});
+  await agent.tunnel.open(TARGET, { ...OPTIONS, deadline: performance.now() + 5 }).catch(() => {});
   assert.equal(agent.tunnel.closed, false);
 });
 
@@ -178,7 +179,12 @@ test("a link that is suspended during the dial: another agent is asked at once, 
   const { tunnel, link } = agent;
   const asking = tunnel.open(TARGET, { ...OPTIONS, hasAlternative: () => another });
   const patient = () =>
-    tunnel.open(TARGET, { ...OPTIONS, timeoutMs: 60, ackTimeoutMs: 1, hasAlternative: () => another });
+    tunnel.open(TARGET, {
+      ...OPTIONS,
+      deadline: performance.now() + 60,
+      ackTimeoutMs: 1,
+      hasAlternative: () => another,
+    });
   link.suspend();
   await assert.rejects(asking, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
   another = false;

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, isIP, isIPv6, type Server } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
@@ -190,13 +191,7 @@ async function listen(server: Server, at: ListenAddress): Promise<AddressInfo> {
 }
 
 async function listening(server: Server, port: number, host: string): Promise<AddressInfo> {
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen({ port, host }, () => {
-      server.off("error", reject);
-      resolve();
-    });
-  });
+  await once(server.listen({ port, host }), "listening");
   return server.address() as AddressInfo;
 }
 

@@ -149,13 +149,6 @@ function defaultNote(row: Rows[string]): string {
   return text === "" ? "" : ` (default: ${text})`;
 }
 
-const SOURCE_TEXT: Readonly<Record<Source, string>> = {
-  flag: "flag",
-  env: "environment",
-  file: "file",
-  default: "default",
-};
-
 /** `--print-config`: the effective values as YAML that `--config` reads, each with its source. Secrets are masked. */
 export function printConfig<R extends Rows>(
   table: OptionTable<R>,
@@ -166,7 +159,7 @@ export function printConfig<R extends Rows>(
     const value: unknown = (values as Record<string, unknown>)[key];
     // Any option may get a URL with a password by mistake, and values are shown before they are refused.
     const text = yamlValue(row.write(value).map(withoutSecret), row.separator !== undefined);
-    return `${flagName(key, row)}: ${text} # ${SOURCE_TEXT[sources.get(key) ?? "default"]}\n`;
+    return `${flagName(key, row)}: ${text} # ${sources.get(key) ?? "default"}\n`;
   });
   return lines.join("");
 }

@@ -48,7 +48,7 @@ test("flag wins over environment, environment over file, file over default", asy
   assert.deepEqual([values.dialTimeoutMs, values.window, values.count, values.level], [3_000, 49_152, 2, "info"]);
   assert.deepEqual(
     ["dialTimeoutMs", "window", "count", "level"].map((key) => sources.get(key)),
-    ["flag", "env", "file", undefined],
+    ["flag", "environment", "file", undefined],
   );
 });
 

@@ -73,7 +73,7 @@ export interface ForeignFlag {
 }
 
 /** Where a value came from, in rising precedence. */
-export type Source = "default" | "file" | "env" | "flag";
+export type Source = "default" | "file" | "environment" | "flag";
 
 /** The values before they are final. */
 export interface Draft<R extends Rows> {

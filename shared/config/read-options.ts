@@ -58,7 +58,7 @@ export async function readOptions<R extends Rows>(
   const sources = new Map<string, Source>();
   const layers: [Source, RawValues | undefined][] = [
     ["file", file],
-    ["env", readEnvironment(table, env)],
+    ["environment", readEnvironment(table, env)],
     ["flag", flags],
   ];
   for (const [source, layer] of layers) {

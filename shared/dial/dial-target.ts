@@ -23,9 +23,7 @@ export interface TargetDialOptions {
  * Node's happy eyeballs (RFC 8305).
  */
 export function dialTarget(options: TargetDialOptions): TargetDial {
-  const dial = new TargetDial(options);
-  dial.start();
-  return dial;
+  return new TargetDial(options);
 }
 
 /** The kernel detects a dead peer of a silent connection; nothing else checks. */
@@ -43,7 +41,12 @@ class TargetDial {
   #isOver = false;
 
   constructor(options: TargetDialOptions) {
+    const { lookup, target, timeoutMs } = options;
     this.#options = options;
+    this.#timer = setTimeout(onTimeout, timeoutMs, this);
+    const family = isIP(target.host);
+    if (family !== 0) this.#tryConnect([{ address: target.host, family }]);
+    else (lookup ?? lookupAll)(target.host, this.#onLookup);
   }
 
   /**
@@ -52,14 +55,6 @@ class TargetDial {
    */
   get promise(): Promise<Socket> {
     return this.#dialled.promise;
-  }
-
-  start(): void {
-    const { lookup, target, timeoutMs } = this.#options;
-    this.#timer = setTimeout(onTimeout, timeoutMs, this);
-    const family = isIP(target.host);
-    if (family !== 0) this.#tryConnect([{ address: target.host, family }]);
-    else (lookup ?? lookupAll)(target.host, this.#onLookup);
   }
 
   cancel(): void {

@@ -242,7 +242,7 @@ test("after five minutes a failure is forgotten", () => {
 test("after five minutes it is forgotten that a route was cut short", () => {
   let now = 0;
   const memory = new RouteHistory(() => now);
-  memory.cutShort(A);
+  memory.failed(A, true);
   now += 5 * 60_000;
   memory.order([B]);
   assert.ok(!memory.wasCutShort(A));
@@ -250,8 +250,8 @@ test("after five minutes it is forgotten that a route was cut short", () => {
 
 test("a route counts as cut short until it fails with all its time, or another one works", () => {
   const memory = new RouteHistory(() => 0);
-  memory.cutShort(A);
-  memory.cutShort(B);
+  memory.failed(A, true);
+  memory.failed(B, true);
   assert.deepEqual(memory.order(ALL), [C, A, B]);
   memory.failed(B);
   assert.deepEqual(

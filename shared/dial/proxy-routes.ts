@@ -86,11 +86,6 @@ export class ProxyRoutes {
     return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.routes(to, signal, options);
   }
 
-  /** The route led to the target, and is the first one from now on. */
-  worked(to: Target, route: ProxyRoute): void {
-    this.#history(to).worked(route);
-  }
-
   /** The route did not lead to the target, or led to something else. For a while it comes behind the others. */
   failed(to: Target, route: ProxyRoute): void {
     this.#history(to).failed(route);
@@ -115,17 +110,14 @@ export class ProxyRoutes {
         // An attempt that is cut short after it has sent a password would send it again in its second turn.
         const onTrial = (): void => clearTimeout(timer);
         const socket = await this.#openBy(route, to, options, either, onTrial);
-        this.worked(to, route);
+        history.worked(route);
         failed.delete(route);
         return { socket, route, failed: [...failed.values()] };
       } catch (error) {
         failed.set(route, toRouteFault(error, route, to, either));
-        if (signal.aborted || !limit.signal.aborted) {
-          this.failed(to, route);
-        } else {
-          history.cutShort(route);
-          turns.push(route);
-        }
+        const isCutShort = limit.signal.aborted && !signal.aborted;
+        history.failed(route, isCutShort);
+        if (isCutShort) turns.push(route);
         if (signal.aborted) break;
       } finally {
         clearTimeout(timer);
@@ -196,10 +188,8 @@ const AVOIDED_MS = 5 * 60_000;
 export class RouteHistory {
   readonly #now: () => number;
   #worked: string | undefined;
-  /** The times of the failures, by route. */
-  readonly #failedAt = new Map<string, number>();
-  /** Of the routes that failed: those that were cut short for the sake of others, none of which worked. */
-  readonly #cutShort = new Set<string>();
+  /** By route; what is of a route that was cut short for the sake of others ends when one of them works. */
+  readonly #failures = new Map<string, { readonly at: number; isCutShort: boolean }>();
 
   constructor(now: () => number) {
     this.#now = now;
@@ -207,39 +197,30 @@ export class RouteHistory {
 
   /** First the route that worked last, then those without a failure, then the others by the time of their failure. */
   order(routes: readonly ProxyRoute[]): readonly ProxyRoute[] {
-    for (const [name, at] of this.#failedAt) {
-      if (this.#now() - at < AVOIDED_MS) continue;
-      this.#failedAt.delete(name);
-      this.#cutShort.delete(name); // a PAC script may name new proxies without end
-    }
+    // A PAC script may name new proxies without end.
+    for (const [name, { at }] of this.#failures) if (this.#now() - at >= AVOIDED_MS) this.#failures.delete(name);
     return routes.toSorted((one, other) => this.#rank(one) - this.#rank(other));
   }
 
   worked(route: ProxyRoute): void {
     this.#worked = formatRoute(route);
-    this.#failedAt.delete(this.#worked);
-    this.#cutShort.clear();
+    this.#failures.delete(this.#worked);
+    for (const failure of this.#failures.values()) failure.isCutShort = false;
   }
 
-  failed(route: ProxyRoute): void {
+  /** `isCutShort`: others were to have their turn. The next attempt by it has no such limit. */
+  failed(route: ProxyRoute, isCutShort = false): void {
     const name = formatRoute(route);
     if (this.#worked === name) this.#worked = undefined;
-    this.#failedAt.set(name, this.#now());
-    this.#cutShort.delete(name);
-  }
-
-  /** The route failed because others were to have their turn. The next attempt by it has no such limit. */
-  cutShort(route: ProxyRoute): void {
-    this.failed(route);
-    this.#cutShort.add(formatRoute(route));
+    this.#failures.set(name, { at: this.#now(), isCutShort });
   }
 
   wasCutShort(route: ProxyRoute): boolean {
-    return this.#cutShort.has(formatRoute(route));
+    return this.#failures.get(formatRoute(route))?.isCutShort === true;
   }
 
   #rank(route: ProxyRoute): number {
     const name = formatRoute(route);
-    return name === this.#worked ? -2 : (this.#failedAt.get(name) ?? -1);
+    return name === this.#worked ? -2 : (this.#failures.get(name)?.at ?? -1);
   }
 }

@@ -11,7 +11,6 @@ import { FrameParser, FrameWriter } from "./frames.ts";
 import {
   ABNORMAL_CLOSURE,
   CarrierLost,
-  type Closed,
   explainClose,
   LINK_ENDED,
   type LossCause,
@@ -20,8 +19,6 @@ import {
 } from "./link-events.ts";
 import { Liveness } from "./liveness.ts";
 
-/** Maximum length of a binary message of the peer. Nothing of it is kept. */
-const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** Bounds for ws, which handles long text only. Each piece of an incomplete message may keep a whole read alive. */
 export const WEBSOCKET_BOUNDS = { maxPayload: 128 * 1024, maxFragments: 64, maxBufferedChunks: 1_024 } as const;
 /** Payload that may arrive before `start`, bytes: from a server a window of each stream, from an agent an inner TLS. */
@@ -63,7 +60,7 @@ export class Carrier implements Omit<Transport, "room"> {
   /** Called when the carrier ends, also before `start`. */
   onEnded: ((reason: Error | undefined) => void) | undefined;
   /** Set by the owner: how many bytes of the link the peer has acknowledged; `undefined`: all of them. */
-  acknowledged: (() => number | undefined) | undefined;
+  acknowledgedOffset: (() => number | undefined) | undefined;
   readonly #ws: WebSocket;
   readonly #socket: Duplex;
   readonly #options: CarrierOptions;
@@ -81,6 +78,10 @@ export class Carrier implements Omit<Transport, "room"> {
   /** A pong waits for the socket, and so does the payload of the newest ping after it. */
   #ponging = false;
   #nextPong: Buffer | undefined;
+  readonly #startedAt = performance.now();
+  #lastByteAt = this.#startedAt;
+  /** The longest time without a byte after which another byte came, ms. */
+  #quietMs = 0;
   #ended = false;
   #ending = false;
   #cutTimer: NodeJS.Timeout | undefined;
@@ -89,7 +90,9 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#ws = ws;
     this.#socket = socket;
     this.#options = options;
-    this.#writer = new FrameWriter(socket, options.role === "client");
+    this.#writer = new FrameWriter(socket, options.role === "client", () => {
+      if (!this.#ended) this.#consumer?.onWritable();
+    });
     this.#control = new ControlReader(options.turns, {
       onPing: () => this.sendControl({ type: "pong" }),
       onPong: () => this.#liveness.answered(),
@@ -104,10 +107,14 @@ export class Carrier implements Omit<Transport, "room"> {
     socket.once("close", () => clearTimeout(this.#cutTimer));
     this.#readFrames();
     this.#liveness = new Liveness(options.keepaliveMs, {
+      lastByteAt: () => this.#lastByteAt,
       ping: () => this.sendControl({ type: "ping" }),
       dead: (sentence) => this.#endFor(CloseCode.silent, this.#lost("silent", sentence)),
       echo: (ms) => options.onEcho?.(ms),
-      progress: [() => (this.pendingBytes === 0 ? undefined : this.#writer.writesTaken), () => this.acknowledged?.()],
+      progress: [
+        () => (this.pendingBytes === 0 ? undefined : this.#writer.batchesTaken),
+        () => this.acknowledgedOffset?.(),
+      ],
     });
     // It was closed between the upgrade and now, and ws does not emit its event again.
     if (ws.readyState === ws.CLOSED) queueMicrotask(() => this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0)));
@@ -116,29 +123,26 @@ export class Carrier implements Omit<Transport, "room"> {
   /** Takes the place of ws's own listener on the socket. Where that cannot be, ws delivers everything as messages. */
   #readFrames(): void {
     const taken = takeDataListener(this.#socket, (chunk) => {
-      this.#liveness.received();
+      this.#noteArrival();
       this.#parser?.push(chunk);
       if (!this.#isOpen) this.#waitForClose();
     });
     if (taken === undefined) return;
     this.#readRest = taken.readRest;
-    this.#parser = new FrameParser(
-      {
-        onPayload: this.#onPayload,
-        onPing: this.#onPing,
-        onText: (text) => this.#control.push(text),
-        onClose: (payload) => setImmediate(this.#onCloseFrame, payload), // ws may refuse the frame first
-        onOther: (bytes) => {
-          this.#flushControl(); // ws may answer with a close frame
-          taken.toWs(bytes);
-        },
-        onViolation: (sentence) => {
-          this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
-          this.#socket.pause(); // nothing is read until the close timeout
-        },
+    this.#parser = new FrameParser(this.#options.role === "server", {
+      onPayload: this.#onPayload,
+      onPing: this.#onPing,
+      onText: (text) => this.#control.push(text),
+      onClose: (payload) => setImmediate(this.#onCloseFrame, payload), // ws may refuse the frame first
+      onOther: (bytes) => {
+        this.#flushControl(); // ws may answer with a close frame
+        taken.toWs(bytes);
       },
-      { peerMasks: this.#options.role === "server", maxPayload: MAX_MESSAGE_BYTES },
-    );
+      onViolation: (sentence) => {
+        this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
+        this.#socket.pause(); // nothing is read until the close timeout
+      },
+    });
     this.#socket.once(PEER_GONE, this.#onPeerGone);
   }
 
@@ -153,10 +157,6 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 
   /** The listener of control messages. Those that came without one are delivered to the next one, in order. */
-  get onControl(): ((message: ControlMessage) => void) | undefined {
-    return this.#control.listener;
-  }
-
   set onControl(listener: ((message: ControlMessage) => void) | undefined) {
     this.#control.listener = listener;
   }
@@ -176,12 +176,8 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
-    if (!this.#ended && this.#isOpen) this.#writer.write(batch, byteLength, this.#onTaken);
+    if (!this.#ended && this.#isOpen) this.#writer.write(batch, byteLength);
   }
-
-  readonly #onTaken = (): void => {
-    if (!this.#ended) this.#consumer?.onWritable();
-  };
 
   /** The message goes out in one write with the payload that is written next, or at the end of this tick. */
   sendControl(message: ControlMessage): void {
@@ -209,10 +205,21 @@ export class Carrier implements Omit<Transport, "room"> {
     });
   }
 
+  #noteArrival(): void {
+    const now = performance.now();
+    this.#quietMs = Math.max(this.#quietMs, now - this.#lastByteAt);
+    this.#lastByteAt = now;
+  }
+
   readonly #onPayload = (piece: Buffer): void => {
     if (this.#ended) return;
-    if (this.#early === undefined) this.#consumer?.onBytes(piece);
-    else this.#keepEarly(this.#early, piece);
+    if (this.#early === undefined) {
+      this.#consumer?.onBytes(piece);
+      return;
+    }
+    this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
+    if (this.#earlyBytes <= MAX_EARLY_BYTES[this.#options.role]) this.#early.push(piece);
+    else this.#fail(CloseCode.badHello, "too much payload before the handshake");
   };
 
   /**
@@ -231,16 +238,9 @@ export class Carrier implements Omit<Transport, "room"> {
     if (this.#ponging) this.#ws.pong(payload, this.#options.role === "client", () => this.#pong());
   }
 
-  #keepEarly(early: Buffer[], piece: Buffer): void {
-    this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
-    if (this.#earlyBytes > MAX_EARLY_BYTES[this.#options.role])
-      this.#fail(CloseCode.badHello, "too much payload before the handshake");
-    else early.push(piece);
-  }
-
   readonly #onMessage = (data: RawData, isBinary: boolean): void => {
     if (this.#ended) return;
-    this.#liveness.received();
+    this.#noteArrival();
     if (isBinary) this.#onPayload(data as Buffer);
     else this.#control.push(data as Buffer);
   };
@@ -249,21 +249,16 @@ export class Carrier implements Omit<Transport, "room"> {
 
   end(): void {
     this.#ending = true;
-    this.#close(CloseCode.normal, LINK_ENDED, END_TIMEOUT_MS);
-  }
-
-  /** Closes with a code and a reason; the peer has 2 s to answer. */
-  close(code: number, reason: string): void {
-    this.#close(code, reason, CLOSE_TIMEOUT_MS);
+    this.close(CloseCode.normal, LINK_ENDED, END_TIMEOUT_MS);
   }
 
   /** Closes as `close` does, and waits for 100 ms only. */
   abandon(code: number, reason: string): void {
-    this.#close(code, reason, ABANDON_TIMEOUT_MS);
+    this.close(code, reason, ABANDON_TIMEOUT_MS);
   }
 
-  /** The close frame goes behind all that was written. */
-  #close(code: number, reason: string, timeoutMs: number): void {
+  /** Closes with a code and a reason, behind all that was written. The peer has `timeoutMs` to answer. */
+  close(code: number, reason: string, timeoutMs = CLOSE_TIMEOUT_MS): void {
     this.#waitForClose();
     this.#flushControl();
     if (this.#isOpen) this.#ws.close(code, printable(reason, MAX_CLOSE_REASON));
@@ -313,11 +308,9 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 
   readonly #onClose = (code: number, reason: Buffer): void => {
-    const closed: Closed = {
-      ...{ code, reason: printable(reason.toString("utf8"), MAX_CLOSE_REASON) },
-      ...{ socketError: this.#socketError, wasEnding: this.#ending, role: this.#options.role },
-    };
-    this.#failure ??= explainClose(closed, (cause, sentence) => this.#lost(cause, sentence));
+    const words = printable(reason.toString("utf8"), MAX_CLOSE_REASON);
+    const how = { socketError: this.#socketError, wasEnding: this.#ending, role: this.#options.role };
+    this.#failure ??= explainClose({ code, reason: words, ...how }, (cause, sentence) => this.#lost(cause, sentence));
     this.#finish();
   };
 
@@ -333,7 +326,9 @@ export class Carrier implements Omit<Transport, "room"> {
   };
 
   #lost(lossCause: LossCause, sentence: string): CarrierLost {
-    return new CarrierLost(sentence, { lossCause, ...this.#liveness.times, cause: this.#socketError });
+    const now = performance.now();
+    const times = { ageMs: now - this.#startedAt, idleMs: now - this.#lastByteAt, quietMs: this.#quietMs };
+    return new CarrierLost(sentence, { lossCause, ...times, cause: this.#socketError });
   }
 
   #finish(): void {
@@ -345,3 +340,6 @@ export class Carrier implements Omit<Transport, "room"> {
     if (this.#early === undefined) this.#consumer?.onClosed(this.#failure);
   }
 }
+
+/** What a link uses of a carrier. */
+export type LinkCarrier = Omit<Carrier, "onEnded" | "setKeepalive" | "destroy">;

@@ -210,10 +210,6 @@ export class ControlReader {
     this.#actions = actions;
   }
 
-  get listener(): ((message: ControlMessage) => void) | undefined {
-    return this.#listener;
-  }
-
   /** Messages that came without a listener are delivered to the next one, in order. */
   set listener(listener: ((message: ControlMessage) => void) | undefined) {
     this.#listener = listener;

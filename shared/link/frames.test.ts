@@ -58,30 +58,27 @@ class Heard {
 
   constructor(peerMasks: boolean, toWs: (bytes: Buffer) => void = () => {}) {
     const mask = peerMasks ? { mask: Buffer.alloc(4) } : {};
-    this.lane = new FrameParser(
-      {
-        onPayload: (piece) => this.payload.push(piece),
-        // To ws too, which tells of it in its place: so the order shows.
-        onPing: (payload) => {
-          this.short.push(`ping ${payload.toString("hex")}`);
-          toWs(frame({ opcode: 9, payload, ...mask }));
-        },
-        onText: (payload) => {
-          this.short.push(`text ${payload.toString("hex")}`);
-          toWs(frame({ opcode: 1, payload, ...mask }));
-        },
-        onOther: (bytes) => {
-          this.other.push(bytes);
-          toWs(bytes);
-        },
-        onClose: (payload) => this.closes.push(payload),
-        onViolation: (sentence) => {
-          assert.equal(this.violation, undefined, "said once");
-          this.violation = sentence;
-        },
+    this.lane = new FrameParser(peerMasks, {
+      onPayload: (piece) => this.payload.push(piece),
+      // To ws too, which tells of it in its place: so the order shows.
+      onPing: (payload) => {
+        this.short.push(`ping ${payload.toString("hex")}`);
+        toWs(frame({ opcode: 9, payload, ...mask }));
       },
-      { peerMasks, maxPayload: MAX_PAYLOAD },
-    );
+      onText: (payload) => {
+        this.short.push(`text ${payload.toString("hex")}`);
+        toWs(frame({ opcode: 1, payload, ...mask }));
+      },
+      onOther: (bytes) => {
+        this.other.push(bytes);
+        toWs(bytes);
+      },
+      onClose: (payload) => this.closes.push(payload),
+      onViolation: (sentence) => {
+        assert.equal(this.violation, undefined, "said once");
+        this.violation = sentence;
+      },
+    });
   }
 }
 

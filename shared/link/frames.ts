@@ -42,28 +42,23 @@ export class FrameWriter {
   /** Control messages of this tick, framed, which go with the next payload or at the end of the tick. */
   #control: Buffer[] = [];
   #controlBytes = 0;
-  #pendingBytes = 0;
-  #writesTaken = 0;
+  /** Called when the socket has taken a batch. */
+  readonly #onTaken: () => void;
+  /** Payload bytes that the socket has not taken yet. */
+  pendingBytes = 0;
+  /** How many batches the socket has taken. */
+  batchesTaken = 0;
 
-  constructor(socket: Duplex, masked: boolean) {
+  constructor(socket: Duplex, masked: boolean, onTaken: () => void) {
     this.#socket = socket;
     this.#masked = masked;
+    this.#onTaken = onTaken;
     this.#headerBytes = frameHeader(BINARY, MESSAGE_BYTES - 1, masked).length;
-  }
-
-  /** Payload bytes that the socket has not taken yet. */
-  get pendingBytes(): number {
-    return this.#pendingBytes;
-  }
-
-  /** How many writes the socket has taken. */
-  get writesTaken(): number {
-    return this.#writesTaken;
   }
 
   /** Bytes of control messages that the peer leaves unread. */
   get unreadControlBytes(): number {
-    return this.#socket.writableLength - this.#pendingBytes + this.#controlBytes;
+    return this.#socket.writableLength - this.pendingBytes + this.#controlBytes;
   }
 
   wholeRecords(at: number, most: number): number {
@@ -72,13 +67,12 @@ export class FrameWriter {
     return wholeRecords(this.#headerBytes + from, Math.min(most, inMessage - from));
   }
 
-  /** `onTaken` is called when the socket has taken the batch. */
-  write(batch: readonly Buffer[], byteLength: number, onTaken: () => void): void {
-    this.#pendingBytes += byteLength;
+  write(batch: readonly Buffer[], byteLength: number): void {
+    this.pendingBytes += byteLength;
     const taken = (): void => {
-      this.#pendingBytes -= byteLength;
-      this.#writesTaken++;
-      onTaken();
+      this.pendingBytes -= byteLength;
+      this.batchesTaken++;
+      this.#onTaken();
     };
     if (byteLength > SMALL_BATCH_BYTES) this.#writeMessages(batch, taken);
     else {
@@ -163,6 +157,8 @@ export interface FrameHandler {
 }
 
 const EMPTY = Buffer.alloc(0);
+/** Maximum length of a binary frame, bytes. Nothing of it is kept. */
+const MAX_PAYLOAD = 16 * 1024 * 1024;
 /**
  * Maximum number of frames without payload in a second. A middlebox may send pings, or end each message with an empty
  * fragment, which costs 1 or 2 % of a core; a flood costs all of it.
@@ -181,7 +177,6 @@ export class FrameParser {
   readonly #consumer: FrameHandler;
   /** The peer is a client, which masks (RFC 6455 §5.1). */
   readonly #peerMasks: boolean;
-  readonly #maxPayload: number;
   readonly #header = Buffer.allocUnsafeSlow(MAX_HEADER);
   #headerLength = 0;
   /** Payload bytes of the present frame still to come. */
@@ -200,10 +195,9 @@ export class FrameParser {
   #maskAt = 0;
   #state: "open" | "to-ws" | "stopped" = "open";
 
-  constructor(consumer: FrameHandler, bounds: { readonly peerMasks: boolean; readonly maxPayload: number }) {
+  constructor(peerMasks: boolean, consumer: FrameHandler) {
+    this.#peerMasks = peerMasks;
     this.#consumer = consumer;
-    this.#peerMasks = bounds.peerMasks;
-    this.#maxPayload = bounds.maxPayload;
   }
 
   push(chunk: Buffer): void {
@@ -271,7 +265,7 @@ export class FrameParser {
       this.#stop(`more than ${MAX_IDLE_FRAMES} frames a second carry no payload`);
     } else if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
       this.#stop("a message begins inside another");
-    } else if (this.#isPayload && this.#left > this.#maxPayload) {
+    } else if (this.#isPayload && this.#left > MAX_PAYLOAD) {
       this.#stop(`a frame of ${this.#left} bytes is too long`);
     } else if (!this.#isWellFormed(first)) {
       // The length of a malformed frame means nothing, nor do the bytes behind it.

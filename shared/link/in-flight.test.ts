@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { InFlight } from "./in-flight.ts";
+import { InFlight } from "./acks.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -4,8 +4,8 @@ import tls from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
+import type { LinkCarrier } from "./carrier.ts";
 import { type ControlMessage, parseControl } from "./control.ts";
-import type { LinkCarrier } from "./incoming.ts";
 import { LinkDuplex } from "./inner-pipe.ts";
 import { dialInner, InnerServers, type InnerTls, PeerFault, UntrustedLink } from "./inner-tls.ts";
 import { Inbox, welcome } from "./testing/ends.ts";
@@ -196,7 +196,7 @@ class TappedCarrier implements LinkCarrier {
   readonly pendingBytes = 0;
   wholeRecords = (_at: number, most: number): number => most;
   onControl: ((message: ControlMessage) => void) | undefined;
-  acknowledged: (() => number | undefined) | undefined;
+  acknowledgedOffset: (() => number | undefined) | undefined;
   start(): void {}
   write(): void {}
   end(): void {}

@@ -4,7 +4,7 @@ import { sniOf } from "../address/server-name.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
-import type { LinkCarrier } from "./incoming.ts";
+import type { LinkCarrier } from "./carrier.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
 import { Link, type LinkOptions } from "./link.ts";
 import type { LinkWatcher } from "./link-events.ts";
@@ -234,6 +234,12 @@ export class UntrustedLink extends Link {
     super("", remote, carrier, { ...options, graceMs: 0 });
     this.#rotate = new Paced(requestEveryMs);
     this.#servers = new Paced(requestEveryMs);
+  }
+
+  /** Its ends are authenticated: from now on it has an id, and may outlive its carrier. */
+  assignId(id: string, graceMs: number): void {
+    this.id = id;
+    this.graceMs = graceMs;
   }
 
   override watch(watcher: LinkWatcher): void {

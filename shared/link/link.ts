@@ -1,9 +1,10 @@
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
+import { AckProgress } from "./ack-progress.ts";
+import { Acks } from "./acks.ts";
+import type { LinkCarrier } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
-import { Acks, CarrierCursor, type LinkCarrier, type ResumeAt, type Successor, supersede } from "./incoming.ts";
 import { CarrierLost, LinkLost, type LinkWatcher, PeerViolation } from "./link-events.ts";
-import { AckProgress } from "./liveness.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";
 
 export interface LinkOptions {
@@ -17,14 +18,23 @@ export interface LinkOptions {
   readonly pool?: LinkPool;
 }
 
+/** The offsets at which a new carrier begins. */
+export interface ResumeAt {
+  /** What the peer has received of the link: where we begin to send. */
+  readonly peerReceived: number;
+  /** What we named to the peer as received: where it begins to send. */
+  readonly named: number;
+}
+
+/** A new carrier, and the address of the other end on it. */
+type Successor = ResumeAt & { readonly carrier: LinkCarrier; readonly remote: string };
+
+/** A new carrier on which nothing arrives for this time is given up, ms: both ends send there at once. */
+const UNCONFIRMED_MS = 5_000;
+
 type State =
-  | { readonly state: "carried"; readonly cursor: CarrierCursor }
-  | {
-      readonly state: "suspended";
-      readonly sinceMs: number;
-      readonly timer: NodeJS.Timeout;
-      readonly cause: CarrierLost;
-    }
+  | { readonly state: "carried" }
+  | { readonly state: "suspended"; readonly since: number; readonly timer: NodeJS.Timeout; readonly cause: CarrierLost }
   | { readonly state: "closed" };
 
 /**
@@ -40,46 +50,40 @@ type State =
  * ```
  */
 export class Link implements Transport {
-  #id: string;
-  #options: LinkOptions;
+  /** Empty under inner TLS until its ends are authenticated: see `UntrustedLink`. */
+  id: string;
+  /** The address of the other end, for logs. */
+  remote: string;
+  /** Set by `UntrustedLink`. */
+  protected graceMs: number;
+  readonly #silenceMs: number;
   readonly #outgoing: Outgoing;
   readonly #progress: AckProgress;
   /** What we acknowledge to the peer. */
   readonly acks: Acks;
   #watcher: LinkWatcher = {};
   #consumer: TransportConsumer | undefined;
-  #state: State;
-  #remote: string;
+  #state: State = { state: "carried" };
+  /** The carrier before the present one, until the peer is known to use the present one. */
+  #previous: LinkCarrier | undefined;
+  /** It takes over with the peer's first message on it. Until then the present one goes on. */
   #successor: Successor | undefined;
-  #ending = false;
+  /** So many bytes that arrive next on the present carrier have arrived on an older one. */
+  #toSkip = 0;
 
-  /** `remote`: the address of the other end, for logs. */
   constructor(id: string, remote: string, carrier: LinkCarrier, options: LinkOptions) {
-    this.#id = id;
-    this.#remote = remote;
-    this.#options = options;
-    this.#outgoing = new Outgoing(options.replayBytes, options.pool);
+    const { graceMs, silenceMs = 0, replayBytes, pool } = options;
+    this.id = id;
+    this.remote = remote;
+    this.graceMs = graceMs;
+    this.#silenceMs = silenceMs;
+    this.#outgoing = new Outgoing(carrier, replayBytes, pool);
     this.#progress = new AckProgress(this);
-    options.pool?.enter(this.#progress.place);
+    pool?.enter(this.#progress.place);
     this.acks = new Acks((received) => this.sendControl({ type: "ack", received }));
-    this.#state = { state: "carried", cursor: CarrierCursor.first(carrier) };
   }
 
   // ── for its owner ──────────────────────────────────────────────────────────────────────────────────────────────
-
-  get id(): string {
-    return this.#id;
-  }
-
-  /** Under inner TLS a link has an id, and may outlive its carrier, only once its ends are authenticated. */
-  assignId(id: string, graceMs: number): void {
-    this.#id = id;
-    this.#options = { ...this.#options, graceMs };
-  }
-
-  get remote(): string {
-    return this.#remote;
-  }
 
   get suspended(): boolean {
     return this.#state.state === "suspended";
@@ -105,8 +109,8 @@ export class Link implements Transport {
   }
 
   /** The peer has acknowledged all bytes before this offset. */
-  get acknowledged(): number {
-    return this.#outgoing.resumable.from;
+  get acknowledgedOffset(): number {
+    return this.#outgoing.peerHas;
   }
 
   /** Sets the one watcher, before `start`. */
@@ -115,75 +119,63 @@ export class Link implements Transport {
   }
 
   sendControl(message: ControlMessage): void {
-    this.#cursor?.carrier.sendControl(message);
+    this.#carrier?.sendControl(message);
   }
 
   /** Asks the peer for a sign of life: without a byte within `withinMs` the carrier is lost. */
   probe(withinMs: number): void {
-    this.#cursor?.carrier.probe(withinMs);
+    this.#carrier?.probe(withinMs);
   }
 
   // ── the transport of a session ─────────────────────────────────────────────────────────────────────────────────
 
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
-    if (this.#cursor === undefined) return;
-    this.#listen(this.#cursor);
-    this.#startCarrier(this.#cursor);
+    if (this.#carrier !== undefined) this.#startCarrier(this.#carrier);
   }
 
   get pendingBytes(): number {
-    return this.#cursor?.carrier.pendingBytes ?? 0;
+    return this.#carrier?.pendingBytes ?? 0;
   }
 
   room(): number {
-    return this.#state.state === "carried" ? this.#outgoing.room() : 0;
+    return this.#outgoing.room();
   }
 
   wholeRecords(at: number, most: number): number {
-    return this.#cursor?.carrier.wholeRecords(at, most) ?? most;
+    return this.#carrier?.wholeRecords(at, most) ?? most;
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
-    this.acks.ride(); // first, because to send an ack may end the link
-    if (this.#state.state === "closed") return;
-    const goesOut = this.#state.state === "carried" && this.#outgoing.isAllSent;
-    this.#outgoing.append(batch, byteLength);
-    if (this.#state.state !== "carried" || !goesOut) return;
-    this.#outgoing.advance(byteLength);
-    this.#state.cursor.carrier.write(batch, byteLength);
+    this.acks.beforeWrite(); // first, because to send an ack may end the link
+    if (!this.closed) this.#outgoing.write(batch, byteLength);
   }
 
   /** All that was written is still delivered, on a later carrier if need be; then the link ends. */
   end(): void {
-    this.#ending = true;
-    if (this.#outgoing.isAllSent) this.#cursor?.carrier.end();
+    this.#outgoing.end();
   }
 
   /** Ends the link now and tells the peer, which would wait for the next carrier. `publicReason`: see `InnerLink`. */
-  destroy(reason?: Error, publicReason = reason?.message): void {
-    this.#abandon(CloseCode.ended, publicReason ?? "the link was ended");
-    this.#close(reason);
+  destroy(cause?: Error, publicReason = cause?.message ?? "the link was ended", code: number = CloseCode.ended): void {
+    this.#successor?.carrier.abandon(code, publicReason);
+    this.#successor = undefined;
+    this.#carrier?.abandon(code, publicReason);
+    this.#previous?.abandon(code, publicReason);
+    this.#previous = undefined;
+    this.#close(cause);
   }
 
   // ── a new carrier ──────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Whether sending can begin again at this offset. */
   canResumeAt(peerReceived: number): boolean {
-    return this.#state.state !== "closed" && this.#outgoing.canRestart(peerReceived);
+    return !this.closed && this.#outgoing.canRestart(peerReceived);
   }
 
   /** Goes on over another carrier, from now on. Throws `LinkRefused` for an offset that cannot be resumed. */
   resume(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
-    const { peerReceived } = at;
-    if (!this.canResumeAt(peerReceived)) throw this.#outgoing.refusal(peerReceived);
-    const hopeless = this.#progress.hopeless(peerReceived, this.lost);
-    const cursor = CarrierCursor.resumed(carrier, at);
-    this.#carry({ cursor, remote, peerReceived });
-    this.#listen(cursor);
-    if (this.#consumer !== undefined) this.#startCarrier(cursor);
-    if (hopeless !== undefined) this.destroy(hopeless);
-    else this.#replayMore(cursor);
+    this.#takeOver(this.#confirm({ ...at, carrier, remote }), false);
   }
 
   /**
@@ -191,24 +183,22 @@ export class Link implements Transport {
    * still alive goes on until the first message arrives on the new one.
    */
   offer(carrier: LinkCarrier, remote: string, at: ResumeAt): void {
-    if (this.#state.state !== "carried") {
+    if (this.#carrier === undefined) {
       this.resume(carrier, remote, at);
       return;
     }
-    if (!this.canResumeAt(at.peerReceived)) throw this.#outgoing.refusal(at.peerReceived);
-    if (this.#successor !== undefined) supersede(this.#successor.cursor.carrier);
-    const cursor = CarrierCursor.resumed(carrier, at);
-    this.#successor = { cursor, remote, peerReceived: at.peerReceived };
+    const successor = this.#confirm({ ...at, carrier, remote });
+    if (this.#successor !== undefined) supersede(this.#successor.carrier);
+    this.#successor = successor;
     this.acks.hold(); // the peer must keep what the answer has named
-    this.#listen(cursor);
-    this.#startCarrier(cursor);
+    this.#startCarrier(carrier);
   }
 
-  /** The successor takes over. Bytes that its hello acknowledged stay buffered until an ack: see `#onAck`. */
-  #commit(successor: Successor): void {
-    this.#successor = undefined;
-    this.#carry(successor);
-    this.#replayMore(successor.cursor);
+  /** The link can go on there, and the peer is asked for a first byte. */
+  #confirm(successor: Successor): Successor {
+    if (!this.canResumeAt(successor.peerReceived)) throw this.#outgoing.refusal(successor.peerReceived);
+    successor.carrier.probe(UNCONFIRMED_MS);
+    return successor;
   }
 
   /** The successor failed, and the present carrier goes on. */
@@ -217,84 +207,90 @@ export class Link implements Transport {
     this.acks.release();
   }
 
-  #carry({ cursor, remote, peerReceived }: Successor): void {
-    const { lost } = this;
-    const before = this.#state;
-    if (before.state === "carried") cursor.follow(before.cursor);
-    if (before.state === "suspended") clearTimeout(before.timer);
-    this.#state = { state: "carried", cursor };
-    this.#remote = remote;
-    this.#outgoing.restart(peerReceived);
-    const replayedBytes = this.#outgoing.unacknowledged;
+  /** From now on it is the present carrier. What its hello acknowledged stays buffered until an ack: see `#onAck`. */
+  #takeOver({ carrier, remote, peerReceived, named }: Successor, isStarted: boolean): void {
+    this.#successor = undefined;
+    const suspension = this.#state.state === "suspended" ? this.#state : undefined;
+    clearTimeout(suspension?.timer);
+    this.#state = { state: "carried" };
+    this.#closePrevious();
+    this.#previous = this.#carrier;
+    this.remote = remote;
+    this.#toSkip = this.received - named;
+    this.#outgoing.restart(carrier, peerReceived);
     this.acks.release();
-    const suspendedMs = before.state === "suspended" ? performance.now() - before.sinceMs : 0;
-    this.#watcher.onResumed?.({ suspendedMs, lost, replayedBytes });
+    const suspendedMs = suspension === undefined ? 0 : performance.now() - suspension.since;
+    this.#watcher.onResumed?.({ suspendedMs, lost: suspension?.cause, replayedBytes: this.unacknowledged });
+    if (!isStarted && this.#consumer !== undefined) this.#startCarrier(carrier);
+    const reason = this.#progress.reasonToGiveUp();
+    if (reason !== undefined) this.destroy(reason);
+    else this.#replayMore();
   }
 
-  #replayMore(cursor: CarrierCursor): void {
-    this.#outgoing.replayOn(cursor.carrier, () => this.#cursor === cursor);
-    if (this.#cursor !== cursor || !this.#outgoing.isAllSent) return;
-    if (this.#ending) cursor.carrier.end();
-    else this.#consumer?.onWritable();
+  /** Closes the carrier before the present one, so that the peer does not go on there. */
+  #closePrevious(): void {
+    if (this.#previous !== undefined) supersede(this.#previous);
+    this.#previous = undefined;
+  }
+
+  #replayMore(): void {
+    if (this.#outgoing.replayMore()) this.#consumer?.onWritable();
   }
 
   // ── what arrives ───────────────────────────────────────────────────────────────────────────────────────────────
 
   /** The present carrier. */
-  get #cursor(): CarrierCursor | undefined {
-    return this.#state.state === "carried" ? this.#state.cursor : undefined;
+  get #carrier(): LinkCarrier | undefined {
+    return this.#outgoing.carrier;
   }
 
-  #listen(cursor: CarrierCursor): void {
-    cursor.carrier.onControl = (message) => {
-      const counts = this.#counts(cursor);
+  #startCarrier(carrier: LinkCarrier): void {
+    carrier.onControl = (message) => {
+      const counts = this.#counts(carrier);
       if (message.type === "ack" && counts) this.#onAck(message.received);
       // Also from an older carrier: the peer may not know yet that we have moved on, and does not repeat its request.
       else if (message.type !== "ack" && !this.closed) this.#watcher.onControl?.(message);
     };
-  }
-
-  #startCarrier(cursor: CarrierCursor): void {
-    const { carrier } = cursor;
-    carrier.acknowledged = () => (this.#cursor === cursor && this.unacknowledged > 0 ? this.acknowledged : undefined);
+    carrier.acknowledgedOffset = () =>
+      this.#carrier === carrier && this.unacknowledged > 0 ? this.acknowledgedOffset : undefined;
     carrier.start({
-      onBytes: (piece) => this.#onPayload(cursor, piece),
+      onBytes: (piece) => this.#onPayload(carrier, piece),
       onWritable: () => {
-        if (this.#cursor !== cursor) return;
+        if (this.#carrier !== carrier) return;
         if (this.#outgoing.isAllSent) this.#consumer?.onWritable();
-        else this.#replayMore(cursor);
+        else this.#replayMore();
       },
-      onClosed: (reason) => this.#onCarrierClosed(cursor, reason),
+      onClosed: (reason) => this.#onCarrierClosed(carrier, reason),
     });
   }
 
   /** Payload on an older carrier is ignored: the peer sends it again on the present one. */
-  #onPayload(cursor: CarrierCursor, piece: Buffer): void {
-    if (!this.#counts(cursor)) return;
-    const bytes = cursor.newIn(piece, this.acks.received);
-    if (bytes === undefined) return;
+  #onPayload(carrier: LinkCarrier, piece: Buffer): void {
+    if (!this.#counts(carrier)) return;
+    const bytes = this.#toSkip === 0 ? piece : piece.subarray(this.#toSkip);
+    this.#toSkip -= piece.length - bytes.length;
+    if (bytes.length === 0) return;
     this.acks.arrived(bytes.length);
     if (!this.closed) this.#consumer?.onBytes(bytes); // an ack to a peer that reads none may have ended the link
   }
 
   /** Whether a message on this carrier counts. The first one on the successor lets it take over. */
-  #counts(cursor: CarrierCursor): boolean {
-    if (this.#successor?.cursor === cursor) this.#commit(this.#successor);
-    if (this.#cursor !== cursor) return false;
-    cursor.closePrevious();
+  #counts(carrier: LinkCarrier): boolean {
+    if (this.#successor?.carrier === carrier) this.#takeOver(this.#successor, true);
+    if (this.#carrier !== carrier) return false;
+    this.#closePrevious();
     return true;
   }
 
   #onAck(received: number): void {
-    if (received > this.#outgoing.resumable.to) {
-      const sentence = "the peer acknowledged bytes that were not sent";
-      this.#abandon(CloseCode.badOffset, sentence);
-      this.#close(new PeerViolation(sentence));
+    if (received > this.#outgoing.everSent) {
+      const violation = new PeerViolation("the peer acknowledged bytes that were not sent");
+      this.destroy(violation, violation.message, CloseCode.badOffset);
       return;
     }
     // The peer acknowledges nothing here after its hello, unless it has given the new carrier up.
     if (this.#successor !== undefined && received > this.#successor.peerReceived) {
-      supersede(this.#successor.cursor.carrier);
+      supersede(this.#successor.carrier);
       this.#dropSuccessor();
     }
     if (this.#outgoing.acknowledge(received) && this.#outgoing.isAllSent) this.#consumer?.onWritable();
@@ -302,32 +298,26 @@ export class Link implements Transport {
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  #onCarrierClosed(cursor: CarrierCursor, reason: Error | undefined): void {
-    if (this.#successor?.cursor === cursor) this.#dropSuccessor();
-    if (this.#cursor !== cursor) return;
-    cursor.closePrevious(); // its messages are ignored since the takeover
+  #onCarrierClosed(carrier: LinkCarrier, reason: Error | undefined): void {
+    if (this.#successor?.carrier === carrier) this.#dropSuccessor();
+    if (this.#carrier !== carrier) return;
+    this.#closePrevious(); // its messages are ignored since the takeover
     const isLost = reason instanceof CarrierLost;
     // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
     // last bytes arrived here. Then it waits for them, and for the end, on the new carrier.
-    const isOwed = reason === undefined && this.#ending && this.#outgoing.unacknowledged > 0;
-    if (this.#successor !== undefined && (isLost || isOwed)) this.#commit(this.#successor);
-    else if (isLost && this.#options.graceMs > 0) this.#suspend(reason);
+    const isUndelivered = reason === undefined && this.#outgoing.isEndUnacknowledged;
+    if (this.#successor !== undefined && (isLost || isUndelivered)) this.#takeOver(this.#successor, true);
+    else if (isLost && this.graceMs > 0) this.#suspend(reason);
     else this.#close(reason);
-  }
-
-  /** Tells the peer on every carrier that the link is over. */
-  #abandon(code: number, sentence: string): void {
-    this.#successor?.cursor.carrier.abandon(code, sentence);
-    this.#successor = undefined;
-    this.#cursor?.abandon(code, sentence);
   }
 
   #suspend(cause: CarrierLost): void {
     // If the connection fell silent, the peer may notice it later than we do, by as much as `silenceMs`.
-    const graceMs = this.#options.graceMs + (cause.lossCause === "silent" ? (this.#options.silenceMs ?? 0) : 0);
+    const graceMs = this.graceMs + (cause.lossCause === "silent" ? this.#silenceMs : 0);
     const timer = setTimeout(() => this.#close(new LinkLost(graceMs, cause)), graceMs);
-    this.#progress.onCarrierLost();
-    this.#state = { state: "suspended", sinceMs: performance.now(), timer, cause };
+    this.#progress.onCarrierLost(cause);
+    this.#outgoing.suspend();
+    this.#state = { state: "suspended", since: performance.now(), timer, cause };
     this.#watcher.onSuspended?.(cause);
   }
 
@@ -336,7 +326,7 @@ export class Link implements Transport {
     if (before.state === "closed") return;
     if (before.state === "suspended") clearTimeout(before.timer);
     this.#state = { state: "closed" };
-    const successor = this.#successor?.cursor.carrier;
+    const successor = this.#successor?.carrier;
     this.#successor = undefined;
     // The peer may use the successor already, and would look for the link.
     if (reason === undefined) successor?.end();
@@ -347,4 +337,9 @@ export class Link implements Transport {
     this.#consumer?.onClosed(reason);
     this.#watcher.onClosed?.();
   }
+}
+
+/** Closes a carrier in whose place another one carries the link. */
+function supersede(carrier: LinkCarrier): void {
+  carrier.close(CloseCode.superseded, "another connection has taken the link over");
 }

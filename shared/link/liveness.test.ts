@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, type TestContext, test } from "node:test";
-import { RECLAIM, type ReclaimLevel, reclaim } from "../limits/reclaim.ts";
-import { AckProgress, Liveness } from "./liveness.ts";
+import { Liveness } from "./liveness.ts";
 
 interface Timer {
   at: number;
@@ -54,11 +53,17 @@ function start(t: TestContext) {
   const ping = mock.fn();
   const read: { one: number | undefined; other: number | undefined } = { one: undefined, other: undefined };
   const progress = [() => read.one, () => read.other];
-  const liveness = new Liveness(1_000, { ping, dead: (sentence) => said.push(sentence), progress });
+  let byteAt = clock.now;
+  const dead = (sentence: string) => said.push(sentence);
+  const liveness = new Liveness(1_000, { lastByteAt: () => byteAt, ping, dead, progress });
   return {
     read,
     clock,
     liveness,
+    /** A byte of the peer arrives. */
+    receive: () => {
+      byteAt = clock.now;
+    },
     said,
     pings: () => ping.mock.callCount(),
     pass: (ms: number) => clock.pass(ms),
@@ -81,10 +86,10 @@ test("silence of 2.5 intervals loses the carrier, once, and stops everything", (
 });
 
 test("any byte starts the count again", (t) => {
-  const { liveness, said, pass } = start(t);
+  const { receive, said, pass } = start(t);
   for (let round = 0; round < 10; round++) {
     pass(2_000);
-    liveness.received();
+    receive();
   }
   assert.deepEqual(said, []);
   pass(2_800);
@@ -92,11 +97,11 @@ test("any byte starts the count again", (t) => {
 });
 
 test("pings come between 0.8 and 1.2 intervals", (t) => {
-  const { liveness, pings, pass } = start(t);
+  const { receive, pings, pass } = start(t);
   const gaps: number[] = [];
   for (let last = 0, at = 0; gaps.length < 40; at += 5) {
     pass(5);
-    liveness.received();
+    receive();
     if (pings() === gaps.length + 1) {
       gaps.push(at - last);
       last = at;
@@ -107,13 +112,13 @@ test("pings come between 0.8 and 1.2 intervals", (t) => {
 });
 
 test("a process that was itself stopped does not take its own silence for the peer's", (t) => {
-  const { liveness, said, pass, stop } = start(t);
+  const { receive, said, pass, stop } = start(t);
   pass(1_200);
   stop(60_000);
   pass(5);
   assert.deepEqual(said, [], "what waits in the kernel is read first");
   pass(1_000);
-  liveness.received();
+  receive();
   pass(2_000);
   assert.deepEqual(said, []);
   stop(60_000);
@@ -122,13 +127,13 @@ test("a process that was itself stopped does not take its own silence for the pe
 });
 
 test("a probe asks at once, and without a byte in its time the peer is dead", (t) => {
-  const { liveness, said, pings, pass } = start(t);
+  const { liveness, receive, said, pings, pass } = start(t);
   pass(100);
   liveness.probe(300);
   liveness.probe(300);
   assert.equal(pings(), 1, "one question at a time");
   pass(200);
-  liveness.received();
+  receive();
   pass(600);
   assert.deepEqual(said, []);
   liveness.probe(300);
@@ -140,12 +145,12 @@ test("a probe asks at once, and without a byte in its time the peer is dead", (t
 });
 
 test("a probe of a process that was itself stopped is asked again", (t) => {
-  const { liveness, said, pass, stop } = start(t);
+  const { liveness, receive, said, pass, stop } = start(t);
   liveness.probe(300);
   stop(60_000);
   pass(5);
   assert.deepEqual(said, []);
-  liveness.received();
+  receive();
   pass(300);
   assert.deepEqual(said, []);
 });
@@ -173,7 +178,12 @@ test("the time until a pong counts from the oldest unanswered ping", (t) => {
   const echoes: number[] = [];
   let pings = 0;
   const ping = () => pings++;
-  const liveness = new Liveness(1_000, { ping, dead: () => {}, echo: (ms) => echoes.push(ms) });
+  const liveness = new Liveness(1_000, {
+    lastByteAt: () => clock.now,
+    ping,
+    dead: () => {},
+    echo: (ms) => echoes.push(ms),
+  });
   liveness.answered();
   assert.deepEqual(echoes, [], "nothing was asked");
   while (pings === 0) clock.pass(5);
@@ -183,7 +193,6 @@ test("the time until a pong counts from the oldest unanswered ping", (t) => {
   assert.deepEqual(echoes, [100]);
   while (pings < 3) {
     clock.pass(5);
-    liveness.received();
   }
   liveness.answered();
   assert.ok((echoes[1] ?? 0) >= 800, `${echoes[1]}`);
@@ -191,11 +200,11 @@ test("the time until a pong counts from the oldest unanswered ping", (t) => {
 });
 
 test("a peer that sends and reads nothing for ten seconds is lost, and one that reads now and then is not", (t) => {
-  const { liveness, said, read, pass } = start(t);
+  const { receive, said, read, pass } = start(t);
   const speak = (ms: number): void => {
     for (let left = ms; left > 0; left -= 250) {
       pass(250);
-      liveness.received();
+      receive();
     }
   };
   speak(20_000);
@@ -215,117 +224,12 @@ test("a peer that sends and reads nothing for ten seconds is lost, and one that 
 });
 
 test("a process that was itself stopped does not count that time against a slow reader", (t) => {
-  const { liveness, said, read, pass, stop } = start(t);
+  const { receive, said, read, pass, stop } = start(t);
   read.one = 0;
   pass(500);
-  liveness.received();
+  receive();
   stop(60_000);
-  liveness.received();
+  receive();
   pass(1_500);
   assert.deepEqual(said, []);
-});
-
-const MIB = 1024 * 1024;
-
-/** A link of which the test says how far it is, and what it is looked at by. */
-function watched(t: TestContext) {
-  const link = {
-    suspended: false,
-    unacknowledged: 0,
-    acknowledged: 0,
-    ended: [] as string[],
-    destroy({ message }: Error) {
-      link.ended.push(message);
-    },
-    send(bytes: number) {
-      link.unacknowledged += bytes;
-    },
-    acknowledge(bytes: number) {
-      link.acknowledged += bytes;
-      link.unacknowledged -= bytes;
-    },
-  };
-  const progress = new AckProgress(link);
-  t.after(() => progress.stop());
-  const look = (times: number) => {
-    for (let i = 0; i < times && link.ended.length === 0; i++) progress.look();
-  };
-  return { link, progress, look };
-}
-
-test("a link of which nothing is acknowledged for 60 s ends, and not before", (t) => {
-  const { link, look } = watched(t);
-  link.send(1);
-  look(12);
-  assert.deepEqual(link.ended, []);
-  look(1);
-  assert.deepEqual(link.ended, ["the other end has acknowledged nothing for 60 s of what it was sent"]);
-});
-
-test("one that acknowledges next to nothing is among the first to be given up where memory is wanted", (t) => {
-  const { link, progress, look } = watched(t);
-  link.send(1_000_000);
-  for (let round = 0; round < 20; round++) {
-    look(1);
-    link.acknowledge(1);
-  }
-  assert.deepEqual(link.ended, []);
-  const small = {
-    held: 999_000,
-    lastProgressAt: performance.now() - 30_000,
-    longestPauseMs: 0,
-    evict: () => assert.fail(),
-  };
-  const isEnough = () => link.ended.length > 0;
-  assert.equal(reclaim([small, ...progress.reclaimables()], isEnough, performance.now(), RECLAIM.longStalled), 1);
-});
-
-test("one whose slow line takes minutes for all that it was sent goes on, and is the last to be given up", (t) => {
-  const { link, progress, look } = watched(t);
-  link.send(16 * MIB);
-  const later = performance.now() + 1_000;
-  const pressed = (pressure: ReclaimLevel) => reclaim(progress.reclaimables(), () => false, later, pressure);
-  while (link.unacknowledged > MIB) {
-    look(1);
-    link.acknowledge(5 * 64 * 1024);
-    assert.deepEqual([link.ended, pressed(RECLAIM.stalled)], [[], 0], `${link.unacknowledged} bytes are left`);
-  }
-  assert.equal(pressed(RECLAIM.slow), 1);
-});
-
-test("one that is slow and acknowledges each byte within 55 s goes on for ever", (t) => {
-  const { link, look } = watched(t);
-  for (let round = 0; round < 100; round++) {
-    link.send(1_000);
-    look(11);
-    link.acknowledge(1_000);
-  }
-  look(100);
-  assert.deepEqual(link.ended, []);
-});
-
-test("time without a carrier does not count, and what was counted before is not forgotten", (t) => {
-  const { link, look } = watched(t);
-  link.send(1);
-  look(10);
-  link.suspended = true;
-  look(100);
-  link.suspended = false;
-  look(2);
-  assert.deepEqual(link.ended, []);
-  look(1);
-  assert.equal(link.ended.length, 1);
-});
-
-test("where memory is short a link can be given up after 10 s, with all that it holds", (t) => {
-  const { link, progress, look } = watched(t);
-  link.send(4_096);
-  look(2);
-  assert.deepEqual([...progress.reclaimables()], []);
-  look(1);
-  const [hold] = progress.reclaimables();
-  assert.equal(hold?.held, 4_096);
-  assert.ok(performance.now() - (hold?.lastProgressAt ?? 0) > 14_900);
-  hold?.evict();
-  assert.deepEqual(link.ended, ["memory is short, and the other end does not acknowledge what it is sent"]);
 });

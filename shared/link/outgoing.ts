@@ -1,8 +1,8 @@
 import { compact } from "../basics/bytes.ts";
 import { type MemoryAccount, PRESSURE, UNBOUNDED } from "../limits/memory-account.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
-import { IN_FLIGHT_FLOOR, InFlight } from "./in-flight.ts";
-import type { LinkCarrier } from "./incoming.ts";
+import { IN_FLIGHT_FLOOR, InFlight } from "./acks.ts";
+import type { LinkCarrier } from "./carrier.ts";
 
 /** The bound of what all links of a cluster keep together. */
 export interface LinkPool extends Pick<MemoryAccount, "pressure" | "hold" | "enter"> {}
@@ -23,17 +23,30 @@ export class Outgoing {
   readonly #pool: LinkPool;
   readonly #replay = new Replay();
   readonly #inFlight: InFlight;
+  /** The present carrier. */
+  #carrier: LinkCarrier | undefined;
+  #isEnding = false;
   /** Everything before this offset was given to the present carrier. */
   #sent = 0;
   /** Everything before this offset was given to some carrier, so the peer may have received it. */
-  #everSent = 0;
+  everSent = 0;
   /** What the peer says it has received. */
-  #peerHas = 0;
+  peerHas = 0;
 
   /** `most`: maximum of bytes that are kept, and so of bytes that are unacknowledged. */
-  constructor(most: number, pool: LinkPool = UNBOUNDED) {
+  constructor(carrier: LinkCarrier, most: number, pool: LinkPool = UNBOUNDED) {
+    this.#carrier = carrier;
     this.#pool = pool;
     this.#inFlight = new InFlight(most);
+  }
+
+  get carrier(): LinkCarrier | undefined {
+    return this.#carrier;
+  }
+
+  /** The end waits for an acknowledgement of what was sent before it. */
+  get isEndUnacknowledged(): boolean {
+    return this.#isEnding && this.unacknowledged > 0;
   }
 
   /** Bytes kept until the peer acknowledges them. */
@@ -46,13 +59,8 @@ export class Outgoing {
     return this.#sent === this.#replay.end;
   }
 
-  /** Where sending can begin again: not before what the peer has acknowledged, nor behind what was sent. */
-  get resumable(): { readonly from: number; readonly to: number } {
-    return { from: this.#peerHas, to: this.#everSent };
-  }
-
   room(): number {
-    if (!this.isAllSent) return 0;
+    if (this.#carrier === undefined || !this.isAllSent) return 0;
     const { bytes } = this.#replay;
     const room = this.#inFlight.bound - bytes;
     if (room <= 0) this.#inFlight.onLimited();
@@ -60,43 +68,60 @@ export class Outgoing {
     return this.#pool.pressure >= PRESSURE.over ? Math.min(room, IN_FLIGHT_FLOOR - bytes) : room;
   }
 
-  append(batch: readonly Buffer[], byteLength: number): void {
+  write(batch: readonly Buffer[], byteLength: number): void {
+    const carrier = this.isAllSent ? this.#carrier : undefined;
     this.#replay.append(batch, byteLength);
     this.#pool.hold(byteLength);
+    if (carrier === undefined) return;
+    this.#advance(byteLength);
+    carrier.write(batch, byteLength);
+  }
+
+  /** All that was written is still delivered; then the carrier that has delivered it ends. */
+  end(): void {
+    this.#isEnding = true;
+    if (this.isAllSent) this.#carrier?.end();
   }
 
   /** So many more bytes were given to the present carrier. */
-  advance(byteLength: number): void {
+  #advance(byteLength: number): void {
     this.#sent += byteLength;
-    if (this.#sent > this.#everSent) this.#everSent = this.#sent;
+    if (this.#sent > this.everSent) this.everSent = this.#sent;
     this.#inFlight.onSent(this.#sent, performance.now());
   }
 
-  /** Gives the carrier what it takes of what is to be sent once more, as long as it is the present one. */
-  replayOn(carrier: LinkCarrier, isPresent: () => boolean): void {
-    while (isPresent() && !this.isAllSent && carrier.pendingBytes < REPLAY_AT_ONCE) {
+  /** Gives the carrier what it takes of what is to be sent once more. Returns whether new bytes can follow. */
+  replayMore(): boolean {
+    const carrier = this.#carrier;
+    while (carrier !== undefined && !this.isAllSent && carrier.pendingBytes < REPLAY_AT_ONCE) {
       const { buffers, byteLength } = this.#replay.read(this.#sent, REPLAY_AT_ONCE);
-      this.advance(byteLength);
+      this.#advance(byteLength);
       carrier.write(buffers, byteLength);
+      if (this.#carrier !== carrier) return false;
     }
     this.#release();
+    if (carrier === undefined || !this.isAllSent) return false;
+    if (this.#isEnding) carrier.end();
+    return !this.#isEnding;
   }
 
+  /** Whether sending can begin again there: not before what the peer has acknowledged, nor behind what was sent. */
   canRestart(offset: number): boolean {
-    return offset >= this.#peerHas && offset <= this.#everSent;
+    return offset >= this.peerHas && offset <= this.everSent;
   }
 
   /** Why a new carrier cannot begin at this offset. */
   refusal(offset: number): LinkRefused {
     return new LinkRefused({
       closeCode: CloseCode.badOffset,
-      reason: `the link cannot go on at byte ${offset}: ${this.#peerHas} to ${this.#everSent} are kept`,
+      reason: `the link cannot go on at byte ${offset}: ${this.peerHas} to ${this.everSent} are kept`,
     });
   }
 
-  /** A new carrier begins at this offset, which is what the peer has. See `canRestart`. */
-  restart(offset: number): void {
-    this.#peerHas = offset;
+  /** A new carrier begins at this offset, which is what the peer has. See `canRestart`. `replayMore` comes next. */
+  restart(carrier: LinkCarrier, offset: number): void {
+    this.#carrier = carrier;
+    this.peerHas = offset;
     this.#sent = offset;
     this.#release();
     this.#inFlight.reset(offset);
@@ -104,8 +129,8 @@ export class Outgoing {
 
   /** The peer has everything before `received`. Returns false if that was known. */
   acknowledge(received: number): boolean {
-    if (received <= this.#peerHas) return false;
-    this.#peerHas = received;
+    if (received <= this.peerHas) return false;
+    this.peerHas = received;
     this.#release();
     this.#inFlight.onAck(this.#replay.acked, performance.now());
     return true;
@@ -116,13 +141,19 @@ export class Outgoing {
    * has its place.
    */
   #release(): void {
-    const upTo = Math.min(this.#peerHas, this.#sent);
+    const upTo = Math.min(this.peerHas, this.#sent);
     if (upTo <= this.#replay.acked) return;
     this.#pool.hold(this.#replay.acked - upTo);
     this.#replay.acknowledge(upTo);
   }
 
+  /** The carrier is lost. */
+  suspend(): void {
+    this.#carrier = undefined;
+  }
+
   clear(): void {
+    this.#carrier = undefined;
     this.#pool.hold(-this.#replay.bytes);
     this.#replay.clear();
   }

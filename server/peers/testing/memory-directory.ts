@@ -9,7 +9,7 @@ export class MemoryHub {
   forged: ((question: DirectoryQuestion) => Location | undefined) | undefined;
 
   /** Set: what hinders the directory of each, although it is connected. */
-  hindered: { readonly faults: readonly string[]; readonly trouble: string; readonly isRefused: boolean } | undefined;
+  hindered: Partial<DirectoryState> | undefined;
 
   /** Set: whoever could answer does not. */
   silent = false;
@@ -51,7 +51,7 @@ class MemoryDirectory implements Directory {
   }
 
   get state(): DirectoryState {
-    return { isUp: true, through: "memory", ...this.#hub.hindered };
+    return { canAsk: true, detail: "connected", faults: [], trouble: undefined, ...this.#hub.hindered };
   }
 
   hold(cluster: string, takesStreams: () => boolean): void {

@@ -1,6 +1,6 @@
 import type { TransportConsumer } from "../../yamux/transport.ts";
+import type { LinkCarrier } from "../carrier.ts";
 import type { ControlMessage } from "../control.ts";
-import type { LinkCarrier } from "../incoming.ts";
 import { CarrierLost } from "../link-events.ts";
 
 type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
@@ -8,7 +8,7 @@ type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } 
 /** One end of a wire: a carrier whose bytes arrive when the test says so. */
 export class WireEnd implements LinkCarrier {
   onControl: ((message: ControlMessage) => void) | undefined;
-  acknowledged: (() => number | undefined) | undefined;
+  acknowledgedOffset: (() => number | undefined) | undefined;
   /** What this end has sent and the other has not been given. */
   readonly sent: Item[] = [];
   closedWith: number | undefined;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { Acks } from "./incoming.ts";
+import { Acks } from "./acks.ts";
 
 const KIB = 1024;
 
@@ -47,13 +47,13 @@ test("from 5 ms after the last one an ack of any bytes goes with what is written
   clocked.acks.arrived(64 * KIB);
   clocked.sent.length = 0;
   clocked.acks.arrived(1);
-  clocked.acks.ride();
+  clocked.acks.beforeWrite();
   clocked.passes(4);
-  clocked.acks.ride();
+  clocked.acks.beforeWrite();
   assert.deepEqual(clocked.sent, [], "the last one is too young");
   clocked.passes(1);
-  clocked.acks.ride();
-  clocked.acks.ride();
+  clocked.acks.beforeWrite();
+  clocked.acks.beforeWrite();
   assert.deepEqual(clocked.sent, [64 * KIB + 1], "once");
 });
 
@@ -89,7 +89,7 @@ test("after a hold the next 64 KiB are acknowledged at once", () => {
 
 test("a write acknowledges nothing when nothing new has arrived", () => {
   using clocked = new Clocked();
-  clocked.acks.ride();
+  clocked.acks.beforeWrite();
   assert.deepEqual(clocked.sent, []);
 });
 
@@ -106,7 +106,7 @@ test("bytes that an ack has covered start no other", () => {
   using clocked = new Clocked();
   clocked.acks.arrived(1);
   clocked.passes(8);
-  clocked.acks.ride();
+  clocked.acks.beforeWrite();
   assert.deepEqual(clocked.sent, [1]);
   clocked.passes(1);
   clocked.acks.arrived(1);
@@ -118,7 +118,7 @@ test("while it is held nothing is acknowledged, and afterwards what is due", () 
   using clocked = new Clocked();
   clocked.acks.hold();
   clocked.acks.arrived(200 * KIB);
-  clocked.acks.ride();
+  clocked.acks.beforeWrite();
   assert.deepEqual(clocked.passes(1_000), []);
   clocked.acks.release();
   assert.deepEqual(clocked.passes(10), [200 * KIB]);

@@ -1,0 +1,117 @@
+import { QueueNode } from "../basics/collections.ts";
+import { SharedInterval } from "../basics/timers.ts";
+import type { MemoryHolder, Reclaimable } from "../limits/memory-account.ts";
+import type { Link } from "./link.ts";
+import { PeerViolation } from "./link-events.ts";
+
+/** How often progress is checked, ms. */
+const LOOK_MS = 5_000;
+/** A link of which nothing is acknowledged during so many checks ends: 60 s. */
+const MOST_LOOKS = 12;
+/** When memory is short, a link may be given up with a byte that has waited for more than so many checks: 10 s. */
+const LOOKS_WHEN_SHORT = 2;
+/** A peer makes progress if at its pace it acknowledges all that is kept within so many checks: 5 min. */
+const DRAINED_WITHIN = 60;
+/**
+ * A link ends with so many carriers in a row that were lost before the peer had more: a middlebox cuts them for what we
+ * send, which would be sent first on the next one, too.
+ */
+const MOST_FRUITLESS = 8;
+
+type WatchedLink = Pick<Link, "suspended" | "unacknowledged" | "acknowledgedOffset" | "destroy">;
+
+/**
+ * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One
+ * that acknowledges next to nothing holds as much memory, and loses its link when memory is short. A slow line may take
+ * minutes for what a faster one before it left: its link goes on, and is the last to be given up.
+ *
+ * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
+ */
+export class AckProgress implements MemoryHolder, Reclaimable {
+  /** Its place among those that can free memory. */
+  readonly place = new QueueNode<MemoryHolder>(this);
+  readonly #link: WatchedLink;
+  readonly #look: QueueNode<() => void>;
+  /** Where the link ended at the last checks, oldest first, as far as the peer has not acknowledged it. */
+  readonly #ends: number[] = [];
+  #acked = 0;
+  /** Checks in a row with bytes to acknowledge and none acknowledged. */
+  #silentLooks = 0;
+  /** When the peer was last seen to make progress, if it did so at the last check. */
+  #progressAt: number | undefined;
+  /** Carriers in a row that were lost without progress, and what the peer had at the last loss. */
+  #fruitless = 0;
+  #ackedAtLoss = -1;
+  #lastLoss: Error | undefined;
+
+  constructor(link: WatchedLink) {
+    this.#link = link;
+    this.#look = SharedInterval.every(LOOK_MS).add(this.look);
+  }
+
+  /** Called every `LOOK_MS`. */
+  readonly look = (): void => {
+    const { suspended, unacknowledged: bytes, acknowledgedOffset: acked } = this.#link;
+    const news = acked - this.#acked;
+    this.#acked = acked;
+    if (news > 0 || bytes === 0) this.#silentLooks = 0;
+    while ((this.#ends[0] ?? acked + 1) <= acked) this.#ends.shift();
+    if (suspended) return;
+    this.#progressAt = news * DRAINED_WITHIN >= bytes ? performance.now() : undefined;
+    if (bytes === 0) return;
+    if (this.#silentLooks === MOST_LOOKS) {
+      const seconds = (MOST_LOOKS * LOOK_MS) / 1_000;
+      this.#end(`the other end has acknowledged nothing for ${seconds} s of what it was sent`);
+      return;
+    }
+    this.#silentLooks++;
+    if (this.#ends.length < MOST_LOOKS) this.#ends.push(acked + bytes);
+  };
+
+  #end(sentence: string): void {
+    this.#link.destroy(new PeerViolation(sentence));
+  }
+
+  /** The link is suspended. */
+  onCarrierLost(cause: Error): void {
+    const { unacknowledged, acknowledgedOffset } = this.#link;
+    const isFruitless = unacknowledged > 0 && acknowledgedOffset === this.#ackedAtLoss;
+    this.#fruitless = isFruitless ? this.#fruitless + 1 : 0;
+    this.#ackedAtLoss = acknowledgedOffset;
+    this.#lastLoss = cause;
+  }
+
+  /** Why it is in vain to go on with a new carrier, which has just begun; `undefined`: it is not. */
+  reasonToGiveUp(): Error | undefined {
+    if (this.#fruitless < MOST_FRUITLESS || this.#link.acknowledgedOffset !== this.#ackedAtLoss) return undefined;
+    const { message } = this.#lastLoss as Error;
+    return new Error(`${MOST_FRUITLESS} connections in a row were cut over what was to be sent again: ${message}`, {
+      cause: this.#lastLoss,
+    });
+  }
+
+  get held(): number {
+    return this.#link.unacknowledged;
+  }
+
+  get lastProgressAt(): number {
+    return this.#progressAt ?? performance.now() - this.#ends.length * LOOK_MS;
+  }
+
+  get longestPauseMs(): number {
+    return this.#progressAt === undefined ? 0 : LOOK_MS;
+  }
+
+  evict(): void {
+    this.#end("memory is short, and the other end does not acknowledge what it is sent");
+  }
+
+  *reclaimables(): Iterable<Reclaimable> {
+    if (this.#ends.length > LOOKS_WHEN_SHORT) yield this;
+  }
+
+  stop(): void {
+    this.#look.leave();
+    this.place.leave();
+  }
+}
