@@ -182,7 +182,11 @@ test("a request that no page answers gets a sentence, and a page that fails is l
   const destination = { write: (line: string) => void lines.push(line) };
   const own = createLogger({ level: "info", format: "json", name: "test", destination });
   const fail = () => assert.fail("broken");
-  const admin = await start({ trial: async (asked) => asked, status: async () => fail(), throttledLog: new ThrottledLog(own) });
+  const admin = await start({
+    trial: async (asked) => asked,
+    status: async () => fail(),
+    throttledLog: new ThrottledLog(own),
+  });
   const post = (type: string, body: string) =>
     exchange(
       admin,
