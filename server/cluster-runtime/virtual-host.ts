@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from "node:util";
-import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -74,18 +73,6 @@ export class ClusterVirtualHost implements VirtualHost {
     this.handshakes = new HandshakeLimit(deps.onHandshakeLimit);
     this.#side = side;
     this.verifier = this.#verifierOf(side);
-  }
-
-  get limitsHandshakes(): boolean {
-    return this.handshakes.isSet;
-  }
-
-  handshakeBudget(address: string): HandshakeBudget {
-    return this.handshakes.budgetFor(address);
-  }
-
-  proved(address: string): void {
-    this.handshakes.proved(address);
   }
 
   /** Whether agents may, or must, authenticate by TLS inside the link, because a middlebox ends the TLS outside. */
