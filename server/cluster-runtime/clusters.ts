@@ -32,7 +32,7 @@ export interface ClusterSource {
   listen(listener: ClusterListener): void;
 }
 
-export interface ClustersDeps extends ClusterRuntimeDeps {
+interface ClustersDeps extends ClusterRuntimeDeps {
   readonly source: ClusterSource;
   readonly registry: Registry;
   readonly maxAgents: number;

@@ -19,7 +19,7 @@ export const TLS_FLAGS = {
   callers: { cert: "--server-cert", key: "--server-key", ca: "--server-ca-cert" },
 } as const;
 
-export interface FlagTlsDeps {
+interface FlagTlsDeps {
   readonly log: Logger;
   /** The certificate shown to agents, or the CA that verifies them, has changed. */
   onAgentsRenewed(caChanged: boolean): void;
@@ -129,7 +129,7 @@ function watched<T>(what: string, path: string, watch: () => T): T | undefined {
 // ── what expires ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The certificate and CA of one side, and the flags or document keys that name them. */
-export interface SideInUse {
+interface SideInUse {
   readonly certificate: (Validity & { readonly cert: string }) | undefined;
   /** PEM; empty or `undefined` if there is none. */
   readonly ca: string | undefined;

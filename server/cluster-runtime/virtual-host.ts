@@ -16,7 +16,7 @@ import { OpenConnects } from "../tunnels/open-connects.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { missingSentence } from "./warnings.ts";
 
-export interface VirtualHostDeps {
+interface VirtualHostDeps {
   /** The peers that connect to it. */
   readonly clients: SideName;
   /** The certificates of the flags, for what the side leaves out. */

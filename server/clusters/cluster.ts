@@ -92,7 +92,7 @@ export interface ClusterChanges {
   readonly suspended: boolean;
 }
 
-export interface SideChanges {
+interface SideChanges {
   /** `sni`; the name maps of the store have it already. */
   readonly names: boolean;
   /** Certificate, key or CA: new handshakes need a new TLS context. */
@@ -154,7 +154,7 @@ export function changedKeys(what: ClusterChanges): string[] {
 // ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** A value that is served under some names of a port. */
-export interface NamedValue<T> {
+interface NamedValue<T> {
   readonly value: T;
   /**
    * Canonical, or `*.` and a canonical name. Without names the value is served under every name while it is the only

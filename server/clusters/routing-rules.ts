@@ -75,7 +75,7 @@ export function routingRules(
 // ── claims ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** One entry of `agents.claims` as it was written. */
-export interface ClaimTexts {
+interface ClaimTexts {
   /** Certificates by `CN=`, `O=`, `DNS=`, `URI=`, subjects of tokens by `SUB=`. */
   readonly identities: readonly string[];
   readonly hosts: readonly string[];

@@ -15,7 +15,7 @@ export interface ClusterListener {
   onRemoved(cluster: Cluster): void;
 }
 
-export interface StoreOptions {
+interface StoreOptions {
   readonly timing?: Partial<WatchTiming> | undefined;
   /** The CAs that verify clients of a side without a CA of its own. */
   readonly flags?: () => FlagAuthorities;

@@ -19,9 +19,9 @@ export interface ConnectCheckDeps extends OpenStreamDeps {
 }
 
 /** `server`: cluster, rules and agent; `link`: until the agent has accepted the stream; `dns`, `dial`: at the agent. */
-export type CheckStepName = "server" | "link" | "dns" | "dial";
+type CheckStepName = "server" | "link" | "dns" | "dial";
 
-export interface CheckStep {
+interface CheckStep {
   readonly step: CheckStepName;
   readonly state: "passed" | "failed" | "skipped" | "not reached";
   readonly ms?: number;

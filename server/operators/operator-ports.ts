@@ -22,7 +22,7 @@ import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "
 type ListenerState = ServerCondition["listeners"][number];
 
 /** The parts of a server that operators see. */
-export interface OperatorPortsDeps {
+interface OperatorPortsDeps {
   readonly options: ServerOptions;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;
@@ -221,7 +221,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
 const ALL = 3;
 
 /** Round trips of the tunnels whose agent has just answered a ping, ms. */
-export type RoundTrips = ReadonlyMap<object, number>;
+type RoundTrips = ReadonlyMap<object, number>;
 
 /**
  * Pings all tunnels, since earlier measurements may have gone another way or seen no queue. A few are sent in each turn

@@ -26,14 +26,14 @@ export interface FromPeer {
 /** The part of a link that it uses. */
 type AcceptedLink = Pick<Link, keyof Transport | "remote" | "sendControl">;
 
-export interface AcceptedPeerParts {
+interface AcceptedPeerParts {
   readonly serverId: string;
   readonly software: string;
   readonly link: AcceptedLink;
   readonly identity: PeerIdentity;
 }
 
-export interface AcceptedPeerDeps {
+interface AcceptedPeerDeps {
   readonly options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">;
   readonly trust: Pick<PeerTrust, "objection" | "isRevoked">;
   readonly peerMemory: MemoryShare;

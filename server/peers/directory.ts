@@ -41,7 +41,7 @@ export interface Directory {
   close(): Promise<void>;
 }
 
-export interface LocationsOptions {
+interface LocationsOptions {
   readonly directory: Directory;
   readonly metrics: Pick<HopMetrics, "asked">;
   /** The id of this server: an answer that leads back here is none. */

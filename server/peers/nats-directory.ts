@@ -16,7 +16,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
 import { connectNats, type NatsOptions } from "./nats-connection.ts";
 
-export interface NatsDirectoryDeps {
+interface NatsDirectoryDeps {
   readonly options: NatsOptions;
   readonly log: Logger;
   readonly throttledLog: ThrottledLog;

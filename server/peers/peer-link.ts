@@ -125,14 +125,9 @@ export class PeerLink {
 
   /** Rejects with the error of the dial. */
   static async dial(location: Location, deps: PeerLinkDeps, onClosed: (link: PeerLink) => void): Promise<PeerLink> {
-    let identity: PeerIdentity | undefined;
-    const dialled = await dialCarrier({
-      ...dialOptions(location, deps, (verified) => {
-        identity = verified;
-      }),
-      hello: () => hello(deps),
-    });
-    if (identity === undefined) throw new Error("the peer has shown no certificate");
+    const { identity, ...dialled } = await dialPeer(location, deps, (to) =>
+      dialCarrier({ ...to, hello: () => hello(deps) }),
+    );
     const { serverId } = dialled.welcome;
     if (serverId !== location.serverId) {
       const reason = `server "${serverId}" is at this address now`;
@@ -222,21 +217,15 @@ export class PeerLink {
     this.#dialling = dialling;
     const link = this.#link;
     let named = 0;
-    let identity: PeerIdentity | undefined;
     const words = (): Hello => {
       link.acks.hold(); // the peer could free what the old connection acknowledges from now on
       named = link.received;
       return { ...hello(this.#deps), resume: this.#key.prove({ link: link.id, received: named }) };
     };
     try {
-      const { carrier, remote, resumed } = await dialAgain({
-        ...dialOptions(this.location, this.#deps, (verified) => {
-          identity = verified;
-        }),
-        hello: words,
-        signal: dialling.signal,
-      });
-      this.#dialling = undefined;
+      const { carrier, remote, resumed, identity } = await dialPeer(this.location, this.#deps, (to) =>
+        dialAgain({ ...to, hello: words, signal: dialling.signal }),
+      );
       if (this.#closed || !this.#key.isAnswer(link.id, resumed)) {
         carrier.destroy();
         throw new Error("the answer to the resume does not prove that it comes from the same server");
@@ -246,21 +235,20 @@ export class PeerLink {
       this.#resumes.connected();
       link.acks.now();
     } catch (error) {
-      this.#dialling = undefined;
       if (this.#closed) return;
       link.acks.release();
+      if (!link.suspended) this.#resumes.attemptFailed();
       // The peer has answered, and has no such link any more.
-      if (error instanceof LinkRefused && link.suspended) {
-        link.destroy(error);
-        return;
-      }
-      if (isRefused(error) && link.suspended) {
+      else if (error instanceof LinkRefused) link.destroy(error);
+      else if (isRefused(error)) {
         link.destroy(new Error(`its process has ended: ${(error as Error).message}`, { cause: error }));
-        return;
+      } else {
+        this.#endImpatient(error as Error);
+        this.#resumes.attemptFailed();
+        this.#resumeIn(this.#resumes.waitMs());
       }
-      if (link.suspended) this.#endImpatient(error as Error);
-      this.#resumes.attemptFailed();
-      if (link.suspended) this.#resumeIn(this.#resumes.waitMs());
+    } finally {
+      this.#dialling = undefined;
     }
   }
 }
@@ -277,16 +265,19 @@ function hello({ options, instance, software }: PeerLinkDeps): Hello {
   return { type: "hello", version: HANDSHAKE_VERSION, agentId: options.serverId, instance, software };
 }
 
-function dialOptions(
+/** Dials the peer, and returns what was reached with the identity in its certificate. */
+async function dialPeer<T>(
   { address }: Location,
-  { options, trust, dialTimeoutMs }: PeerLinkDeps,
-  onVerified: (identity: PeerIdentity) => void,
-): CarrierDialOptions {
-  const { keepaliveMs } = options;
-  return {
-    ...{ ...parseTarget(address), path: PEER_PATH, tls: trust.dialTls(onVerified) },
-    ...{ keepaliveMs, timeoutMs: dialTimeoutMs },
-  };
+  { options: { keepaliveMs }, trust, dialTimeoutMs: timeoutMs }: PeerLinkDeps,
+  dial: (to: CarrierDialOptions) => Promise<T>,
+): Promise<T & { readonly identity: PeerIdentity }> {
+  let identity: PeerIdentity | undefined;
+  const tls = trust.dialTls((verified) => {
+    identity = verified;
+  });
+  const reached = await dial({ ...parseTarget(address), path: PEER_PATH, tls, keepaliveMs, timeoutMs });
+  if (identity === undefined) throw new Error("the peer has shown no certificate");
+  return { ...reached, identity };
 }
 
 /** Lines of one peer in a minute: it may be lost and come back some times. */

@@ -27,7 +27,7 @@ import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
-export interface PeerPortDeps extends PortDeps {
+interface PeerPortDeps extends PortDeps {
   readonly options: ServerOptions;
   readonly waiting: WaitingConnections;
   readonly trust: PeerTrust;

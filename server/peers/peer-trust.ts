@@ -222,7 +222,7 @@ export class OwnCertificate {
   }
 }
 
-export interface PeerWatchOwner {
+interface PeerWatchOwner {
   /** The peer shall show its certificate again, on a new connection. */
   onAsk(reason: string): void;
   /** Its certificate is not accepted any more, and it has shown no other in time. */

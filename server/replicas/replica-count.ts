@@ -51,14 +51,15 @@ export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps)
   }
 }
 
-/** Logs the number when it changes, and a fault when it begins and when it ends. */
-class CountLog {
+/** Sets and logs the number when it changes, and logs a fault when it begins and when it ends. */
+class Counting {
+  /** What is counted. */
+  readonly source: string;
   readonly #deps: ReplicaCountDeps;
-  readonly #source: string;
   readonly #faults = new Map<string, string>();
 
   constructor(source: string, deps: ReplicaCountDeps) {
-    this.#source = source;
+    this.source = source;
     this.#deps = deps;
   }
 
@@ -73,21 +74,21 @@ class CountLog {
     const count = Math.max(1, found);
     if (count === servers.value) return;
     servers.set(count);
-    log.info({ servers: count, source: this.#source }, "number of servers changed");
+    log.info({ servers: count, source: this.source }, "number of servers changed");
   }
 
   failed(part: string, sentence: string): void {
     if (this.#faults.get(part) === sentence) return;
     this.#faults.set(part, sentence);
     this.#deps.log.warn(
-      { source: this.#source, reason: sentence },
+      { source: this.source, reason: sentence },
       "the number of servers may be wrong, here or at others",
     );
   }
 
   succeeded(part: string): void {
     if (this.#faults.delete(part) && this.#faults.size === 0) {
-      this.#deps.log.info({ source: this.#source }, "the number of servers is right again");
+      this.#deps.log.info({ source: this.source }, "the number of servers is right again");
     }
   }
 }
@@ -129,17 +130,13 @@ export function serversIn(slices: readonly EndpointSlice[]): number {
 }
 
 /** Counts the endpoints of a Service of this pod's own cluster. */
-class EndpointCount implements ReplicaCount {
-  readonly source: string;
-  readonly #log: CountLog;
+class EndpointCount extends Counting implements ReplicaCount {
   readonly #slices: KubeCollection;
   readonly #watch: ObjectWatch<EndpointSlice>;
 
   constructor(service: string, deps: ReplicaCountDeps) {
+    super(`EndpointSlices of Service ${service}`, deps);
     const [namespace = "", name = ""] = service.split("/");
-    this.source = `EndpointSlices of Service ${service}`;
-    const log = new CountLog(this.source, deps);
-    this.#log = log;
     this.#slices = new KubeCollection(deps.access ?? inCluster(), ENDPOINT_SLICES, namespace);
     this.#watch = new ObjectWatch({
       collection: this.#slices,
@@ -149,20 +146,16 @@ class EndpointCount implements ReplicaCount {
         // A Service with a selector has a slice before it has an endpoint: this one does not exist, and 1 would be a
         // guess.
         if (slices.length === 0) {
-          log.failed("slices", `there are no ${this.source}: check --server-count-service`);
-          log.succeeded("count");
+          this.failed("slices", `there are no ${this.source}: check --server-count-service`);
+          this.succeeded("count");
         } else {
-          log.counted(serversIn(slices));
-          log.succeeded("slices");
+          this.counted(serversIn(slices));
+          this.succeeded("slices");
         }
       },
-      onFailure: ({ message }) => log.failed("count", message),
+      onFailure: ({ message }) => this.failed("count", message),
     });
     this.#watch.start();
-  }
-
-  get fault(): string | undefined {
-    return this.#log.fault;
   }
 
   /** Kubernetes marks the endpoint of a pod that ends by itself. */
@@ -175,9 +168,7 @@ class EndpointCount implements ReplicaCount {
 }
 
 /** Writes a lease for this server, counts those of all, and deletes what servers that were killed have left behind. */
-class LeaseCount implements ReplicaCount {
-  readonly source: string;
-  readonly #log: CountLog;
+class LeaseCount extends Counting implements ReplicaCount {
   readonly #leases: KubeCollection;
   readonly #watch: ObjectWatch<Lease>;
   readonly #own: OwnLease;
@@ -189,31 +180,25 @@ class LeaseCount implements ReplicaCount {
 
   constructor(options: CountOptions, deps: ReplicaCountDeps) {
     const { serverId, leaseNamespace, leaseLabel, kubeconfig: path } = options;
-    this.source = `leases with ${leaseLabel.join(",")} in namespace ${leaseNamespace}`;
-    const log = new CountLog(this.source, deps);
-    this.#log = log;
+    super(`leases with ${leaseLabel.join(",")} in namespace ${leaseNamespace}`, deps);
     this.#leases = new KubeCollection(path === "" ? inCluster() : kubeconfig(path), LEASES, leaseNamespace);
     this.#own = new OwnLease({
       leases: this.#leases,
       serverId,
       labels: Object.fromEntries(leaseLabel.map((label) => label.split("="))),
-      onAttempt: (failure) => (failure ? log.failed("own lease", failure.message) : log.succeeded("own lease")),
+      onAttempt: (failure) => (failure ? this.failed("own lease", failure.message) : this.succeeded("own lease")),
     });
     this.#watch = new ObjectWatch({
       collection: this.#leases,
       labelSelector: leaseLabel.join(","),
       schema: Lease,
       onObjects: (leases) => this.#count(leases),
-      onFailure: ({ message }) => log.failed("count", message),
+      onFailure: ({ message }) => this.failed("count", message),
     });
     // After the first attempt, so that this server finds itself.
     void this.#own.start().then(() => {
       if (!this.#closed.signal.aborted) this.#watch.start();
     });
-  }
-
-  get fault(): string | undefined {
-    return this.#log.fault;
   }
 
   async leave(): Promise<void> {
@@ -230,7 +215,7 @@ class LeaseCount implements ReplicaCount {
 
   #count(leases: readonly Lease[]): void {
     const { valid, nextMs, stale } = this.#book.count(leases);
-    this.#log.counted(valid);
+    this.counted(valid);
     for (const lease of stale) {
       if (this.#collecting.size >= MOST_COLLECTING) break;
       if (!this.#collecting.has(lease.name)) void this.#collect(lease);
@@ -249,10 +234,10 @@ class LeaseCount implements ReplicaCount {
     try {
       const answer = await this.#leases.ask("delete", { name, body, signal: this.#closed.signal });
       if (answer.status !== 404 && answer.status !== 409) this.#leases.requireSuccess(answer, "delete", name);
-      this.#log.succeeded("old leases");
+      this.succeeded("old leases");
     } catch (error) {
       if (!(error instanceof KubeFailure)) throw error;
-      if (!this.#closed.signal.aborted) this.#log.failed("old leases", error.message);
+      if (!this.#closed.signal.aborted) this.failed("old leases", error.message);
     } finally {
       this.#collecting.delete(name);
     }

@@ -53,14 +53,6 @@ export class JwtVerifier implements TokenVerifier {
   constructor(trust: Omit<JwtTrust, "kind">, log: Logger) {
     this.#trust = trust;
     this.#algorithms = trust.algorithms ?? ASYMMETRIC;
-    const forbidden = this.#algorithms.find((name) => !ASYMMETRIC.includes(name));
-    if (forbidden !== undefined) {
-      throw new Error(`algorithm "${forbidden}" cannot prove who made a token; allowed are ${ASYMMETRIC.join(", ")}`);
-    }
-    if (trust.issuer === "" || trust.audience === "") {
-      throw new Error("tokens need an issuer and an audience: without them, a token made for anybody would do");
-    }
-    if (trust.subjects.length === 0) throw new Error("say whose tokens count: there are no subjects");
     this.#keys = issuerKeys(trust.jwks, log, () => this.#cache.clear());
   }
 
@@ -177,7 +169,6 @@ const MAX_AGE_MS = 600_000;
 const TIMEOUT_MS = 5_000;
 
 function keysAt(url: URL, caFile: string | undefined): IssuerKeys {
-  if (url.protocol !== "https:") throw new Error(`the keys of the token issuer must come over https, not from ${url}`);
   const client = new HttpsClient();
   // The CA file is read anew for each request, and once now so that a wrong path fails the start.
   const tls = (): { readonly ca?: string } => (caFile === undefined ? {} : loadClientTls({ caFile }));

@@ -5,7 +5,7 @@ import { TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CROWDED_RETRY_MS, type VerificationResult, VerificationSlots, type VerifyContext } from "./verifier.ts";
 
-export interface VerificationCacheOptions {
+interface VerificationCacheOptions {
   /** Maximum number of good results, and of refusals; one more drops the oldest of its kind. */
   readonly maxKept?: number;
   /**

@@ -16,7 +16,7 @@ export interface TokenIdentity {
 }
 
 /** The token is not accepted; only another token may be. */
-export interface TokenRefused {
+interface TokenRefused {
   readonly refused: string;
   readonly fault?: CredentialFault;
 }
@@ -60,7 +60,7 @@ export function expiredAt(end: Date | undefined): string {
 }
 
 /** What a token needs before it is verified. */
-export interface RequiredClaims {
+interface RequiredClaims {
   /** The refusal of a text that is no JWT. */
   readonly noJwt: string;
   /** Absent where only the verifying API server knows the issuer. */
@@ -120,14 +120,14 @@ export function notPermitted({ subject, namespace, serviceAccount }: TokenIdenti
 }
 
 /** What holds a slot. */
-export interface SlotHolder {
+interface SlotHolder {
   /** Where the token came from (`networkOf`). */
   readonly network: string;
   /** Its close frees the slot; absent: only the end of the verification does. */
   readonly socket?: EventEmitter;
 }
 
-export interface SlotRules {
+interface SlotRules {
   /** Number of slots. One holder more drops the oldest of the network that has most. */
   readonly most: number;
   /** The refusal of a holder that is dropped. */

@@ -1,5 +1,5 @@
 import { promises } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { descriptorShortage } from "../limits/descriptor-shortage.ts";
 import { type FileLog, FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
@@ -22,7 +22,7 @@ export interface ParsedFile<T> {
   load(): FileContent<T>;
 }
 
-export interface DocumentStoreOptions<T> {
+interface DocumentStoreOptions<T> {
   /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
   readonly path: string;
   readonly log: FileLog;
@@ -62,7 +62,6 @@ const RETRY_MS = 1_000;
 export class DocumentStore<T> {
   readonly #options: DocumentStoreOptions<T>;
   readonly #path: string;
-  readonly #isFolder: boolean;
   readonly #watcher: FileWatcher<string>;
   #files: ReadonlyMap<string, KnownFile<T>> = new Map();
   #problems: readonly DocumentProblem[] = [];
@@ -74,31 +73,16 @@ export class DocumentStore<T> {
 
   /** Reads all files and begins to watch them. Faults are in `problems`. */
   static async open<T>(options: DocumentStoreOptions<T>): Promise<DocumentStore<T>> {
-    const path = resolve(options.path);
-    let isFolder = false;
-    let failure: NodeJS.ErrnoException | undefined;
-    try {
-      isFolder = (await promises.stat(path)).isDirectory();
-    } catch (error) {
-      failure = error as NodeJS.ErrnoException;
-    }
-    const store = new DocumentStore(options, path, isFolder);
-    if (failure === undefined) await store.#inTurn(() => store.#check("all"));
-    else {
-      store.#failure = failure;
-      store.#problems = [{ file: path, sentence: `it ${store.#whyUnreadable(failure)}.` }];
-    }
+    const store = new DocumentStore(options);
+    await store.#inTurn(() => store.#check("all"));
     return store;
   }
 
-  private constructor(options: DocumentStoreOptions<T>, path: string, isFolder: boolean) {
+  private constructor(options: DocumentStoreOptions<T>) {
+    const { path, timing } = options;
     this.#options = options;
-    this.#path = path;
-    this.#isFolder = isFolder;
-    this.#watcher = new FileWatcher((suspects) => this.#onSuspects(suspects), {
-      folder: isFolder ? path : dirname(path),
-      timing: options.timing,
-    });
+    this.#path = resolve(path);
+    this.#watcher = new FileWatcher((suspects) => this.#onSuspects(suspects), { folder: this.#path, timing });
   }
 
   /** All documents in use, in the order of the files. */
@@ -187,8 +171,10 @@ export class DocumentStore<T> {
   }
 
   async #list(): Promise<string[]> {
-    if (!this.#isFolder) return [this.#path];
-    const names = await promises.readdir(this.#path);
+    const names = await promises.readdir(this.#path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== "ENOTDIR") throw error;
+    });
+    if (names === undefined) return [this.#path];
     return names.filter((name) => /^[^.].*\.ya?ml$/.test(name)).map((name) => join(this.#path, name));
   }
 
@@ -204,7 +190,7 @@ export class DocumentStore<T> {
   async #read(path: string): Promise<FileContent<T> | undefined> {
     if (!this.#files.has(path)) this.#watcher.follow(path, [path]);
     const text = await this.#readText(path);
-    if (text === undefined && this.#isFolder) {
+    if (text === undefined && path !== this.#path) {
       this.#watcher.forget(path);
       return undefined;
     }

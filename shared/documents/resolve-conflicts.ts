@@ -2,7 +2,7 @@ import { type Outlined, OverlapIndex } from "./overlap-index.ts";
 import { shownDocument } from "./yaml.ts";
 
 /** A document of a folder, as far as conflicts need it. */
-export interface NamedDocument {
+interface NamedDocument {
   readonly name: string;
   /** Its number in a file of several documents. */
   readonly document?: number;
@@ -83,7 +83,7 @@ export interface Resolved<T> {
   readonly problems: readonly DocumentProblem[];
 }
 
-export interface ConflictRules<T> {
+interface ConflictRules<T> {
   reservationsOf(document: T, file: string): readonly Reservation[];
   /** Begins the sentences about a document, such as `cluster "blue": `. */
   prefix(document: T): string;

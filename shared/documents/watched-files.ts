@@ -9,7 +9,7 @@ export interface WatchedFilesOptions<T> {
   readonly watch?: Partial<WatchTiming>;
 }
 
-export interface WatchedFilesSource<T> {
+interface WatchedFilesSource<T> {
   /** The files that `load` reads. The log names the first, unless `fileAtFault` names another one. */
   readonly paths: readonly [string, ...string[]];
   /** Throws an error whose message is a sentence with a path. */

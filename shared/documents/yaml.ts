@@ -21,7 +21,7 @@ import { printable } from "../outcomes.ts";
 export type PlainValue = string | readonly PlainValue[] | { readonly [key: string]: PlainValue };
 
 /** One document of a file, or its fault as a sentence. */
-export type PlainDocument = {
+type PlainDocument = {
   /** Present in a file of several documents; the first is 1. */ readonly number?: number;
 } & (
   | { readonly value: PlainValue; readonly fault?: undefined }
@@ -102,7 +102,7 @@ function plain(node: Node | null, path: string): PlainValue {
 }
 
 /** One key of a YAML mapping. */
-export interface YamlEntry {
+interface YamlEntry {
   readonly name: string;
   readonly isList: boolean;
   /** Its scalars as they were written; empty for `key:` alone, `undefined` if it has other values. */

@@ -27,7 +27,7 @@ const METHODS = { get: "GET", list: "GET", watch: "GET", create: "POST", update:
 export type KubeVerb = keyof typeof METHODS;
 
 /** What is asked of a collection. The name of the object is needed, but for list and watch. */
-export interface KubeQuestion {
+interface KubeQuestion {
   readonly name?: string;
   readonly query?: Readonly<Record<string, string>>;
   readonly body?: object;
@@ -154,7 +154,7 @@ export interface KubeObject {
   readonly metadata: { readonly name: string };
 }
 
-export interface ObjectWatchOptions<T extends KubeObject> {
+interface ObjectWatchOptions<T extends KubeObject> {
   readonly collection: KubeCollection;
   readonly labelSelector: string;
   /** The fields that are used. */

@@ -4,7 +4,7 @@ import { kubeconfig, type ReadAccess } from "../access.ts";
 import type { KubeResource, KubeVerb } from "../kube-collection.ts";
 import { type Answer, type Asked, HttpsStub, tempDir } from "./https-stub.ts";
 
-export interface FakeObject {
+interface FakeObject {
   readonly metadata: {
     readonly name: string;
     readonly resourceVersion?: string;
