@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import type { RequestListener } from "node:http";
@@ -11,8 +12,10 @@ import {
   type Report,
   type ServerReport,
 } from "../../agent/doctor/doctor.ts";
+import type { StepName } from "../../agent/doctor/report.ts";
 import { reportJson, reportTo } from "../../cli/doctor.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
+import type { FaultCode } from "../../shared/faults/faults.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { captureLog } from "./log-lines.ts";
 import { agentFiles } from "./pki-files.ts";
@@ -36,6 +39,36 @@ export interface Examined extends ServerReport {
   readonly text: string;
   /** With `--json`. */
   readonly json: Report;
+}
+
+export interface Blame {
+  readonly step: StepName;
+  readonly culprit: FaultCode;
+  /** The doctor's sentence, and its next step. */
+  readonly says: RegExp;
+  readonly next?: RegExp;
+  /** What an agent with the same options has in its log. */
+  readonly agent: RegExp;
+}
+
+/**
+ * The doctor names the culprit at its step, for a person and in JSON, and what to do; what is behind it was not
+ * reached. An agent that is in the same place names it in its own log.
+ */
+export async function assertBlamed(place: Place, change: DoctorChange, blame: Blame): Promise<Examined> {
+  const { step, culprit, says, next = /./, agent } = blame;
+  const report = await examined(place, change);
+  const { verdict, steps, text, json } = report;
+  assert.equal(verdict.culprit, culprit, text);
+  assert.match(verdict.sentence, says);
+  assert.match(verdict.next, next);
+  assert.equal(steps.find(({ state }) => state === "failed")?.step, step, text);
+  assert.equal(steps.at(-1)?.state, "not reached", text);
+  assert.match(text, new RegExp(`^✗ ${step} +\\d+ ms {2}\\S`, "m"));
+  assert.ok(text.endsWith(`\n\n${verdict.sentence}\nNext: ${verdict.next}\n`), text);
+  assert.deepEqual([json.healthy, json.servers[0]?.verdict, json.servers[0]?.steps], [false, verdict, steps]);
+  assert.match(await agentSays(place, change), agent);
+  return report;
 }
 
 /** The doctor's report on the way to the world's server, or to another port. */

@@ -5,12 +5,7 @@ import { Payload, PayloadCheck } from "./payload.ts";
 
 const BYTES = 3_000_000; // over the end of the pool, twice
 
-function whole(seed: number): Buffer {
-  const payload = new Payload(seed);
-  const parts: Buffer[] = [];
-  for (let at = 0; at < BYTES; at += parts.at(-1)?.length ?? 0) parts.push(payload.at(at, BYTES - at));
-  return Buffer.concat(parts);
-}
+const whole = (seed: number): Buffer => new Payload(seed).whole(BYTES);
 
 test("a payload is the same bytes in any pieces, and its digest is theirs", () => {
   const bytes = whole(7);

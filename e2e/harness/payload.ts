@@ -31,15 +31,16 @@ export class Payload {
     return pool.subarray(from, Math.min(from + length, POOL_BYTES));
   }
 
+  /** The first `bytes`, in one piece. */
+  whole(bytes: number): Buffer {
+    const parts: Buffer[] = [];
+    for (let at = 0; at < bytes; at += parts.at(-1)?.length ?? 0) parts.push(this.at(at, bytes - at));
+    return Buffer.concat(parts);
+  }
+
   /** SHA-256 (hex) of the first `bytes`. */
   sha256(bytes: number): string {
-    const hash = createHash("sha256");
-    for (let offset = 0; offset < bytes; ) {
-      const chunk = this.at(offset, bytes - offset);
-      hash.update(chunk);
-      offset += chunk.length;
-    }
-    return hash.digest("hex");
+    return createHash("sha256").update(this.whole(bytes)).digest("hex");
   }
 }
 

@@ -64,6 +64,34 @@ export async function rawServer(world: AgentsWorld, script: RawServerScript): Pr
   return server;
 }
 
+const WELCOME = {
+  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", key: "k".repeat(43), graceMs: 0 },
+  ...{ keepaliveMs: 20_000, initialWindow: 65_536 },
+} as const;
+
+/** The welcome of a raw server. */
+export function welcomeText(change: Readonly<Record<string, unknown>> = {}): string {
+  return JSON.stringify({ ...WELCOME, ...change });
+}
+
+/** A server that welcomes its first agent; the scenario sends payload, and reads what comes. */
+export async function welcomingServer(world: AgentsWorld) {
+  const payload: Buffer[] = [];
+  let agent: WebSocket | undefined;
+  const onUpgrade = (ws: WebSocket) => {
+    agent = ws;
+    ws.once("message", () => ws.send(welcomeText()));
+    ws.on("message", (data: Buffer, isBinary) => isBinary && payload.push(data));
+  };
+  const server = await rawServer(world, { times: 1, onUpgrade });
+  return {
+    server,
+    payload,
+    send: (bytes: Buffer) => agent?.send(bytes),
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+  };
+}
+
 /** TLS, then HTTP and the upgrade, unless the script takes over before. */
 function tlsSide(world: AgentsWorld, script: RawServerScript): (socket: Socket) => void {
   const { clusterCert, clusterKey } = serverFiles(world.dir.path);

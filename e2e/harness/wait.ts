@@ -23,6 +23,18 @@ export async function waitFor<T>(
   }
 }
 
+/** Polls until two looks in a row show the same, which is returned: nothing moves any more. */
+export async function standing<T>(figure: () => T | Promise<T>, options: WaitOptions = {}): Promise<T> {
+  let last: T | undefined;
+  const stands = async () => {
+    const before = last;
+    last = await figure();
+    return before === last;
+  };
+  await waitFor(stands, { deadlineMs: 30_000, everyMs: 300, what: "everything to stand", ...options });
+  return last as T;
+}
+
 export interface WaitOptions {
   readonly deadlineMs?: number;
   readonly everyMs?: number;

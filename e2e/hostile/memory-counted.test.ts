@@ -9,11 +9,11 @@ import type { ClusterFiles } from "../harness/cluster-files.ts";
 import { collectGarbage } from "../harness/inspector.ts";
 import { MemoryCgroup } from "../harness/memory-cgroup.ts";
 import { GROWTH_MEASURED } from "../harness/resident-growth.ts";
-import { Scrape } from "../harness/scrape.ts";
+import { scrapePort } from "../harness/scrape.ts";
 import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { answered, type TenantAgentOptions, tenantAgent, withoutAcks } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
-import { waitFor } from "../harness/wait.ts";
+import { standing, waitFor } from "../harness/wait.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -121,10 +121,7 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
     const { red, agentPort, callerPort, healthPort } = tenants;
     await using agent = await tenantAgent(red, agentPort, scenario.agent);
     const listener: CallerListener = await red.listener(scenario.via, callerPort);
-    const held = async () => {
-      const metrics = await fetch(`http://127.0.0.1:${healthPort}/metrics`);
-      return new Scrape(await metrics.text()).value("culvert_server_memory_held_bytes");
-    };
+    const held = async () => (await scrapePort(healthPort)).value("culvert_server_memory_held_bytes");
     const used = async () => {
       await collectGarbage(tenants.server);
       return cgroup.usedBytes() + (cgroup.chargesTcp ? 0 : tcpBytesOf([agentPort, callerPort]));
@@ -138,7 +135,8 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
       await waitFor(() => agent.streams.length === callers.length, { what: "a stream of each" });
       const before = { held: await held(), used: await used() };
       await scenario.act({ tenants, agent, callers });
-      await standing(held);
+      // Nothing at all does not count as standing.
+      await standing(async () => (await held()) || Number.NaN, { deadlineMs: 60_000, everyMs: 1_500 });
       const counted = (await held()) - before.held;
       const growth = (await used()) - before.used;
       t.diagnostic(`${(counted / MIB).toFixed(1)} MiB counted, grown by ${(growth / MIB).toFixed(1)} MiB`);
@@ -147,17 +145,6 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
       for (const socket of callers) socket.destroy();
     }
   });
-}
-
-/** Until it is more than nothing and does not change any more. */
-async function standing(figure: () => Promise<number>): Promise<void> {
-  let before = 0;
-  const stands = async () => {
-    const last = before;
-    before = await figure();
-    return before === last && before > 0;
-  };
-  await waitFor(stands, { deadlineMs: 60_000, everyMs: 1_500, what: "everything to stand" });
 }
 
 /** Bytes that the kernel has to send on these ports: version 1 of control groups does not charge a pod with them. */

@@ -4,7 +4,7 @@ import type { Link } from "../../shared/link/link.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { assertUnharmed } from "../harness/bystander.ts";
 import { type CallerListener, type Connection, connectThrough } from "../harness/caller.ts";
-import { Scrape, scrapePort } from "../harness/scrape.ts";
+import { scrapePort } from "../harness/scrape.ts";
 import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { answered, tenantAgent } from "../harness/tenant-agent.ts";
@@ -65,10 +65,7 @@ for (const [shape, perSecond] of Object.entries(SHAPES)) {
 async function withSilentLinks(t: TestContext, perSecond: number): Promise<void> {
   await using tenants = await startTwoTenants({ server: { "memory-limit": LIMIT } });
   const { red, callerPort, target, healthPort, blueListener } = tenants;
-  const held = async () => {
-    const metrics = await fetch(`http://127.0.0.1:${healthPort}/metrics`);
-    return new Scrape(await metrics.text()).value("culvert_server_memory_held_bytes");
-  };
+  const held = async () => (await scrapePort(healthPort)).value("culvert_server_memory_held_bytes");
   await using source = await TARGETS.source();
   const agents = await Promise.all(
     Array.from({ length: LINKS }, (_, number) => silentAgent(tenants, number, perSecond)),

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { assertUnharmed } from "../harness/bystander.ts";
 import type { CallerListener } from "../harness/caller.ts";
-import { Scrape } from "../harness/scrape.ts";
+import { scrapePort } from "../harness/scrape.ts";
 import { withStalledCallers } from "../harness/stalled-callers.ts";
 import type { TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -18,8 +18,7 @@ const MEASURED = { connectEveryMs: 2 };
 
 /** On the health port no cluster is named: the sum of all. */
 async function heldBytes({ healthPort }: TwoTenants): Promise<number> {
-  const metrics = await fetch(`http://127.0.0.1:${healthPort}/metrics`);
-  return new Scrape(await metrics.text()).value("culvert_server_memory_held_bytes");
+  return (await scrapePort(healthPort)).value("culvert_server_memory_held_bytes");
 }
 
 /** Other callers of red, the cluster of those that have stopped, and blue's, which are measured at the same time. */

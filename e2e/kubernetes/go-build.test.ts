@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import test from "node:test";
 import { TempDir } from "../harness/temp.ts";
@@ -14,16 +14,6 @@ function emptyCache(): TempDir {
 
 const cached = (dir: TempDir) => readdirSync(dir.file("culvert/kubernetes"));
 
-test("a folder is built once and found again", async () => {
-  using dir = emptyCache();
-  let builds = 0;
-  const build = async (folder: string) => writeFileSync(join(folder, "program"), `${++builds}`);
-  const first = await cachedFolder("1.0.0", build);
-  assert.equal(await cachedFolder("1.0.0", build), first);
-  assert.equal(readFileSync(join(first, "program"), "utf8"), "1");
-  assert.deepEqual(cached(dir), ["1.0.0"]);
-});
-
 test("a build that fails leaves nothing behind that could be taken for whole", async () => {
   using dir = emptyCache();
   const build = async (folder: string) => {
@@ -32,27 +22,6 @@ test("a build that fails leaves nothing behind that could be taken for whole", a
   };
   await assert.rejects(cachedFolder("1.0.0", build), /out of memory/);
   assert.deepEqual(cached(dir), []);
-});
-
-test("of two builds at once the one that ends later uses the other's folder", async () => {
-  using dir = emptyCache();
-  let bothBuild = () => {};
-  const together = new Promise<void>((resolve) => {
-    bothBuild = resolve;
-  });
-  const one = cachedFolder("1.0.0", async (folder) => {
-    await together;
-    writeFileSync(join(folder, "program"), "one");
-  });
-  const other = cachedFolder("1.0.0", async (folder) => {
-    writeFileSync(join(folder, "program"), "other");
-    bothBuild();
-    await one;
-  });
-  assert.equal(await one, await other);
-  assert.equal(readFileSync(join(await other, "program"), "utf8"), "one");
-  assert.ok(existsSync(join(await one, "program")));
-  assert.deepEqual(cached(dir), ["1.0.0"]);
 });
 
 test("what a build that was killed has left behind is removed by the next, and one that goes on is left alone", async () => {

@@ -27,26 +27,6 @@ test("what is over its goal is said", () => {
   assert.ok(lines.includes("- met: dials, unix socket, +2.4 ms"));
 });
 
-test("what the lanes printed is said once where it is the same, and for each where it differs", () => {
-  const printed = (uds: string, tcp: string) => {
-    const rows: Row[] = [
-      { check: "exec", lane: "uds", seconds: 1, printed: uds },
-      { check: "exec", lane: "tcp", seconds: 1, printed: tcp },
-    ];
-    return section({ ...REPORT, rows })
-      .split("\n")
-      .find((line) => line.startsWith("| exec"))
-      ?.split(" | ")
-      .at(-1);
-  };
-  assert.equal(printed("hello", "hello"), "`hello` |");
-  assert.equal(printed("no socket", "refused"), "unix socket: `no socket`<br>TCP + mTLS: `refused` |");
-});
-
-test("trouble has a table of its own, with the time until kubectl got through again", () => {
-  assert.ok(section(REPORT).includes("| agent killed | 1.10 s → 0.50 s |  | `no \\| agent` |"));
-});
-
 test("a check that does not hold is marked on screen and in the table", () => {
   const failed: Row = { check: "exec", lane: "tcp", seconds: 1, printed: "", failure: "expected a b, and saw c" };
   assert.match(rowLine(failed), /^✗ TCP \+ mTLS {2}exec: 1\.00 s │ expected a b, and saw c$/);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import type { ServerStatus } from "../../server/operators/operator-ports.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { createSite } from "../harness/binaries.ts";
 import { type CallerListener, type Connection, connectThrough, dialListener } from "../harness/caller.ts";
@@ -9,7 +10,7 @@ import { scrapePort } from "../harness/scrape.ts";
 import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
 import type { TargetServer } from "../harness/targets/tcp.ts";
 import { TARGETS } from "../harness/targets.ts";
-import { waitFor } from "../harness/wait.ts";
+import { standing, waitFor } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 
 /**
@@ -34,7 +35,7 @@ test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered 
   await using agent = await site.startAgent();
   const listener = site.listener("uds");
   await warmUp(listener);
-  const baseFds = await settledFds(server);
+  const baseFds = await standing(() => server.fdCount());
 
   agent.kill("SIGSTOP");
   const answers = await Promise.all(crowd(CONNECTS, listener, echo.address));
@@ -98,7 +99,7 @@ for (const how of ["end", "reset"] as const) {
     await using agent = await site.startAgent({ adminServerPort: agentAdmin });
     const listener = site.listener(how === "end" ? "uds" : "tls");
     await warmUp(listener);
-    const base = { server: await settledFds(server), agent: await settledFds(agent) };
+    const base = { server: await standing(() => server.fdCount()), agent: await standing(() => agent.fdCount()) };
 
     const callers = Array.from({ length: VANISHING }, () => dialListener(listener));
     for (const caller of callers) {
@@ -112,9 +113,10 @@ for (const how of ["end", "reset"] as const) {
       else resetSocket(caller);
     }
     const nothingLeft = async () => {
-      const { pendingDials: dials, streams } = await agentStatus(agentAdmin);
-      const pending = (await scrapePort(site.healthPort)).value("culvert_server_connections");
-      return dials === 0 && streams === 0 && pending === 0 && isBack(agent, base.agent) && isBack(server, base.server);
+      const [atAgent, atServer] = [await scrapePort(agentAdmin), await scrapePort(site.healthPort)];
+      const streams = atAgent.value("culvert_agent_pending_dials") + atAgent.value("culvert_agent_streams");
+      const connections = atServer.value("culvert_server_connections");
+      return streams + connections === 0 && isBack(agent, base.agent) && isBack(server, base.server);
     };
     await waitFor(nothingLeft, { deadlineMs: 15_000, what: "nothing left" });
   });
@@ -180,20 +182,6 @@ async function warmUp(listener: CallerListener): Promise<void> {
   for (let i = 0; i < 3; i++) assert.equal(await attempt(listener, echo.address), 200);
 }
 
-/** Descriptors of a process that has nothing to do. */
-async function settledFds(process: ManagedProcess): Promise<number> {
-  let before = -1;
-  return waitFor(
-    () => {
-      const now = process.fdCount();
-      const same = now === before;
-      before = now;
-      return same ? now : 0;
-    },
-    { everyMs: 100 },
-  );
-}
-
 /** The health port's own connections come and go. */
 function isBack(process: ManagedProcess, base: number): boolean {
   return process.fdCount() <= base + 2;
@@ -207,24 +195,6 @@ async function acknowledged(port: number): Promise<number> {
   return tunnels.reduce((sum, { streams, pendingOpens }) => sum + streams - pendingOpens, 0);
 }
 
-interface ServerStatus {
-  readonly clusters: readonly {
-    readonly tunnels: readonly { readonly streams: number; readonly pendingOpens: number }[];
-  }[];
-}
-
-interface AgentStatus {
-  readonly pendingDials: number;
-  readonly uplinks: readonly { readonly sessions: readonly { readonly streams: number }[] }[];
-}
-
-async function agentStatus(port: number): Promise<{ readonly pendingDials: number; readonly streams: number }> {
-  const response = await fetch(`http://127.0.0.1:${port}/status`, { signal: AbortSignal.timeout(1_000) });
-  const { pendingDials, uplinks } = (await response.json()) as AgentStatus;
-  const streams = uplinks.flatMap(({ sessions }) => sessions).reduce((sum, session) => sum + session.streams, 0);
-  return { pendingDials, streams };
-}
-
-async function pendingDials(port: number): Promise<number> {
-  return (await agentStatus(port)).pendingDials;
+async function pendingDials(agentAdmin: number): Promise<number> {
+  return (await scrapePort(agentAdmin)).value("culvert_agent_pending_dials");
 }

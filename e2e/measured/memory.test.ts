@@ -6,7 +6,7 @@ import { atFull } from "../harness/counts.ts";
 import { heldBytes, INSPECTED } from "../harness/inspector.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { sourceTarget } from "../harness/targets/plain.ts";
-import { waitFor } from "../harness/wait.ts";
+import { standing, waitFor } from "../harness/wait.ts";
 
 const READERS = atFull(1_000, 300);
 const MIB = 1024 * 1024;
@@ -71,13 +71,7 @@ async function stalledReaders(
     });
     readers.push(...(await Promise.all(some)));
   }
-  let before = "";
-  const stands = (): boolean => {
-    const last = before;
-    before = look();
-    return before === last;
-  };
-  await waitFor(stands, { deadlineMs: 30_000, everyMs: 500, what: "everything to stand" });
+  await standing(look, { everyMs: 500 });
   clearInterval(watch);
   const held = await Promise.all(sides.map(heldBytes));
   for (const { socket } of readers) socket.destroy();

@@ -16,18 +16,16 @@ const leftBy = (prefix: string) =>
     .flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : []))
     .filter((name) => name.startsWith(prefix));
 
-test("namespaces, files and programs of a killed run are removed by the next one", { skip }, async () => {
+test("namespaces, files and programs are removed with the run, and those of a killed run by the next one", {
+  skip,
+}, async () => {
   await run(["ip", "netns", "add", `${KILLED_RUN}inside`], { env: { PATH: process.env["PATH"] ?? "" } });
   await using orphan = new Namespace(`${KILLED_RUN}inside`).start("orphan", ["sleep", "1000"]);
   mkdirSync(`/etc/netns/${KILLED_RUN}outside`, { recursive: true });
-  await using network = await CorporateNetwork.create();
+  const network = await CorporateNetwork.create();
   assert.deepEqual(leftBy(KILLED_RUN), []);
   assert.equal(await within(orphan.exited, 5_000, "the orphan's end"), "SIGKILL");
   assert.ok(leftBy(network.inside.name).length > 0);
-});
-
-test("a network leaves nothing", { skip }, async () => {
-  const network = await CorporateNetwork.create();
   await network[Symbol.asyncDispose]();
   assert.deepEqual(leftBy(`culvert-proxies-${process.pid}-`), []);
 });

@@ -15,7 +15,7 @@ import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
 import { fdCount } from "../harness/proc.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
-import { waitFor, within } from "../harness/wait.ts";
+import { standing, waitFor, within } from "../harness/wait.ts";
 
 /** One is called like a property that every object has. */
 const NAMES = ["blue", "constructor"] as const;
@@ -132,7 +132,8 @@ test("hostile hellos by the hundred, whole, changed and unfinished: the server s
   t.diagnostic(`CULVERT_E2E_SEED=${seed}`);
   const random = new Random(seed);
   const real = await nodeHello({ servername: "blue.example" });
-  const before = await settledDescriptors();
+  // With the server's, which shares the process.
+  const before = await standing(() => fdCount(process.pid));
   const cases = Object.values(NOBODY).concat(real);
   await runConcurrently(ROUNDS * cases.length, 32, async (index) => {
     const bytes = Buffer.from(cases[index % cases.length] as Buffer);
@@ -224,16 +225,4 @@ async function write(socket: Socket, bytes: Buffer, size: number): Promise<void>
   for (let at = 0; at < bytes.length && socket.writable; at += size) {
     await new Promise((resolve) => socket.write(bytes.subarray(at, at + size), resolve));
   }
-}
-
-/** Descriptors of this process, with which the server shares it, once nothing comes or goes. */
-async function settledDescriptors(): Promise<number> {
-  let last = -1;
-  const same = () => {
-    const before = last;
-    last = fdCount(process.pid);
-    return before === last;
-  };
-  await waitFor(same, { deadlineMs: 10_000, everyMs: 200, what: "descriptors to stand" });
-  return last;
 }

@@ -22,7 +22,7 @@ for (const via of ["uds", "tls"] as const) {
         const payload = new Payload(size);
         const socket = dialListener(world.listener(via));
         const answered = answerThenEnd(socket);
-        await writeInPieces(socket, Buffer.concat([request, ...wholeOf(payload, size)]), pieces);
+        await writeInPieces(socket, Buffer.concat([request, payload.whole(size)]), pieces);
         assert.equal(await within(answered, 10_000, `the end, ${what}`), ESTABLISHED);
         const taken = sink.connections.at(-1);
         assert.equal(await taken?.ended, "fin");
@@ -54,10 +54,4 @@ async function writeInPieces(socket: Socket, bytes: Buffer, pieces: number): Pro
     from = to;
     await new Promise(setImmediate);
   }
-}
-
-function wholeOf(payload: Payload, bytes: number): Buffer[] {
-  const parts: Buffer[] = [];
-  for (let at = 0; at < bytes; at += parts.at(-1)?.length ?? 0) parts.push(payload.at(at, bytes - at));
-  return parts;
 }

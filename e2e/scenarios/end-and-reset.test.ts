@@ -1,14 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
-import type { WebSocket } from "ws";
 import { parseTarget } from "../../shared/address/target.ts";
 import { encodeAnswer, encodeOpen, readOpen } from "../../shared/wire/stream-head.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { fdCount } from "../harness/proc.ts";
-import { rawServer } from "../harness/raw-server.ts";
+import { welcomingServer } from "../harness/raw-server.ts";
 import { scriptedAgent } from "../harness/scripted-agent.ts";
 import { tapBefore } from "../harness/tap.ts";
 import { waitFor, within } from "../harness/wait.ts";
@@ -18,11 +17,6 @@ import { startWorld } from "../harness/world.ts";
 // more, and must be closed all the same (shared/relay/reset.ts).
 
 const ROUNDS = 12;
-
-const WELCOME = {
-  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", key: "k".repeat(43), graceMs: 0 },
-  ...{ keepaliveMs: 20_000, initialWindow: 65_536 },
-} as const;
 
 const fin = (id: number) => header(FrameType.windowUpdate, Flag.fin, id, 0);
 const rst = (id: number) => header(FrameType.windowUpdate, Flag.rst, id, 0);
@@ -47,26 +41,20 @@ async function fdsBackAt(base: number): Promise<void> {
 test("a stream that its caller ends and resets at once leaves nothing at the agent", async () => {
   await using world = await startWorld({ agents: 0, targets: ["echo"] });
   const { echo } = world.targets;
-  const payload: Buffer[] = [];
-  let server: WebSocket | undefined;
-  const onUpgrade = (ws: WebSocket) => {
-    server = ws;
-    ws.once("message", () => ws.send(JSON.stringify(WELCOME)));
-    ws.on("message", (bytes: Buffer, isBinary) => isBinary && payload.push(bytes));
-  };
-  await using raw = await rawServer(world, { times: 1, onUpgrade });
-  const agent = await world.startAgent({ proxyServerPort: raw.port });
+  await using raw = await welcomingServer(world);
+  const { payload } = raw;
+  const agent = await world.startAgent({ proxyServerPort: raw.server.port });
   const target = parseTarget(echo.address);
   const open = async (id: number) => {
     payload.length = 0;
-    server?.send(data(id, Flag.syn, encodeOpen({ kind: "connect", target, timeoutMs: 5_000, id: "x" })));
+    raw.send(data(id, Flag.syn, encodeOpen({ kind: "connect", target, timeoutMs: 5_000, id: "x" })));
     await waitFor(() => Buffer.concat(payload).includes('{"ok":true'), { what: "the answer" });
   };
   let base = Number.POSITIVE_INFINITY;
   for (let round = 0; round < ROUNDS; round++) {
     const id = 2 * (round + 1);
     await open(id);
-    for (const message of END_AND_RESET[round % END_AND_RESET.length]?.(id) ?? []) server?.send(message);
+    for (const message of END_AND_RESET[round % END_AND_RESET.length]?.(id) ?? []) raw.send(message);
     await waitFor(() => echo.open === 0 && agent.streamCount === 0, { what: `the end of stream ${id}` });
     // What is opened once stays open: the first round says what the base is.
     if (round === 0) base = fdCount(process.pid);

@@ -4,7 +4,7 @@ import type { Connection } from "../harness/caller.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
 import { sendPayload } from "../harness/targets/plain.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
-import { waitFor } from "../harness/wait.ts";
+import { standing, waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 const ECHOES = 200;
@@ -49,18 +49,6 @@ function held(world: World<never>): number {
   let bytes = 0;
   for (const tunnel of world.server.tunnels.tunnels()) bytes += tunnel.bufferedBytes;
   return bytes;
-}
-
-/** Waits until `figure` has not moved for a while: the stopped side's buffers are full. */
-async function standing(figure: () => number): Promise<number> {
-  let before = -1;
-  const stands = (): boolean => {
-    const last = before;
-    before = figure();
-    return before === last;
-  };
-  await waitFor(stands, { deadlineMs: 20_000, everyMs: 300, what: "all to stand still" });
-  return before;
 }
 
 /** Other streams work: an old one byte by byte, and new ones. */

@@ -5,7 +5,7 @@ import type { WebSocket } from "ws";
 import { encodeOpen } from "../../shared/wire/stream-head.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { type RawServerScript, rawServer } from "../harness/raw-server.ts";
+import { type RawServerScript, rawServer, welcomeText, welcomingServer } from "../harness/raw-server.ts";
 import { rawHead } from "../harness/scripted-agent.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
@@ -16,11 +16,6 @@ import { startWorld } from "../harness/world.ts";
  */
 const HANDSHAKE_MS = 1_000;
 const HASTY = { handshakeTimeoutMs: HANDSHAKE_MS, syncIntervalMs: 20, syncIntervalCapMs: 40 } as const;
-
-const WELCOME = {
-  ...{ type: "welcome", version: 1, serverId: "raw", link: "raw/1", key: "k".repeat(43), graceMs: 0 },
-  ...{ keepaliveMs: 20_000, initialWindow: 65_536 },
-} as const;
 
 const http = (head: string, body = "") => `HTTP/1.1 ${head}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 
@@ -72,13 +67,13 @@ const ATTEMPTS: Readonly<Record<string, Omit<RawServerScript, "times"> & { reado
   "welcomes in no JSON": { onUpgrade: (ws) => ws.send("welcome!"), because: /not JSON/ },
   "welcomes with a megabyte": { onUpgrade: (ws) => ws.send("x".repeat(1_000_000)), because: /size|too long/i },
   "welcomes with a window of 2 bytes": {
-    ...{ onUpgrade: (ws) => ws.send(JSON.stringify({ ...WELCOME, initialWindow: 2 })), because: /initialWindow/ },
+    ...{ onUpgrade: (ws) => ws.send(welcomeText({ initialWindow: 2 })), because: /initialWindow/ },
   },
   "welcomes with a window of 4 GiB and a half": {
-    ...{ onUpgrade: (ws) => ws.send(JSON.stringify({ ...WELCOME, initialWindow: 2 ** 33 })), because: /initialWindow/ },
+    ...{ onUpgrade: (ws) => ws.send(welcomeText({ initialWindow: 2 ** 33 })), because: /initialWindow/ },
   },
   "welcomes with a keepalive of nothing": {
-    ...{ onUpgrade: (ws) => ws.send(JSON.stringify({ ...WELCOME, keepaliveMs: 0 })), because: /keepaliveMs/ },
+    ...{ onUpgrade: (ws) => ws.send(welcomeText({ keepaliveMs: 0 })), because: /keepaliveMs/ },
   },
   "answers hello with drain": {
     onUpgrade: (ws) => ws.send('{"type":"drain","retryAfterMs":1}'),
@@ -136,7 +131,7 @@ for (const [what, { does, because }] of Object.entries(VIOLATIONS)) {
     await using world = await startWorld({ targets: ["echo"], agents: 0, log });
     const onUpgrade = (ws: WebSocket) => {
       ws.once("message", () => {
-        ws.send(JSON.stringify(WELCOME));
+        ws.send(welcomeText());
         does(ws);
       });
     };
@@ -167,19 +162,13 @@ const REQUESTS: Readonly<Record<string, { readonly first: Buffer; readonly answe
 
 test("a server that opens streams of all sorts gets an answer to each, and the tunnel lives", async () => {
   await using world = await startWorld({ agents: 0 });
-  let server: WebSocket | undefined;
-  const payload: Buffer[] = [];
-  const onUpgrade = (ws: WebSocket) => {
-    server = ws;
-    ws.once("message", () => ws.send(JSON.stringify(WELCOME)));
-    ws.on("message", (data: Buffer, isBinary) => isBinary && payload.push(data));
-  };
-  await using hostile = await rawServer(world, { times: 1, onUpgrade });
-  const agent = await world.startAgent({ proxyServerPort: hostile.port });
+  await using hostile = await welcomingServer(world);
+  const { server, payload } = hostile;
+  const agent = await world.startAgent({ proxyServerPort: server.port });
   const requests = Object.values(REQUESTS);
   requests.forEach(({ first }, index) => {
     const id = 2 * (index + 1);
-    server?.send(Buffer.concat([SYN(id, first), header(FrameType.windowUpdate, Flag.fin, id, 0)]));
+    hostile.send(Buffer.concat([SYN(id, first), header(FrameType.windowUpdate, Flag.fin, id, 0)]));
   });
   const ended = (id: number) => Buffer.concat(payload).includes(header(FrameType.windowUpdate, Flag.fin, id, 0));
   await waitFor(() => requests.every((_, index) => ended(2 * (index + 1))), { what: "every stream to end" });
@@ -189,22 +178,16 @@ test("a server that opens streams of all sorts gets an answer to each, and the t
     assert.match(answers.get(2 * (index + 1)) ?? "", answer, Object.keys(REQUESTS)[index]);
   });
   assert.equal(agent.connected, true);
-  assert.equal(hostile.accepted, 1);
+  assert.equal(server.accepted, 1);
 });
 
 test("a server that opens more streams than the agent may carry: those beyond are reset, the others live", async () => {
   await using world = await startWorld({ agents: 0 });
-  const payload: Buffer[] = [];
-  let server: WebSocket | undefined;
-  const onUpgrade = (ws: WebSocket) => {
-    server = ws;
-    ws.once("message", () => ws.send(JSON.stringify(WELCOME)));
-    ws.on("message", (data: Buffer, isBinary) => isBinary && payload.push(data));
-  };
-  await using hostile = await rawServer(world, { times: 1, onUpgrade });
-  const agent = await world.startAgent({ proxyServerPort: hostile.port, maxStreams: 50 });
+  await using hostile = await welcomingServer(world);
+  const { server, payload } = hostile;
+  const agent = await world.startAgent({ proxyServerPort: server.port, maxStreams: 50 });
   // Heads that never become whole, so that each stream stays.
-  for (let i = 1; i <= 60; i++) server?.send(SYN(2 * i, Buffer.alloc(1)));
+  for (let i = 1; i <= 60; i++) hostile.send(SYN(2 * i, Buffer.alloc(1)));
   const isReset = (id: number) => Buffer.concat(payload).includes(header(FrameType.windowUpdate, Flag.rst, id, 0));
   await waitFor(() => isReset(120));
   assert.equal(agent.streamCount, 50);

@@ -6,8 +6,8 @@ import { request as requestHttps } from "node:https";
 import { buffer, text } from "node:stream/consumers";
 import { test } from "node:test";
 import { WebSocket } from "ws";
+import { portThrough } from "../harness/connect-port.ts";
 import { Payload } from "../harness/payload.ts";
-import { type TcpTarget, tcpTarget } from "../harness/targets/tcp.ts";
 import { within } from "../harness/wait.ts";
 import { startWorld, type Via, type World } from "../harness/world.ts";
 
@@ -20,7 +20,7 @@ for (const via of ["uds", "tls"] as const) {
     await using local = await portTo(world, "http", via);
     const agent = new Agent({ keepAlive: true });
     for (const bytes of [0, 1, BYTES]) {
-      const body = whole(bytes);
+      const body = new Payload().whole(bytes);
       const call = requestHttp({ host: local.host, port: local.port, agent, method: "POST", path: "/" });
       assert.ok((await answerTo(call, body)).equals(body), `${bytes} bytes`);
     }
@@ -36,7 +36,7 @@ for (const via of ["uds", "tls"] as const) {
     const calls = [1, 2, 3].map(() =>
       answerTo(requestHttps({ host: local.host, port: local.port, path, ca, agent: false })),
     );
-    for (const body of await Promise.all(calls)) assert.ok(body.equals(whole(BYTES)));
+    for (const body of await Promise.all(calls)) assert.ok(body.equals(new Payload().whole(BYTES)));
   });
 
   test(`over ${via}, HTTP/2 runs many requests on one connection`, async () => {
@@ -72,24 +72,9 @@ for (const via of ["uds", "tls"] as const) {
   });
 }
 
-/**
- * A port that leads through the tunnel, one CONNECT for each connection: clients are used as they are. Node's TLS on a
- * TLS socket would do for them, too, but HTTP/2 on it may keep a process from ending.
- */
-function portTo<Name extends "http" | "https" | "http2" | "websocket">(
-  world: World<Name>,
-  name: Name,
-  via: Via,
-): Promise<TcpTarget> {
-  return tcpTarget((client) => {
-    world.connect(name, { via }).then(
-      ({ socket }) => {
-        client.pipe(socket).pipe(client);
-        client.on("close", () => socket.destroy());
-      },
-      (error) => client.destroy(error),
-    );
-  });
+/** A port that leads through the tunnel: clients are used as they are. */
+function portTo<Name extends "http" | "https" | "http2" | "websocket">(world: World<Name>, name: Name, via: Via) {
+  return portThrough(() => world.connect(name, { via }));
 }
 
 async function answerTo(call: ClientRequest, body?: Buffer): Promise<Buffer> {
@@ -97,11 +82,4 @@ async function answerTo(call: ClientRequest, body?: Buffer): Promise<Buffer> {
   const [response] = await within(once(call, "response"), DEADLINE_MS, "the answer");
   assert.equal(response.statusCode, 200);
   return within(buffer(response), DEADLINE_MS, "the body");
-}
-
-function whole(bytes: number): Buffer {
-  const payload = new Payload();
-  const parts: Buffer[] = [];
-  for (let at = 0; at < bytes; at += parts.at(-1)?.length ?? 0) parts.push(payload.at(at, bytes - at));
-  return Buffer.concat(parts);
 }

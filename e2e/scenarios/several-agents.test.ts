@@ -177,17 +177,6 @@ test("the same id, the same identity, another process: the newcomer takes over a
   assert.equal(await within(old.closed, 3_000, "the old tunnel's end"), undefined);
 });
 
-test("an agent that is killed in a loop is admitted each time at once, and never holds more than two tunnels", async () => {
-  await using world = await startWorld({ agents: 0 });
-  for (let i = 0; i < 5; i++) {
-    const agent = await scriptedAgent(world, { agentId: "a", instance: String(i) });
-    assert.equal((await world.connect("10.0.0.1:443")).status, 200); // a stream that keeps the tunnel up
-    assert.equal(agent.streams.length, 1);
-    agent.link.destroy();
-    await waitFor(() => [...world.server.tunnels.tunnels()].length <= 2);
-  }
-});
-
 test("two processes with one id: the one that was replaced is refused with a sentence, and keeps its streams beyond any drain", async () => {
   const { log, lines } = captureLog();
   await using world = await startWorld({ agents: 0, log, server: { drainTimeoutMs: 0 } });

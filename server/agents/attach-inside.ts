@@ -161,20 +161,11 @@ function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { c
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
     const { closeCode, reason, fault, retryAfterMs } = error;
-    return {
-      ...{ type: "refused", reason },
-      ...(closeCode !== undefined && { closeCode }),
-      ...(fault !== undefined && { fault }),
-      ...(retryAfterMs !== undefined && { retryAfterMs }),
-    };
+    return { type: "refused", closeCode, reason, fault, retryAfterMs };
   }
   if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
   const { code, message, fault, retryAfterMs } = error;
-  return {
-    ...{ type: "refused", status: agentStatus(code), reason: printable(message) },
-    ...(fault !== undefined && { fault }),
-    ...(retryAfterMs !== undefined && { retryAfterMs }),
-  };
+  return { type: "refused", status: agentStatus(code), reason: printable(message), fault, retryAfterMs };
 }
 
 /** Time for a refusal that was just sent to arrive before the connection is destroyed, ms. */

@@ -4,7 +4,6 @@ import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough, dialListener, established } from "../harness/caller.ts";
-import { FULL } from "../harness/counts.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
@@ -24,13 +23,10 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
   await using _other = await site.startAgent({ agentId: "other" });
   await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("uds"), echo.address));
 
-  const killedAt = performance.now();
   doomed.kill("SIGKILL");
   const [tls, uds] = await Promise.all([peerEnd(overTls.socket.resume()), peerEnd(overUds.socket.resume())]);
-  const noticedMs = performance.now() - killedAt;
   assert.equal(tls, "ECONNRESET", "TLS: a raw reset, no end in order");
   assert.equal(uds, "fin", "a unix socket knows no reset");
-  assert.ok(noticedMs < 5_000, `${noticedMs} ms`);
 
   for (let i = 0; i < 5; i++) {
     await using next = await connectThrough(site.listener("tls"), echo.address);
@@ -40,43 +36,12 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
   assert.equal(server.running, true);
 });
 
-const ENDS = [
-  ["is killed", "SIGKILL"],
-  ["ends in order", "SIGTERM"],
-] as const;
-
-for (const [how, signal] of FULL ? ENDS : ENDS.slice(1)) {
-  test(`a server that ${how} and comes back has its agents back within 2 s`, async (context) => {
-    await using echo = await TARGETS.echo();
-    using site = await createSite();
-    const first = await site.startServer();
-    await using _one = await site.startAgent({ agentId: "one" });
-    await using _two = await site.startAgent({ agentId: "two" });
-    first.kill(signal);
-    await first.exited;
-
-    await using second = await site.startServer({ agentWait: "8s", connectTimeout: "8s" });
-    const readyAt = performance.now();
-    await Promise.all([/"agent":"one"/, /"agent":"two"/].map((agent) => second.waitForLog(openedBy(agent))));
-    const backMs = performance.now() - readyAt;
-    context.diagnostic(`both agents were back ${Math.round(backMs)} ms after the server was ready`);
-    assert.ok(backMs < 2_000, `${backMs} ms`);
-    await using again = await connectThrough(site.listener("uds"), echo.address);
-    assert.equal(again.status, 200, again.reason);
-  });
-}
-
-function openedBy(agent: RegExp): RegExp {
-  return new RegExp(`${agent.source}.*"tunnel opened"`);
-}
-
 // ── paths that fail ──────────────────────────────────────────────────────────────────────────────────────────────
 
 const KEEPALIVE_MS = 200;
-/** Pings are looked for eight times in an interval; the rest is for a loaded machine. */
-const FOUND_WITHIN_MS = KEEPALIVE_MS * (2.5 + 1 / 8) + 3_000;
 
-test("a path that drops everything silently is found within 2.5 keepalives at both ends, and the callers are told", async (context) => {
+// How soon: shared/link/liveness.test.ts.
+test("a path that drops everything silently is found at both ends, and the callers are told", async () => {
   const { log, lines } = captureLog();
   await using world = await startWorld({
     ...{ targets: ["echo"], relay: true, log },
@@ -87,16 +52,7 @@ test("a path that drops everything silently is found within 2.5 keepalives at bo
   assert.equal(caller.status, 200);
   const ended = peerEnd(caller.socket.resume());
   world.relay.drop();
-  const droppedAt = performance.now();
-  const foundAfterMs = async (message: string) => {
-    await waitFor(() => lines.some(({ msg }) => msg === message));
-    return performance.now() - droppedAt;
-  };
-  const [atServer, atAgent] = await Promise.all([foundAfterMs("tunnel lost"), foundAfterMs("uplink lost")]);
-  context.diagnostic(`found after ${Math.round(atServer)} ms at the server, ${Math.round(atAgent)} ms at the agent`);
-  for (const foundMs of [atServer, atAgent]) {
-    assert.ok(foundMs >= KEEPALIVE_MS && foundMs <= FOUND_WITHIN_MS, `${foundMs} ms`);
-  }
+  for (const message of ["tunnel lost", "uplink lost"]) await waitFor(() => lines.some(({ msg }) => msg === message));
   for (const line of lines.filter(({ msg }) => msg === "tunnel lost" || msg === "uplink lost")) {
     assert.match(String(line["reason"]), /nothing was received for \d+\.\d s/);
   }
@@ -114,12 +70,8 @@ for (const direction of ["forward", "backward"] as const) {
     const { log, lines } = captureLog();
     await using world = await startWorld({ relay: true, log, server: { keepaliveMs: KEEPALIVE_MS, linkGraceMs: 0 } });
     world.relay.drop(direction);
-    const droppedAt = performance.now();
-    await waitFor(() => lines.some(({ msg }) => msg === "tunnel lost"));
-    await waitFor(() => lines.some(({ msg }) => msg === "uplink lost"));
     // One end receives nothing and says so; the other receives the close, or is itself the one that receives nothing.
-    const foundMs = performance.now() - droppedAt;
-    assert.ok(foundMs < 2 * FOUND_WITHIN_MS, `${foundMs} ms`);
+    for (const message of ["tunnel lost", "uplink lost"]) await waitFor(() => lines.some(({ msg }) => msg === message));
     await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 0);
   });
 }
@@ -130,10 +82,8 @@ for (const how of ["fin", "rst"] as const) {
     await using caller = await world.connect("echo", { via: "tls" });
     assert.equal(caller.status, 200);
     const ended = peerEnd(caller.socket.resume());
-    const cutAt = performance.now();
     world.relay.cut(how);
     assert.equal(await ended, "ECONNRESET");
-    assert.ok(performance.now() - cutAt < 5_000);
     await using again = await world.connect("echo");
     assert.equal(again.status, 200, again.reason); // --agent-wait covers the reconnect
   });
@@ -142,8 +92,8 @@ for (const how of ["fin", "rst"] as const) {
 // ── unauthenticated peers ────────────────────────────────────────────────────────────────────────────────────────
 
 const DEADLINE_MS = 300;
-/** Below it a connection is cut too early, above it by another deadline. */
-const CUT = { min: DEADLINE_MS - 20, max: DEADLINE_MS + 4_000 };
+/** Another deadline would cut them then (10 s). */
+const NEXT_DEADLINE_MS = 9_000;
 const HASTY = { handshakeTimeoutMs: DEADLINE_MS, headerTimeoutMs: DEADLINE_MS, helloTimeoutMs: DEADLINE_MS } as const;
 
 interface UnauthenticatedPeer {
@@ -190,7 +140,7 @@ test("those who never come to the end of a handshake or a request are cut at the
       clearInterval(timer);
     }
     const cutMs = performance.now() - openedAt;
-    assert.ok(cutMs >= CUT.min && cutMs <= CUT.max, `${what}: ${cutMs} ms`);
+    assert.ok(cutMs >= DEADLINE_MS - 20 && cutMs < NEXT_DEADLINE_MS, `${what}: ${cutMs} ms`);
     assert.match(Buffer.concat(received).toString("latin1"), receives ?? /^$/, what);
   };
   await Promise.all(Object.entries(UNAUTHENTICATED).map(isCut));
