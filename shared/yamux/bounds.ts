@@ -1,5 +1,4 @@
 import { type MemoryAccount, UNBOUNDED } from "../limits/memory-account.ts";
-import { YamuxError } from "./errors.ts";
 import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 
 /** Every bound of a session, with what it protects from. */
@@ -55,31 +54,6 @@ export function completeOptions(options: Partial<SessionOptions>): SessionOption
   const chosen = { ...DEFAULT_OPTIONS, ...options };
   const { maxWindow, initialWindow, freshWindow } = chosen;
   return { ...chosen, maxWindow: Math.max(maxWindow, initialWindow, freshWindow) };
-}
-
-/** Limits the frames a second that carry nothing: they cost us more than the peer that sends them. */
-export class IdleFrameLimit {
-  readonly #perSecond: number;
-  readonly #now: () => number;
-  #second = 0;
-  #count = 0;
-
-  constructor({ maxIdleFramesPerSecond, now }: Pick<SessionOptions, "maxIdleFramesPerSecond" | "now">) {
-    this.#perSecond = maxIdleFramesPerSecond;
-    this.#now = now;
-  }
-
-  /** Counts one frame; throws when it is one too many. */
-  count(): void {
-    const second = Math.floor(this.#now() / 1000);
-    if (second !== this.#second) {
-      this.#second = second;
-      this.#count = 0;
-    }
-    this.#count++;
-    if (this.#count <= this.#perSecond) return;
-    throw new YamuxError("flood", `more than ${this.#perSecond} frames a second carry nothing`);
-  }
 }
 
 /** Time after which everything that was under way to a stream has arrived, ms, also over a link that was suspended. */

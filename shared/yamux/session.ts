@@ -1,6 +1,7 @@
 import { type Deferred, deferred } from "../basics/promises.ts";
+import { TokenBucket } from "../basics/rate-limit.ts";
 import { type MemoryAccount, PRESSURE } from "../limits/memory-account.ts";
-import { completeOptions, IdleFrameLimit, type SessionOptions } from "./bounds.ts";
+import { completeOptions, type SessionOptions } from "./bounds.ts";
 import { isViolation, YamuxError } from "./errors.ts";
 import { Pings } from "./flow-control.ts";
 import { Decoder, Flag, type FrameConsumer, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
@@ -41,7 +42,8 @@ export class Session {
   readonly #decoder: Decoder;
   readonly #pings: Pings;
   readonly #streams: StreamTable;
-  readonly #idleLimit: IdleFrameLimit;
+  /** Frames that carry nothing: they cost us more than the peer that sends them. */
+  readonly #idleFrames: TokenBucket;
   #receiving: Stream | undefined;
   #localGoAway = false;
   #remoteGoAway = false;
@@ -55,13 +57,13 @@ export class Session {
     this.#transport = transport;
     this.#handler = handler;
     this.#options = completeOptions(options);
-    const { now } = this.#options;
+    const { now, maxIdleFramesPerSecond: perSecond } = this.#options;
     this.#idleSince = now();
     this.#queue = new SendQueue(transport, this.#options);
     this.#pings = new Pings(now, (value) => this.#queue.control(FrameType.ping, Flag.syn, 0, value));
     const first = role === "client" ? 1 : 2;
     this.#streams = new StreamTable(first, this.#queue, this.#pings, this.#options, this.#onEmpty);
-    this.#idleLimit = new IdleFrameLimit(this.#options);
+    this.#idleFrames = new TokenBucket({ perSecond, burst: perSecond, now });
     this.#decoder = new Decoder(this.#frames);
     transport.start(this.#pipe);
     this.#pings.refresh();
@@ -236,7 +238,7 @@ export class Session {
       const stream = this.#streamOf(flags, id);
       this.#receiving = stream;
       if (stream === undefined) return this.#onLateData(flags, length);
-      if (length === 0 && flags === Flag.none) this.#idleLimit.count();
+      if (length === 0 && flags === Flag.none) this.#countIdleFrame();
       if (!stream.receiveWindow.receive(length)) {
         throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
       }
@@ -257,7 +259,7 @@ export class Session {
     onWindowUpdate: (flags, id, delta) => {
       const stream = this.#streamOf(flags, id);
       const isLate = stream === undefined && (flags & Flag.syn) === 0;
-      if (isLate || (delta < LEAST_USEFUL && flags === Flag.none)) this.#idleLimit.count();
+      if (isLate || (delta < LEAST_USEFUL && flags === Flag.none)) this.#countIdleFrame();
       if (stream === undefined) return;
       if (delta > 0 && (flags & Flag.rst) === 0 && !stream.onCredit(delta)) {
         throw new YamuxError("protocol", `the window of stream ${id} would pass 2^32`);
@@ -265,7 +267,7 @@ export class Session {
       this.#applyEnd(flags, stream, delta);
     },
     onPing: (flags, value) => {
-      this.#idleLimit.count();
+      this.#countIdleFrame();
       if ((flags & Flag.syn) !== 0) this.#queue.control(FrameType.ping, Flag.ack, 0, value);
       else if ((flags & Flag.ack) !== 0) this.#pings.onAnswer(value);
     },
@@ -288,27 +290,32 @@ export class Session {
     const welcome = !this.#localGoAway && !this.#isOverloaded && !this.#isPoolFull();
     const stream = this.#streams.accept(id, welcome);
     if (stream === undefined) {
-      this.#idleLimit.count();
+      this.#countIdleFrame();
       this.#streams.lateData.allow(Math.max(SPEC_INITIAL_WINDOW, this.#options.initialWindow));
       this.#queue.control(FrameType.windowUpdate, Flag.rst, id, 0);
       return undefined;
     }
     this.#handler.onStream(stream);
     if (!stream.destroyed) return stream;
-    this.#idleLimit.count(); // the owner has refused it, and it cost us more than the peer
+    this.#countIdleFrame(); // the owner has refused it, and it cost us more than the peer
     return undefined;
   }
 
   /** Payload for a stream that has ended here, or whose SYN in this frame was refused (and counted already). */
   #onLateData(flags: number, length: number): void {
-    if (length < LEAST_USEFUL && (flags & Flag.syn) === 0) this.#idleLimit.count();
+    if (length < LEAST_USEFUL && (flags & Flag.syn) === 0) this.#countIdleFrame();
     if (this.#streams.lateData.take(length)) return;
     throw new YamuxError("protocol", "more data came for streams that have ended than was under way");
   }
 
+  #countIdleFrame(): void {
+    if (this.#idleFrames.take(1) === 0) return;
+    throw new YamuxError("flood", `more than ${this.#idleFrames.burst} frames a second carry nothing`);
+  }
+
   #applyEnd(flags: number, stream: Stream, code: number): void {
     if ((flags & Flag.rst) !== 0) {
-      this.#idleLimit.count();
+      this.#countIdleFrame();
       stream.resetCode = code;
       stream.onReset();
     } else if ((flags & Flag.fin) !== 0) stream.onFin();
