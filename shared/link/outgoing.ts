@@ -22,7 +22,8 @@ const REPLAY_AT_ONCE = 128 * 1024;
 export class Outgoing {
   readonly #pool: LinkPool;
   readonly #replay = new Replay();
-  readonly #inFlight: InFlight;
+  readonly #most: number;
+  #inFlight: InFlight;
   /** The present carrier. */
   #carrier: LinkCarrier | undefined;
   #isEnding = false;
@@ -37,7 +38,8 @@ export class Outgoing {
   constructor(carrier: LinkCarrier, most: number, pool: LinkPool = UNBOUNDED) {
     this.#carrier = carrier;
     this.#pool = pool;
-    this.#inFlight = new InFlight(most);
+    this.#most = most;
+    this.#inFlight = new InFlight(most, 0);
   }
 
   get carrier(): LinkCarrier | undefined {
@@ -124,7 +126,7 @@ export class Outgoing {
     this.peerHas = offset;
     this.#sent = offset;
     this.#release();
-    this.#inFlight.reset(offset);
+    this.#inFlight = new InFlight(this.#most, offset);
   }
 
   /** The peer has everything before `received`. Returns false if that was known. */
