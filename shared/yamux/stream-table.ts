@@ -15,12 +15,10 @@ export class StreamTable {
   pendingOpens = 0;
   readonly queue: SendQueue;
   readonly memory: SessionMemory;
-  readonly now: () => number;
-  readonly bulkBytes: number;
+  readonly options: SessionOptions;
+  readonly pings: Pings;
   /** What may still come for streams that have ended here. */
   readonly lateData: LateDataLimit;
-  readonly #options: SessionOptions;
-  readonly #pings: Pings;
   readonly #onEmpty: () => void;
   readonly #streams = new ById<Stream>();
   readonly #ownIds: OwnStreamIds;
@@ -33,19 +31,12 @@ export class StreamTable {
   constructor(first: 1 | 2, queue: SendQueue, pings: Pings, options: SessionOptions, onEmpty: () => void) {
     this.queue = queue;
     this.memory = new SessionMemory(options.budget, options.pool, options.now, this.#streams);
-    this.now = options.now;
-    this.bulkBytes = options.bulkBytes;
     this.lateData = new LateDataLimit(options.now);
-    this.#options = options;
-    this.#pings = pings;
+    this.options = options;
+    this.pings = pings;
     this.#onEmpty = onEmpty;
     this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
-  }
-
-  /** Milliseconds of one round trip; 0 while unknown. */
-  get roundTripMs(): number {
-    return this.#pings.refresh();
   }
 
   get size(): number {
@@ -53,7 +44,7 @@ export class StreamTable {
   }
 
   get isFull(): boolean {
-    return this.#streams.size + this.memory.unreadStreams >= this.#options.maxStreams;
+    return this.#streams.size + this.memory.unreadStreams >= this.options.maxStreams;
   }
 
   get idsExhausted(): boolean {
@@ -66,7 +57,7 @@ export class StreamTable {
 
   /** The window that a sender counts on before the peer has announced a larger one. */
   get initialSendWindow(): number {
-    return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
+    return Math.min(this.options.initialWindow, SPEC_INITIAL_WINDOW);
   }
 
   /** The rest of a new stream's receive window, which is announced with or behind SYN or ACK. */
@@ -81,7 +72,7 @@ export class StreamTable {
   }
 
   #firstReceiveWindow(account: MemoryAccount | undefined): number {
-    const { initialWindow, freshWindow } = this.#options;
+    const { initialWindow, freshWindow } = this.options;
     return this.memory.isTight(account) ? initialWindow : Math.max(initialWindow, freshWindow);
   }
 
@@ -104,7 +95,7 @@ export class StreamTable {
   }
 
   #add(id: number, sendWindow: number, account?: MemoryAccount): Stream {
-    const { maxWindow, now } = this.#options;
+    const { maxWindow, now } = this.options;
     const receiveWindow = new ReceiveWindow(this.#firstReceiveWindow(account), maxWindow, now());
     const stream = new Stream(id, this, sendWindow, receiveWindow);
     this.#streams.add(stream);
