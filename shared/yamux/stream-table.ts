@@ -1,6 +1,6 @@
 import { ById, QueueNode } from "../basics/collections.ts";
 import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
-import { RECLAIM, reclaim } from "../limits/reclaim.ts";
+import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
 import { AccountPart } from "./account-part.ts";
 import { LateDataLimit, OwnStreamIds, PeerStreamIds, type SessionOptions } from "./bounds.ts";
 import { YamuxError } from "./errors.ts";
@@ -139,8 +139,6 @@ export class StreamTable {
 
 /** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
 const RECLAIM_MS = 50;
-/** It does so until it holds less than this share of its budget. */
-const RECLAIM_TO = 0.9;
 
 /**
  * What the streams of one session hold, against the session's budget and the pool. Streams that another account pays
@@ -218,18 +216,19 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   readonly #reclaim = (): void => {
     this.#timer = undefined;
-    const now = this.#now();
     for (const part of this.#parts?.values() ?? []) {
       if (!part.isSpent) continue;
-      const isEnough = () => part.held <= part.most * RECLAIM_TO;
-      this.resets += reclaim(part.reclaimables(), isEnough, now, RECLAIM.stalled);
+      this.#resetStalled(part.reclaimables(), () => part.held <= part.most * RECLAIM_TO);
       if (part.isSpent) this.reclaimSoon();
     }
     if (!this.#isSpent) return;
-    const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
-    this.resets += reclaim(this.#holders(), isEnough, now, RECLAIM.stalled);
+    this.#resetStalled(this.#holders(), () => this.#held <= this.#budget * RECLAIM_TO);
     if (this.#isSpent) this.reclaimSoon();
   };
+
+  #resetStalled(streams: Iterable<Stream>, isEnough: () => boolean): void {
+    this.resets += reclaim(streams, isEnough, this.#now(), RECLAIM.stalled);
+  }
 
   /** All streams that hold something, whoever pays. */
   *#holders(): Iterable<Stream> {
