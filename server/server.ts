@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
-import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
+import { FileDescriptors, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import type { MemoryShare } from "../shared/limits/memory-pool.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
@@ -14,7 +14,7 @@ import { CallerListeners } from "./callers/caller-listeners.ts";
 import type { ConnectDeps } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import { ClusterUpdates } from "./cluster-updates.ts";
-import { fileNeedWarning } from "./listeners/file-need.ts";
+import { filesNeeded } from "./listeners/file-need.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
 import { ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts } from "./operators/operator-ports.ts";
@@ -192,11 +192,12 @@ export class Server implements AsyncDisposable {
     this.#replicas = await countServers(this.#options, { servers: this.servers, log: this.#log });
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
-    const warning = fileNeedWarning(this.#options, {
+    const entries = {
       tcpPorts: this.#tcpListeners().length,
       unixSockets: this.#callers.unixStates().length,
       operatorPorts: this.#operators.size,
-    });
+    };
+    const warning = fileLimitWarning(filesNeeded(this.#options, entries));
     if (warning !== undefined) this.#log.warn(warning);
     this.#files.start();
     const groups = controlGroups("/");

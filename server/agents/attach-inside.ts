@@ -161,20 +161,11 @@ function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { c
 function refused(error: unknown): Refused {
   if (error instanceof LinkRefused) {
     const { closeCode, reason, fault, retryAfterMs } = error;
-    return {
-      ...{ type: "refused", reason },
-      ...(closeCode !== undefined && { closeCode }),
-      ...(fault !== undefined && { fault }),
-      ...(retryAfterMs !== undefined && { retryAfterMs }),
-    };
+    return { type: "refused", closeCode, reason, fault, retryAfterMs };
   }
   if (!(error instanceof CulvertError)) return { type: "refused", status: 500, reason: "a fault of this server" };
   const { code, message, fault, retryAfterMs } = error;
-  return {
-    ...{ type: "refused", status: agentStatus(code), reason: printable(message) },
-    ...(fault !== undefined && { fault }),
-    ...(retryAfterMs !== undefined && { retryAfterMs }),
-  };
+  return { type: "refused", status: agentStatus(code), reason: printable(message), fault, retryAfterMs };
 }
 
 /** Time for a refusal that was just sent to arrive before the connection is destroyed, ms. */
@@ -287,16 +278,13 @@ export class UnauthenticatedCarriers {
       places.delete(place);
       if (places.size === 0 && this.#byCluster.get(cluster) === places) this.#byCluster.delete(cluster);
     });
-    if (places.size > this.#most) drop(places.oldestOfFullest, cluster);
+    const surplus = places.size > this.#most ? places.oldestOfFullest : undefined;
+    if (surplus === undefined) return;
+    const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
+    surplus.deadline.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });
+    surplus.deadline.vacate(); // at once: its connection may take a moment to end
+    surplus.close(reason);
   }
-}
-
-function drop(place: CarrierPlace | undefined, cluster: string): void {
-  if (place === undefined) return;
-  const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
-  place.deadline.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });
-  place.deadline.vacate(); // at once: its connection may take a moment to end
-  place.close(reason);
 }
 
 function nothing(): void {}

@@ -176,11 +176,7 @@ export async function runTunnel(
   const tunnel = new Tunnel(
     agent,
     link,
-    {
-      onSuspended: (cause) => onSuspended(cause),
-      onResumed: (resumption) => onResumed(resumption),
-      onClosed: () => links.forget(entry.id),
-    },
+    { onSuspended, onResumed, onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
     { pipe, probes: cluster.probes },
   );

@@ -1,5 +1,4 @@
 import { MAX_CONNECTIONS } from "../../shared/admin/connections.ts";
-import { fileLimitWarning } from "../../shared/limits/file-descriptors.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { hellosAllowed } from "../tunnels/agent-limits.ts";
 import { ALL_PORTS_FACTOR } from "./port-connections.ts";
@@ -50,9 +49,4 @@ export function filesNeeded(bounds: Bounds, entries: Entries): number {
   // Agents before their hello and in the handshake; tokens of agents and of callers.
   const inHandshakes = 2 * bounds.maxInnerHandshakes + 2 * bounds.maxTokenVerifications;
   return listeners + unauthenticatedAllowed(bounds, entries) + inHandshakes + bounds.maxPendingConnects + agents;
-}
-
-/** A warning if the limit of open files would be reached, or nearly so, before those bounds. */
-export function fileNeedWarning(bounds: Bounds, entries: Entries, limit?: number): string | undefined {
-  return fileLimitWarning(filesNeeded(bounds, entries), limit);
 }

@@ -79,18 +79,16 @@ export async function openTlsPort<Host extends VirtualHost>(
   port: TlsPort<Host>,
   deps: PortDeps,
 ): Promise<ListeningPort> {
-  return await listening(createTlsListener(port, deps), port);
-}
-
-function createTlsListener<Host extends VirtualHost>(port: TlsPort<Host>, deps: PortDeps): Acceptor {
   const { hosts, onConnection } = port;
   const { tlsMinVersion, cipherSuites: ciphers } = deps.options;
   const rules = acceptRules(port, deps, MESSAGES.tls);
+  let listener: Acceptor;
   try {
-    return tlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
+    listener = tlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
   } catch (error) {
     throw new ConfigError([`The listener for ${port.name}: ${(error as Error).message}.`], { cause: error });
   }
+  return await listening(listener, port);
 }
 
 /** Opens a port in clear; rejects with a `ConfigError` that names the flag at fault. */

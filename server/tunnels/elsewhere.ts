@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Target } from "../../shared/address/target.ts";
 import { Cancellation, inTime } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
@@ -51,24 +52,33 @@ const FOUND = new CulvertError("caller_gone", "the directory has answered");
 /** How long a CONNECT without an agent waits before it asks the directory again, ms. */
 const ASK_AGAIN_MS = 200;
 
-/**
- * The next tunnel here, or a server that has one; another than `except`, if there is another. Without a directory
- * (`peers`) there are no other servers.
- */
+/** The next tunnel here, or a server that has one; another than `except`, if there is another. */
 export async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel | ServerHop> {
   const { cluster, candidates, context, peers } = search;
-  const until = performance.now() + Math.min(agentWaitMs(search), leftMs(context));
-  for (let avoid = except; ; avoid = undefined) {
-    const found = peers && (await findOrCome(search, peers, avoid));
-    if (found !== undefined) return found;
-    const waitMs = until - performance.now();
-    const isLast = peers === undefined || waitMs <= ASK_AGAIN_MS;
-    try {
-      return await cluster.whenAvailable(isLast ? waitMs : ASK_AGAIN_MS, context.cancellation, candidates);
-    } catch (error) {
-      if (context.cancellation.reason !== undefined) throw error;
-      if (isLast) throw withTrouble(error, search);
+  const { cancellation } = context;
+  const waitMs = Math.min(agentWaitMs(search), leftMs(context));
+  if (peers === undefined) return await cluster.whenAvailable(waitMs, cancellation, candidates);
+  const until = performance.now() + waitMs;
+  const waiting = new Cancellation<CulvertError>();
+  const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
+  cancellation.onCancelled = onCancelled;
+  if (cancellation.reason !== undefined) onCancelled();
+  // A tunnel may come here while the directory is asked, which may take its time.
+  const coming = cluster.whenAvailable(leftMs(context), waiting, candidates);
+  try {
+    for (let avoid = except; ; avoid = undefined) {
+      const found = await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
+      if (found !== undefined) return found;
+      const pauseMs = Math.min(ASK_AGAIN_MS, until - performance.now());
+      if (pauseMs <= 0) throw candidates.noAgent();
+      const come = await Promise.race([sleep(pauseMs), coming]);
+      if (come !== undefined) return come;
     }
+  } catch (error) {
+    throw cancellation.reason ?? withTrouble(error, search);
+  } finally {
+    cancellation.onCancelled = undefined;
+    waiting.cancel(FOUND);
   }
 }
 
@@ -78,29 +88,6 @@ export async function nextWay(search: StreamSearch, except?: ServerHop): Promise
  */
 function agentWaitMs({ candidates, options: { agentWaitMs, connectTimeoutMs } }: StreamSearch): number {
   return candidates.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
-}
-
-/** A server, or a tunnel that comes here while the directory is asked, which may take its time. */
-async function findOrCome(
-  search: StreamSearch,
-  peers: PeerFinder,
-  avoid?: ServerHop,
-): Promise<Tunnel | ServerHop | undefined> {
-  const { cluster, candidates, context } = search;
-  const { cancellation } = context;
-  const waiting = new Cancellation<CulvertError>();
-  const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
-  cancellation.onCancelled = onCancelled;
-  if (cancellation.reason !== undefined) onCancelled();
-  const coming = cluster.whenAvailable(leftMs(context), waiting, candidates);
-  try {
-    return await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
-  } catch (error) {
-    throw cancellation.reason === undefined ? withTrouble(error, search) : error;
-  } finally {
-    cancellation.onCancelled = undefined;
-    waiting.cancel(FOUND);
-  }
 }
 
 /** Where other servers cannot be found, the agent may well be connected to one of them. */

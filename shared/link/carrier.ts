@@ -123,7 +123,7 @@ export class Carrier implements Omit<Transport, "room"> {
   /** Takes the place of ws's own listener on the socket. Where that cannot be, ws delivers everything as messages. */
   #readFrames(): void {
     const taken = takeDataListener(this.#socket, (chunk) => {
-      this.#noteTime();
+      this.#noteArrival();
       this.#parser?.push(chunk);
       if (!this.#isOpen) this.#waitForClose();
     });
@@ -205,7 +205,7 @@ export class Carrier implements Omit<Transport, "room"> {
     });
   }
 
-  #noteTime(): void {
+  #noteArrival(): void {
     const now = performance.now();
     this.#quietMs = Math.max(this.#quietMs, now - this.#lastByteAt);
     this.#lastByteAt = now;
@@ -240,7 +240,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   readonly #onMessage = (data: RawData, isBinary: boolean): void => {
     if (this.#ended) return;
-    this.#noteTime();
+    this.#noteArrival();
     if (isBinary) this.#onPayload(data as Buffer);
     else this.#control.push(data as Buffer);
   };

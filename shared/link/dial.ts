@@ -3,7 +3,6 @@ import net from "node:net";
 import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
-import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
@@ -12,7 +11,6 @@ import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from ".
 import {
   CONNECTING,
   type DialProgress,
-  type DialStep,
   damagedAnswer,
   dialFault,
   GREETING,
@@ -152,22 +150,19 @@ interface Greeted extends DialledOuter {
 class DialAttempt {
   readonly #options: CarrierDialOptions;
   readonly #timer: NodeJS.Timeout;
-  readonly #interrupted = deferred<never>();
-  /** Why the attempt was interrupted: by the deadline or the caller's signal. */
-  #reason: Error | undefined;
-  /** Interrupts `CarrierDialOptions.open`. */
+  /** Interrupts the step under way. */
   readonly #abort = new AbortController();
-  #step: DialStep = CONNECTING;
+  /** An error that is a sentence already: of the deadline, the caller's signal, or `CarrierDialOptions.open`. */
+  #reason: Error | undefined;
+  #progress: DialProgress;
   #raw: net.Socket | undefined;
-  #proxy: PassedProxy | undefined;
-  #noProtocol: boolean | undefined;
 
   constructor(options: CarrierDialOptions) {
     this.#options = options;
-    this.#interrupted.promise.catch(() => {});
+    this.#progress = { step: CONNECTING, host: options.host, proxy: undefined };
     this.#timer = setTimeout(() => {
-      const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#step}`;
-      this.#interrupt(timeoutFault(this.#progress(), sentence));
+      const sentence = `no tunnel within ${seconds(options.timeoutMs)}: timed out ${this.#progress.step}`;
+      this.#interrupt(timeoutFault(this.#progress, sentence));
     }, options.timeoutMs);
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
@@ -177,7 +172,6 @@ class DialAttempt {
 
   #interrupt(reason: Error): void {
     this.#reason = reason;
-    this.#interrupted.reject(reason);
     this.#abort.abort(reason);
   }
 
@@ -193,12 +187,7 @@ class DialAttempt {
 
   async open(): Promise<net.Socket> {
     const { host, port, address, open } = this.#options;
-    if (open !== undefined) {
-      const { socket, proxy } = await this.#openBy(open);
-      this.#raw = socket.on("error", () => {});
-      this.#proxy = proxy;
-      return socket;
-    }
+    if (open !== undefined) return await this.#openBy(open);
     const to = address ?? { host, port };
     const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
     this.#raw = raw;
@@ -209,25 +198,23 @@ class DialAttempt {
   }
 
   /** Prefers the error of `open`, which names the step that was interrupted. */
-  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<Passage> {
-    const opening = open(this.#abort.signal);
+  async #openBy(open: NonNullable<CarrierDialOptions["open"]>): Promise<net.Socket> {
+    const { signal } = this.#abort;
     try {
-      return await Promise.race([opening, this.#interrupted.promise]);
+      const { socket, proxy } = await open(signal);
+      this.#raw = socket.on("error", () => {});
+      this.#progress = { ...this.#progress, proxy };
+      if (!signal.aborted) return socket;
     } catch (error) {
-      this.#reason = await opening.then(
-        (late) => {
-          late.socket.destroy();
-          return error as Error;
-        },
-        (why: Error) => (this.#options.signal?.aborted ? (error as Error) : why),
-      );
-      throw this.#reason;
+      if (!this.#options.signal?.aborted) this.#reason = error as Error;
     }
+    throw this.#reason;
   }
 
   secure(raw: net.Socket): Promise<tls.TLSSocket> {
-    const { host } = this.#options;
-    this.#step = SECURING;
+    const { host, trust = {} } = this.#options;
+    this.#progress = { ...this.#progress, step: SECURING };
+    const isMiddleboxLikely = trust.outerCa !== undefined || this.#progress.proxy !== undefined;
     return this.#race((resolve, reject) => {
       raw.on("error", reject);
       const socket = tls.connect({
@@ -240,20 +227,17 @@ class DialAttempt {
         ALPNProtocols: ["http/1.1"],
       });
       const shown = shownBy(socket);
-      socket.on("error", (error) => reject(certificateFault(error, shown(), this.#circumstances()) ?? error));
+      socket.on("error", (error) => {
+        reject(certificateFault(error, shown(), { host, ca: trust.ca, isMiddleboxLikely }) ?? error);
+      });
       socket.once("secureConnect", () => {
-        this.#noProtocol = !socket.alpnProtocol;
+        this.#progress = { ...this.#progress, noProtocol: !socket.alpnProtocol };
         this.#options.watch?.onSecure?.(socket);
         resolve(socket);
       });
       // Node reports most closed connections itself.
       socket.once("close", () => reject(Object.assign(new Error("closed"), { code: "ECONNRESET" })));
     });
-  }
-
-  #circumstances() {
-    const { host, trust = {} } = this.#options;
-    return { host, ca: trust.ca, isMiddleboxLikely: trust.outerCa !== undefined || this.#proxy !== undefined };
   }
 
   /**
@@ -263,7 +247,7 @@ class DialAttempt {
   upgrade(socket: tls.TLSSocket, { hello }: DialOptions, expects?: "welcome" | "resumed"): Promise<Greeted> {
     const { host, port, path, link, keepaliveMs, watch } = this.#options;
     const headers = { ...this.#options.headers, ...linkHeader(link) };
-    this.#step = UPGRADING;
+    this.#progress = { ...this.#progress, step: UPGRADING };
     return this.#race((resolve, reject) => {
       const authority = net.isIPv6(host) ? `[${host}]` : host;
       const ws = new WebSocket(`wss://${authority}:${port}${path}`, [SUBPROTOCOL], {
@@ -290,7 +274,7 @@ class DialAttempt {
       ws.once("open", () => {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
         const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, onEcho: watch?.onEcho });
-        this.#step = GREETING;
+        this.#progress = { ...this.#progress, step: GREETING };
         const message = hello();
         if (expects === undefined) resolve({ carrier, remote, answer: undefined });
         else this.#onAnswer(carrier, expects, (answer) => resolve({ carrier, remote, answer }), reject);
@@ -321,16 +305,16 @@ class DialAttempt {
 
   /** Turns an error of the network into a sentence. */
   explain(error: Error): Error {
-    if (error === this.#reason) return error;
-    return dialFault(error, this.#progress());
-  }
-
-  #progress(): DialProgress {
-    return { step: this.#step, host: this.#options.host, proxy: this.#proxy, noProtocol: this.#noProtocol };
+    return error === this.#reason ? error : dialFault(error, this.#progress);
   }
 
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
-    return Promise.race([new Promise<T>(step), this.#interrupted.promise]);
+    const { signal } = this.#abort;
+    return new Promise((resolve, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason));
+      if (signal.aborted) reject(signal.reason);
+      step(resolve, reject);
+    });
   }
 }
 

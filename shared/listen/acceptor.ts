@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
@@ -56,16 +57,10 @@ export class Acceptor {
   }
 
   /** Rejects with Node's error, for example EADDRINUSE. */
-  listen(port: number, host: string): Promise<AddressInfo> {
-    const server = this.#net;
-    return new Promise((resolve, reject) => {
-      server.once("error", reject);
-      server.listen({ port, host, backlog: this.#rules.backlog }, () => {
-        server.off("error", reject);
-        server.on("error", (error) => this.#rules.onError(error));
-        resolve(server.address() as AddressInfo);
-      });
-    });
+  async listen(port: number, host: string): Promise<AddressInfo> {
+    await once(this.#net.listen({ port, host, backlog: this.#rules.backlog }), "listening");
+    this.#net.on("error", (error) => this.#rules.onError(error));
+    return this.#net.address() as AddressInfo;
   }
 
   /** Whether it accepts connections: from `listen` to `stopAccepting`. */

@@ -124,18 +124,6 @@ test("an old protocol version is refused", async () => {
   await until(() => it.failed.length === 1 && it.listener.connections === 0);
 });
 
-test("a handshake that never ends is cut at its deadline, and nobody else notices", async () => {
-  await using it = await listening({ handshakeTimeoutMs: 80 });
-  const silent = it.tcp();
-  await until(() => it.listener.handshakes === 1);
-  it.tls();
-  const { socket } = await it.next();
-  await until(() => silent.destroyed);
-  assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ .*handshake timeout/i);
-  assert.equal(it.listener.handshakes, 0);
-  assert.equal(socket.destroyed, false);
-});
-
 for (const [name, bytes] of [
   ["garbage", Buffer.alloc(200, 0xff)],
   ["plain HTTP", Buffer.from("CONNECT a:1 HTTP/1.1\r\n\r\n")],
@@ -158,39 +146,6 @@ test("a handshake that fails behind a balancer is reported as that of the client
   it.tcp().end("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\nGET / HTTP/1.1\r\n\r\n");
   await until(() => it.failed.length > 0 && it.listener.connections === 0);
   assert.match(it.failed.join(), /^failed 203\.0\.113\.9:4711 /);
-});
-
-for (const [how, leave] of [
-  ["resets", (socket: Socket) => socket.resetAndDestroy()],
-  ["ends", (socket: Socket) => socket.end()],
-] as const) {
-  test(`a probe that connects and ${how} without a word is reported as silent, and leaves nothing`, async () => {
-    await using it = await listening();
-    const socket = it.tcp();
-    await until(() => it.listener.handshakes === 1);
-    leave(socket);
-    await until(() => it.listener.connections === 0);
-    assert.equal(it.failed.length, 1);
-    assert.match(it.failed[0] ?? "", /^silent /);
-  });
-}
-
-test("one handshake too many drops the oldest, and a real client still gets in", async () => {
-  await using it = await listening({ maxHandshakes: 3 });
-  const silent: Socket[] = [];
-  for (let count = 1; count <= 3; count++) {
-    silent.push(it.tcp());
-    await until(() => it.listener.handshakes === count);
-  }
-  it.tls();
-  await it.next();
-  await until(() => silent[0]?.destroyed === true);
-  assert.deepEqual(
-    silent.map((socket) => socket.destroyed),
-    [true, false, false],
-  );
-  assert.equal(it.failed.length, 1);
-  assert.match(it.failed[0] ?? "", /^dropped 127\.0\.0\.1:\d+ too many TLS handshakes at once/);
 });
 
 test("stopAccepting() ends handshakes and the port, and leaves open connections alone", async () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { connect } from "node:net";
 import { after, before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
 import { until } from "../basics/testing/wait.ts";
@@ -9,6 +9,7 @@ import { verifyPeer } from "../tls/identity.ts";
 import type { Acceptor } from "./acceptor.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
 import { tlsListener, type VirtualHost } from "./listeners.ts";
+import { helloFor } from "./testing/client-hello.ts";
 
 interface NamedHost extends VirtualHost {
   readonly name: string;
@@ -55,10 +56,10 @@ function host(name: string): NamedHost {
 }
 
 /** As the client of one cluster, under the name of one. */
-function dial(as: string, servername: string, through = port): TLSSocket {
+function dial(as: string, servername: string): TLSSocket {
   const { client, authority } = host(as);
   return tls
-    .connect({ port: through, host: "127.0.0.1", servername, ca: authority.cert, rejectUnauthorized: false, ...client })
+    .connect({ port, host: "127.0.0.1", servername, ca: authority.cert, rejectUnauthorized: false, ...client })
     .on("error", () => {});
 }
 
@@ -87,10 +88,10 @@ test("a client certificate of one cluster is refused at the host of another", as
   socket.destroy();
 });
 
-const REFUSED: readonly [name: string, hello: () => Buffer | Promise<Buffer>, says: RegExp][] = [
-  ["a name that is nobody's", () => clientHello("green.example"), /no cluster has the server name "green\.example"/],
-  ["no name", () => clientHello(undefined), /asks for no server name/],
-  ["a name that every object has", () => clientHello("constructor"), /no cluster has the server name "constructor"/],
+const REFUSED: readonly [name: string, hello: () => Buffer, says: RegExp][] = [
+  ["a name that is nobody's", () => helloFor("green.example"), /no cluster has the server name "green\.example"/],
+  ["no name", () => helloFor(undefined), /asks for no server name/],
+  ["a name that every object has", () => helloFor("constructor"), /no cluster has the server name "constructor"/],
   ["what is not TLS", () => Buffer.from("GET / HTTP/1.1\r\n\r\n"), /does not begin as TLS/],
 ];
 for (const [name, hello, says] of REFUSED) {
@@ -99,59 +100,10 @@ for (const [name, hello, says] of REFUSED) {
     const socket = connect({ port, host: "127.0.0.1" }).on("error", () => {});
     const answers: Buffer[] = [];
     socket.on("data", (chunk: Buffer) => answers.push(chunk));
-    socket.write(await hello());
+    socket.write(hello());
     await once(socket, "close");
     assert.deepEqual(Buffer.concat(answers), UNRECOGNIZED_NAME_ALERT);
     assert.equal(failed.length, before + 1);
     assert.match(failed.at(-1) ?? "", says);
   });
-}
-
-test("a ClientHello in pieces of one byte finds its virtual host, and what follows it arrives whole", async () => {
-  const crumbler = createServer((near) => {
-    const far = connect({ port, host: "127.0.0.1", noDelay: true }).on("error", () => near.destroy());
-    near.on("error", () => far.destroy());
-    far.pipe(near);
-    void crumble(near, far);
-  }).listen(0, "127.0.0.1");
-  await once(crumbler, "listening");
-  const count = secured.length + 1;
-  const socket = dial("red", "red.example", (crumbler.address() as AddressInfo).port);
-  const accepted = await next(count);
-  assert.equal(accepted.host.name, "red");
-  socket.end(Buffer.alloc(100_000, "x"));
-  let received = 0;
-  for await (const chunk of accepted.socket) received += (chunk as Buffer).length;
-  assert.equal(received, 100_000);
-  socket.destroy();
-  crumbler.close();
-});
-
-/** The first 300 bytes one by one, each in a segment of its own as far as the kernel lets them. */
-async function crumble(from: Socket, to: Socket): Promise<void> {
-  let left = 300;
-  for await (const chunk of from) {
-    const bytes = chunk as Buffer;
-    const crumbs = Math.min(left, bytes.length);
-    for (let at = 0; at < crumbs; at++) await new Promise((resolve) => to.write(bytes.subarray(at, at + 1), resolve));
-    left -= crumbs;
-    if (crumbs < bytes.length) to.write(bytes.subarray(crumbs));
-  }
-  to.end();
-}
-
-/** What Node's client says first. */
-async function clientHello(servername: string | undefined): Promise<Buffer> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const accepted = once(server, "connection");
-  const { port } = server.address() as AddressInfo;
-  const socket = tls.connect({ port, host: "127.0.0.1", ...(servername === undefined ? {} : { servername }) });
-  socket.on("error", () => {});
-  const [raw] = (await accepted) as [Socket];
-  const [hello] = (await once(raw, "data")) as [Buffer];
-  socket.destroy();
-  raw.destroy();
-  server.close();
-  return hello;
 }

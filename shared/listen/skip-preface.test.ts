@@ -65,12 +65,12 @@ for (const [who, others] of Object.entries(READ_FIRST)) {
 
 test("where handshakes are limited, a client that says nothing takes none of them", async () => {
   let begun = 0;
-  const limits = { limitsHandshakes: true, handshakeBudget: () => ({ take: () => ++begun > 0 }) };
+  const limits = { isSet: true, budgetFor: () => ({ take: () => ++begun > 0 }), proved: () => {} };
   await using it: Fixture = await listening({
     skipPrefaceBelow: 100,
     hosts: {
       get single() {
-        return host(it, limits);
+        return host(it, { handshakes: limits });
       },
       find: () => undefined,
     },
@@ -105,18 +105,20 @@ for (const [how, leave] of [
   ["ends", (socket: Socket) => socket.end()],
   ["waits for the deadline", () => undefined],
 ] as const) {
-  test(`who comes alone and ${how} without a word is reported once, as silent`, async () => {
-    await using it = await listening({
-      skipPrefaceBelow: 100,
-      handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000,
-    });
-    const socket = it.tcp();
-    await until(() => it.listener.handshakes === 1);
-    leave(socket);
-    await until(() => it.listener.connections === 0);
-    assert.equal(it.failed.length, 1);
-    assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ /);
-    assert.equal(it.listener.handshakes, 0);
+  test(`who ${how} without a word is reported once, as silent, whether the preface is read or not`, async () => {
+    for (const skipPrefaceBelow of [0, 100]) {
+      await using it = await listening({
+        skipPrefaceBelow,
+        handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000,
+      });
+      const socket = it.tcp();
+      await until(() => it.listener.handshakes === 1);
+      leave(socket);
+      await until(() => it.listener.connections === 0);
+      assert.equal(it.failed.length, 1);
+      assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ /);
+      assert.equal(it.listener.handshakes, 0);
+    }
   });
 }
 

@@ -57,29 +57,28 @@ function expirySentence(expiring: Expiring, stage: LifeStage): string {
   return `${what} ${UNUSABLE[stage.state]}: ${consequence}`;
 }
 
-/** What ends soon, has ended or has not begun, for the log. */
-export function* expiryConditions(inUse: Iterable<Expiring>, now: Date) {
+/** What ends soon, has ended or has not begun. */
+function* notable(inUse: Iterable<Expiring>, now: Date) {
   for (const expiring of inUse) {
     const stage = lifeStageOf(expiring, now);
-    if (stage === undefined) continue;
+    if (stage !== undefined) yield { expiring, stage, sentence: expirySentence(expiring, stage) };
+  }
+}
+
+/** What ends soon, has ended or has not begun, for the log. */
+export function* expiryConditions(inUse: Iterable<Expiring>, now: Date) {
+  for (const { expiring, stage, sentence: message } of notable(inUse, now)) {
     const { role, content, notBefore, notAfter } = expiring;
     const level: "warn" | "error" = stage.state === "ending" ? "warn" : "error";
-    const fields = { ...expiring.fields, notBefore, notAfter };
-    yield { level, fields, message: expirySentence(expiring, stage), content: `${role}\n${content}` };
+    yield { level, fields: { ...expiring.fields, notBefore, notAfter }, message, content: `${role}\n${content}` };
   }
 }
 
 /** What ends soon, has ended or has not begun, for `readyz`. */
 export function expiryWarnings(inUse: Iterable<Expiring>, now: Date): string[] {
-  const warnings: string[] = [];
-  for (const expiring of inUse) {
-    const stage = lifeStageOf(expiring, now);
-    if (stage === undefined) continue;
-    const { cluster, notAfter } = expiring;
-    const whose = cluster === "" ? "" : `cluster "${cluster}": `;
-    warnings.push(`${whose}${expirySentence(expiring, stage)} (${notAfter.toISOString()})`);
-  }
-  return warnings;
+  return Array.from(notable(inUse, now), ({ expiring: { cluster, notAfter }, sentence }) => {
+    return `${cluster === "" ? "" : `cluster "${cluster}": `}${sentence} (${notAfter.toISOString()})`;
+  });
 }
 
 function inWords(ms: number): string {

@@ -256,16 +256,8 @@ test("a certificate with two common names is refused, because readers differ in 
   assert.match((await handshake(leaf, verified)).refusal ?? "", /several common names/);
 });
 
-test("a certificate is read once although a hundred others came since, and one with many names each time", async () => {
-  const leaf = await accepted.issue({ cn: "kube-apiserver", usage: "client" });
-  const long = await accepted.issue({
-    cn: "kube-apiserver",
-    usage: "client",
-    names: Array.from({ length: 17 }, (_, index) => `n${index}.example`),
-  });
-  const [first, big] = [await handshake(leaf, verified), await handshake(long, verified)];
-  for (let count = 0; count < 100; count++)
-    await handshake(await accepted.issue({ cn: "other", usage: "client" }), verified);
-  assert.equal((await handshake(leaf, verified)).identity, first.identity);
-  assert.notEqual((await handshake(long, verified)).identity, big.identity);
+test("a certificate with many names is read each time", async () => {
+  const names = Array.from({ length: 17 }, (_, index) => `n${index}.example`);
+  const leaf = await accepted.issue({ cn: "kube-apiserver", usage: "client", names });
+  assert.notEqual((await handshake(leaf, verified)).identity, (await handshake(leaf, verified)).identity);
 });

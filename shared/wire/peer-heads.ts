@@ -79,8 +79,7 @@ export function streamKind(json: Buffer): string | undefined {
 export function encodePeerOpen({ cluster, target, timeoutMs, id, onlyClaimed, timed }: PeerOpenRequest): Buffer {
   return encodeHead({
     ...{ kind: PEER_KIND, hops: MAX_HOPS, cluster, target: formatTarget(target) },
-    ...{ timeoutMs: Math.max(1, Math.round(timeoutMs)), id },
-    ...{ ...(onlyClaimed && { onlyClaimed }), ...(timed && { timed }) },
+    ...{ timeoutMs: Math.max(1, Math.round(timeoutMs)), id, onlyClaimed, timed }, // JSON leaves out what is undefined
   });
 }
 
@@ -104,11 +103,8 @@ export function encodePeerAnswer(answer: PeerAnswer): Buffer {
   if (answer.ok) return encodeHead(answer);
   const { code, message, retryAfterMs, acknowledged, refusedBy } = answer.error;
   return encodeHead({
-    error: code,
-    detail: printable(message, MAX_SENTENCE_BYTES),
-    ...(retryAfterMs !== undefined && { retryAfterMs }),
-    ...(acknowledged && { acknowledged }),
-    ...(refusedBy === "agent" && { byAgent: true }),
+    ...{ error: code, detail: printable(message, MAX_SENTENCE_BYTES), retryAfterMs },
+    ...{ acknowledged: acknowledged || undefined, byAgent: refusedBy === "agent" || undefined },
   });
 }
 

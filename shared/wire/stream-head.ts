@@ -267,7 +267,7 @@ export function encodeProbeBegun(time: number): Buffer {
 }
 
 export function encodeProbeRefusal({ code, message, retryAfterMs }: CulvertError): Buffer {
-  return encodeHead({ error: code, detail: printable(message), ...(retryAfterMs !== undefined && { retryAfterMs }) });
+  return encodeHead({ error: code, detail: printable(message), retryAfterMs });
 }
 
 /** Reads the server's answer. Rejects with a `CulvertError` for a refusal, or when the stream ends without one. */
