@@ -327,42 +327,6 @@ test("a server that names one number of servers after the other begins no flood 
   assert.ok(server.upgraded.length <= 3 && ended <= 2, `${server.upgraded.length} tunnels, ${ended} ended`);
 });
 
-test("an agent with two servers: one that is lost and then refuses it changes nothing at the other", async (t) => {
-  const [one, two] = [await LinkServer.start(), await LinkServer.start()];
-  for (const server of [one, two]) t.after(() => server[Symbol.asyncDispose]());
-  const url = ({ port }: LinkServer): string => `wss://127.0.0.1:${port}`;
-  const { start, lines } = await prepared(t, { server: [url(one), url(two)], serverAddress: "" });
-  const agent = await start({ syncIntervalMs: 20, syncIntervalCapMs: 40 });
-  await agent.whenConnected();
-  assert.match((await get(agent, "health", "/readyz?verbose")).text, /connected 2 of 2 wanted/);
-  const near = new Session("server", await two.link(), { onStream: () => {}, onClosed: () => {} });
-  const stream = open(near, await echoServer(t));
-  assert.equal((await readAnswer(stream, 2_000)).ok, true);
-
-  one.refuse = (socket) => {
-    socket.end("HTTP/1.1 403 Forbidden\r\nproxy-status: culvert\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-    return true;
-  };
-  one.upgraded[0]?.destroy();
-  await until(() => lines.filter(({ msg }) => msg.startsWith("uplink refused")).length >= 2);
-  const readyz = await get(agent, "health", "/readyz?verbose");
-  assert.equal(readyz.status, 200);
-  assert.match(readyz.text, /connected 1 of 2 wanted/);
-  stream.write("still here");
-  assert.equal(String((await once(stream, "data"))[0]), "still here");
-
-  const { text } = await get(agent, "health", "/metrics");
-  const state = (server: LinkServer, name: string): string =>
-    `culvert_agent_uplink_state{server="${url(server)}/culvert/v1/tunnel",state="${name}"}`;
-  assert.ok(text.includes(`${state(two, "connected")} 1`) && text.includes(`${state(one, "connected")} 0`), text);
-  assert.match(text, /^culvert_agent_connected_servers 1$/m);
-  assert.match(text, /^culvert_agent_wanted_servers 2$/m);
-  const shown = JSON.parse((await get(agent, "admin", "/status")).text);
-  assert.equal(shown.uplinks[1].sessions[0].streams, 1);
-  assert.deepEqual(shown.uplinks[0].path, { keepaliveMs: 20_000 });
-  assert.deepEqual([two.upgraded.length, two.upgraded[0]?.destroyed], [1, false]);
-});
-
 test("--readiness all asks for every server", async (t) => {
   const { server, start } = await prepared(t);
   const url = `wss://127.0.0.1:${server.port}`;

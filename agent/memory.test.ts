@@ -1,21 +1,15 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { pino } from "pino";
 import { parseTarget } from "../shared/address/target.ts";
 import { until } from "../shared/basics/testing/wait.ts";
-import { defaultsOf } from "../shared/config/options.ts";
-import { LinkServer, testCertificate, welcome } from "../shared/link/testing/ends.ts";
+import { LinkServer, welcome } from "../shared/link/testing/ends.ts";
 import { encodeOpen } from "../shared/wire/stream-head.ts";
 import { readAnswer } from "../shared/wire/testing/answer.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
-import { startAgent } from "./agent.ts";
-import { agentOptions } from "./options.ts";
+import { prepared } from "./testing/agent.ts";
 
 const MIB = 1024 * 1024;
 
@@ -28,11 +22,7 @@ function open(session: Session, target: string): Stream {
 async function overfull(t: TestContext) {
   const initialWindow = 4 * MIB;
   const server = await LinkServer.start({ welcome: () => welcome({ initialWindow }) });
-  t.after(() => server[Symbol.asyncDispose]());
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
-  const caCert = join(dir, "ca.crt");
-  await writeFile(caCert, (await testCertificate()).ca);
+  const { start } = await prepared(t, { memoryLimit: MIB }, {}, server);
   const sockets: net.Socket[] = [];
   const target = net.createServer({ pauseOnConnect: true }, (socket) => sockets.push(socket.on("error", () => {})));
   target.listen(0, "127.0.0.1");
@@ -43,17 +33,7 @@ async function overfull(t: TestContext) {
   });
   const address = `127.0.0.1:${(target.address() as net.AddressInfo).port}`;
 
-  const options = {
-    ...defaultsOf(agentOptions),
-    allowLoopback: true,
-    server: [`wss://localhost:${server.port}`],
-    serverAddress: "127.0.0.1",
-    ...{ caCert, agentId: "a1" },
-    ...{ healthServerHost: "127.0.0.1", healthServerPort: 0, adminServerPort: 0 },
-    memoryLimit: MIB,
-  };
-  const agent = await startAgent(options, { log: pino({ level: "silent" }), listenEphemeral: true });
-  t.after(() => agent.destroy(new Error("the test is over")));
+  const agent = await start();
   const shown = async () => {
     const answer = await fetch(`http://127.0.0.1:${agent.addresses.admin?.port}/status`);
     return ((await answer.json()) as { memory: Record<string, number | boolean> }).memory;

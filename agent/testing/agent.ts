@@ -19,8 +19,9 @@ export async function prepared(
   t: TestContext,
   change: Partial<AgentOptions> = {},
   env: Readonly<Record<string, string>> = {},
+  given?: LinkServer,
 ) {
-  const server = await LinkServer.start();
+  const server = given ?? (await LinkServer.start());
   t.after(() => server[Symbol.asyncDispose]());
   const dir = await mkdtemp(join(tmpdir(), "culvert-"));
   t.after(() => rm(dir, { recursive: true }));

@@ -17,25 +17,29 @@ import type { Credentials } from "./credentials.ts";
 import { type DialTerms, reportToRoute, sendHello } from "./open-link.ts";
 import { Path } from "./path.ts";
 
+/** What it takes to reach this server. */
+function contextOf(server: LinkServer, change: Partial<DialContext> = {}): DialContext {
+  const open = async () => ({ socket: net.connect(server.port, server.host) });
+  const context: Partial<DialContext> = {
+    server: { host: "localhost", port: server.port, path: "/" },
+    route: { open, worked: () => undefined, failed: () => {} },
+    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: 5_000 },
+    ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
+    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+    ...change,
+  };
+  return context as DialContext;
+}
+
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {
   const server = await LinkServer.start();
   t.after(() => server[Symbol.asyncDispose]());
   const { ca } = await testCertificate();
   let credentials: Credentials = { ca: (await Authority.create("another")).cert };
-  const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
-  const reach: Partial<DialContext> = {
-    server: { host: "localhost", port: server.port, path: "/" },
-    route: {
-      open: async () => ({ socket: net.connect(server.port, server.host) }),
-      worked: () => {},
-      failed: () => {},
-    },
-    credentials: { current: () => credentials },
-    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: 5_000, path },
-    ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
-  };
+  const context = contextOf(server, { credentials: { current: () => credentials } });
+  const { path } = context;
   const owner = { onClosed: () => {} };
-  const attempted = () => attempt(reach as DialContext, owner as never, new AbortController().signal);
+  const attempted = () => attempt(context, owner as never, new AbortController().signal);
   await assert.rejects(attempted(), isUnknownIssuer);
   assert.equal(path.intercepted, true);
   credentials = { ca };
@@ -61,15 +65,10 @@ test("where somebody may stand between, the look at the server and the dial have
     await pause(SLOW_MS);
     return { socket: net.connect(server.port, server.host) };
   };
-  const reach: Partial<DialContext> = {
-    server: { host: "localhost", port: server.port, path: "/" },
-    route: { open, worked: () => {}, failed: () => {} },
-    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: TIMEOUT_MS },
-    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
-  };
+  const context = contextOf(server, { route: { open, worked: () => undefined, failed: () => {} } });
   const { signal } = new AbortController();
   const terms = { credentials: { ca, ...leaf, outerCa: [ca] }, timeoutMs: TIMEOUT_MS, signal };
-  const late = await connectDirectly(reach as DialContext, {} as never, terms).then(
+  const late = await connectDirectly(context, {} as never, terms).then(
     () => undefined,
     (error: Error) => error.message,
   );
@@ -88,21 +87,9 @@ test("a carrier of a resumed link pings as often as the server's welcome asked f
   });
   t.after(() => server[Symbol.asyncDispose]());
   const { ca } = await testCertificate();
-  const credentials: Credentials = { ca };
-  const reach: Partial<DialContext> = {
-    server: { host: "localhost", port: server.port, path: "/" },
-    route: {
-      open: async () => ({ socket: net.connect(server.port, server.host) }),
-      worked: () => {},
-      failed: () => {},
-    },
-    credentials: { current: () => credentials },
-    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "never", hello: HELLO, timeoutMs: 5_000 },
-    ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
-    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
-  };
+  const context = contextOf(server, { credentials: { current: () => ({ ca }) }, innerTls: "never" });
   const owner = { onClosed: () => {}, onSuspended: () => {}, onResumed: () => {}, onResumeFailed: () => {} };
-  const { session } = await attempt(reach as DialContext, owner as never, new AbortController().signal);
+  const { session } = await attempt(context, owner as never, new AbortController().signal);
   server.upgraded[0]?.destroy();
   await until(() => server.upgraded[1] !== undefined);
   const read = () => server.upgraded[1]?.bytesRead ?? 0;

@@ -79,7 +79,7 @@ export function findByHost(
   const host = hosts.single ?? hosts.find(name);
   if (host === undefined) return answerOf(421, `no cluster has the name "${printable(name, 100)}" (Host)`);
   // The WebSocket may carry a TLS handshake.
-  const budget = host.handshakeBudget(address);
+  const budget = host.handshakes.budgetFor(address);
   if (budget.take()) return host;
   return new CulvertError("limited", budget.exhausted ?? "the cluster is at its limit", {
     retryAfterMs: LIMITED_RETRY_MS,

@@ -75,16 +75,16 @@ test("so many CONNECTs may wait for an answer, and no more", () => {
 
 test("the TLS handshakes of agents use up nothing of the callers' limit", () => {
   const served = serve(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }));
-  const takes = (side: "agents" | "callers") => served[side].handshakeBudget("192.0.2.1").take();
+  const takes = (side: "agents" | "callers") => served[side].handshakes.budgetFor("192.0.2.1").take();
   assert.deepEqual([takes("agents"), takes("agents"), takes("agents")], [true, true, false]);
   assert.deepEqual([takes("callers"), takes("callers"), takes("callers")], [true, true, false]);
-  assert.match(served.agents.handshakeBudget("192.0.2.1").exhausted ?? "", /limits\.handshakesPerSecond/);
+  assert.match(served.agents.handshakes.budgetFor("192.0.2.1").exhausted ?? "", /limits\.handshakesPerSecond/);
   assert.equal(served.figures.limitsHit.get("handshakesPerSecond"), 2);
 });
 
 test("its listeners say whether handshakes are limited, whenever the document changes", () => {
   const served = serve(clusterOf("blue"));
-  const said = () => [served.agents.limitsHandshakes, served.callers.limitsHandshakes];
+  const said = () => [served.agents.handshakes.isSet, served.callers.handshakes.isSet];
   assert.deepEqual(said(), [false, false]);
   served.update(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }), LIMITS_CHANGED);
   assert.deepEqual(said(), [true, true]);

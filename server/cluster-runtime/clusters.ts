@@ -19,7 +19,7 @@ import type { TokenTrust } from "../clusters/document.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
-import type { Registry } from "../tunnels/cluster-tunnels.ts";
+import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";
 import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
@@ -141,7 +141,7 @@ export class Clusters implements ClusterListener {
     const { registry, serverId, drainTimeoutMs } = this.#deps;
     const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
     const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
-    const runtime = this.#make(() => new ClusterRuntime(cluster, tunnels, this.#deps), cluster);
+    const runtime = this.#make(cluster, tunnels);
     if (runtime === undefined) {
       registry.remove(tunnels);
       return;
@@ -177,9 +177,10 @@ export class Clusters implements ClusterListener {
   }
 
   /** A cluster that cannot be served fails the start; later it only keeps itself out. */
-  #make(make: () => ClusterRuntime, { name, file }: Cluster): ClusterRuntime | undefined {
+  #make(cluster: Cluster, tunnels: ClusterTunnels): ClusterRuntime | undefined {
+    const { name, file } = cluster;
     try {
-      return make();
+      return new ClusterRuntime(cluster, tunnels, this.#deps);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       if (!this.#started) throw new ConfigError([`Cluster "${name}" (${file}): ${reason}.`], { cause: error });
@@ -274,12 +275,12 @@ export function flagCluster(options: FlagClusterOptions): ClusterSource {
     agents: {
       sni: [],
       identities: patterns("--agent-identities", options.agentIdentities),
-      ...(options.authenticationAudience !== "" && { token: tokenReview(options) }),
+      token: tokenReview(options),
     },
     callers: {
       sni: [],
       identities: patterns("--caller-identities", options.callerIdentities),
-      ...(options.udsName === "" ? {} : { uds: options.udsName }),
+      uds: options.udsName === "" ? undefined : options.udsName,
     },
     targets: new TargetRules([], []),
     limits: {},
@@ -293,8 +294,9 @@ export function flagCluster(options: FlagClusterOptions): ClusterSource {
   };
 }
 
-function tokenReview(flags: TokenReviewFlags): TokenTrust {
+function tokenReview(flags: TokenReviewFlags): TokenTrust | undefined {
   const { authenticationAudience: audience, agentNamespace, agentServiceAccount, kubeconfig } = flags;
+  if (audience === "") return undefined;
   return {
     ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
     ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),

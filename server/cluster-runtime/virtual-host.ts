@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from "node:util";
-import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
 import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -56,11 +55,13 @@ export class ClusterVirtualHost implements VirtualHost {
   readonly handshakes: HandshakeLimit;
   /** The open CONNECTs of its callers. */
   readonly open = new OpenConnects();
+  /** Present where tokens are accepted. Changed rules for tokens make a new object. */
+  verifier: TokenVerifier | undefined;
+  /** Why the token rules in force are not those of the document. */
+  tokenProblem: string | undefined;
   readonly #deps: VirtualHostDeps;
   #side: AgentSide | CallerSide;
   #suspended = false;
-  #verifier: TokenVerifier | undefined;
-  #tokenProblem: string | undefined;
   #tls: TlsMaterial | undefined;
   #trust: ClientTrust | undefined;
 
@@ -71,19 +72,7 @@ export class ClusterVirtualHost implements VirtualHost {
     this.rule = deps.rule;
     this.handshakes = new HandshakeLimit(deps.onHandshakeLimit);
     this.#side = side;
-    this.#verifier = this.#verifierOf(side);
-  }
-
-  get limitsHandshakes(): boolean {
-    return this.handshakes.isSet;
-  }
-
-  handshakeBudget(address: string): HandshakeBudget {
-    return this.handshakes.budgetFor(address);
-  }
-
-  proved(address: string): void {
-    this.handshakes.proved(address);
+    this.verifier = this.#verifierOf(side);
   }
 
   /** Whether agents may, or must, authenticate by TLS inside the link, because a middlebox ends the TLS outside. */
@@ -103,11 +92,6 @@ export class ClusterVirtualHost implements VirtualHost {
     return this.#side.identities;
   }
 
-  /** Present where tokens are accepted. Changed rules for tokens make a new object. */
-  get verifier(): TokenVerifier | undefined {
-    return this.#verifier;
-  }
-
   readonly #onApiServer = (state: ApiServerState): void => {
     const { cluster } = this;
     if (state.state === "failing") this.#deps.log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
@@ -115,12 +99,12 @@ export class ClusterVirtualHost implements VirtualHost {
   };
 
   close(): void {
-    this.#verifier?.close();
+    this.verifier?.close();
   }
 
   /** Applies a new version of the document. */
   update(side: ClusterSide, suspended: boolean): void {
-    if (this.#tokenProblem !== undefined || !isDeepStrictEqual(side.token, this.#side.token)) this.#renewVerifier(side);
+    if (this.tokenProblem !== undefined || !isDeepStrictEqual(side.token, this.#side.token)) this.#renewVerifier(side);
     this.#side = side;
     this.#suspended = suspended;
   }
@@ -132,14 +116,14 @@ export class ClusterVirtualHost implements VirtualHost {
   }
 
   #renewVerifier(side: ClusterSide): void {
-    const before = this.#verifier;
+    const before = this.verifier;
     try {
-      this.#verifier = this.#verifierOf(side);
-      this.#tokenProblem = undefined;
+      this.verifier = this.#verifierOf(side);
+      this.tokenProblem = undefined;
       before?.close();
     } catch (error) {
       const reason = (error as Error).message;
-      this.#tokenProblem = `cluster "${this.cluster}": ${reason}`;
+      this.tokenProblem = `cluster "${this.cluster}": ${reason}`;
       this.#deps.log.error(
         { cluster: this.cluster, reason },
         "new token rules cannot be used; the old ones stay in force",
@@ -229,11 +213,6 @@ export class ClusterVirtualHost implements VirtualHost {
   /** Why the CRLs refuse a certificate that a handshake has verified; the text continues "the client certificate". */
   crlFault({ chain }: PeerIdentity): string | undefined {
     return this.trust.crlFault(chain);
-  }
-
-  /** Why the token rules in force are not those of the document. */
-  get tokenProblem(): string | undefined {
-    return this.#tokenProblem;
   }
 
   get tls(): TlsMaterial {

@@ -27,8 +27,8 @@ export interface PeerRules {
   readonly verifier: TokenVerifier | undefined;
   /** Why the CRLs do not accept a certificate of that CA; continues "the client certificate". */
   crlFault(peer: PeerIdentity): string | undefined;
-  /** A client from this address has proved a credential. */
-  proved?(address: string): void;
+  /** `proved`: a client from this address has proved a credential. */
+  readonly handshakes?: { proved(address: string): void };
 }
 
 /** The peer's end of a TLS connection: `IncomingConnection` outside, `InnerTls` inside. */
@@ -133,7 +133,7 @@ export async function verifyToken(
       const { unavailable, retryAfterMs, detail } = result;
       throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
     }
-    rules.proved?.(address);
+    rules.handshakes?.proved(address);
     return { identity: result.ok, verifier };
   });
 }

@@ -64,10 +64,9 @@ export class NatsDirectory implements Directory {
   readonly #held = new Map<string, HeldCluster>();
   readonly #answers = new TokenBucket({ perSecond: ANSWERS_PER_S, burst: ANSWERS_PER_S });
   readonly #retry = new Backoff(RECONNECT);
-  readonly #refusals = new NatsRefusals();
+  #refusals = new NatsRefusals();
   /** Where another server with the id of this one is. */
   #namesake: string | undefined;
-  #namesakeTimer: NodeJS.Timeout | undefined;
   #connection: NatsConnection | undefined;
   #reason = "it is being connected";
   #downSince = performance.now();
@@ -168,6 +167,8 @@ export class NatsDirectory implements Directory {
     if (this.#closed.signal.aborted) await connection.close();
     else {
       this.#connection = connection;
+      this.#refusals = new NatsRefusals();
+      this.#namesake = undefined;
       this.#deps.log.info({ server: this.#through }, "directory connected");
       this.#listen(serverSubject(this.#location.serverId));
       for (const [cluster, held] of this.#held) {
@@ -178,9 +179,6 @@ export class NatsDirectory implements Directory {
     }
     const why = await connection.closed();
     this.#connection = undefined;
-    this.#refusals.clear();
-    this.#namesake = undefined;
-    clearTimeout(this.#namesakeTimer);
     this.#downSince = performance.now();
     return why instanceof Error ? why : undefined;
   }
@@ -207,15 +205,16 @@ export class NatsDirectory implements Directory {
   async #lookForNamesake(connection: NatsConnection): Promise<void> {
     const { serverId, address } = this.#location;
     const isNamesake = (other: Location) => other.serverId === serverId && other.address !== address;
-    const found = await this.ask({ server: serverId }, isNamesake);
-    if (this.#connection !== connection) return;
-    this.#namesake = typeof found === "object" ? printable(found.address, 100) : undefined;
-    if (this.#namesake !== undefined) {
-      const message = "another server has this --server-id: give each its own";
-      this.#deps.throttledLog.write("error", { serverId, address: this.#namesake }, message);
+    while (this.#connection === connection) {
+      const found = await this.ask({ server: serverId }, isNamesake);
+      if (this.#connection !== connection) return;
+      this.#namesake = typeof found === "object" ? printable(found.address, 100) : undefined;
+      if (this.#namesake !== undefined) {
+        const message = "another server has this --server-id: give each its own";
+        this.#deps.throttledLog.write("error", { serverId, address: this.#namesake }, message);
+      }
+      await sleep(this.#deps.namesakeMs ?? NAMESAKE_MS, undefined, { ref: false });
     }
-    const again = (): void => void this.#lookForNamesake(connection);
-    this.#namesakeTimer = setTimeout(again, this.#deps.namesakeMs ?? NAMESAKE_MS).unref();
   }
 
   #down(reason: string): void {
@@ -288,10 +287,6 @@ class NatsRefusals {
   /** A question has come through, and its answer. */
   asked(): void {
     for (const kind of FOR_ASKING) this.#subjects.delete(kind);
-  }
-
-  clear(): void {
-    this.#subjects.clear();
   }
 
   get hindersAsking(): boolean {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { once } from "node:events";
-import { type AddressInfo, createServer, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { inspect } from "node:util";
@@ -11,7 +10,7 @@ import { ProxyRoutes } from "./proxy-routes.ts";
 import { refuse } from "./testing/guarded-proxy.ts";
 import { basicProxy, credentialsFile, httpProxy, never, rejected, routes, SERVER, socks } from "./testing/routes.ts";
 import { ScriptedProxy } from "./testing/scripted-proxy.ts";
-import { AUTHENTICATED, NO_AUTH, Peer, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
+import { AUTHENTICATED, NO_AUTH, type Peer, scripted } from "./testing/scripted-socks.ts";
 
 test("a URL's credentials are for its own proxy only, the file's for those without, read anew for each", async (t) => {
   const { credentials, write } = credentialsFile(t, "file:first");
@@ -182,7 +181,7 @@ test("a SOCKS proxy accepts a password before it answers for the server", async 
 
 test("a password that was not asked for, or could not be sent, is not held back", async (t) => {
   const { credentials } = credentialsFile(t, "anna:right");
-  const open = await serve(t, async (peer) => {
+  const open = await scripted(t, async (peer) => {
     await peer.read(4);
     peer.write(NO_AUTH);
     await peer.readRequest();
@@ -191,7 +190,7 @@ test("a password that was not asked for, or could not be sent, is not held back"
   const gone = await socks(t, 0);
   await gone.close();
   for (const [proxy, fault] of [
-    [open, "proxy_closed"],
+    [open.at, "proxy_closed"],
     [gone.at, "refused"],
   ] as const) {
     const out = routes({ proxies: [proxy] });
@@ -258,37 +257,18 @@ async function keepingProxy(t: TestContext, judge: (socket: Socket) => void, onS
 }
 
 /** A SOCKS proxy that wants a password, and what it does when it has read it. */
-function judgingSocks(t: TestContext, judge: (peer: Peer) => void | Promise<void>): Promise<string> {
-  return serve(t, async (peer) => {
-    await peer.read(4);
-    peer.write(USER_AUTH);
-    const text = async () => peer.read(Number.parseInt(await peer.read(1), 16));
-    await peer.read(1);
-    await text();
-    await text();
+async function judgingSocks(t: TestContext, judge: (peer: Peer) => void | Promise<void>): Promise<string> {
+  const { at } = await scripted(t, async (peer) => {
+    await peer.readLogin();
     await judge(peer);
   });
-}
-
-/** A SOCKS proxy that does the same with each connection. */
-async function serve(t: TestContext, script: (peer: Peer) => Promise<void>): Promise<string> {
-  const proxy = createServer((socket) => {
-    t.after(() => socket.destroy());
-    script(new Peer(socket)).catch(() => socket.destroy());
-  });
-  await once(proxy.listen(0, "127.0.0.1"), "listening");
-  t.after(() => proxy.close());
-  return `socks5h://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  return at;
 }
 
 /** A proxy that asks for a password, writes down what it is given, and refuses it. */
 function asking(t: TestContext, seen: string[], then: () => void = () => {}) {
   return scripted(t, async (peer) => {
-    await peer.read(4);
-    peer.write(USER_AUTH);
-    const text = async () => Buffer.from(await peer.read(Number.parseInt(await peer.read(1), 16)), "hex").toString();
-    await peer.read(1);
-    seen.push(`${await text()}:${await text()}`);
+    seen.push(await peer.readLogin());
     then();
     peer.write("0101");
   });

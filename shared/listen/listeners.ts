@@ -22,12 +22,14 @@ import { MAX_V2_CONTENT } from "./preface.ts";
 export interface VirtualHost {
   /** Another object whenever the content is another. */
   readonly tls: TlsMaterial;
-  /** How many handshakes may begin for clients from this address. Absent: any number. */
-  handshakeBudget?(address: string): HandshakeBudget;
-  /** A client from this address has shown a certificate of this host's CA. */
-  proved?(address: string): void;
-  /** The number of handshakes is limited: none may begin for a client that has sent nothing. */
-  readonly limitsHandshakes?: boolean;
+  /** How many handshakes may begin under its name. Absent: any number. */
+  readonly handshakes?: {
+    /** There is a limit now: no handshake may begin for a client that has sent nothing. */
+    readonly isSet: boolean;
+    budgetFor(address: string): HandshakeBudget;
+    /** A client from this address has shown a certificate of this host's CA. */
+    proved(address: string): void;
+  };
 }
 
 /** The virtual hosts of a port. */
@@ -110,13 +112,13 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   }
 
   maySkipPreface(): boolean {
-    return this.#options.hosts.single?.limitsHandshakes !== true;
+    return this.#options.hosts.single?.handshakes?.isSet !== true;
   }
 
   budgetFor(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal {
     const host = this.#hostOf(connection);
     if ("sentence" in host) return host;
-    return host.handshakeBudget?.(connection.source.address) ?? UNLIMITED;
+    return host.handshakes?.budgetFor(connection.source.address) ?? UNLIMITED;
   }
 
   onDestroyed(): void {
@@ -187,7 +189,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
       return;
     }
     this.#overhead.watch(connection.raw, socket, () => this.acceptor.endFlood(connection, FLOOD));
-    if (socket.authorized) connection.host?.proved?.(connection.source.address);
+    if (socket.authorized) connection.host?.handshakes?.proved(connection.source.address);
     this.#options.onConnection(connection as HostedConnection<Host>); // `#onTurn` has set the host
   };
 

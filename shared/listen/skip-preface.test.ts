@@ -65,12 +65,12 @@ for (const [who, others] of Object.entries(READ_FIRST)) {
 
 test("where handshakes are limited, a client that says nothing takes none of them", async () => {
   let begun = 0;
-  const limits = { limitsHandshakes: true, handshakeBudget: () => ({ take: () => ++begun > 0 }) };
+  const limits = { isSet: true, budgetFor: () => ({ take: () => ++begun > 0 }), proved: () => {} };
   await using it: Fixture = await listening({
     skipPrefaceBelow: 100,
     hosts: {
       get single() {
-        return host(it, limits);
+        return host(it, { handshakes: limits });
       },
       find: () => undefined,
     },

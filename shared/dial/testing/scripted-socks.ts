@@ -17,7 +17,7 @@ export function length(plain: string): string {
   return Buffer.byteLength(plain).toString(16).padStart(2, "0");
 }
 
-/** A proxy that runs a script on its first connection. */
+/** A proxy that runs a script on each connection; `done` is the first one's. */
 export async function scripted(t: TestContext, script: (peer: Peer) => Promise<void>) {
   let done: (outcome: Promise<void>) => void = () => {};
   const outcome = new Promise<void>((resolve) => {
@@ -70,6 +70,15 @@ export class Peer {
   async readRequest(): Promise<void> {
     const name = Number.parseInt((await this.read(5)).slice(-2), 16);
     await this.read(name + 2);
+  }
+
+  /** Asks for a password (RFC 1929), and gives `user:password`. */
+  async readLogin(): Promise<string> {
+    await this.read(4);
+    this.write(USER_AUTH);
+    await this.read(1);
+    const text = async () => Buffer.from(await this.read(Number.parseInt(await this.read(1), 16)), "hex").toString();
+    return `${await text()}:${await text()}`;
   }
 
   write(bytes: string): void {
