@@ -12,6 +12,7 @@ import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
+import { started } from "../shared/runtime/run.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import type { Session } from "../shared/yamux/session.ts";
@@ -43,14 +44,7 @@ const TUNNEL_FIRST_MS = 250;
 
 /** Starts an agent, which dials its servers until it is closed. The start does not wait for a connection. */
 export async function startAgent(options: AgentOptions, deps: AgentDeps): Promise<Agent> {
-  const agent = new Agent(options, deps);
-  try {
-    await agent.start();
-    return agent;
-  } catch (error) {
-    agent.destroy(error as Error);
-    throw error;
-  }
+  return await started(new Agent(options, deps));
 }
 
 /** An agent process: owns its uplinks, and serves the streams that they bring. */

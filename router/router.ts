@@ -8,7 +8,7 @@ import { FileDescriptors, type FileDescriptorsDeps, fileLimitWarning } from "../
 import { sourceOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { type Check, countOnly } from "../shared/runtime/run.ts";
+import { type Check, countOnly, started } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections, ClientHellos } from "./client-connections.ts";
@@ -45,13 +45,7 @@ export async function startRouter(options: RouterOptions, deps: RouterDeps): Pro
   const onRead = (): void => router?.onRoutes();
   const store = await RouteStore.open({ path: options.routes, log: deps.log, onRead });
   router = new Router(options, store, deps);
-  try {
-    await router.start();
-    return router;
-  } catch (error) {
-    router.destroy(error as Error);
-    throw error;
-  }
+  return await started(router);
 }
 
 /** A router for TLS connections. It opens none of them and holds no key. */

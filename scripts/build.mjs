@@ -16,17 +16,9 @@ const ENTRIES = ["cli/main.ts", "cli/demo/sample-target.ts"];
 const ALONE = "shared/dial/pac-process.ts";
 /**
  * They are loaded as they are installed: pac-resolver and quickjs-wasi by a process that may read nothing else,
- * pino-pretty and kerberos by few, and what fastify loads for schemas and injected requests by none.
+ * pino-pretty and kerberos by few.
  */
-const AS_INSTALLED = [
-  "@fastify/ajv-compiler",
-  "@fastify/fast-json-stringify-compiler",
-  "kerberos",
-  "light-my-request",
-  "pac-resolver",
-  "pino-pretty",
-  "quickjs-wasi",
-];
+const AS_INSTALLED = ["kerberos", "pac-resolver", "pino-pretty", "quickjs-wasi"];
 
 /**
  * Node's own modules are loaded by `require`, and only what is used of them is read. An `import` of one reads all that
@@ -53,14 +45,13 @@ const requireOfBuiltins = {
 };
 
 /**
- * fastify needs `node:http2` for HTTP/2 alone, and ws `node:zlib` for permessage-deflate. culvert has neither, so
- * that they are not loaded. What prom-client sends to a push gateway is left out: it takes a function of `node:zlib` at
- * once.
+ * ws needs `node:zlib` for permessage-deflate, which culvert does not have, so that it is not loaded. What prom-client
+ * sends to a push gateway is left out: it takes a function of `node:zlib` at once.
  */
 const loadedWhenUsed = {
   name: "loaded-when-used",
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^(node:)?(http2|zlib)$/ }, ({ path, kind, namespace }) =>
+    onResolve({ filter: /^(node:)?zlib$/ }, ({ path, kind, namespace }) =>
       kind === "require-call" && namespace !== "when-used" ? { path, namespace: "when-used" } : undefined,
     );
     onLoad({ filter: /./, namespace: "when-used" }, ({ path }) => ({

@@ -7,6 +7,7 @@ import type { MemoryShare } from "../shared/limits/memory-pool.ts";
 import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
+import { started } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
@@ -64,14 +65,7 @@ const REFUSED_MS = 300;
 
 /** Starts a server; resolves when every listener is open. */
 export async function startServer(options: ServerOptions, deps: ServerDeps): Promise<Server> {
-  const server = new Server(options, deps);
-  try {
-    await server.start();
-    return server;
-  } catch (error) {
-    server.destroy(error as Error);
-    throw error;
-  }
+  return await started(new Server(options, deps));
 }
 
 /** A server: composes its parts, opens the listeners for callers, agents and operators, and closes them in order. */

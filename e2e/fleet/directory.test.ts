@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { numbered } from "../harness/cluster-files.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
-import { atFull, FULL } from "../harness/counts.ts";
+import { atFull } from "../harness/counts.ts";
 import { requireBuilt } from "../harness/processes.ts";
 import { anyOf } from "../harness/random.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -17,8 +17,6 @@ const MOVERS = numbered("mover", 5);
 const AT_ONCE = 16;
 const CALLS = 10;
 const PATIENCE_MS = 60_000;
-/** Far less than the deadline of a CONNECT, which is 30 s here. */
-const WHOLE_MS = 20_000;
 /** What a server may say while a cluster cannot be reached. */
 const TRUTHFUL = /^50[234] /;
 
@@ -138,7 +136,6 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
       what: `${cluster} at ${at.name}`,
     });
     const ms = Math.round(performance.now() - begun);
-    if (FULL) assert.ok(ms < WHOLE_MS, `${ms} ms`);
     return ms;
   }
 
@@ -163,10 +160,10 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     let lastFailureMs = 0;
     let failed = await reviewAll("after the fault");
     while (failed.length > 0) {
+      assert.ok(performance.now() - begun < PATIENCE_MS, `${failed} are not reached`);
       lastFailureMs = performance.now() - begun;
       failed = await reviewAll("after the fault");
     }
-    if (FULL) assert.ok(lastFailureMs < WHOLE_MS, `${lastFailureMs} ms`);
     return Math.round(lastFailureMs);
   }
 

@@ -62,8 +62,8 @@ export class BehindMiddlebox {
     return new BehindMiddlebox(world, box, { lines, target, own: { proxyServerPort: box.port, ...trust, ...agent } });
   }
 
-  startAgent({ wait = true } = {}): Promise<Agent> {
-    return this.world.startAgent(this.#own, { wait });
+  startAgent(more: Partial<AgentOptions> = {}, { wait = true } = {}): Promise<Agent> {
+    return this.world.startAgent({ ...this.#own, ...more }, { wait });
   }
 
   get agent(): Agent {

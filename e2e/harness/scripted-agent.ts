@@ -1,12 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { PlayedAgent, type TakesStream } from "../../server/testing/played-agent.ts";
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { Link } from "../../shared/link/link.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
-import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { agentFiles } from "./pki-files.ts";
 import type { World } from "./world.ts";
@@ -23,35 +22,7 @@ export interface ScriptedAgentOptions {
   /** By default the world's agent certificate; `undefined` given: none at all. */
   readonly certificate?: CertificateAndKey | undefined;
   /** What becomes of each stream, before ACK and head; by default it is accepted and echoes. */
-  readonly onStream?: (stream: Stream, agent: ScriptedAgent) => void;
-}
-
-/** An agent that a scenario plays: the real handshake over real TLS, then whatever the script says. */
-export class ScriptedAgent implements AsyncDisposable {
-  readonly link: Link;
-  readonly session: Session;
-  /** Streams that arrived. */
-  readonly streams: Stream[] = [];
-  /** Resolves when the session is over, with the reason if it did not end in order. */
-  readonly closed: Promise<Error | undefined>;
-
-  constructor(link: Link, initialWindow: number, onStream: (stream: Stream, agent: ScriptedAgent) => void) {
-    this.link = link;
-    let over: (reason: Error | undefined) => void = () => {};
-    this.closed = new Promise((resolve) => {
-      over = resolve;
-    });
-    const take = (stream: Stream) => {
-      stream.on("error", () => {});
-      this.streams.push(stream);
-      onStream(stream, this);
-    };
-    this.session = new Session("client", link, { onStream: take, onClosed: over }, { initialWindow });
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.session.destroy();
-  }
+  readonly onStream?: TakesStream;
 }
 
 /** The world's agent certificate and key, PEM. */
@@ -61,11 +32,11 @@ export function agentCertificate(world: AgentsWorld): CertificateAndKey {
 }
 
 /** Dials the world's server as an agent; rejects with `LinkRefused` when it says no. */
-export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOptions = {}): Promise<ScriptedAgent> {
+export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOptions = {}): Promise<PlayedAgent> {
   const { agentId = "scripted", instance = randomUUID(), path = TUNNEL_PATH, onStream = echo } = options;
   const { cluster, identifiers } = options;
   const certificate = "certificate" in options ? options.certificate : agentCertificate(world);
-  const { carrier, welcome, remote } = await dialCarrier({
+  const dialled = await dialCarrier({
     host: "127.0.0.1",
     port: world.server.addresses.agents?.port ?? 0,
     path,
@@ -82,9 +53,7 @@ export async function scriptedAgent(world: AgentsWorld, options: ScriptedAgentOp
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
   });
-  // It plays one connection: nothing comes after that.
-  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * 1024 * 1024 });
-  return new ScriptedAgent(link, welcome.initialWindow, onStream);
+  return new PlayedAgent(dialled, onStream);
 }
 
 /** Takes the stream, reads what is asked for, and answers with these bytes. */

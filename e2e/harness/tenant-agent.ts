@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
+import { PlayedAgent } from "../../server/testing/played-agent.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { Link } from "../../shared/link/link.ts";
+import type { Link } from "../../shared/link/link.ts";
 import { HANDSHAKE_VERSION, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterFiles } from "./cluster-files.ts";
-import { ScriptedAgent } from "./scripted-agent.ts";
 
 export interface TenantAgentOptions {
   readonly agentId?: string;
@@ -24,8 +24,8 @@ export async function tenantAgent(
     onLink,
     onStream = (stream) => void answered(stream).catch(() => {}),
   }: TenantAgentOptions = {},
-): Promise<ScriptedAgent> {
-  const { carrier, welcome, remote } = await dialCarrier({
+): Promise<PlayedAgent> {
+  const dialled = await dialCarrier({
     host: cluster.sni,
     port,
     address: { host: "127.0.0.1", port },
@@ -35,9 +35,7 @@ export async function tenantAgent(
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
   });
-  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * 1024 * 1024 });
-  onLink?.(link);
-  return new ScriptedAgent(link, welcome.initialWindow, onStream);
+  return new PlayedAgent(dialled, onStream, onLink);
 }
 
 /** Makes an agent acknowledge nothing that it is sent. */

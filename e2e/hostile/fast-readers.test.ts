@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { PlayedAgent } from "../../server/testing/played-agent.ts";
 import { connectThrough } from "../harness/caller.ts";
-import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { answered, tenantAgent } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -13,7 +13,7 @@ const FAST_READERS = 32;
 const CHUNK = Buffer.alloc(64 * KIB);
 
 /** An agent of red that sends to each caller whatever is taken. */
-function sendingAgent({ red, agentPort }: TwoTenants): Promise<ScriptedAgent> {
+function sendingAgent({ red, agentPort }: TwoTenants): Promise<PlayedAgent> {
   return tenantAgent(red, agentPort, {
     onStream: (stream) => {
       stream.on("error", () => {});

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import type { PlayedAgent } from "../../server/testing/played-agent.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type CallerListener, connectThrough } from "../harness/caller.ts";
 import type { ClusterFiles } from "../harness/cluster-files.ts";
@@ -10,7 +11,6 @@ import { collectGarbage } from "../harness/inspector.ts";
 import { MemoryCgroup } from "../harness/memory-cgroup.ts";
 import { GROWTH_MEASURED } from "../harness/resident-growth.ts";
 import { scrapePort } from "../harness/scrape.ts";
-import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { answered, type TenantAgentOptions, tenantAgent, withoutAcks } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
 import { standing, waitFor } from "../harness/wait.ts";
@@ -26,7 +26,7 @@ const TOLERANCE = 0.3;
 
 interface Scene {
   readonly tenants: TwoTenants;
-  readonly agent: ScriptedAgent;
+  readonly agent: PlayedAgent;
   readonly callers: readonly Socket[];
 }
 

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import type { PlayedAgent } from "../../server/testing/played-agent.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { assertUnharmed } from "../harness/bystander.ts";
 import { type CallerListener, type Connection, connectThrough } from "../harness/caller.ts";
 import { scrapePort } from "../harness/scrape.ts";
-import type { ScriptedAgent } from "../harness/scripted-agent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { answered, tenantAgent } from "../harness/tenant-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
@@ -25,7 +25,7 @@ function silentAgent(
   number: number,
   perSecond: number,
   most = ACKNOWLEDGED,
-): Promise<ScriptedAgent> {
+): Promise<PlayedAgent> {
   const onLink = (link: Link) => {
     const say = link.sendControl.bind(link);
     let acknowledged = 0;
@@ -79,7 +79,7 @@ async function withSilentLinks(t: TestContext, perSecond: number): Promise<void>
     }
     for (const sender of senders) sendWithoutEnd(sender);
     // On a busy machine the callers of some are ended before: they have not moved for a while, and memory is short.
-    const isSilent = ({ link }: ScriptedAgent) => link.received > ACKNOWLEDGED;
+    const isSilent = ({ link }: PlayedAgent) => link.received > ACKNOWLEDGED;
     const stands = async () => (await held()) > 0.75 * LIMIT && agents.filter(isSilent).length > LINKS / 2;
     await waitFor(stands, { deadlineMs: 60_000, what: "the pool to be used up" });
     t.diagnostic(`${senders.length} callers, ${Math.round((await held()) / MIB)} of ${LIMIT / MIB} MiB are held`);

@@ -8,7 +8,8 @@ import { takesConnections, waitFor, within } from "../harness/wait.ts";
 
 /** What an end may take: the kernel reports it, and nobody else has to do anything for it. */
 const AT_ONCE_MS = 15_000;
-const BACK_MS = 2_000;
+/** An agent that waits for its server tries once a second at least; the next longer wait is half a minute. */
+const BACK_MS = 15_000;
 /** A busy machine may hold up one restart, or two. */
 const KILLS = 3;
 /** So often the agent has found nobody before its server comes back: its waits have their whole length by then. */

@@ -14,9 +14,6 @@ import { waitFor, within } from "../harness/wait.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 
 const KILLS = atFull(5, 2);
-/** A server that was killed has its agent back in so much time … */
-const BACK_MS = 5_000;
-/** … and on a busy machine now and then in this. */
 const DEADLINE_MS = 40_000;
 
 /** The servers of one cluster behind one address, as processes. */
@@ -75,7 +72,7 @@ class Replicas implements AsyncDisposable {
 
 const skip = missingProgram("haproxy");
 
-test(`behind one address an agent finds all servers, is back at one that is killed, at best within ${BACK_MS / 1_000} s, and finds one that is added`, {
+test("behind one address an agent finds all servers, is back at one that is killed, and finds one that is added", {
   skip,
 }, async (context) => {
   await using echo = await TARGETS.echo();
@@ -107,7 +104,6 @@ test(`behind one address an agent finds all servers, is back at one that is kill
   const foundMs = await timed(() => replicas.works(3, echo.address), "the agent at the added server");
   await reads("connected 4 of 4 wanted (servers: 4)");
   context.diagnostic(`back in ${backMs.join(", ")} ms, the added server found in ${foundMs} ms`);
-  assert.ok(Math.min(...backMs) < BACK_MS, `${backMs} ms`);
   await steady.assertUnharmed();
   const refused = agent.log.filter((line) => line.includes("already_connected"));
   assert.deepEqual(refused, [], "a server that it knows already is no failure");

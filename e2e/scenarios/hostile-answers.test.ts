@@ -1,16 +1,17 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import type { PlayedAgent } from "../../server/testing/played-agent.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type CallerListener, dialListener } from "../harness/caller.ts";
-import { answering, echo, rawHead, type ScriptedAgent, scriptedAgent } from "../harness/scripted-agent.ts";
+import { answering, echo, rawHead, scriptedAgent } from "../harness/scripted-agent.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
 /** What an agent may answer to an open, and what it may not: the caller gets a legal line. */
 const CONNECT_TIMEOUT_MS = 800;
 let world: World<never>;
-let agent: ScriptedAgent;
+let agent: PlayedAgent;
 let script: (stream: Stream) => void;
 
 before(async () => {

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import type { PlayedAgent } from "../../server/testing/played-agent.ts";
 import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { type ScriptedAgent, scriptedAgent } from "../harness/scripted-agent.ts";
+import { scriptedAgent } from "../harness/scripted-agent.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -21,15 +22,15 @@ before(async () => {
 after(() => world[Symbol.asyncDispose]());
 
 /** Agents that a script plays, by their identifiers in Konnectivity's form. */
-async function agents(identifiers: Readonly<Record<string, string>>): Promise<Map<string, ScriptedAgent>> {
-  const started = new Map<string, ScriptedAgent>();
+async function agents(identifiers: Readonly<Record<string, string>>): Promise<Map<string, PlayedAgent>> {
+  const started = new Map<string, PlayedAgent>();
   for (const [agentId, query] of Object.entries(identifiers)) {
     started.set(agentId, await scriptedAgent(world, { agentId, identifiers: parseIdentifiers([query]) }));
   }
   return started;
 }
 
-async function leave(agent: ScriptedAgent | undefined): Promise<void> {
+async function leave(agent: PlayedAgent | undefined): Promise<void> {
   await agent?.[Symbol.asyncDispose]();
   await waitFor(() =>
     [...world.server.tunnels.tunnels()].every((tunnel) => !tunnel.closed && tunnel.id !== agent?.link.id),
@@ -41,7 +42,7 @@ async function statusOf(target: string): Promise<number> {
   return connection.status;
 }
 
-function counts(started: ReadonlyMap<string, ScriptedAgent>): Record<string, number> {
+function counts(started: ReadonlyMap<string, PlayedAgent>): Record<string, number> {
   return Object.fromEntries([...started].map(([agentId, { streams }]) => [agentId, streams.length]));
 }
 

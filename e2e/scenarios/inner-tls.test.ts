@@ -1,45 +1,29 @@
 import assert from "node:assert/strict";
-import { readFile, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { WebSocket } from "ws";
 import type { AgentOptions } from "../../agent/options.ts";
-import type { ServerOptions } from "../../server/options/options.ts";
+import { textFrame } from "../../shared/link/testing/frames.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
-import { captureLog } from "../harness/log-lines.ts";
-import { Middlebox, messagesIn } from "../harness/middlebox.ts";
+import { BehindMiddlebox, type BehindMiddleboxOptions } from "../harness/behind-middlebox.ts";
+import { type Middlebox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
-import { startWorld } from "../harness/world.ts";
 
 const MARKER = "the-marker-that-nobody-in-between-may-read";
 
 /** A server and its agent, with a box in between that opens TLS. */
-async function behindBox(
-  t: TestContext,
-  { server = {}, agent = {} }: { server?: Partial<ServerOptions>; agent?: Partial<AgentOptions> } = {},
-) {
-  const { log, lines } = captureLog("debug");
-  const world = await startWorld({
-    log,
-    agents: 0,
-    targets: ["echo"],
-    server: { innerTls: "auto", agentWaitMs: 5_000, linkGraceMs: 30_000, ...server },
-  });
-  t.after(() => world[Symbol.asyncDispose]());
-  const box = await Middlebox.start(world.server.addresses.agents?.port ?? 0);
-  t.after(() => box[Symbol.asyncDispose]());
-  const outerCa = world.dir.file("outer-ca.crt");
-  await writeFile(outerCa, box.authority.cert);
-  const start = (more: Partial<AgentOptions> = {}, wait = true) =>
-    world.startAgent({ proxyServerPort: box.port, outerCa, ...agent, ...more }, { wait });
+async function behindBox(t: TestContext, options: BehindMiddleboxOptions = {}) {
+  const behind = await BehindMiddlebox.start(t, options);
+  const { world, box, lines } = behind;
   const echoed = async (text: string) => {
     await using connection = await world.connect("echo");
     assert.equal(connection.status, 200);
     await connection.send(text);
     await waitFor(async () => (await connection.read()) === text);
   };
-  const line = (msg: string) => lines.filter((each) => each.msg === msg);
-  return { world, box, start, echoed, lines, line, outerCa };
+  const start = (more: Partial<AgentOptions> = {}, wait = true) => behind.startAgent(more, { wait });
+  return { world, box, lines, start, echoed, line: (msg: string) => behind.said(msg) };
 }
 
 test("where TLS is opened in between, the agent comes up by inner TLS, and nobody reads what passes", async (t) => {
@@ -59,14 +43,8 @@ test("where TLS is opened in between, the agent comes up by inner TLS, and nobod
 });
 
 test("the same box reads all when it is the server's own CA that it has, and inner TLS is off", async (t) => {
-  const { box, start, echoed, world } = await behindBox(t, { server: { innerTls: "never" } });
-  // It has no way to speak for the agent, so it is given the agent's certificate.
-  box.clientTls = {
-    cert: await readFile(world.dir.file("agent.crt"), "utf8"),
-    key: await readFile(world.dir.file("agent.key"), "utf8"),
-  };
-  const boxCa = world.dir.file("outer-ca.crt");
-  await start({ caCert: boxCa, outerCa: "", innerTls: "never" });
+  const { box, start, echoed } = await behindBox(t, { innerTls: false });
+  await start();
   await echoed(MARKER);
   assert.equal(messages(box).includes(MARKER), true);
 });
@@ -159,8 +137,8 @@ test("a middlebox that speaks of its own sends nobody away", async (t) => {
   const [opened] = box.opened.slice(-1);
   assert.ok(opened);
   for (const message of [{ type: "drain", retryAfterMs: 86_400_000 }, { type: "ping" }]) {
-    opened.near.write(textFrame(message, false));
-    opened.far.write(textFrame(message, true));
+    opened.near.write(textFrame(message));
+    opened.far.write(textFrame(message, Buffer.alloc(4)));
   }
   const answers = (half: Buffer[]) => messagesIn(Buffer.concat(half)).filter((each) => each.includes('"pong"')).length;
   await waitFor(() => answers(opened.sent) > 0 && answers(opened.answered) > 0);
@@ -185,7 +163,7 @@ test("a token is shown to nobody but the server: not to a middlebox that is not 
   assert.ok(box.opened.length > 0);
   assert.equal(box.read.includes(MARKER), false);
   // Who plays the server with a certificate of --ca-cert is shown it: the test looks in the right place.
-  await start({ ...byToken, caCert: world.dir.file("outer-ca.crt"), outerCa: "" }, false);
+  await start({ ...byToken, caCert: world.dir.file("box-ca.crt"), outerCa: "" }, false);
   await waitFor(() => box.read.includes(`Bearer ${MARKER}`));
 });
 
@@ -352,16 +330,6 @@ function sayHello(box: Middlebox, port: number, hello: object): Promise<WebSocke
       resolve(ws);
     });
   });
-}
-
-/** A message that a box makes itself (RFC 6455 §5.2); agents mask theirs. */
-function textFrame(message: object, masked: boolean): Buffer {
-  const payload = Buffer.from(JSON.stringify(message));
-  return Buffer.concat([
-    Buffer.from([0x81, payload.length | (masked ? 0x80 : 0)]),
-    Buffer.alloc(masked ? 4 : 0),
-    payload,
-  ]);
 }
 
 function closeOf(ws: WebSocket): Promise<{ readonly code: number; readonly words: string }> {

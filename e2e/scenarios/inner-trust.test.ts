@@ -1,18 +1,17 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
-import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/options.ts";
-import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
+import { OpenCaller, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { crlOf } from "../../shared/pki/testing/certificates.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { Middlebox } from "../harness/middlebox.ts";
+import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
 /** An agent has 10 s to prove itself anew. */
@@ -64,19 +63,11 @@ async function boxed(t: TestContext) {
 
 /** A stream of a caller, whose bytes come back. */
 async function echoing(t: TestContext, uds: string): Promise<(text: string) => Promise<void>> {
-  const echo = createServer((socket) => socket.on("error", () => {}).pipe(socket)).listen(0, "127.0.0.1");
-  t.after(() => echo.close());
-  await once(echo, "listening");
-  const caller = await unixCallerAt(uds);
-  t.after(() => caller.destroy());
-  caller.write(`CONNECT 127.0.0.1:${(echo.address() as AddressInfo).port} HTTP/1.1\r\nHost: x\r\n\r\n`);
-  const [answer] = (await within(once(caller, "data"), 10_000, "the answer")) as [Buffer];
-  assert.match(answer.toString(), /^HTTP\/1.1 200 /);
-  return async (text) => {
-    caller.write(text);
-    const [back] = (await within(once(caller, "data"), 10_000, "the echo")) as [Buffer];
-    assert.equal(back.toString(), text);
-  };
+  const echo = await TARGETS.echo();
+  t.after(() => echo[Symbol.asyncDispose]());
+  const caller = await OpenCaller.open(await unixCallerAt(uds), "", echo.address);
+  t.after(() => caller.socket.destroy());
+  return (text) => caller.echo(text);
 }
 
 const refusals = (lines: readonly LogLine[]) => lines.filter(({ msg }) => msg.startsWith("uplink refused"));

@@ -152,7 +152,7 @@ test("behind a captive portal the agent tries on, and is there when somebody has
     agent: HASTY,
     habit: (connection) => (loggedIn ? undefined : answers(portal[connection % portal.length] as string)),
   });
-  const agent = await behind.startAgent({ wait: false });
+  const agent = await behind.startAgent({}, { wait: false });
   await waitFor(() => behind.said("uplink attempt failed").length >= 6);
   assert.equal(behind.said("uplink refused: the server does not accept this agent").length, 0);
   loggedIn = true;

@@ -1,17 +1,15 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { rename, writeFile } from "node:fs/promises";
-import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
-import type { Duplex } from "node:stream";
 import { describe, test } from "node:test";
 import { startAgent } from "../../agent/agent.ts";
 import { agentOptions } from "../../agent/options.ts";
-import { Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
+import { OpenCaller, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, nowS, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { Middlebox, messagesIn } from "../harness/middlebox.ts";
+import { TARGETS } from "../harness/targets.ts";
 import { waitFor } from "../harness/wait.ts";
 
 interface Blue extends AsyncDisposable {
@@ -24,7 +22,7 @@ interface Blue extends AsyncDisposable {
   /** Opens TLS between the two, if that was asked for. */
   readonly box: Middlebox | undefined;
   /** A CONNECT to a target that echoes. */
-  connect(): Promise<Duplex>;
+  connect(): Promise<OpenCaller>;
 }
 
 /** A cluster that takes tokens of one issuer, its server, and an agent that has a token and no certificate. */
@@ -61,37 +59,24 @@ async function startBlue(lifeS: number, { boxed = false } = {}): Promise<Blue> {
     },
     { log },
   );
-  const echo = createServer((socket) => socket.on("error", () => {}).pipe(socket)).listen(0, "127.0.0.1");
-  await once(echo, "listening");
+  const echo = await TARGETS.echo();
   return {
     issuer,
     lines,
     server: server.lines as readonly LogLine[],
     renew,
     box,
-    connect: async () => {
-      const caller = await unixCallerAt(blue.uds);
-      caller.write(`CONNECT 127.0.0.1:${(echo.address() as AddressInfo).port} HTTP/1.1\r\nHost: x\r\n\r\n`);
-      const [answer] = (await once(caller, "data")) as [Buffer];
-      assert.match(answer.toString(), /^HTTP\/1.1 200 /);
-      return caller;
-    },
+    connect: async () => OpenCaller.open(await unixCallerAt(blue.uds), "", echo.address),
     async [Symbol.asyncDispose]() {
       agent.destroy(new Error("the test is over"));
-      echo.close();
+      await echo[Symbol.asyncDispose]();
       await box?.[Symbol.asyncDispose]();
       await tenants[Symbol.asyncDispose]();
     },
   };
 }
 
-async function assertEcho(caller: Duplex, text: string): Promise<void> {
-  caller.write(text);
-  const [answer] = (await once(caller, "data")) as [Buffer];
-  assert.equal(answer.toString(), text);
-}
-
-async function waitForConnect(blue: Blue): Promise<Duplex> {
+async function waitForConnect(blue: Blue): Promise<OpenCaller> {
   for (let attempt = 0; ; attempt++) {
     try {
       return await blue.connect();
@@ -105,18 +90,17 @@ describe("an agent with a token", { concurrency: true }, () => {
   test("an agent with a token alone carries CONNECTs, and a fresh token in its file moves it to a new connection", async () => {
     await using blue = await startBlue(3_600);
     const caller = await blue.connect();
-    await assertEcho(caller, "before");
+    await caller.echo("before");
     await blue.renew(await blue.issuer.token({ exp: nowS() + 7_200 }));
     await waitFor(() => blue.server.some(({ msg }) => msg === "tunnel moved"), { deadlineMs: 10_000 });
-    await assertEcho(caller, "after");
-    caller.destroy();
+    await caller.echo("after");
+    caller.socket.destroy();
   });
 
   test("an agent whose token has ended and that has no other is asked for one, cut, and told the reason at each try", async () => {
     await using blue = await startBlue(4);
     const caller = await blue.connect();
-    await assertEcho(caller, "before");
-    const lost = once(caller, "close");
+    await caller.echo("before");
     // Clocks of two machines differ: a token counts for a while behind its end. Then the agent has 10 s.
     await waitFor(
       () => blue.server.some(({ msg, reason }) => msg === "tunnel lost" && /expired/.test(String(reason))),
@@ -124,26 +108,26 @@ describe("an agent with a token", { concurrency: true }, () => {
         deadlineMs: 90_000,
       },
     );
-    await lost;
+    await caller.closed;
     await waitFor(() => blue.lines.some(({ reason }) => /the token expired at/.test(String(reason))), {
       deadlineMs: 60_000,
     });
     await blue.renew(await blue.issuer.token());
     const next = await waitForConnect(blue);
-    await assertEcho(next, "again");
-    next.destroy();
+    await next.echo("again");
+    next.socket.destroy();
   });
 
   test("behind a middlebox that opens TLS, a token is shown inside only, and so is the one that comes after it", async () => {
     await using blue = await startBlue(60, { boxed: true });
     const caller = await blue.connect();
-    await assertEcho(caller, "before");
+    await caller.echo("before");
     const renewed = await blue.issuer.token({ exp: nowS() + 120 });
     await blue.renew(renewed);
     await waitFor(() => blue.lines.some(({ msg }) => msg === "uplink moved to a new connection"), {
       deadlineMs: 15_000,
     });
-    await assertEcho(caller, "after");
+    await caller.echo("after");
     const opened = blue.server.filter(({ msg }) => msg === "tunnel opened");
     assert.deepEqual(
       opened.map(({ identity, innerTls }) => [identity, innerTls]),

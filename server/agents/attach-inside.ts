@@ -278,16 +278,13 @@ export class UnauthenticatedCarriers {
       places.delete(place);
       if (places.size === 0 && this.#byCluster.get(cluster) === places) this.#byCluster.delete(cluster);
     });
-    if (places.size > this.#most) drop(places.oldestOfFullest, cluster);
+    const surplus = places.size > this.#most ? places.oldestOfFullest : undefined;
+    if (surplus === undefined) return;
+    const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
+    surplus.deadline.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });
+    surplus.deadline.vacate(); // at once: its connection may take a moment to end
+    surplus.close(reason);
   }
-}
-
-function drop(place: CarrierPlace | undefined, cluster: string): void {
-  if (place === undefined) return;
-  const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
-  place.deadline.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });
-  place.deadline.vacate(); // at once: its connection may take a moment to end
-  place.close(reason);
 }
 
 function nothing(): void {}

@@ -44,9 +44,9 @@ export interface AdmittedUpgrade extends Pick<Admission, "host" | "credential" |
   readonly connection: IncomingConnection<AgentHost>;
 }
 
-/** A foreign link, and the cluster and agent that want to resume it. */
-interface Resuming extends ForeignLink {
-  readonly host: AgentHost;
+/** An upgrade that resumes a foreign link. */
+interface Resuming {
+  readonly owner: string;
   /** The number of connections of this cluster that are carried to this owner is counted under this key. */
   readonly place: string;
   /** The fields of its log lines. */
@@ -71,6 +71,8 @@ const OWNER_MS = { least: 250, most: 2_000, shareOfGrace: 1 / 6 } as const;
 /** The connections that this server carries to the owners of their links. */
 export class Carrying {
   readonly #deps: CarryingDeps;
+  /** How long an owner may take, ms. */
+  readonly #ownerMs: number;
   /** The number of carried connections, by owner and cluster. */
   readonly #counts = new Map<string, number>();
   /** The number of connections whose owner has not answered yet, by cluster: an agent may name any number of owners. */
@@ -78,6 +80,8 @@ export class Carrying {
 
   constructor(deps: CarryingDeps) {
     this.#deps = deps;
+    const { least, most, shareOfGrace } = OWNER_MS;
+    this.#ownerMs = Math.max(least, Math.min(most, shareOfGrace * deps.options.linkGraceMs));
   }
 
   get size(): number {
@@ -86,31 +90,23 @@ export class Carrying {
     return size;
   }
 
-  get #ownerMs(): number {
-    const { least, most, shareOfGrace } = OWNER_MS;
-    return Math.max(least, Math.min(most, shareOfGrace * this.#deps.options.linkGraceMs));
-  }
-
   /**
    * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. What another
    * server has carried here goes no further. If the owner takes the connection, returns the function that hands it
    * over; nothing may have been read behind its request.
    */
   async ask(upgrade: AdmittedUpgrade): Promise<(() => void) | undefined> {
-    const { connection, credential } = upgrade;
+    const { connection, credential, host } = upgrade;
     const resuming = this.#resuming(upgrade);
     if (resuming === undefined) return undefined;
-    const { owner, host, place } = resuming;
-    const count = this.#counts.get(place) ?? 0;
+    const { owner, place } = resuming;
+    const { name: cluster, maxAgents, memory } = host.tunnels;
     // Each agent has at most two carriers, and the owner lets carriers that have proved nothing wait in two stages.
-    const most = host.tunnels.maxAgents + this.#deps.options.maxInnerHandshakes;
-    if (count >= 2 * most) {
-      this.#notCarried(resuming, "too many connections of its cluster are carried to that server");
-      return undefined;
-    }
-    const { name: cluster } = host.tunnels;
-    if ((this.#asking.get(cluster) ?? 0) >= most) {
-      this.#notCarried(resuming, "too many connections of its cluster wait for other servers");
+    const most = maxAgents + this.#deps.options.maxInnerHandshakes;
+    const isFull = (this.#counts.get(place) ?? 0) >= 2 * most;
+    if (isFull || (this.#asking.get(cluster) ?? 0) >= most) {
+      const what = isFull ? "are carried to that server" : "wait for other servers";
+      this.#notCarried(resuming, `too many connections of its cluster ${what}`);
       return undefined;
     }
     add(this.#counts, place, 1);
@@ -122,7 +118,7 @@ export class Carrying {
     try {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
       const facts = { cluster, source: connection.source, chain };
-      const stream = await this.#deps.owners.open(owner, facts, ended.signal, host.tunnels.memory);
+      const stream = await this.#deps.owners.open(owner, facts, ended.signal, memory);
       return () => this.#begin(stream, upgrade, resuming);
     } catch (error) {
       add(this.#counts, place, -1);
@@ -145,10 +141,10 @@ export class Carrying {
     const { link, owner } = foreign;
     const { name: cluster } = host.tunnels;
     const identity = credential instanceof CulvertError ? "" : credential.identity;
-    return { ...foreign, host, place: `${owner} ${cluster}`, line: { remote, cluster, identity, link, server: owner } };
+    return { owner, place: `${owner} ${cluster}`, line: { remote, cluster, identity, link, server: owner } };
   }
 
-  #begin(stream: Duplex, { request, connection, deadline }: AdmittedUpgrade, { host, place, line }: Resuming): void {
+  #begin(stream: Duplex, { request, connection, host, deadline }: AdmittedUpgrade, { place, line }: Resuming): void {
     const { options, metrics, throttledLog } = this.#deps;
     const { socket } = connection;
     const { memory } = host.tunnels;

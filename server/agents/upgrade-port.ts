@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
-import { type WebSocket, WebSocketServer } from "ws";
+import { WebSocketServer } from "ws";
 import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -122,14 +122,11 @@ export class UpgradePort {
       this.#refuse(connection, request, result);
       return;
     }
-    const onUpgraded = (ws: WebSocket): void => this.#attach(ws, connection, result);
-    this.#upgrades.handleUpgrade(request as IncomingMessage, socket, NO_HEAD, onUpgraded);
-  }
-
-  #attach(ws: WebSocket, connection: AgentConnection, admission: Admission): void {
-    this.connections.leaveWaiting(connection);
-    const { host } = admission;
-    void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
+    const { host } = result;
+    this.#upgrades.handleUpgrade(request as IncomingMessage, socket, NO_HEAD, (ws) => {
+      this.connections.leaveWaiting(connection);
+      void attach(ws, connection, result, { ...this.#deps, host, cluster: host.tunnels });
+    });
   }
 
   #refuse(connection: AgentConnection, { headers }: Pick<RequestHeader, "headers">, refusal: UpgradeRefusal): void {
@@ -246,5 +243,5 @@ export class UpgradePort {
 }
 
 function isAdmission(admitted: Admission | UpgradeRefusal): admitted is Admission {
-  return typeof admitted === "object" && "credential" in admitted;
+  return "credential" in admitted;
 }

@@ -8,7 +8,7 @@ import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import { CulvertError, isOutcomeCode, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { type CallerHttpRefusal, established, PendingCaller, refused, refusedRequest } from "./reply.ts";
+import { type CallerHttpRefusal, PendingCaller, refused, refusedRequest } from "./reply.ts";
 
 /** Everything that `answer` writes, up to the end. */
 async function written(answer: (socket: ReturnType<typeof duplexPair>[0]) => void): Promise<string> {
@@ -100,14 +100,6 @@ for (const [refusal, expected] of Object.entries(REQUESTS)) {
     assert.match(await written((socket) => refusedRequest(socket, refusal as CallerHttpRefusal)), expected);
   });
 }
-
-test("success is the status line and a blank line, nothing else", async () => {
-  const [near, far] = duplexPair();
-  const flushed = new Promise<void>((resolve) => established(near, resolve));
-  const [answer] = await once(far, "data");
-  await flushed;
-  assert.equal(String(answer), "HTTP/1.1 200 Connection Established\r\n\r\n");
-});
 
 test("a caller that goes on sending still reads why it was refused", async () => {
   const server = createServer({ allowHalfOpen: true }, (socket) => {

@@ -11,6 +11,9 @@ import { CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 /** Bytes that a caller may send before the 200; more stays unread until the target is connected. */
 const MAX_EARLY_BYTES = 64 * 1024;
 
+/** kube-apiserver expects exactly this: 200 and no headers. */
+const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
+
 const MEMORY_NEEDED = "memory is short, and bytes that came before the answer held some: try again";
 
 function ignore(): void {}
@@ -60,11 +63,11 @@ export class PendingCaller {
   establish(gapMs: number): Promise<void> {
     this.#established = true;
     if (gapMs === 0) {
-      established(this.#socket);
+      this.#socket.write(ESTABLISHED);
       return Promise.resolve();
     }
     return new Promise((resolve) => {
-      established(this.#socket, () => {
+      this.#socket.write(ESTABLISHED, () => {
         if (this.#socket.destroyed) return resolve();
         // Bytes of a caller that did not wait for the 200 do not show that the caller has read it.
         if (this.#earlyBytes === 0) {
@@ -136,9 +139,6 @@ export class PendingCaller {
 
 // ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** kube-apiserver expects exactly this: 200 and no headers. */
-const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
-
 const ONLY_CONNECT =
   "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
 
@@ -161,11 +161,6 @@ const HTTP_REFUSALS = {
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
 } as const;
 export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
-
-/** Answers 200; `flushed` is called when the answer has left this process, before any byte that follows. */
-export function established(socket: Duplex, flushed?: () => void): void {
-  socket.write(ESTABLISHED, flushed);
-}
 
 /**
  * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a

@@ -8,16 +8,15 @@ import type { Readable } from "node:stream";
 import { after, before } from "node:test";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { defaultsOf } from "../../shared/config/options.ts";
-import type { Hello, Welcome } from "../../shared/link/control.ts";
+import type { Hello } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
-import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type ServerOptions, serverOptions } from "../options/options.ts";
 import { type Server, type ServerDeps, startServer } from "../server.ts";
+import { PlayedAgent } from "./played-agent.ts";
 
 /** As kube-apiserver asks. */
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -79,15 +78,10 @@ export async function start(
 /** A server of `start`, with the lines of its log. */
 export type TestServer = Awaited<ReturnType<typeof start>>;
 
-export interface TestAgent {
-  readonly welcome: Welcome;
-  readonly link: Link;
-  readonly session: Session;
-  readonly streams: Stream[];
-  readonly closed: Promise<Error | undefined>;
+export type TestAgent = PlayedAgent & {
   /** What it does with a stream that it has taken; by default the target is there, and echoes. */
   answer: (stream: Stream) => Promise<void>;
-}
+};
 
 /** An agent whose targets echo. */
 export async function agentOf(
@@ -104,7 +98,7 @@ export async function agentOf(
 ): Promise<TestAgent> {
   const { agentId = "a", instance = "1", cluster, identifiers, by = pki.agent, path = "/culvert/v1/tunnel" } = more;
   const port = more.port ?? server.addresses.agents?.port ?? 0;
-  const { carrier, welcome, remote } = await dialCarrier({
+  const dialled = await dialCarrier({
     host: "localhost",
     port,
     address: { host: "127.0.0.1", port },
@@ -122,25 +116,11 @@ export async function agentOf(
     keepaliveMs: 20_000,
     timeoutMs: 5_000,
   });
-  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 16 * 1024 * 1024 });
-  const streams: Stream[] = [];
-  let over: (reason: Error | undefined) => void = () => {};
-  const closed = new Promise<Error | undefined>((resolve) => {
-    over = resolve;
-  });
-  const onStream = async (stream: Stream) => {
-    stream.on("error", () => {});
-    streams.push(stream);
+  const take = (stream: Stream) => {
     stream.accept();
-    await agent.answer(stream);
+    void agent.answer(stream);
   };
-  const session = new Session(
-    "client",
-    link,
-    { onStream: (stream) => void onStream(stream), onClosed: over },
-    { initialWindow: welcome.initialWindow },
-  );
-  const agent: TestAgent = { welcome, link, session, streams, closed, answer: echo };
+  const agent: TestAgent = Object.assign(new PlayedAgent(dialled, take), { answer: echo });
   return agent;
 }
 

@@ -11,11 +11,10 @@ import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { Hello, ProvenResume } from "../../shared/link/control.ts";
 import { dialCarrier } from "../../shared/link/dial.ts";
-import { Link } from "../../shared/link/link.ts";
 import { Authority, type CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
-import { Session } from "../../shared/yamux/session.ts";
 import type { Balancer } from "./balancer.ts";
+import { PlayedAgent } from "./played-agent.ts";
 import { collect, start, type TestServer } from "./server.ts";
 
 /** A cluster of a test: its names, its certificates, and its document. */
@@ -169,29 +168,13 @@ export function dialOptionsOf(server: TestServer, words: AgentWords) {
  * An agent whose every target says `greeting`, ends, and reads nothing; an empty one: it stays. Without one they echo.
  */
 export async function agentAt(server: TestServer, greeting: string | Buffer | undefined, words: AgentWords) {
-  const { carrier, welcome, remote } = await dialCarrier(dialOptionsOf(server, words));
-  const link = new Link(welcome.link, remote, carrier, { graceMs: 0, replayBytes: 1024 * 1024 });
-  let over: (reason: Error | undefined) => void = () => {};
-  const closed = new Promise<Error | undefined>((resolve) => {
-    over = resolve;
+  return new PlayedAgent(await dialCarrier(dialOptionsOf(server, words)), async (stream) => {
+    stream.accept();
+    await readOpen(stream, 1_000);
+    stream.write(encodeAnswer({ ok: true }));
+    if (greeting === undefined) stream.pipe(stream);
+    else if (greeting.length > 0) stream.end(greeting);
   });
-  const session = new Session(
-    "client",
-    link,
-    {
-      onStream: async (stream) => {
-        stream.on("error", () => {});
-        stream.accept();
-        await readOpen(stream, 1_000);
-        stream.write(encodeAnswer({ ok: true }));
-        if (greeting === undefined) stream.pipe(stream);
-        else if (greeting.length > 0) stream.end(greeting);
-      },
-      onClosed: over,
-    },
-    { initialWindow: welcome.initialWindow },
-  );
-  return { link, session, closed, welcome };
 }
 
 /** Everything that a CONNECT is answered with, to the end. */

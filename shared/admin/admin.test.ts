@@ -4,14 +4,13 @@ import { Agent, get, request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
-import { fastify } from "fastify";
 import { Registry } from "prom-client";
 import { ConfigError } from "../config/options.ts";
 import { createLogger } from "../runtime/logger.ts";
 import { Instruments } from "../runtime/metrics.ts";
 import type { Check } from "../runtime/run.ts";
 import { ThrottledLog } from "../runtime/throttled-log.ts";
-import { type Admin, type AdminOptions, isOwnHost, startAdmin, WITHOUT_SCHEMAS } from "./admin.ts";
+import { type Admin, type AdminOptions, isOwnHost, startAdmin } from "./admin.ts";
 import { MAX_CONNECTIONS } from "./connections.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "test" });
@@ -175,6 +174,36 @@ test("a body may come in pieces, and is bounded", async () => {
   const head = "POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
   assert.match(await exchange(admin, `${head}Content-Length: 1025\r\n\r\n${"x".repeat(1_025)}`), /^HTTP\/1\.1 413 /);
   assert.match(await exchange(admin, `${head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n`), /^HTTP\/1\.1 411 /);
+  await admin.close();
+});
+
+test("a request that no page answers gets a sentence, and a page that fails is logged", async () => {
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  const own = createLogger({ level: "info", format: "json", name: "test", destination });
+  const fail = () => assert.fail("broken");
+  const admin = await start({
+    trial: async (asked) => asked,
+    status: async () => fail(),
+    throttledLog: new ThrottledLog(own),
+  });
+  const post = (type: string, body: string) =>
+    exchange(
+      admin,
+      `POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+  assert.match(await post("text/plain", "{}"), /^HTTP\/1.1 415 [\s\S]*\nthe body must be application\/json\n$/);
+  assert.match(await post("application/json", "{"), /^HTTP\/1.1 400 [\s\S]*\nthe body is not JSON\n$/);
+  assert.match(await exchange(admin, "HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n"), /^HTTP\/1.1 200 [\s\S]*\r\n\r\n$/);
+  assert.match(
+    await exchange(admin, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
+    /^HTTP\/1.1 404 [\s\S]*\nthis port has: GET \/metrics, GET \/healthz, /,
+  );
+  assert.deepEqual(await fetchText(admin, "/status").then(({ status, body }) => [status, body]), [
+    500,
+    "this page failed: the log says why\n",
+  ]);
+  assert.match(lines.find((line) => line.includes("a page failed")) ?? "", /broken.*"path":"\/status"/);
   await admin.close();
 });
 
@@ -342,9 +371,3 @@ for (const [host, isOwn] of TABLE) {
     assert.equal(isOwnHost(host, ALLOWED), isOwn);
   });
 }
-
-test("a route with a JSON schema fails the start", async () => {
-  await using app = fastify(WITHOUT_SCHEMAS);
-  app.get("/", { schema: { querystring: { type: "object" } } }, () => ({ ok: true }));
-  await assert.rejects(async () => await app.ready(), /no compiler of schemas/);
-});

@@ -1,7 +1,7 @@
 import { once } from "node:events";
-import type { IncomingMessage } from "node:http";
+import { createServer as createHttpServer, type Server as HttpServer, type IncomingMessage } from "node:http";
 import { type AddressInfo, createServer, isIP, isIPv6, type Server } from "node:net";
-import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { text } from "node:stream/consumers";
 import type { Registry } from "prom-client";
 import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
@@ -46,16 +46,16 @@ const HEADER_LIMIT = 8_192;
 
 /**
  * Starts the health or the admin listener. It serves one request of each connection and a bounded number of
- * connections. Fastify is loaded here, since an agent's first tunnel must not wait for it.
+ * connections.
  */
 export async function startAdmin(options: AdminOptions): Promise<Admin> {
-  const app = await appOf(options);
+  const http = httpServerOf(options);
   const { log, throttledLog, option } = options;
   const connections = new AdminConnections({
     max: maxConnections(),
     onConnection: (connection) => {
       const first = new SingleRequest(connection);
-      app.server.emit("connection", first);
+      http.emit("connection", first);
       first.begin();
     },
     onDropped: () => throttledLog.write("warn", { option }, "connection dropped: too many connections on this port"),
@@ -68,7 +68,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const close = async (): Promise<void> => {
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     connections.destroyAll();
-    await Promise.all([closed, app.close()]);
+    await closed;
   };
   return {
     address,
@@ -79,91 +79,114 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   };
 }
 
-/**
- * No route has a JSON schema. Fastify would load its own compilers of schemas otherwise, which are more code than the
- * rest of it. Here a route with a schema fails at the start.
- */
-export const WITHOUT_SCHEMAS = {
-  schemaController: { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } },
-} as const;
-
-function refuseSchema(): never {
-  throw new Error("a route has a JSON schema, but this fastify instance has no compiler of schemas");
-}
-
-/** The fastify instance that answers. It does not listen itself: it gets connections from `startAdmin`. */
-async function appOf(options: AdminOptions): Promise<FastifyInstance> {
-  const { default: fastify } = await import("fastify");
-  const app: FastifyInstance = fastify({
-    ...WITHOUT_SCHEMAS,
-    bodyLimit: BODY_LIMIT,
-    http: { maxHeaderSize: HEADER_LIMIT },
-    clientErrorHandler: (error, connection) => {
-      const answer = refusalOf(error as NodeJS.ErrnoException);
-      if (answer === undefined) connection.destroy();
-      else (connection as unknown as SingleRequest).refuse(answer);
-    },
+/** The HTTP server that answers. It does not listen itself: it gets connections from `startAdmin`. */
+function httpServerOf(options: AdminOptions): HttpServer {
+  const { status, throttledLog, option } = options;
+  const routes = routesOf(options);
+  const http = createHttpServer({ maxHeaderSize: HEADER_LIMIT }, async (request, response) => {
+    const bodyBytes = Number(request.headers["content-length"] ?? 0);
+    (request.socket as unknown as SingleRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+    const found = await answerTo(request, bodyBytes, routes, options.allowedHosts).catch((err: unknown): Page => {
+      throttledLog.write("error", { err, option, path: printable(request.url ?? "", 100) }, "a page failed");
+      return { status: 500, body: "this page failed: the log says why\n" };
+    });
+    const headers = { "content-type": found.type ?? TEXT, "content-length": Buffer.byteLength(found.body) };
+    response.writeHead(found.status ?? 200, { ...headers, connection: "close" }).end(found.body);
   });
-  app.server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
-    const bodyBytes = Number(headers["content-length"] ?? 0);
-    (socket as unknown as SingleRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+  http.on("clientError", (error, connection) => {
+    const answer = refusalOf(error);
+    if (answer === undefined) connection.destroy();
+    else (connection as unknown as SingleRequest).refuse(answer);
   });
-  const connectHere = options.status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
-  app.server.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
-  app.addHook("onRequest", async (request, reply) => onRequest(request, reply, options.allowedHosts));
-  addRoutes(app, options);
-  await app.ready();
-  return app;
+  const connectHere = status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
+  http.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
+  return http;
 }
 
-function onRequest(request: FastifyRequest, reply: FastifyReply, allowedHosts?: readonly string[]): unknown {
-  reply.header("connection", "close");
-  const { host, "transfer-encoding": encoding } = request.headers;
-  if (allowedHosts !== undefined && !isOwnHost(host, allowedHosts)) {
-    const name = printable(host ?? "", 100);
-    return text(reply.code(421), `"${name}" is no IP address, not localhost and not in --admin-allowed-hosts\n`);
-  }
-  if (encoding !== undefined) return text(reply.code(411), "a body needs its Content-Length here\n");
-  return undefined;
+/** Status 200 and plain text, unless it says otherwise. */
+interface Page {
+  readonly status?: number;
+  readonly type?: string;
+  readonly body: string | Buffer;
 }
 
-function addRoutes(app: FastifyInstance, { checks, metrics, status, trial, log }: AdminOptions): void {
+type PageRoute = (query: URLSearchParams, request: IncomingMessage) => Page | Promise<Page>;
+
+const TEXT = "text/plain; charset=utf-8";
+const JSON_TYPE = "application/json; charset=utf-8";
+
+/** The routes by method and path. */
+function routesOf({ checks, metrics, status, trial, log }: AdminOptions): Map<string, PageRoute> {
   // All readers share one buffer, even if they read slowly.
   const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
-  app.get("/metrics", async (_request, reply) => reply.type(metrics.contentType).send(await rendered()));
+  const alive = () => ({ body: "ok\n" });
+  const ready = (query: URLSearchParams) => readiness(checks(), query.has("verbose"));
+  const routes = new Map<string, PageRoute>([
+    ["GET /metrics", async () => ({ type: metrics.contentType, body: await rendered() })],
+    // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
+    // peers.
+    ["GET /healthz", alive],
+    ["GET /livez", alive],
+    ["GET /ready", ready],
+    ["GET /readyz", ready],
+  ]);
   if (status !== undefined) {
-    app.get("/status", async () => status());
-    addLogLevel(app, log);
+    routes.set("GET /status", async () => ({ type: JSON_TYPE, body: JSON.stringify(await status()) }));
+    routes.set("GET /log-level", () => ({ body: `${log.level}\n` }));
+    routes.set("PUT /log-level", (query) => changeLogLevel(log, query.get("level")));
   }
-  if (trial !== undefined) app.post("/trial", async (request) => trial(request.body));
-  // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
-  // peers.
-  for (const path of ["/healthz", "/livez"]) app.get(path, async (_request, reply) => text(reply, "ok\n"));
-  for (const path of ["/ready", "/readyz"]) {
-    app.get<{ Querystring: Record<string, unknown> }>(path, async (request, reply) => {
-      const results = checks();
-      const ready = results.every((check) => check.ok);
-      const verbose = "verbose" in request.query || !ready;
-      return text(reply.code(ready ? 200 : 503), verbose ? report(results, ready) : "ok\n");
-    });
-  }
+  if (trial !== undefined) routes.set("POST /trial", (_query, request) => answerJson(request, trial));
+  return routes;
 }
 
-/** `GET /log-level` returns the level, `PUT /log-level?level=debug` changes it until the process ends. */
-function addLogLevel(app: FastifyInstance, log: Logger): void {
-  app.get("/log-level", async (_request, reply) => text(reply, `${log.level}\n`));
-  app.put<{ Querystring: Record<string, unknown> }>("/log-level", async (request, reply) => {
-    const { level } = request.query;
-    const known = LOG_LEVELS.find((each) => each === level);
-    if (known === undefined) return text(reply.code(400), `level must be one of ${LOG_LEVELS.join(", ")}\n`);
-    log.info({ from: log.level, to: known }, "log level changed");
-    log.level = known;
-    return text(reply, `${known}\n`);
-  });
+async function answerTo(
+  request: IncomingMessage,
+  bodyBytes: number,
+  routes: ReadonlyMap<string, PageRoute>,
+  allowedHosts: readonly string[] | undefined,
+): Promise<Page> {
+  const { method = "", url = "", headers } = request;
+  if (allowedHosts !== undefined && !isOwnHost(headers.host, allowedHosts)) {
+    const name = printable(headers.host ?? "", 100);
+    return { status: 421, body: `"${name}" is no IP address, not localhost and not in --admin-allowed-hosts\n` };
+  }
+  if (headers["transfer-encoding"] !== undefined) {
+    return { status: 411, body: "a body needs its Content-Length here\n" };
+  }
+  if (bodyBytes > BODY_LIMIT) return { status: 413, body: `a body has at most ${BODY_LIMIT} bytes here\n` };
+  const [path = "", query] = url.split("?", 2);
+  const route = routes.get(`${method === "HEAD" ? "GET" : method} ${path}`);
+  if (route === undefined) return { status: 404, body: `this port has: ${[...routes.keys()].join(", ")}\n` };
+  return route(new URLSearchParams(query), request);
 }
 
-function text(reply: FastifyReply, body: string): FastifyReply {
-  return reply.type("text/plain").send(body);
+/** Answers the JSON of a request with JSON. */
+async function answerJson(request: IncomingMessage, answer: (asked: unknown) => Promise<unknown>): Promise<Page> {
+  // A web page can send another type to any address without asking first.
+  if (!/^application\/json\s*(;|$)/i.test(request.headers["content-type"] ?? "")) {
+    return { status: 415, body: "the body must be application/json\n" };
+  }
+  let asked: unknown;
+  try {
+    asked = JSON.parse(await text(request));
+  } catch {
+    return { status: 400, body: "the body is not JSON\n" };
+  }
+  return { type: JSON_TYPE, body: JSON.stringify(await answer(asked)) };
+}
+
+function readiness(results: readonly Check[], isVerbose: boolean): Page {
+  const isReady = results.every((check) => check.ok);
+  return { status: isReady ? 200 : 503, body: isVerbose || !isReady ? report(results, isReady) : "ok\n" };
+}
+
+/** Changes the level until the process ends. */
+function changeLogLevel(log: Logger, level: string | null): Page {
+  const known = LOG_LEVELS.find((each) => each === level);
+  if (known === undefined) return { status: 400, body: `level must be one of ${LOG_LEVELS.join(", ")}\n` };
+  log.info({ from: log.level, to: known }, "log level changed");
+  log.level = known;
+  return { body: `${known}\n` };
 }
 
 /** The layout of Kubernetes' verbose health checks, with `[!]` for faults with which the process is still ready. */

@@ -5,45 +5,13 @@ import fc from "fast-check";
 import { QueueNode } from "../basics/collections.ts";
 import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import { type MemoryHolder, PRESSURE, type Reclaimable } from "./memory-account.ts";
+import { type MemoryHolder, PRESSURE } from "./memory-account.ts";
 import { MemoryPool, type MemoryShare } from "./memory-pool.ts";
+import { Held, MOVING } from "./testing/held.ts";
 
 const RUNS = process.env["CI"] === "true" ? 5_000 : 500;
 const KIB = 1024;
 const { none, tight, over, slowed, full } = PRESSURE;
-
-/** A connection that holds bytes of a share, and has not moved for a while. */
-class Stopped implements Reclaimable, MemoryHolder {
-  held: number;
-  lastProgressAt: number;
-  readonly longestPauseMs: number;
-  readonly #share: MemoryShare;
-  readonly #place = new QueueNode<MemoryHolder>(this);
-
-  /** `longestPauseMs`: for so long it stood still before, and moved again. */
-  constructor(share: MemoryShare, held: number, stalledMs = 1_000, longestPauseMs = 0) {
-    this.#share = share;
-    this.held = held;
-    this.longestPauseMs = longestPauseMs;
-    this.lastProgressAt = performance.now() - stalledMs;
-    share.hold(held);
-    share.enter(this.#place);
-  }
-
-  *reclaimables(): Iterable<Reclaimable> {
-    yield this;
-  }
-
-  get isOver(): boolean {
-    return this.held === 0;
-  }
-
-  evict(): void {
-    this.#share.hold(-this.held);
-    this.held = 0;
-    this.#place.leave();
-  }
-}
 
 /** Until the pool has looked. */
 async function looked(): Promise<void> {
@@ -68,10 +36,10 @@ test("half of what a cluster may hold is tight: of its own, or of its part where
 test("above the limit the cluster that holds most ends what has stopped for longest, until a tenth is free", async () => {
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
-  const honest = new Stopped(blue, 20 * KIB);
-  const older = new Stopped(red, 30 * KIB, 3_000);
-  const newer = new Stopped(red, 30 * KIB, 1_000);
-  const moving = new Stopped(red, 30 * KIB, 0);
+  const honest = new Held(blue, 20 * KIB);
+  const older = new Held(red, 30 * KIB, 3_000);
+  const newer = new Held(red, 30 * KIB, 1_000);
+  const moving = new Held(red, 30 * KIB, 0);
   assert.equal(pool.pressure, over, "nobody is refused before it is known whether something can be ended");
   await looked();
   assert.deepEqual(
@@ -84,8 +52,8 @@ test("above the limit the cluster that holds most ends what has stopped for long
 test("a cluster below its part is asked for nothing, whatever it holds for readers that have stopped", async () => {
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
-  const blues = [1, 2, 3].map(() => new Stopped(blue, 15 * KIB, 60_000));
-  const reds = [1, 2, 3].map(() => new Stopped(red, 30 * KIB, 300));
+  const blues = [1, 2, 3].map(() => new Held(blue, 15 * KIB, 60_000));
+  const reds = [1, 2, 3].map(() => new Held(red, 30 * KIB, 300));
   await looked();
   assert.deepEqual([blues.filter(({ isOver }) => isOver).length, reds.filter(({ isOver }) => isOver).length], [0, 2]);
 });
@@ -94,7 +62,7 @@ test("where nothing has stopped, clusters above their part are refused new strea
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
   blue.hold(10 * KIB);
-  const moving = new Stopped(red, 95 * KIB, 0);
+  const moving = new Held(red, 95 * KIB, 0);
   await looked();
   assert.deepEqual([pool.pressure, red.pressure, blue.pressure], [full, full, none]);
   moving.evict();
@@ -105,7 +73,7 @@ test("a cluster above limits.memory ends what has stopped, although the process 
   const pool = new MemoryPool(1_000 * KIB);
   const red = pool.share("red");
   red.cap = 50 * KIB;
-  const stopped = [1, 2].map(() => new Stopped(red, 30 * KIB));
+  const stopped = [1, 2].map(() => new Held(red, 30 * KIB));
   assert.equal(red.pressure, slowed);
   await looked();
   assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
@@ -116,7 +84,7 @@ test("a cluster above limits.memory ends what has stopped, although the process 
 test("a process that takes more than it may ends what has stopped, whatever is counted", async () => {
   const pool = new MemoryPool(1_000 * KIB);
   const red = pool.share("red");
-  const stopped = [1, 2, 3].map(() => new Stopped(red, 100 * KIB));
+  const stopped = [1, 2, 3].map(() => new Held(red, 100 * KIB));
   pool.onProcess(90 * KIB);
   await looked();
   assert.equal(stopped.filter(({ isOver }) => isOver).length, 1);
@@ -127,8 +95,8 @@ test("a process that takes more than it may ends what has stopped, whatever is c
 test("memory of the process that no cluster holds refuses no stream and ends nothing of a cluster below its part", async () => {
   const pool = new MemoryPool(1_000 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
-  const honest = new Stopped(blue, 20 * KIB);
-  const stopped = [1, 2, 3].map(() => new Stopped(red, 100 * KIB));
+  const honest = new Held(blue, 20 * KIB);
+  const stopped = [1, 2, 3].map(() => new Held(red, 100 * KIB));
   pool.onProcess(800 * KIB);
   await looked();
   assert.deepEqual([honest.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 2]);
@@ -181,8 +149,8 @@ test("credit has to fit beside what is held; a cluster above its part gives some
 test("credit refused to a cluster below its part makes others end what has stopped, and is granted the next time", async () => {
   const pool = new MemoryPool(100 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];
-  const stopped = new Stopped(red, 40 * KIB, 21_000);
-  const moving = new Stopped(red, 57 * KIB, 19_000);
+  const stopped = new Held(red, 40 * KIB, 21_000);
+  const moving = new Held(red, 57 * KIB, 19_000);
   assert.equal(red.reserve(4 * KIB), false);
   await sleep(60);
   assert.equal(stopped.isOver, false, "red itself has more than its part");
@@ -195,13 +163,13 @@ test("credit refused to a cluster below its part makes others end what has stopp
 });
 
 /** At 100 KB/s: it holds far more than others, and stands still for 14 s between two steps. */
-const steadyIn = (share: MemoryShare) => new Stopped(share, 60 * KIB, 13_000, 14_000);
+const steadyIn = (share: MemoryShare) => new Held(share, 60 * KIB, 13_000, 14_000);
 
 test("above the limit a slow reader is spared, and one that has stopped is ended", async () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");
   const steady = steadyIn(red);
-  const stopped = [1, 2, 3].map(() => new Stopped(red, 15 * KIB, 300));
+  const stopped = [1, 2, 3].map(() => new Held(red, 15 * KIB, 300));
   await looked();
   assert.deepEqual([steady.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 1]);
 });
@@ -218,7 +186,7 @@ test("slow readers are ended last, when the process is short of memory or anothe
   for (const lack of ["process", "part"]) {
     const pool = new MemoryPool(100 * KIB);
     const [blue, red] = [pool.share("blue"), pool.share("red")];
-    const stopped = new Stopped(red, 10 * KIB, 300);
+    const stopped = new Held(red, 10 * KIB, 300);
     const steady = [1, 2].map(() => steadyIn(red));
     if (lack === "process") pool.onProcess(50 * KIB);
     else assert.equal(blue.reserve(4 * KIB), false);
@@ -230,11 +198,11 @@ test("slow readers are ended last, when the process is short of memory or anothe
 test("a reader that pauses for more than twice as long as ever before counts as stopped", async () => {
   const pool = new MemoryPool(100 * KIB);
   const red = pool.share("red");
-  const slower = new Stopped(red, 60 * KIB, 4_100, 2_000);
-  const hour = new Stopped(red, 60 * KIB, 41_000, 3_600_000);
+  const slower = new Held(red, 60 * KIB, 4_100, 2_000);
+  const hour = new Held(red, 60 * KIB, 41_000, 3_600_000);
   await looked();
   assert.deepEqual([slower.isOver, hour.isOver], [false, true], "an hour counts as 20 s");
-  new Stopped(red, 50 * KIB, 0);
+  new Held(red, 50 * KIB, 0);
   await looked();
   assert.equal(slower.isOver, true);
 });
@@ -329,9 +297,9 @@ test("however many connections are ended, the pool looks again every 50 ms and n
     },
   };
   share.enter(new QueueNode(counted));
-  const moving = new Stopped(share, 200 * KIB, -1e9);
+  const moving = new Held(share, 200 * KIB, MOVING);
   // One after the other has stood still for long enough to be ended.
-  const stopped = Array.from({ length: 120 }, (_, number) => new Stopped(share, 10 * KIB, 200 - 5 * number));
+  const stopped = Array.from({ length: 120 }, (_, number) => new Held(share, 10 * KIB, 200 - 5 * number));
   const begun = performance.now();
   await sleep(1_000);
   const expected = (performance.now() - begun) / 50 + 3;

@@ -1,47 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { QueueNode } from "../basics/collections.ts";
 import { until } from "../basics/testing/wait.ts";
-import { type MemoryHolder, PRESSURE, type Reclaimable } from "./memory-account.ts";
-import { MemoryPool, type MemoryShare } from "./memory-pool.ts";
+import { PRESSURE } from "./memory-account.ts";
+import { MemoryPool } from "./memory-pool.ts";
+import { Held, MOVING } from "./testing/held.ts";
 
 const MIB = 1024 * 1024;
 const CAP = 16 * MIB;
 const { none, over, slowed, full } = PRESSURE;
-
-type Account = Pick<MemoryShare, "hold" | "enter">;
-
-/** A connection that holds bytes of a share. Its reader takes a byte now and then, unless it has stopped. */
-class Connection implements Reclaimable, MemoryHolder {
-  held: number;
-  readonly longestPauseMs = 0;
-  readonly #share: Account;
-  readonly #stalledMs: number;
-  readonly #place = new QueueNode<MemoryHolder>(this);
-
-  constructor(share: Account, held: number, stalledMs = 0) {
-    this.#share = share;
-    this.held = held;
-    this.#stalledMs = stalledMs;
-    share.hold(held);
-    share.enter(this.#place);
-  }
-
-  get lastProgressAt(): number {
-    return performance.now() - this.#stalledMs;
-  }
-
-  *reclaimables(): Iterable<Reclaimable> {
-    yield this;
-  }
-
-  evict(): void {
-    this.#share.hold(-this.held);
-    this.held = 0;
-    this.#place.leave();
-  }
-}
 
 function capped() {
   const pool = new MemoryPool(10_000 * MIB);
@@ -52,10 +19,10 @@ function capped() {
 
 test("a cluster whose readers all move gets nothing new above limits.memory, until it holds less", async () => {
   const { pool, red, blue } = capped();
-  const neighbour = new Connection(blue, 100 * MIB);
-  const connections: Connection[] = [];
+  const neighbour = new Held(blue, 100 * MIB, MOVING);
+  const connections: Held[] = [];
   while (red.pressure < full && connections.length < 875) {
-    connections.push(new Connection(red, MIB));
+    connections.push(new Held(red, MIB, MOVING));
     await sleep(1);
   }
   assert.equal(red.pressure, full, `${red.held / MIB} MiB are held, and another connection may begin`);
@@ -66,9 +33,9 @@ test("a cluster whose readers all move gets nothing new above limits.memory, unt
 
 test("connections that all move end, those that hold most first, while their cluster stays above twice its cap", async () => {
   const { red, blue } = capped();
-  const neighbour = new Connection(blue, 100 * MIB);
-  const large = Array.from({ length: 2 }, () => new Connection(red, 3 * MIB));
-  const small = Array.from({ length: 40 }, () => new Connection(red, MIB));
+  const neighbour = new Held(blue, 100 * MIB, MOVING);
+  const large = Array.from({ length: 2 }, () => new Held(red, 3 * MIB, MOVING));
+  const small = Array.from({ length: 40 }, () => new Held(red, MIB, MOVING));
   await until(() => red.held <= 2 * CAP);
   assert.equal(red.held, 2 * CAP, `${red.held / MIB} MiB are held`);
   assert.deepEqual(
@@ -81,7 +48,7 @@ test("connections that all move end, those that hold most first, while their clu
 test("moments above twice the cap end nothing that moves and refuse no stream", () => {
   const { red } = capped();
   const begun = performance.now();
-  const connection = new Connection(red, 3 * CAP, -10_000); // the clock of this test runs ahead
+  const connection = new Held(red, 3 * CAP, -10_000); // the clock of this test runs ahead
   assert.equal(red.reclaimToCap(begun), 0);
   red.hold(-3 * CAP);
   red.hold(3 * CAP);
@@ -104,7 +71,7 @@ test("windows give back their growth where a cluster holds and promises more tha
 
 test("a cap that is lowered ends what has stopped at once", async () => {
   const { red } = capped();
-  const connections = [1, 2, 3].map(() => new Connection(red, 5 * MIB, 1_000));
+  const connections = [1, 2, 3].map(() => new Held(red, 5 * MIB, 1_000));
   red.cap = 10 * MIB;
   await until(() => red.held <= 10 * MIB);
   assert.equal(connections.filter(({ held }) => held > 0).length, 1);
@@ -114,8 +81,8 @@ test("what a link keeps ends, slows down and refuses no connection of a cluster 
   const { red } = capped();
   const begun = performance.now() - 5_000;
   red.links.hold(3 * CAP);
-  const stopped = new Connection(red, MIB, 10_000);
-  const moving = new Connection(red, 2 * MIB);
+  const stopped = new Held(red, MIB, 10_000);
+  const moving = new Held(red, 2 * MIB, MOVING);
   const ended = [0, 500, 1_000, 1_500, 2_000].map((ms) => red.reclaimToCap(begun + ms));
   assert.deepEqual(ended, [0, 0, 0, 0, 0]);
   assert.deepEqual([stopped.held, moving.held], [MIB, 2 * MIB]);
@@ -125,8 +92,8 @@ test("what a link keeps ends, slows down and refuses no connection of a cluster 
 
 test("a link that has stopped is ended when links and connections together hold more than limits.memory", () => {
   const { red } = capped();
-  const stopped = new Connection(red, 5 * MIB, 10_000);
-  const link = new Connection(red.links, CAP, 15_000);
+  const stopped = new Held(red, 5 * MIB, 10_000);
+  const link = new Held(red.links, CAP, 15_000);
   assert.equal(red.reclaimToCap(performance.now()), 1);
   assert.deepEqual([link.held, stopped.held, red.held], [0, 5 * MIB, 5 * MIB]);
 });
@@ -134,7 +101,7 @@ test("a link that has stopped is ended when links and connections together hold 
 test("connections that hold more than limits.memory are ended for their own bytes, whatever links keep", () => {
   const { red } = capped();
   red.links.hold(3 * CAP);
-  const stopped = Array.from({ length: 17 }, () => new Connection(red, MIB, 1_000));
+  const stopped = Array.from({ length: 17 }, () => new Held(red, MIB, 1_000));
   assert.equal(red.reclaimToCap(performance.now()), 3, "down to nine tenths of 16 MiB");
   assert.equal(stopped.filter(({ held }) => held > 0).length, 14);
 });

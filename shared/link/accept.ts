@@ -75,12 +75,8 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
       reject(closed ? new Error("the agent closed before its hello", { cause: reason }) : reason);
     };
     carrier.onControl = (message: ControlMessage) => {
-      if (message.type !== "hello") {
-        refuseFor(CloseCode.badHello, `expected hello, not ${message.type}`);
-        return;
-      }
-      carrier.onControl = undefined;
-      answer(message);
+      if (message.type === "hello") answer(message);
+      else refuseFor(CloseCode.badHello, `expected hello, not ${message.type}`);
     };
     const answer = (hello: Hello | OuterHello): void => {
       try {

@@ -132,13 +132,13 @@ export class InFlight {
   readonly #most: number;
   #bound: number;
   #hastyCuts = HASTY_CUTS;
-  #sent = 0;
+  #sent: number;
   #sentAtMs = 0;
-  #acked = 0;
+  #acked: number;
   #mark: { readonly offset: number; readonly sentAtMs: number; readonly underWay: number } | undefined;
   #limited = false;
   /** The end of the round before: what was acknowledged, and when. */
-  #before = { acked: 0, atMs: 0 };
+  #before: { readonly acked: number; readonly atMs: number };
   /** Bytes per second in the last round, even if the sender had little to send; 0: no round yet. */
   #rate = 0;
   #least = Number.POSITIVE_INFINITY;
@@ -150,9 +150,17 @@ export class InFlight {
   /** Where the cuts began whose effect is still to be seen. */
   #cutFrom: { readonly bound: number; readonly tookMs: number } | undefined;
 
-  constructor(mostBytes: number) {
+  /**
+   * For one carrier, on which sending begins at `offset`. A new one gets nothing of what was learned before, not even
+   * for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after six
+   * rounds.
+   */
+  constructor(mostBytes: number, offset: number) {
     this.#most = Math.max(IN_FLIGHT_FLOOR, mostBytes);
     this.#bound = Math.min(START, this.#most);
+    this.#sent = offset;
+    this.#acked = offset;
+    this.#before = { acked: offset, atMs: 0 };
   }
 
   /** How many bytes may be unacknowledged now. */
@@ -189,27 +197,6 @@ export class InFlight {
     if (elapsedMs > 0) this.#rate = ((this.#acked - this.#before.acked) / elapsedMs) * 1_000;
     this.#before = { acked: this.#acked, atMs: nowMs };
     this.#onRound(Math.max(0, nowMs - mark.sentAtMs), mark.underWay, limited, nowMs);
-  }
-
-  /**
-   * A new carrier: everything before `offset` has arrived, the rest is sent again. Nothing that was learned is kept,
-   * not even for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after
-   * six rounds.
-   */
-  reset(offset: number): void {
-    this.#bound = Math.min(START, this.#most);
-    this.#hastyCuts = HASTY_CUTS;
-    this.#sent = offset;
-    this.#acked = offset;
-    this.#mark = undefined;
-    this.#limited = false;
-    this.#before = { acked: offset, atMs: this.#before.atMs };
-    this.#rate = 0;
-    this.#least = Number.POSITIVE_INFINITY;
-    this.#bareAtMs = Number.NEGATIVE_INFINITY;
-    this.#probing = false;
-    this.#lateRounds = 0;
-    this.#cutFrom = undefined;
   }
 
   #setMark(): void {

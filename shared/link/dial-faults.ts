@@ -249,19 +249,9 @@ export function explainAnswer(
   if (isCallersPort(answer)) return new CallersPort(status);
   const isPage = /html/i.test(headers["content-type"] ?? "") || /^\s*<(!doctype|html)/i.test(body);
   // Our server never answers 426 or 400 to a request like ours.
-  if (status === 426) {
-    return middlebox(
-      "upgrade_stripped",
-      "the upgrade did not reach the server",
-      `something in between takes it away; ${CURE}`,
-    );
-  }
+  if (status === 426) return middlebox("upgrade_stripped", NOT_REACHED, `something in between takes it away; ${CURE}`);
   if (status === 400 && !isPage) {
-    return middlebox(
-      "upgrade_stripped",
-      "the upgrade did not reach the server whole",
-      `something in between removes part of it; ${CURE}`,
-    );
+    return middlebox("upgrade_stripped", `${NOT_REACHED} whole`, `something in between removes part of it; ${CURE}`);
   }
   if (status > 400 && isOurs(headers["proxy-status"])) {
     const sentence = isPage ? "" : shown(plainText(headers, body));
@@ -271,32 +261,16 @@ export function explainAnswer(
     return new LinkRefused({ status, reason, note, fault: faultIn(headers["proxy-status"]), retryAfterMs });
   }
   if (status >= 300 && status < 400) {
-    const where = printableLocation(shown(headers.location));
-    return middlebox(
-      "redirected",
-      `the upgrade was sent elsewhere, to "${where}"`,
-      `a portal that wants a login? ${CURE}`,
-    );
+    const what = `the upgrade was sent elsewhere, to "${printableLocation(shown(headers.location))}"`;
+    return middlebox("redirected", what, `a portal that wants a login? ${CURE}`);
   }
   // RFC 9110 §15.5.2 and §15.5.8, RFC 6585 §6.
   if (status === 401 || status === 407 || status === 511) {
     return middlebox("web_page", "something in between wants a login", WHO);
   }
-  if (status === 404) {
-    return middlebox(
-      "web_page",
-      ANSWERED,
-      "are host, port and path in --server right, and do they lead to the server?",
-    );
-  }
-  if (status >= 502 && status <= 504) {
-    return middlebox(
-      "gateway",
-      "a proxy or balancer has no server behind it",
-      "is the server up, and its balancer told of it?",
-    );
-  }
-  return middlebox("web_page", ANSWERED, WHO);
+  if (status >= 502 && status <= 504)
+    return middlebox("gateway", NONE_BEHIND, "is the server up, and its balancer told of it?");
+  return middlebox("web_page", ANSWERED, status === 404 ? WHERE : WHO);
 }
 
 /**
@@ -308,9 +282,12 @@ export function isCallersPort({ statusCode, headers }: Pick<Answer, "statusCode"
   return statusCode === 407 || (statusCode === 405 && headers.allow === "CONNECT");
 }
 
+const NOT_REACHED = "the upgrade did not reach the server";
+const NONE_BEHIND = "a proxy or balancer has no server behind it";
 const ANSWERED = "something in between answered in place of the server";
 const CHANGED = "something in between has changed it; it must leave WebSockets as they are, or their TLS unopened";
 const CURE = "it must let WebSocket upgrades to the server through, or its TLS unopened";
+const WHERE = "are host, port and path in --server right, and do they lead to the server?";
 const WHO = `are host and port in --server those of a culvert server? If so, ${CURE}`;
 
 type Showing = (text: string | undefined) => string;

@@ -44,7 +44,7 @@ const SMALL = 100;
 
 /** One end's sender and the other's receiver, with the ack cadence of `Acks` where no ack finds a write to go with. */
 class SimulatedLink {
-  readonly inFlight = new InFlight(MOST);
+  readonly inFlight = new InFlight(MOST, 0);
   readonly small: number[] = [];
   readonly #frame: number;
   readonly #carried: { readonly offset: number; readonly sinceMs: number }[] = [];
@@ -283,29 +283,6 @@ test("a sender with little to send, on whatever path, keeps the bound it has lea
   assert.equal(bounds.at(-1), bounds[bulkMs / 10 + 100]);
 });
 
-test("a new carrier begins like a new link", () => {
-  const inFlight = new InFlight(MOST);
-  const fresh = inFlight.bound;
-  let nowMs = 0;
-  let offset = 0;
-  const round = (bytes: number, tookMs: number) => {
-    offset += bytes;
-    inFlight.onSent(offset, nowMs);
-    if (bytes >= inFlight.bound) inFlight.onLimited();
-    nowMs += tookMs;
-    inFlight.onAck(offset, nowMs);
-  };
-  round(SMALL, 50);
-  for (let times = 0; times < 4; times++) round(inFlight.bound, 55);
-  assert.equal(inFlight.bound, 16 * fresh);
-  inFlight.reset(offset - SMALL);
-  offset -= SMALL;
-  assert.equal(inFlight.bound, fresh);
-  round(SMALL, 80);
-  round(inFlight.bound, 100); // late for the path of before, not for this one
-  assert.equal(inFlight.bound, 2 * fresh);
-});
-
 test("whatever is called in whatever order, the bound stays between 64 KiB and what the replay buffer holds", () => {
   const offset = fc.oneof(fc.integer({ min: 0, max: 1 << 26 }), fc.maxSafeNat());
   const nowMs = fc.double({ min: -1e3, max: 1e9, noNaN: true });
@@ -313,18 +290,21 @@ test("whatever is called in whatever order, the bound stays between 64 KiB and w
     fc.record({ call: fc.constant("onSent" as const), offset, nowMs }),
     fc.record({ call: fc.constant("onAck" as const), offset, nowMs }),
     fc.record({ call: fc.constant("onLimited" as const), offset, nowMs }),
-    fc.record({ call: fc.constant("reset" as const), offset, nowMs }),
   );
   fc.assert(
-    fc.property(fc.integer({ min: 0, max: 64 * MIB }), fc.array(call, { maxLength: 200 }), (most, calls) => {
-      const inFlight = new InFlight(most);
-      for (const { call: name, offset, nowMs } of calls) {
-        if (name === "onLimited") inFlight.onLimited();
-        else if (name === "reset") inFlight.reset(offset);
-        else inFlight[name](offset, nowMs);
-        assert.ok(inFlight.bound >= 64 * KIB && inFlight.bound <= Math.max(64 * KIB, most), `${inFlight.bound}`);
-      }
-    }),
+    fc.property(
+      fc.integer({ min: 0, max: 64 * MIB }),
+      offset,
+      fc.array(call, { maxLength: 200 }),
+      (most, from, calls) => {
+        const inFlight = new InFlight(most, from);
+        for (const { call: name, offset, nowMs } of calls) {
+          if (name === "onLimited") inFlight.onLimited();
+          else inFlight[name](offset, nowMs);
+          assert.ok(inFlight.bound >= 64 * KIB && inFlight.bound <= Math.max(64 * KIB, most), `${inFlight.bound}`);
+        }
+      },
+    ),
     { seed: 5, numRuns: 2_000 },
   );
 });

@@ -87,6 +87,22 @@ test("rounds of a used-up pool teach nothing: after them a link has the bound it
   assert.equal(near.room(), before);
 });
 
+test("a new carrier has the bound of a new link, whatever the one before it has shown", (t) => {
+  const { near, fill, deliver } = joined();
+  t.after(() => near.destroy());
+  const fresh = near.room();
+  let sent = 0;
+  for (let round = 0; round < 4; round++) {
+    const bytes = fill();
+    assert.equal(fill(), 0, "the session has more to send");
+    deliver(bytes);
+    sent += bytes;
+  }
+  assert.ok(near.room() > 2 * fresh, `${near.room()}`);
+  near.resume(new Wire().agent, "near", { peerReceived: sent, named: 0 });
+  assert.equal(near.room(), fresh);
+});
+
 test("a link holds in the pool what it keeps, and nothing once it has ended", (t) => {
   const { pool, wire, near, far, deliver } = joined();
   t.after(() => far.destroy());

@@ -316,7 +316,7 @@ export class Link implements Transport {
     const graceMs = this.graceMs + (cause.lossCause === "silent" ? this.#silenceMs : 0);
     const timer = setTimeout(() => this.#close(new LinkLost(graceMs, cause)), graceMs);
     this.#progress.onCarrierLost(cause);
-    this.#outgoing.suspend();
+    this.#outgoing.carrier = undefined;
     this.#state = { state: "suspended", since: performance.now(), timer, cause };
     this.#watcher.onSuspended?.(cause);
   }

@@ -22,9 +22,10 @@ const REPLAY_AT_ONCE = 128 * 1024;
 export class Outgoing {
   readonly #pool: LinkPool;
   readonly #replay = new Replay();
-  readonly #inFlight: InFlight;
+  readonly #most: number;
+  #inFlight: InFlight;
   /** The present carrier. */
-  #carrier: LinkCarrier | undefined;
+  carrier: LinkCarrier | undefined;
   #isEnding = false;
   /** Everything before this offset was given to the present carrier. */
   #sent = 0;
@@ -35,13 +36,10 @@ export class Outgoing {
 
   /** `most`: maximum of bytes that are kept, and so of bytes that are unacknowledged. */
   constructor(carrier: LinkCarrier, most: number, pool: LinkPool = UNBOUNDED) {
-    this.#carrier = carrier;
+    this.carrier = carrier;
     this.#pool = pool;
-    this.#inFlight = new InFlight(most);
-  }
-
-  get carrier(): LinkCarrier | undefined {
-    return this.#carrier;
+    this.#most = most;
+    this.#inFlight = new InFlight(most, 0);
   }
 
   /** The end waits for an acknowledgement of what was sent before it. */
@@ -60,7 +58,7 @@ export class Outgoing {
   }
 
   room(): number {
-    if (this.#carrier === undefined || !this.isAllSent) return 0;
+    if (this.carrier === undefined || !this.isAllSent) return 0;
     const { bytes } = this.#replay;
     const room = this.#inFlight.bound - bytes;
     if (room <= 0) this.#inFlight.onLimited();
@@ -69,7 +67,7 @@ export class Outgoing {
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
-    const carrier = this.isAllSent ? this.#carrier : undefined;
+    const carrier = this.isAllSent ? this.carrier : undefined;
     this.#replay.append(batch, byteLength);
     this.#pool.hold(byteLength);
     if (carrier === undefined) return;
@@ -80,7 +78,7 @@ export class Outgoing {
   /** All that was written is still delivered; then the carrier that has delivered it ends. */
   end(): void {
     this.#isEnding = true;
-    if (this.isAllSent) this.#carrier?.end();
+    if (this.isAllSent) this.carrier?.end();
   }
 
   /** So many more bytes were given to the present carrier. */
@@ -92,12 +90,12 @@ export class Outgoing {
 
   /** Gives the carrier what it takes of what is to be sent once more. Returns whether new bytes can follow. */
   replayMore(): boolean {
-    const carrier = this.#carrier;
+    const carrier = this.carrier;
     while (carrier !== undefined && !this.isAllSent && carrier.pendingBytes < REPLAY_AT_ONCE) {
       const { buffers, byteLength } = this.#replay.read(this.#sent, REPLAY_AT_ONCE);
       this.#advance(byteLength);
       carrier.write(buffers, byteLength);
-      if (this.#carrier !== carrier) return false;
+      if (this.carrier !== carrier) return false;
     }
     this.#release();
     if (carrier === undefined || !this.isAllSent) return false;
@@ -120,11 +118,11 @@ export class Outgoing {
 
   /** A new carrier begins at this offset, which is what the peer has. See `canRestart`. `replayMore` comes next. */
   restart(carrier: LinkCarrier, offset: number): void {
-    this.#carrier = carrier;
+    this.carrier = carrier;
     this.peerHas = offset;
     this.#sent = offset;
     this.#release();
-    this.#inFlight.reset(offset);
+    this.#inFlight = new InFlight(this.#most, offset);
   }
 
   /** The peer has everything before `received`. Returns false if that was known. */
@@ -147,13 +145,8 @@ export class Outgoing {
     this.#replay.acknowledge(upTo);
   }
 
-  /** The carrier is lost. */
-  suspend(): void {
-    this.#carrier = undefined;
-  }
-
   clear(): void {
-    this.#carrier = undefined;
+    this.carrier = undefined;
     this.#pool.hold(-this.#replay.bytes);
     this.#replay.clear();
   }
@@ -195,27 +188,19 @@ export class Replay {
   /** The index of the first batch. */
   #first = 0;
   #count = 0;
-  #acked = 0;
-  #end = 0;
+  /** Everything before this offset is freed. */
+  acked = 0;
+  /** The offset of the next byte to be appended. */
+  end = 0;
   /** Small batches are written here, the next one at `#blockUsed`. */
   #block: Buffer | undefined;
   #blockUsed = 0;
   /** Where in `#block` the last batch begins, if it is one that the next small one can join. */
   #lastBegins: number | undefined;
 
-  /** Everything before this offset is freed. */
-  get acked(): number {
-    return this.#acked;
-  }
-
-  /** The offset of the next byte to be appended. */
-  get end(): number {
-    return this.#end;
-  }
-
   /** Bytes that are not acknowledged. */
   get bytes(): number {
-    return this.#end - this.#acked;
+    return this.end - this.acked;
   }
 
   append(buffers: readonly Buffer[], byteLength: number): void {
@@ -238,8 +223,8 @@ export class Replay {
     const all = [block.subarray(begins, this.#blockUsed)];
     if (last === undefined) this.#push(all, byteLength);
     else {
-      this.#end += byteLength;
-      last.to = this.#end;
+      this.end += byteLength;
+      last.to = this.end;
       last.buffers = all;
     }
     this.#lastBegins = begins;
@@ -256,10 +241,10 @@ export class Replay {
   }
 
   #push(buffers: readonly Buffer[], byteLength: number): void {
-    const from = this.#end;
-    this.#end += byteLength;
+    const from = this.end;
+    this.end += byteLength;
     if (this.#count === this.#ring.length) this.#makeRoom(2 * this.#count);
-    this.#ring[(this.#first + this.#count) % this.#ring.length] = { from, to: this.#end, buffers };
+    this.#ring[(this.#first + this.#count) % this.#ring.length] = { from, to: this.end, buffers };
     this.#count++;
   }
 
@@ -278,7 +263,7 @@ export class Replay {
 
   /** Frees everything before `offset`, which lies between `acked` and `end`. */
   acknowledge(offset: number): void {
-    this.#acked = offset;
+    this.acked = offset;
     while (this.#count > 0 && this.#at(0).to <= offset) {
       this.#ring[this.#first] = SPENT;
       this.#first = (this.#first + 1) % this.#ring.length;
@@ -313,7 +298,7 @@ export class Replay {
   clear(): void {
     this.#count = 0;
     this.#makeRoom(LEAST_ROOM);
-    this.#acked = this.#end;
+    this.acked = this.end;
     this.#block = undefined;
     this.#lastBegins = undefined;
   }

@@ -3,17 +3,16 @@ import type { HandshakeBounds, HandshakeBudget } from "./handshake-queue.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 import type { PacedClose } from "./paced-close.ts";
 
-/** Whether balancers name the client behind them (PROXY protocol, version 1 or 2). */
-export interface ProxyProtocolRule {
-  readonly required: boolean;
-  /** Whether this address is one of the balancers. A header from any other address is refused. */
-  trusts(address: string): boolean;
-}
-
 /** The bounds of a port for clients that have not authenticated. */
 export interface AcceptRules extends HandshakeBounds {
-  /** Absent: no balancer names the client, and no header is read. */
-  readonly proxyProtocol?: ProxyProtocolRule | undefined;
+  /** Balancers name the client behind them (PROXY protocol, version 1 or 2). Absent: no header is read. */
+  readonly proxyProtocol?:
+    | {
+        readonly required: boolean;
+        /** Whether this address is one of the balancers. A header from any other address is refused. */
+        trusts(address: string): boolean;
+      }
+    | undefined;
   /**
    * While fewer connections are open, a handshake may begin before its preface is read, if `Protocol.maySkipPreface`.
    * Node then reads TLS in buffers of 64 KiB, not of 16, and keeps them (docs/decisions/0010). Absent: never.

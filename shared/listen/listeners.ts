@@ -271,14 +271,9 @@ export class TlsOverhead {
   /** Watches a connection whose handshake is done, until it closes. `onFlood` is called at most once. */
   watch(raw: Socket, socket: Socket, onFlood: () => void): void {
     const now = performance.now();
-    const budget = { leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 };
     const place: QueueNode<WatchedConnection> = new QueueNode({
-      raw,
-      socket,
-      sinceMs: now,
-      lookedAtMs: now,
-      ...budget,
-      onFlood,
+      ...{ raw, socket, onFlood, sinceMs: now, lookedAtMs: now },
+      ...{ leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 },
     });
     this.#young.join(place);
     raw.once("close", () => place.leave());

@@ -31,7 +31,7 @@ async function readsOfUpload(it: Fixture): Promise<number> {
   return Math.min(...counts);
 }
 
-test("who comes alone begins unread, and is read in buffers of more than a TLS record", async () => {
+test("who comes alone skips the preface, and is read in buffers of more than a TLS record", async () => {
   await using it = await listening({ skipPrefaceBelow: 1 });
   assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS);
 });
@@ -45,7 +45,7 @@ const host = (it: Fixture, rest: Partial<VirtualHost> = {}): VirtualHost => ({
 
 /** Why a client is read before its handshake begins. */
 const READ_FIRST: Readonly<Record<string, (it: Fixture) => Promise<unknown>>> = {
-  "who finds as many connections as may begin unread": (it) => {
+  "who finds as many connections as may skip the preface": (it) => {
     it.tls();
     return it.next();
   },
@@ -83,7 +83,7 @@ test("where handshakes are limited, a client that says nothing takes none of the
   assert.equal(begun, 1);
 });
 
-test("endWithoutPreface() ends who began unread and has not come through its handshake, and nobody else", async () => {
+test("endWithoutPreface() ends who has skipped the preface and has not come through its handshake, and nobody else", async () => {
   await using it = await listening({ skipPrefaceBelow: 100 });
   const through = it.tls();
   const { socket } = await it.next();
@@ -139,7 +139,7 @@ test("who comes alone and says nothing keeps nobody out, and is the first to be 
   assert.match(it.failed.join(), /^dropped 127\.0\.0\.1:\d+ too many TLS handshakes at once/);
 });
 
-test("stopAccepting() ends one that began unread, and reports nothing", async () => {
+test("stopAccepting() ends one that has skipped the preface, and reports nothing", async () => {
   await using it = await listening({ skipPrefaceBelow: 100 });
   const silent = it.tcp();
   await until(() => it.listener.handshakes === 1);

@@ -11,6 +11,17 @@ export interface Closable {
   destroy(reason: Error): void;
 }
 
+/** Starts it. If that fails it is destroyed, and this rejects. */
+export async function started<T extends Closable & { start(): Promise<void> }>(it: T): Promise<T> {
+  try {
+    await it.start();
+    return it;
+  } catch (error) {
+    it.destroy(error as Error);
+    throw error;
+  }
+}
+
 /** A condition of readiness, such as "listeners are up". */
 export interface Check {
   readonly name: string;

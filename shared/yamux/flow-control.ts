@@ -10,30 +10,24 @@ const GROW_WITHIN_ROUND_TRIPS = 4;
  */
 const MOST_OWED = 2 * 1024 * 1024;
 
-/** Where the growth of windows is taken from: the session's budget for credit beyond initial windows. */
-export interface CreditBudget {
-  /** Takes `bytes` from the budget. Returns false if there are not enough. */
+/** Where a stream counts what it holds and takes credit from: the session's memory, or an account's part of it. */
+export interface StreamMemory {
+  /** Takes `bytes` of credit beyond an initial window. Returns false if there are not enough. */
   reserve(bytes: number): boolean;
   /** Some of it is free again. */
   giveBack(bytes: number): void;
   /** Others need it. */
   readonly mustShrink: boolean;
-}
-
-/** Where a stream counts what it holds and takes credit from: the session's memory, or an account's part of it. */
-export interface StreamMemory extends CreditBudget {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
   /** The stream is destroyed and holds nothing any more. */
   forget(stream: Stream): void;
 }
 
+/** Where the growth of windows is taken from. */
+export type CreditBudget = Pick<StreamMemory, "reserve" | "giveBack" | "mustShrink">;
 /** What growth is decided by. */
-export interface PathTimes {
-  readonly now: () => number;
-  /** Milliseconds of one round trip; 0 while unknown, which allows no growth. */
-  readonly roundTripMs: number;
-}
+type PathTimes = Pick<Pings, "now" | "roundTripMs">;
 
 /**
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
@@ -225,7 +219,7 @@ interface Ping {
 
 /** The pings of a session, and the shortest of its last round trips. */
 export class Pings {
-  readonly #now: () => number;
+  readonly now: () => number;
   readonly #send: (value: number) => void;
   readonly #underWay = new Map<number, Ping>();
   #samples: number[] = [];
@@ -234,7 +228,7 @@ export class Pings {
   #stopped = false;
 
   constructor(now: () => number, send: (value: number) => void) {
-    this.#now = now;
+    this.now = now;
     this.#send = send;
   }
 
@@ -242,17 +236,20 @@ export class Pings {
   leastMs = 0;
 
   ping(): Promise<number> {
-    return new Promise((resolve, reject) => this.#start({ sentAt: this.#now(), resolve, reject }));
+    return new Promise((resolve, reject) => this.#start({ sentAt: this.now(), resolve, reject }));
   }
 
-  /** Returns `leastMs`, and measures again if it is old, so that no timer is needed. */
-  refresh(): number {
-    const now = this.#now();
-    if (!this.#stopped && now - this.#refreshedAt >= REFRESH_EVERY_MS) {
-      this.#refreshedAt = now;
-      this.#start({ sentAt: now, resolve: () => {}, reject: () => {} });
-    }
+  /** `leastMs`; asking for it measures again if it is old, so that no timer is needed. */
+  get roundTripMs(): number {
+    this.refresh();
     return this.leastMs;
+  }
+
+  refresh(): void {
+    const now = this.now();
+    if (this.#stopped || now - this.#refreshedAt < REFRESH_EVERY_MS) return;
+    this.#refreshedAt = now;
+    this.#start({ sentAt: now, resolve: () => {}, reject: () => {} });
   }
 
   #start(ping: Ping): void {
@@ -275,7 +272,7 @@ export class Pings {
     const ping = this.#underWay.get(value);
     if (ping === undefined) return;
     this.#underWay.delete(value);
-    const elapsed = this.#now() - ping.sentAt;
+    const elapsed = this.now() - ping.sentAt;
     this.#samples.push(elapsed);
     if (this.#samples.length > KEPT_SAMPLES) this.#samples.shift();
     this.leastMs = Math.min(...this.#samples);

@@ -29,9 +29,7 @@ const EMPTY = Buffer.alloc(0);
  */
 export class SendQueue {
   readonly #transport: Transport;
-  readonly #maxFramePayload: number;
-  readonly #maxPending: number;
-  readonly #now: () => number;
+  readonly #options: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">;
   /** Streams that have something to send and may, in the order of their turns. */
   readonly #ready = new Queue<Stream>();
   readonly #tails: TailCoalescer;
@@ -58,9 +56,7 @@ export class SendQueue {
 
   constructor(transport: Transport, options: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">) {
     this.#transport = transport;
-    this.#maxFramePayload = options.maxFramePayload;
-    this.#maxPending = options.maxPending;
-    this.#now = options.now;
+    this.#options = options;
     this.#tails = new TailCoalescer((stream) => this.ready(stream));
   }
 
@@ -143,11 +139,12 @@ export class SendQueue {
   flush(): void {
     if (this.#flushing) return;
     this.#flushing = true;
+    const { maxPending } = this.#options;
     while (!this.#stopped) {
       const pathRoom = this.#transport.room();
       const { pendingBytes } = this.#transport;
-      const room = Math.min(this.#maxPending - pendingBytes, pathRoom);
-      const isDataDue = room > 0 && pendingBytes <= this.#maxPending * DATA_BELOW;
+      const room = Math.min(maxPending - pendingBytes, pathRoom);
+      const isDataDue = room > 0 && pendingBytes <= maxPending * DATA_BELOW;
       this.#blocked = room <= 0 || (!isDataDue && this.#ready.size > 0);
       if (room <= 0) break;
       const controlBytes = this.#controlBytes;
@@ -180,7 +177,7 @@ export class SendQueue {
    * can.
    */
   #frameLimit(before: number, pathRoom: number): number {
-    const most = Math.min(this.#maxFramePayload, Math.max(pathRoom - before, LEAST_FRAME));
+    const most = Math.min(this.#options.maxFramePayload, Math.max(pathRoom - before, LEAST_FRAME));
     const whole = this.#transport.wholeRecords(before + HEADER_LENGTH, most);
     return whole < LEAST_FRAME ? most : whole;
   }
@@ -188,7 +185,7 @@ export class SendQueue {
   #gather(): void {
     if (this.#gathering || this.#flushing) return;
     this.#gathering = true;
-    this.#gatheringSince = this.#now();
+    this.#gatheringSince = this.#options.now();
     setImmediate(this.#onTurnEnd);
   }
 
@@ -210,16 +207,16 @@ export class SendQueue {
   #isMoreExpected(): boolean {
     const before = this.#gathered;
     this.#gathered = this.#ready.size + this.controlFrames;
-    return this.#gathered > before && !this.#isLoopBusy && this.#now() - this.#gatheringSince < GATHER_MS;
+    return this.#gathered > before && !this.#isLoopBusy && this.#options.now() - this.#gatheringSince < GATHER_MS;
   }
 
   #measureTurn(then: () => void): void {
-    this.#turnBegan = this.#now();
+    this.#turnBegan = this.#options.now();
     setImmediate(then);
   }
 
   readonly #onTurnMeasured = (): void => {
-    this.#isLoopBusy = this.#now() - this.#turnBegan >= GATHER_MS;
+    this.#isLoopBusy = this.#options.now() - this.#turnBegan >= GATHER_MS;
   };
 
   readonly #onNextTurnEnd = (): void => {
@@ -268,9 +265,8 @@ class TailCoalescer {
 }
 
 const NOTHING: readonly Buffer[] = [];
-/** A tail has up to so many bytes, behind a frame of at least one TLS record. */
+/** A tail has up to so many bytes, behind a frame that was worth a system call of its own. */
 const MOST_TAIL = 1024;
-const LEAST_BEFORE_TAIL = 16 * 1024;
 
 /** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */
 export class SendBuffer {
@@ -294,7 +290,7 @@ export class SendBuffer {
 
   /** What waits behind a frame of `sent` bytes is a short rest, which the window allows. */
   isTail(sent: number): boolean {
-    return sent >= LEAST_BEFORE_TAIL && this.length <= Math.min(MOST_TAIL, this.#window);
+    return sent >= FLUSH_AT_ONCE && this.length <= Math.min(MOST_TAIL, this.#window);
   }
 
   add(chunks: readonly Buffer[], byteLength: number): void {

@@ -1,6 +1,6 @@
 import { ById, QueueNode } from "../basics/collections.ts";
 import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
-import { RECLAIM, reclaim } from "../limits/reclaim.ts";
+import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
 import { AccountPart } from "./account-part.ts";
 import { LateDataLimit, OwnStreamIds, PeerStreamIds, type SessionOptions } from "./bounds.ts";
 import { YamuxError } from "./errors.ts";
@@ -15,12 +15,10 @@ export class StreamTable {
   pendingOpens = 0;
   readonly queue: SendQueue;
   readonly memory: SessionMemory;
-  readonly now: () => number;
-  readonly bulkBytes: number;
+  readonly options: SessionOptions;
+  readonly pings: Pings;
   /** What may still come for streams that have ended here. */
   readonly lateData: LateDataLimit;
-  readonly #options: SessionOptions;
-  readonly #pings: Pings;
   readonly #onEmpty: () => void;
   readonly #streams = new ById<Stream>();
   readonly #ownIds: OwnStreamIds;
@@ -33,19 +31,12 @@ export class StreamTable {
   constructor(first: 1 | 2, queue: SendQueue, pings: Pings, options: SessionOptions, onEmpty: () => void) {
     this.queue = queue;
     this.memory = new SessionMemory(options.budget, options.pool, options.now, this.#streams);
-    this.now = options.now;
-    this.bulkBytes = options.bulkBytes;
     this.lateData = new LateDataLimit(options.now);
-    this.#options = options;
-    this.#pings = pings;
+    this.options = options;
+    this.pings = pings;
     this.#onEmpty = onEmpty;
     this.#ownIds = new OwnStreamIds(first, options.maxStreamIds);
     this.#peerIds = new PeerStreamIds(first === 1 ? 2 : 1);
-  }
-
-  /** Milliseconds of one round trip; 0 while unknown. */
-  get roundTripMs(): number {
-    return this.#pings.refresh();
   }
 
   get size(): number {
@@ -53,7 +44,7 @@ export class StreamTable {
   }
 
   get isFull(): boolean {
-    return this.#streams.size + this.memory.unreadStreams >= this.#options.maxStreams;
+    return this.#streams.size + this.memory.unreadStreams >= this.options.maxStreams;
   }
 
   get idsExhausted(): boolean {
@@ -66,7 +57,7 @@ export class StreamTable {
 
   /** The window that a sender counts on before the peer has announced a larger one. */
   get initialSendWindow(): number {
-    return Math.min(this.#options.initialWindow, SPEC_INITIAL_WINDOW);
+    return Math.min(this.options.initialWindow, SPEC_INITIAL_WINDOW);
   }
 
   /** The rest of a new stream's receive window, which is announced with or behind SYN or ACK. */
@@ -81,7 +72,7 @@ export class StreamTable {
   }
 
   #firstReceiveWindow(account: MemoryAccount | undefined): number {
-    const { initialWindow, freshWindow } = this.#options;
+    const { initialWindow, freshWindow } = this.options;
     return this.memory.isTight(account) ? initialWindow : Math.max(initialWindow, freshWindow);
   }
 
@@ -104,7 +95,7 @@ export class StreamTable {
   }
 
   #add(id: number, sendWindow: number, account?: MemoryAccount): Stream {
-    const { maxWindow, now } = this.#options;
+    const { maxWindow, now } = this.options;
     const receiveWindow = new ReceiveWindow(this.#firstReceiveWindow(account), maxWindow, now());
     const stream = new Stream(id, this, sendWindow, receiveWindow);
     this.#streams.add(stream);
@@ -148,8 +139,6 @@ export class StreamTable {
 
 /** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
 const RECLAIM_MS = 50;
-/** It does so until it holds less than this share of its budget. */
-const RECLAIM_TO = 0.9;
 
 /**
  * What the streams of one session hold, against the session's budget and the pool. Streams that another account pays
@@ -227,18 +216,19 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   readonly #reclaim = (): void => {
     this.#timer = undefined;
-    const now = this.#now();
     for (const part of this.#parts?.values() ?? []) {
       if (!part.isSpent) continue;
-      const isEnough = () => part.held <= part.most * RECLAIM_TO;
-      this.resets += reclaim(part.reclaimables(), isEnough, now, RECLAIM.stalled);
+      this.#resetStalled(part.reclaimables(), () => part.held <= part.most * RECLAIM_TO);
       if (part.isSpent) this.reclaimSoon();
     }
     if (!this.#isSpent) return;
-    const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
-    this.resets += reclaim(this.#holders(), isEnough, now, RECLAIM.stalled);
+    this.#resetStalled(this.#holders(), () => this.#held <= this.#budget * RECLAIM_TO);
     if (this.#isSpent) this.reclaimSoon();
   };
+
+  #resetStalled(streams: Iterable<Stream>, isEnough: () => boolean): void {
+    this.resets += reclaim(streams, isEnough, this.#now(), RECLAIM.stalled);
+  }
 
   /** All streams that hold something, whoever pays. */
   *#holders(): Iterable<Stream> {

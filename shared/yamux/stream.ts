@@ -63,7 +63,7 @@ export class Stream extends Duplex {
     this.#table = table;
     this.memory = table.memory;
     this.receiveWindow = receiveWindow;
-    this.#incoming = new ReadBuffer(table.memory, table.now);
+    this.#incoming = new ReadBuffer(table.memory, table.options.now);
     this.#outgoing = new SendBuffer(sendWindow);
   }
 
@@ -171,7 +171,7 @@ export class Stream extends Duplex {
 
   /** In the middle of a bulk transfer, and unless the window holds it back. */
   #mayKeepTail(taken: number): boolean {
-    return this.#sentOneWay >= this.#table.bulkBytes && this.#outgoing.isTail(taken);
+    return this.#sentOneWay >= this.#table.options.bulkBytes && this.#outgoing.isTail(taken);
   }
 
   override _final(done: WriteDone): void {
@@ -226,7 +226,7 @@ export class Stream extends Duplex {
   #settleRead(): void {
     const read = this.#incoming.onRead(this.readableLength);
     if (read === 0 || this.#remoteEnded || this.#released) return;
-    const credit = this.receiveWindow.consume(read, this.memory, this.#table);
+    const credit = this.receiveWindow.consume(read, this.memory, this.#table.pings);
     if (credit === 0) return;
     this.accept();
     this.#sendUpdate(Flag.none, credit);
