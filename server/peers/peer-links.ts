@@ -87,16 +87,12 @@ export class PeerLinks {
       link.destroy(new Error("this server is shutting down"));
       throw new CulvertError("draining", "this server is shutting down");
     }
-    this.#replace(serverId, link);
-    log("info", "peer link opened");
-    return link;
-  }
-
-  /** The streams of an earlier link, whose server has another address now or is going away, run on to their end. */
-  #replace(serverId: string, link: PeerLink): void {
+    // The streams of an earlier link, whose server has another address now or is going away, run on to their end.
     const before = this.#links.get(serverId);
     this.#links.set(serverId, link);
     if (before !== undefined) this.#letRunOut(before);
+    log("info", "peer link opened");
+    return link;
   }
 
   #letRunOut(link: PeerLink): void {
