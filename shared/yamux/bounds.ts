@@ -34,7 +34,7 @@ export interface SessionOptions {
   readonly now: () => number;
 }
 
-export const DEFAULT_OPTIONS: SessionOptions = {
+export const DEFAULT_OPTIONS: Omit<SessionOptions, "now"> = {
   initialWindow: SPEC_INITIAL_WINDOW,
   freshWindow: 0,
   maxWindow: 16 * 1024 * 1024,
@@ -46,12 +46,11 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   maxPending: 256 * 1024,
   bulkBytes: 8 * 1024 * 1024,
   maxIdleFramesPerSecond: 20_000,
-  now: () => performance.now(),
 };
 
 /** Fills in the defaults. No maximum is below an initial size. */
 export function completeOptions(options: Partial<SessionOptions>): SessionOptions {
-  const chosen = { ...DEFAULT_OPTIONS, ...options };
+  const chosen = { now: performance.now.bind(performance), ...DEFAULT_OPTIONS, ...options };
   const { maxWindow, initialWindow, freshWindow } = chosen;
   return { ...chosen, maxWindow: Math.max(maxWindow, initialWindow, freshWindow) };
 }
