@@ -46,7 +46,7 @@ export const DEFAULT_OPTIONS: SessionOptions = {
   maxPending: 256 * 1024,
   bulkBytes: 8 * 1024 * 1024,
   maxIdleFramesPerSecond: 20_000,
-  now: performance.now.bind(performance),
+  now: () => performance.now(),
 };
 
 /** Fills in the defaults. No maximum is below an initial size. */
