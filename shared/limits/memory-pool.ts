@@ -83,9 +83,13 @@ export class MemoryPool {
     return this.held * 2 > this.limit ? PRESSURE.tight : PRESSURE.none;
   }
 
-  /** What that means for a cluster which holds so much, and whose open connections take so much beside. */
-  pressureOn(held: number, connections: number): Pressure {
-    if (this.#isProcessFull && held + connections > this.limit / Math.max(1, this.active)) return PRESSURE.full;
+  /** The process is full, and a cluster of which it has so many bytes, open connections too, takes more than its part. */
+  isFullFor(footprint: number): boolean {
+    return this.#isProcessFull && footprint > this.limit / Math.max(1, this.active);
+  }
+
+  /** What its pressure means for a cluster which holds so much. */
+  pressureOn(held: number): Pressure {
     const { pressure } = this;
     if (pressure === PRESSURE.none || held * 2 <= this.fairShare) return PRESSURE.none;
     return held > this.fairShare ? pressure : PRESSURE.tight;
@@ -227,12 +231,18 @@ export class MemoryShare implements MemoryAccount {
 
   set cap(bytes: number) {
     this.#cap = bytes;
+    this.#endOverrun();
     if (this.held > bytes) this.#pool.reclaimSoon();
   }
 
   get pressure(): Pressure {
+    return this.#pool.isFullFor(this.held + this.#connections) ? PRESSURE.full : this.#pressureOfHeld;
+  }
+
+  /** Links get less room for what is held alone: that they keep less frees nothing of what open connections take. */
+  get #pressureOfHeld(): Pressure {
     const { capPressure } = this;
-    const poolPressure = this.#pool.pressureOn(this.held, this.#connections);
+    const poolPressure = this.#pool.pressureOn(this.held);
     return capPressure > poolPressure ? capPressure : poolPressure;
   }
 
@@ -260,15 +270,19 @@ export class MemoryShare implements MemoryAccount {
     this.held += delta;
     this.#pool.hold(delta);
     if (this.held > this.#cap) this.#pool.reclaimSoon();
-    if (this.#overrun !== undefined && this.#heldByConnections <= this.#cap) this.#overrun = undefined;
+    this.#endOverrun();
     this.#onChanged();
+  }
+
+  #endOverrun(): void {
+    if (this.#overrun !== undefined && this.#heldByConnections <= this.#cap) this.#overrun = undefined;
   }
 
   #accountOfLinks() {
     const share = this;
     return {
       get pressure() {
-        return share.pressure;
+        return share.#pressureOfHeld;
       },
       hold: (delta: number): void => {
         this.#heldByLinks += delta;
