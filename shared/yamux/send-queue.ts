@@ -13,10 +13,7 @@ const FLUSH_CONTROL_AT = 64 * 1024;
  * when the last turn took as long (docs/decisions/0016).
  */
 const GATHER_MS = 0.5;
-/**
- * With less room on the path than this, a stream's turn is half a frame while others wait: their next one is far away,
- * and a small frame waits behind half as much (docs/decisions/0017).
- */
+/** With less room on the path, a stream's turn is half a frame while others wait for theirs (docs/decisions/0017). */
 const AMPLE_ROOM = 512 * 1024;
 /** A shorter frame is not worth its header, even if the path has less room (RFC 1122 §4.2.3.4: silly window). */
 const LEAST_FRAME = 4 * 1024;
@@ -179,15 +176,11 @@ export class SendQueue {
     return bytes;
   }
 
-  /**
-   * The longest payload of a frame behind `before` bytes: no more than the path has room for, and whole records if it
-   * can.
-   */
+  /** The longest payload of a frame behind `before` bytes: what the path has room for, in whole records if it can. */
   #frameLimit(before: number, pathRoom: number): number {
     const left = pathRoom - before;
-    const { maxFramePayload } = this.#options;
-    const turn = left < AMPLE_ROOM && this.#ready.size > 0 ? Math.ceil(maxFramePayload / 2) : maxFramePayload;
-    const most = Math.min(turn, Math.max(left, LEAST_FRAME));
+    const parts = left < AMPLE_ROOM && this.#ready.size > 0 ? 2 : 1;
+    const most = Math.min(Math.ceil(this.#options.maxFramePayload / parts), Math.max(left, LEAST_FRAME));
     const whole = this.#transport.wholeRecords(before + HEADER_LENGTH, most);
     return whole < LEAST_FRAME ? most : whole;
   }
