@@ -128,6 +128,19 @@ test("a backend that cannot be reached is passed over for the next one, and trie
   assert.equal(await test.metric('culvert_router_connections_refused_total{reason="unreachable"}'), 1);
 });
 
+test("connections are spread by how many each backend has", async () => {
+  await using one = await new TestBackend().start();
+  await using two = await new TestBackend().start();
+  await using test = await new TestRouter().start([{ sni: ["blue.example"], to: [one.address, two.address] }]);
+  for (let count = 0; count < 6; count++) (await test.dial()).write(BLUE);
+  await until(() => one.accepted === 3 && two.accepted === 3);
+  for (const socket of one.sockets) socket.resetAndDestroy();
+  await until(async () => (await test.metric("culvert_router_connections")) === 3);
+  for (let count = 0; count < 3; count++) (await test.dial()).write(BLUE);
+  await until(() => one.accepted === 6);
+  assert.equal(two.accepted, 3);
+});
+
 test("a ClientHello that does not come to its end is cut", async () => {
   await using test = await new TestRouter().start([], { helloTimeoutMs: 30 });
   const slow = await test.dial();
