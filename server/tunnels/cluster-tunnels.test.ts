@@ -224,6 +224,7 @@ test("peers that only measure are few, and the cluster's state holds for them as
   cluster.places.reserveProbe();
   cluster.closedBecause = 'cluster "blue" is suspended';
   assert.throws(() => cluster.places.reserveProbe(), /suspended/);
+  assert.throws(() => cluster.places.reserve(A), /suspended/);
 });
 
 test("tunnels of a removed cluster that still drain say nothing of the one that has its name now", () => {
