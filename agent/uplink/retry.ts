@@ -116,7 +116,7 @@ export function isDraining(error: unknown): error is LinkRefused {
  * is to be suspected. `mayBeCut`: it has just drained this agent, or closed. `undefined`: it is something else.
  */
 export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {
-  if (isDraining(error)) return error.reason;
+  if (isDraining(error)) return printable(error.reason, MAX_REASON);
   const cause = error instanceof Error ? error.cause : undefined;
   const isCut = cause instanceof CarrierLost || (cause instanceof Error && peerAction(cause) !== undefined);
   return isCut && mayBeCut ? "the server that drained this agent accepts no connections any more" : undefined;

@@ -4,7 +4,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Connection } from "./connection.ts";
 import type { Lesson } from "./path.ts";
-import { isDraining, type Retry, shutdownReason } from "./retry.ts";
+import { isDraining, type Retry } from "./retry.ts";
 
 /** What an uplink counts. */
 export interface UplinkMetrics {
@@ -42,15 +42,17 @@ export class UplinkLog {
     this.#log.write("info", { serverId, link: link.id, remote: link.remote }, "uplink connected");
   }
 
-  /** `mayBeCut`: the server that drained this agent may have closed its port. */
-  failed(error: unknown, retry: Retry, attempt: number, mayBeCut: boolean): void {
+  /** `shutdown`: what it is where the server that drained this agent shuts down in order. */
+  failed(error: unknown, retry: Retry, attempt: number, shutdown: string | undefined): void {
     const { waitMs, refused, label, fault } = retry;
-    const shutdown = shutdownReason(error, mayBeCut);
     const reason = shutdown ?? retry.reason;
     this.#metrics.attemptFailed(label);
     const line = { attempt, waitMs, reason, ...(fault && !shutdown && { fault }) };
     if (refused) this.#log.write("error", line, "uplink refused: the server does not accept this agent");
-    else this.#log.write(shutdown ? "info" : "warn", line, "uplink attempt failed", this.#once(reason));
+    else {
+      const level = shutdown || isDraining(error) ? "info" : "warn";
+      this.#log.write(level, line, "uplink attempt failed", this.#once(reason));
+    }
   }
 
   suspended({ link, session }: Connection, { lossCause, ageMs, idleMs, message: reason }: CarrierLost): void {

@@ -76,6 +76,7 @@ interface Line {
   readonly streams?: number;
   readonly leavingMs?: number;
   readonly failedTries?: number;
+  readonly fault?: string;
   readonly reason?: string;
 }
 
@@ -418,8 +419,9 @@ test("what a server that ends in order does to the next attempts reads as that, 
   const { up, lines, refuse } = its;
   const fails = async (error: Error): Promise<readonly unknown[]> => {
     await refuse(error);
-    const { msg, level, reason } = lines.at(-1) ?? {};
+    const { msg, level, reason, fault } = lines.at(-1) ?? {};
     assert.equal(msg, "uplink attempt failed");
+    assert.ok(level === WARN || fault === undefined, "nothing is to be explained");
     t.mock.timers.tick(60_000); // as long as a reason is not logged again
     return [level, reason];
   };
@@ -447,6 +449,21 @@ test("what a server that ends in order does to the next attempts reads as that, 
     String((await fails(peerAction()))[1]),
     /^what answers there closed the connection in the TLS handshake/,
   );
+});
+
+test("the words of a server that drains are printable and short in the log, and the fault of an agent that none has drained is named", async (t) => {
+  const rude = new LinkRefused({ closeCode: CloseCode.draining, reason: `\u001b[31m${"x".repeat(5_000)}` });
+  for (const wasSentAway of [false, true]) {
+    const its = uplink(t);
+    if (wasSentAway) await sentAway(its, () => {});
+    else its.up.start();
+    its.attempts.at(-1)?.refuse(rude);
+    const failure = () => its.lines.find(({ msg }) => msg === "uplink attempt failed");
+    await until(() => failure() !== undefined, "the line");
+    const { level, fault, reason = "" } = failure() ?? {};
+    assert.deepEqual([level, fault], [INFO, wasSentAway ? undefined : "not_admitted"]);
+    assert.ok(reason.length <= 1_200 && !reason.includes("\u001b"), reason);
+  }
 });
 
 test("a server that drains is no warning to an agent that it has never taken, nor to a link that is to be resumed", async (t) => {

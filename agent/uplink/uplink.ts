@@ -3,7 +3,7 @@ import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { LearnedPath, Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
-import { retryAfter } from "./retry.ts";
+import { retryAfter, shutdownReason } from "./retry.ts";
 import { UplinkLog, type UplinkLogDeps } from "./uplink-log.ts";
 
 /** The state of an uplink, with the data that exists in it only. */
@@ -143,7 +143,9 @@ export class Uplink implements ConnectionOwner {
     const retry = retryAfter(error, this.#backoff.failures, floorMs, this.#deps.retry);
     this.#backoff.attemptFailed();
     this.#wait(retry.waitMs);
-    this.#log.failed(error, retry, this.#backoff.failures, begunAtMs < this.#shutdownUntilMs);
+    const mayBeCut = begunAtMs < this.#shutdownUntilMs;
+    const shutdown = mayBeCut || this.#drainedBy !== undefined ? shutdownReason(error, mayBeCut) : undefined;
+    this.#log.failed(error, retry, this.#backoff.failures, shutdown);
   }
 
   /** Something has changed that may help: the next attempt comes as soon as after the first failure. */
