@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
+import fs from "node:fs";
 import { appendFile, mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -68,4 +70,24 @@ test("links are followed again when all files are checked, so that the new direc
   await until(() => suspects.includes("all"), "a check of all files");
   await writeFile(join(folder, "new", "ca.crt"), "newer");
   await until(() => suspects.some((each) => each !== "all" && each.has("ca")), "a change in the new directory");
+});
+
+test("a late error of a watcher that was replaced leaves the new one in place, to be closed with all others", async (t) => {
+  const path = join(await folderOf(t), "routes.yaml");
+  await writeFile(path, "");
+  const opened = t.mock.method(fs, "watch").mock;
+  syncBuiltinESMExports();
+  t.after(() => {
+    opened.restore();
+    syncBuiltinESMExports();
+  });
+  const watcher = watcherOf(t, {}, async () => {});
+  let closed = 0;
+  for (const _time of ["first", "again"]) {
+    watcher.follow("routes", [path]);
+    opened.calls.at(-1)?.result?.on("close", () => closed++);
+    opened.calls[0]?.result?.emit("error", new Error("no watch is left"));
+  }
+  watcher.close();
+  await until(() => closed === 2, "both are closed");
 });

@@ -204,7 +204,8 @@ export class FileWatcher<Owner> {
       watcher.on("change", (_type, name) => this.#onEvent(directory, name === null ? null : String(name)));
       watcher.on("error", () => {
         watcher.close();
-        this.#watches.set(directory, {}); // the poll takes over
+        // The poll takes over, unless another watcher has.
+        if (this.#watches.get(directory)?.watcher === watcher) this.#watches.set(directory, {});
       });
       this.#watches.set(directory, { watcher, inode });
     } catch {
