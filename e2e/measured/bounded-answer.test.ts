@@ -113,10 +113,9 @@ for (const how of ["end", "reset"] as const) {
       else resetSocket(caller);
     }
     const nothingLeft = async () => {
-      const [atAgent, atServer] = [await scrapePort(agentAdmin), await scrapePort(site.healthPort)];
-      const streams = atAgent.value("culvert_agent_pending_dials") + atAgent.value("culvert_agent_streams");
-      const connections = atServer.value("culvert_server_connections");
-      return streams + connections === 0 && isBack(agent, base.agent) && isBack(server, base.server);
+      const { pendingDials: dials, streams } = await agentStatus(agentAdmin);
+      const pending = (await scrapePort(site.healthPort)).value("culvert_server_connections");
+      return dials === 0 && streams === 0 && pending === 0 && isBack(agent, base.agent) && isBack(server, base.server);
     };
     await waitFor(nothingLeft, { deadlineMs: 15_000, what: "nothing left" });
   });
@@ -195,6 +194,19 @@ async function acknowledged(port: number): Promise<number> {
   return tunnels.reduce((sum, { streams, pendingOpens }) => sum + streams - pendingOpens, 0);
 }
 
-async function pendingDials(agentAdmin: number): Promise<number> {
-  return (await scrapePort(agentAdmin)).value("culvert_agent_pending_dials");
+interface AgentStatus {
+  readonly pendingDials: number;
+  readonly uplinks: readonly { readonly sessions: readonly { readonly streams: number }[] }[];
+}
+
+/** The streams of its sessions, of which the agent's metrics count only those that it has taken. */
+async function agentStatus(port: number): Promise<{ readonly pendingDials: number; readonly streams: number }> {
+  const response = await fetch(`http://127.0.0.1:${port}/status`, { signal: AbortSignal.timeout(1_000) });
+  const { pendingDials, uplinks } = (await response.json()) as AgentStatus;
+  const streams = uplinks.flatMap(({ sessions }) => sessions).reduce((sum, session) => sum + session.streams, 0);
+  return { pendingDials, streams };
+}
+
+async function pendingDials(port: number): Promise<number> {
+  return (await agentStatus(port)).pendingDials;
 }
