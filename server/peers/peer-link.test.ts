@@ -1,8 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { until } from "../../shared/basics/testing/wait.ts";
+import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { peerLog } from "./peer-link.ts";
+import { pki } from "../testing/server.ts";
+import { PeerLink, type PeerLinkDeps, peerLog } from "./peer-link.ts";
+import { Fleet, linesOf, peerLeaf } from "./testing/fleet.ts";
 
 function world() {
   const written: unknown[] = [];
@@ -23,4 +27,22 @@ test("servers that a forged directory names without end have a bounded number of
   const { written, warn } = world();
   for (let number = 0; number < 20_000; number++) warn(`srv-${number}`, "peer not reached");
   assert.ok(written.length <= 1_010, `${written.length} lines`);
+});
+
+test("a peer whose certificate was not seen is not used, and the connection to it is closed", async () => {
+  await using fleet = new Fleet();
+  const far = await fleet.start("srv-2", { linkGraceMs: 0 });
+  const { cert, key } = await pki.ca.issue(peerLeaf("srv-1"));
+  const tls = { cert, key, ca: pki.ca.cert, checkServerIdentity: () => undefined };
+  const deps = {
+    ...{ options: { serverId: "srv-1", keepaliveMs: 20_000 }, instance: "test", software: "test" },
+    ...{ trust: { dialTls: () => tls }, memory: new MemoryPool(1).share("peers"), dialTimeoutMs: 5_000 },
+    throttledLog: { write: () => {} },
+  } as unknown as PeerLinkDeps;
+  const location = { serverId: "srv-2", address: `127.0.0.1:${far.addresses.peers?.port}` };
+  await assert.rejects(
+    PeerLink.dial(location, deps, () => {}),
+    /has shown no certificate/,
+  );
+  await until(() => linesOf(far, "peer link lost").length === 1);
 });

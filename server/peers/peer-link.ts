@@ -266,7 +266,7 @@ function hello({ options, instance, software }: PeerLinkDeps): Hello {
 }
 
 /** Dials the peer, and returns what was reached with the identity in its certificate. */
-async function dialPeer<T>(
+async function dialPeer<T extends Pick<Dialled, "carrier">>(
   { address }: Location,
   { options: { keepaliveMs }, trust, dialTimeoutMs: timeoutMs }: PeerLinkDeps,
   dial: (to: CarrierDialOptions) => Promise<T>,
@@ -276,7 +276,10 @@ async function dialPeer<T>(
     identity = verified;
   });
   const reached = await dial({ ...parseTarget(address), path: PEER_PATH, tls, keepaliveMs, timeoutMs });
-  if (identity === undefined) throw new Error("the peer has shown no certificate");
+  if (identity === undefined) {
+    reached.carrier.destroy();
+    throw new Error("the peer has shown no certificate");
+  }
   return { ...reached, identity };
 }
 
