@@ -317,6 +317,10 @@ test("what is no HTTP/1, and who leaves Host out, is answered and not held", asy
     ],
     [`GET / HTTP/1.1\r\nX: ${"x".repeat(9_000)}`, /^HTTP\/1\.1 431 [\s\S]*too large/],
     ["CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 [\s\S]*\nthis is the health port, .*--server-port/],
+    [
+      "GET /livez HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n",
+      /^HTTP\/1\.1 417 [\s\S]*\nthis port knows no other Expect than/,
+    ],
   ];
   for (const [bytes, answer] of cases) {
     const said = await exchange(admin, bytes);

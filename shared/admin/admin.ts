@@ -15,6 +15,7 @@ import {
   BODY_LIMIT,
   CONNECT_TO_ADMIN,
   CONNECT_TO_HEALTH,
+  EXPECTATION,
   maxConnections,
   refusalOf,
   SingleRequest,
@@ -100,6 +101,8 @@ function httpServerOf(options: AdminOptions): HttpServer {
   });
   const connectHere = status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
   http.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
+  // Node's own answer would keep the connection, on which the end of the request gets a second answer.
+  http.on("checkExpectation", ({ socket }) => (socket as unknown as SingleRequest).refuse(EXPECTATION));
   return http;
 }
 

@@ -203,6 +203,7 @@ export const CONNECT_TO_ADMIN = refusal(
   405,
   "this is the admin port (/status, /metrics), which takes no CONNECT: callers use the server's --server-port",
 );
+export const EXPECTATION = refusal(417, "this port knows no other Expect than 100-continue: leave the header out");
 const TOO_SLOW = refusal(408, "the request did not arrive in time");
 const TLS = refusal(400, "this is TLS, and this port speaks plain HTTP: use http:// and not https://");
 const LARGE = refusal(431, "the request header is too large for this port");
