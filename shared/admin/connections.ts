@@ -112,8 +112,8 @@ export class SingleRequest extends Duplex {
   /** Call it when the parser has read the header: `bodyBytes` after it, at most `BODY_LIMIT`, belong to the request. */
   onUnderstood(bodyBytes: number): void {
     this.#isUnderstood = true;
-    this.#endIn(ANSWER_MS);
     this.#bodyBytes = bodyBytes;
+    if (bodyBytes === 0) this.#endIn(ANSWER_MS);
     setImmediate(this.#onReadable); // the parser calls this, and must not be called back in between
   }
 
@@ -168,6 +168,7 @@ export class SingleRequest extends Duplex {
     if (!this.#header.hasEnded) return this.#header.push(piece);
     const length = Math.min(piece.length, this.#bodyBytes);
     this.#bodyBytes -= length;
+    if (this.#bodyBytes === 0) this.#endIn(ANSWER_MS);
     return length;
   }
 
