@@ -197,7 +197,7 @@ export class ConnectRecord implements OpenContext {
     deps.metrics.connectionOpened(cluster);
   }
 
-  /** The CONNECT is answered with 200. */
+  /** The target is reached: the answer, 200, comes next. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);

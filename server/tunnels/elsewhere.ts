@@ -60,6 +60,7 @@ export async function nextWay(search: StreamSearch, except?: ServerHop): Promise
   if (peers === undefined) return await cluster.whenAvailable(waitMs, cancellation, candidates);
   const until = performance.now() + waitMs;
   const waiting = new Cancellation<CulvertError>();
+  const done = new AbortController();
   const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
   cancellation.onCancelled = onCancelled;
   if (cancellation.reason !== undefined) onCancelled();
@@ -69,16 +70,17 @@ export async function nextWay(search: StreamSearch, except?: ServerHop): Promise
     for (let avoid = except; ; avoid = undefined) {
       const found = await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
       if (found !== undefined) return found;
-      const pauseMs = Math.min(ASK_AGAIN_MS, until - performance.now());
-      if (pauseMs <= 0) throw candidates.noAgent();
-      const come = await Promise.race([sleep(pauseMs), coming]);
+      const pauseMs = Math.max(0, Math.min(ASK_AGAIN_MS, until - performance.now()));
+      const come = await Promise.race([sleep(pauseMs, undefined, { signal: done.signal }), coming]);
       if (come !== undefined) return come;
+      if (pauseMs < ASK_AGAIN_MS) throw candidates.noAgent();
     }
   } catch (error) {
     throw cancellation.reason ?? withTrouble(error, search);
   } finally {
     cancellation.onCancelled = undefined;
     waiting.cancel(FOUND);
+    done.abort();
   }
 }
 

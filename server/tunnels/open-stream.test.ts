@@ -17,7 +17,7 @@ const OPTIONS = {
 };
 
 /** A directory that names as many holders as anybody asks for; each is asked, and answers with this code. */
-function world(strict: boolean, code: OutcomeCode = "no_agent") {
+function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0) {
   const cluster = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 50 });
   cluster.rules = { strategies: ["destHost", "default"], strict, claims: RESERVED };
   const asked: string[] = [];
@@ -29,7 +29,7 @@ function world(strict: boolean, code: OutcomeCode = "no_agent") {
       throw new CulvertError(code, `${serverId} says ${code}`);
     },
   });
-  const peers: { find: PeerFinder["find"]; trouble: () => undefined } = {
+  const peers: { find: PeerFinder["find"]; trouble: PeerFinder["trouble"] } = {
     find: async (_cluster, except = []) => hopTo(`srv-${except.length + 1}`),
     trouble: () => undefined,
   };
@@ -42,7 +42,12 @@ function world(strict: boolean, code: OutcomeCode = "no_agent") {
         ...{ id: "x", deadline: performance.now() + timeoutMs, cancellation },
         ...{ tunnel: undefined, choice: undefined, hop: undefined },
       },
-      { options: OPTIONS, metrics: { pendingOpens: () => {} }, draining: () => false, peers: () => peers },
+      {
+        options: { ...OPTIONS, agentWaitMs },
+        metrics: { pendingOpens: () => {} },
+        draining: () => false,
+        peers: () => peers,
+      },
     );
   return { asked, open, cluster, cancellation, peers };
 }
@@ -88,6 +93,30 @@ test("while the directory is asked, an agent that comes here has the CONNECT", {
   const opening = open(600_000);
   connect(cluster);
   (await opening).destroy();
+});
+
+test("an agent that comes here before the directory is asked again has the CONNECT", { timeout: 60_000 }, async () => {
+  const { open, cluster, peers } = world(false, "no_agent", 600_000);
+  let questions = 0;
+  peers.find = async () => {
+    questions++;
+    setImmediate(() => connect(cluster));
+    return undefined;
+  };
+  (await open(600_000)).destroy();
+  assert.equal(questions, 1);
+});
+
+test("a caller without an agent reads why other servers cannot be found, after one question if it does not wait", async () => {
+  const { open, peers } = world(false);
+  let questions = 0;
+  peers.find = async () => {
+    questions++;
+    return undefined;
+  };
+  peers.trouble = () => "the directory does not answer";
+  await assert.rejects(open(), { code: "no_agent", message: /^no agent .*; the directory does not answer$/ });
+  assert.equal(questions, 1);
 });
 
 test("a directory that says nothing holds a CONNECT until its deadline, or until its caller leaves", {

@@ -114,6 +114,7 @@ test("where the process is full a cluster is refused by what its connections tak
   assert.deepEqual([blue.pressure, red.pressure], [none, none], "the process has enough");
   pool.onProcess(1, true);
   assert.deepEqual([blue.pressure, red.pressure], [none, full]);
+  assert.equal(red.links.pressure, none, "its links hold nothing");
   red.onConnection(-10 * KIB);
   assert.deepEqual([blue.pressure, red.pressure], [none, none]);
 });

@@ -12,10 +12,7 @@ import {
 
 /** For so long after a refusal of credit, ms, sessions that have much of it give some back. */
 const WANTED_MS = 1_000;
-/**
- * When the process takes too much memory, clusters keep at least this share of the limit. The rest is not theirs to
- * give back: malloc keeps what was freed for later and returns little of it.
- */
+/** Clusters keep this share of the limit when the process has too much: malloc returns little of what they free. */
 const LEFT_WHEN_SHORT = 1 / 8;
 
 /**
@@ -24,15 +21,13 @@ const LEFT_WHEN_SHORT = 1 / 8;
  * share.
  *
  * Above the limit, memory is reclaimed from connections that have stopped, of the clusters that hold more than their
- * part. New streams of those are refused only if nothing has stopped.
- *
- * Credit beyond initial windows is a promise to hold more, so it has to fit beside what is held.
+ * part. New streams of those are refused only if nothing has stopped. Credit beyond initial windows is a promise to
+ * hold more, so it has to fit beside what is held.
  *
  * `hold` is called for every chunk and only adds; holders are walked when memory is short.
  */
 export class MemoryPool {
   readonly limit: number;
-  /** Bytes held now. */
   held = 0;
   /** Credit that windows have beyond their initial size. */
   reserved = 0;
@@ -83,9 +78,13 @@ export class MemoryPool {
     return this.held * 2 > this.limit ? PRESSURE.tight : PRESSURE.none;
   }
 
-  /** What that means for a cluster which holds so much, and whose open connections take so much beside. */
-  pressureOn(held: number, connections: number): Pressure {
-    if (this.#isProcessFull && held + connections > this.limit / Math.max(1, this.active)) return PRESSURE.full;
+  /** The process is full, and a cluster that takes so many bytes of it has more than its part. */
+  isFullFor(footprint: number): boolean {
+    return this.#isProcessFull && footprint > this.limit / Math.max(1, this.active);
+  }
+
+  /** What its pressure means for a cluster which holds so much. */
+  pressureOn(held: number): Pressure {
     const { pressure } = this;
     if (pressure === PRESSURE.none || held * 2 <= this.fairShare) return PRESSURE.none;
     return held > this.fairShare ? pressure : PRESSURE.tight;
@@ -231,9 +230,12 @@ export class MemoryShare implements MemoryAccount {
   }
 
   get pressure(): Pressure {
-    const { capPressure } = this;
-    const poolPressure = this.#pool.pressureOn(this.held, this.#connections);
-    return capPressure > poolPressure ? capPressure : poolPressure;
+    return this.#pool.isFullFor(this.held + this.#connections) ? PRESSURE.full : this.#pressureOfHeld;
+  }
+
+  /** Links get less room for what is held alone: that they keep less frees nothing of what open connections take. */
+  get #pressureOfHeld(): Pressure {
+    return Math.max(this.capPressure, this.#pool.pressureOn(this.held)) as Pressure;
   }
 
   /**
@@ -268,7 +270,7 @@ export class MemoryShare implements MemoryAccount {
     const share = this;
     return {
       get pressure() {
-        return share.pressure;
+        return share.#pressureOfHeld;
       },
       hold: (delta: number): void => {
         this.#heldByLinks += delta;
@@ -332,8 +334,8 @@ export class MemoryShare implements MemoryAccount {
 
   /** Reclaims what the cap does not allow, from what has stopped; returns how many connections and links were ended. */
   reclaimToCap(now: number): number {
+    this.#overrun = this.#heldByConnections > this.#cap ? (this.#overrun ?? new CapOverrun(now)) : undefined;
     if (this.held <= this.#cap) return 0;
-    if (this.#heldByConnections > this.#cap) this.#overrun ??= new CapOverrun(now);
     const ended = this.#overrun?.reclaim(this.#holders, () => this.#heldByConnections, this.#cap, now) ?? 0;
     if (this.held <= this.#cap) return ended;
     const isEnough = () => this.held <= this.#cap * RECLAIM_TO;

@@ -77,6 +77,21 @@ test("a cap that is lowered ends what has stopped at once", async () => {
   assert.equal(connections.filter(({ held }) => held > 0).length, 1);
 });
 
+test("a cap that is raised above what connections hold ends none of them for what links keep", () => {
+  const { red } = capped();
+  const begun = performance.now();
+  red.links.hold(3 * CAP);
+  const connection = new Held(red, CAP - MIB, 10_000);
+  red.cap = 10 * MIB;
+  assert.equal(red.reclaimToCap(begun - 5_000), 1, "connections alone held more");
+  assert.equal(connection.held, 0);
+  const other = new Held(red, CAP - MIB, -10_000);
+  assert.equal(red.reclaimToCap(begun), 0);
+  red.cap = CAP;
+  assert.equal(red.reclaimToCap(begun + 20_000), 0);
+  assert.equal(other.held, CAP - MIB);
+});
+
 test("what a link keeps ends, slows down and refuses no connection of a cluster with limits.memory", () => {
   const { red } = capped();
   const begun = performance.now() - 5_000;

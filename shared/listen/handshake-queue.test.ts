@@ -107,6 +107,15 @@ test("handshakes whose peers do not go on keep nobody out for long, and the olde
   assert.equal(it.dropped[0], "dropped 0");
 });
 
+test("one that has gone when its turn comes displaces none in progress", async () => {
+  using it: Fixture = new Fixture({ maxHandshakes: 1 }, (item) => {
+    if (item.name === "1") it.queue.leave(item);
+  });
+  for (const item of [0, 1]) it.enter(item);
+  assert.deepEqual(await it.begins(2), ["0", "1"]);
+  assert.deepEqual(it.dropped, []);
+});
+
 test("a client that waits alone begins in the next turn, however many others have begun and do not go on", async () => {
   using it = new Fixture();
   for (let item = 0; item < 50; item++) {

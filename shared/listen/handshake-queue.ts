@@ -174,10 +174,10 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   /** Begins the handshake of a client that does not wait. It does not count among those that make turns long. */
   beginNow(item: T): void {
     this.#inProgress.add(item, item.network);
+    this.#handler.begin(item); // one that has gone leaves at once, and displaces none
     const tooMany = this.#inProgress.size > this.#bounds.maxHandshakes;
     const oldest = tooMany ? this.#inProgress.oldestOfFullest : undefined;
     if (oldest !== undefined) this.#handler.drop(oldest, "dropped");
-    this.#handler.begin(item);
   }
 
   /** The client has gone, or its handshake is over. */

@@ -388,6 +388,20 @@ test("the tail of a small write is sent in the same turn", async () => {
   );
 });
 
+test("among others a stream's turn is half a frame unless the path has ample room", async () => {
+  for (const [pathRoom, records] of [
+    [512 * KIB - 1, 2],
+    [1024 * KIB, 4],
+  ] as const) {
+    const { transport, streams } = await stuckClient(2, { maxPending: 1024 * KIB });
+    transport.pendingBytes = 1024 * KIB;
+    for (const stream of streams) stream.write(Buffer.alloc(200 * KIB));
+    transport.pathRoom = pathRoom;
+    transport.take();
+    assert.equal(Math.ceil(((transport.frames()[0]?.length ?? 0) + 12) / RECORD), records);
+  }
+});
+
 test("thousands of answers that wait share buffers, in their order: one that nobody reads costs the bytes of its frame", async () => {
   const { transport } = await stuckClient(0);
   transport.pendingBytes = 1024 * KIB;

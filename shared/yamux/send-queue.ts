@@ -4,13 +4,17 @@ import { Flag, FrameType, HEADER_LENGTH, header, MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
-/** So many bytes of a stream, or of control frames, are worth a system call of their own; fewer are gathered. */
+/** So many bytes of a stream are worth a system call of their own; fewer are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
+/** So many bytes of control frames are sent before the turn ends: thousands of streams may be opened in one turn. */
+const FLUSH_CONTROL_AT = 64 * 1024;
 /**
  * Small frames are gathered for so long, ms, at most, while each turn of the event loop brings more of them; not at all
  * when the last turn took as long (docs/decisions/0016).
  */
 const GATHER_MS = 0.5;
+/** With less room on the path, a stream's turn is half a frame while others wait for theirs (docs/decisions/0017). */
+const AMPLE_ROOM = 512 * 1024;
 /** A shorter frame is not worth its header, even if the path has less room (RFC 1122 §4.2.3.4: silly window). */
 const LEAST_FRAME = 4 * 1024;
 /**
@@ -75,7 +79,7 @@ export class SendQueue {
     if (this.#stopped) return;
     this.#add(header(type, flags, streamId, length));
     if (payload !== undefined) this.#add(payload);
-    if (this.#controlBytes >= FLUSH_AT_ONCE) this.flush();
+    if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
     else this.#gather();
   }
 
@@ -172,12 +176,11 @@ export class SendQueue {
     return bytes;
   }
 
-  /**
-   * The longest payload of a frame behind `before` bytes: no more than the path has room for, and whole records if it
-   * can.
-   */
+  /** The longest payload of a frame behind `before` bytes: what the path has room for, in whole records if it can. */
   #frameLimit(before: number, pathRoom: number): number {
-    const most = Math.min(this.#options.maxFramePayload, Math.max(pathRoom - before, LEAST_FRAME));
+    const left = pathRoom - before;
+    const parts = left < AMPLE_ROOM && this.#ready.size > 0 ? 2 : 1;
+    const most = Math.min(Math.ceil(this.#options.maxFramePayload / parts), Math.max(left, LEAST_FRAME));
     const whole = this.#transport.wholeRecords(before + HEADER_LENGTH, most);
     return whole < LEAST_FRAME ? most : whole;
   }
