@@ -357,3 +357,15 @@ test("a start with a file that is too large, a directory or a pipe fails with ea
     return true;
   });
 });
+
+test("a single file that is removed is a fault that counts as read once, however often it is looked for", async (t) => {
+  const path = join(folder(t), "routes.yaml");
+  writeFileSync(path, yaml("a.example"));
+  const { store, logged, reads, names } = await open(t, path, { ...TIMING, pollMs: 2 });
+  rmSync(path);
+  await until(() => store.faults.length > 0);
+  // A store that has lost its directory looks again after a second.
+  const checks = t.mock.method(promises, "readdir").mock;
+  await until(() => checks.callCount() > 5);
+  assert.deepEqual([reads.count, names(), logged], [1, ["a.example"], ["it does not exist."]]);
+});

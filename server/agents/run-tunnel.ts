@@ -176,7 +176,7 @@ export async function runTunnel(
   const tunnel = new Tunnel(
     agent,
     link,
-    { onSuspended, onResumed, onClosed: () => links.forget(entry.id) },
+    { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
     { pipe, probes: cluster.probes },
   );

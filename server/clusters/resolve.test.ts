@@ -198,3 +198,20 @@ test("clusters that conflict by other CAs in the flags both stay in use, and the
   const next = [...open, { file: "b", before: before[1] ?? [], next: mended }];
   assert.deepEqual(resolveClusters(next, FLAGS, none).problems, []);
 });
+
+test("a file that conflicts with two others is told of both, and refuses nothing itself", () => {
+  const withSocket = (name: string, path: string) => clusterText(name).replace("callers:", `callers:\n  uds: ${path}`);
+  const both = withSocket("lime", "/run/red.sock").replace("lime.agents.example", "blue.agents.example");
+  const resolved = resolveClusters(
+    Object.entries({
+      a: clusterText("blue"),
+      b: withSocket("red", "/run/red.sock"),
+      c: both,
+      d: clusterText("gold").replace("gold.callers.example", "lime.callers.example"),
+    }).map(([file, text]) => ({ file, before: NOTHING, next: clusters(file, text) })),
+  );
+  const told = problemsOf(resolved);
+  assert.equal(told.length, 2, told.join("\n"));
+  assert.match(told.join("\n"), /c: .*agents\.sni "blue\.agents\.example" is taken by cluster "blue" \(a\)/);
+  assert.match(told.join("\n"), /c: .*callers\.uds "\/run\/red\.sock" is taken by cluster "red" \(b\)/);
+});

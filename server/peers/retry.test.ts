@@ -4,6 +4,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
+import { agentOf } from "../testing/server.ts";
 import { ask, Fleet, linesOf } from "./testing/fleet.ts";
 
 /** An address where TCP is accepted and nothing is ever said, as behind a partition. */
@@ -128,4 +129,27 @@ test("a server that drains is named no more, keeps the streams of its peers to t
   await until(() => open.text.endsWith("to the end"));
   open.socket.end();
   await closed;
+});
+
+test("a server whose agents leave is asked no more, and is not taken for one that hangs", async () => {
+  await using fleet = new Fleet();
+  const { near, far, agent: first } = await fleet.pair({ agentWaitMs: 50 });
+  const ways = [
+    (agent: typeof first) => agent.session.drain(),
+    (agent: typeof first) => agent.link.sendControl({ type: "drain", retryAfterMs: 0 }),
+    () => void [...far.tunnels.tunnels()].at(-1)?.close(10_000),
+  ];
+  for (const [number, leave] of ways.entries()) {
+    const agent = number === 0 ? first : await agentOf(far, { agentId: `agent-${number}` });
+    await fleet.holders("srv-2");
+    const open = await ask(far);
+    assert.match(open.status, /^HTTP\/1\.1 200 /);
+    leave(agent);
+    await fleet.holders();
+    const { status } = await ask(near);
+    assert.match(status, /^HTTP\/1\.1 503 no agent of cluster "default" is connected/);
+    assert.doesNotMatch(status, /does not respond/);
+    open.socket.write("to the end");
+    await until(() => open.text.endsWith("to the end"));
+  }
 });

@@ -41,7 +41,7 @@ export class ClusterTunnels implements Candidates {
   hopStreams = 0;
   /** CONNECTs that came over another server, which has admitted them; they are among those of the tunnels here. */
   readonly ofPeers = { pending: 0, open: 0 };
-  /** Called when a tunnel has come or gone, or has lost or got back its connection. */
+  /** Called when a tunnel has come, has begun to leave or has gone, and when it has lost or got back its connection. */
   onChanged: () => void = () => {};
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly places: AgentPlaces;

@@ -49,7 +49,10 @@ export const ROUND_TRIP_WITHIN_MS = 1_000;
 let uses = 0;
 
 /** Events of a tunnel and its link. */
-export type TunnelWatcher = Omit<LinkWatcher, "onControl">;
+export interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
+  /** It takes no more streams: one end has asked for that. */
+  onLeaving?(): void;
+}
 
 /** One connected agent: its identity, and the session with it. It ends when its link ends. */
 export class Tunnel {
@@ -60,6 +63,7 @@ export class Tunnel {
   /** Resolves when the session has ended, with an error unless it was closed in order. */
   readonly closedWith: Promise<Error | undefined>;
   readonly #link: TunnelLink;
+  readonly #watcher: TunnelWatcher;
   readonly #session: Session;
   readonly #openings = new Queue<Opening>();
   readonly #dials = new DialRecord();
@@ -82,6 +86,7 @@ export class Tunnel {
     this.agent = agent;
     this.#peer = agent.peer;
     this.#link = link;
+    this.#watcher = watcher;
     this.#provesByResume = pipe === link;
     const closed = deferred<Error | undefined>();
     this.closedWith = closed.promise;
@@ -102,14 +107,20 @@ export class Tunnel {
         watcher.onClosed?.();
       },
       onControl: (message) => {
-        if (message.type === "drain") this.#drainRequested = true;
+        if (message.type !== "drain") return;
+        this.#drainRequested = true;
+        watcher.onLeaving?.();
       },
     });
     const probes = new Probes(room, options.pool ?? UNBOUNDED);
     this.#session = new Session(
       "server",
       pipe,
-      { onStream: (stream) => probes.take(stream), onClosed: closed.resolve },
+      {
+        onStream: (stream) => probes.take(stream),
+        onGoAway: () => watcher.onLeaving?.(),
+        onClosed: closed.resolve,
+      },
       options,
     );
   }
@@ -239,11 +250,14 @@ export class Tunnel {
     if (this.closed) return;
     this.#link.sendControl({ type: "drain", retryAfterMs });
     this.#session.drain();
+    this.#watcher.onLeaving?.();
   }
 
   /** Drains, waits for the streams up to `deadlineMs`, then ends the link. */
   close(deadlineMs: number): Promise<void> {
-    return this.#session.close(deadlineMs);
+    const closed = this.#session.close(deadlineMs);
+    this.#watcher.onLeaving?.();
+    return closed;
   }
 
   destroy(reason: Error): void {

@@ -172,7 +172,9 @@ export class DocumentStore<T> {
 
   async #list(): Promise<string[]> {
     const names = await promises.readdir(this.#path).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== "ENOTDIR") throw error;
+      // A file that has gone is a fault of that file: it is told of once.
+      const isFile = error.code === "ENOTDIR" || (error.code === "ENOENT" && this.#files.has(this.#path));
+      if (!isFile) throw error;
     });
     if (names === undefined) return [this.#path];
     return names.filter((name) => /^[^.].*\.ya?ml$/.test(name)).map((name) => join(this.#path, name));

@@ -194,11 +194,13 @@ class Resolution<T extends NamedDocument> {
     }
     for (const { changed, index } of groups) {
       for (const demand of changed) {
-        if (losers.has(demand.file)) continue;
         for (const other of index.near(demand.wanted)) {
-          if (!conflict(other.wanted, demand.wanted) || losers.has(other.file)) continue;
-          if (this.#rank(demand, other) < this.#rank(other, demand)) refuse(other, demand);
-          else {
+          if (losers.has(other.file) || this.#unchanged.has(other.document)) continue;
+          if (!conflict(other.wanted, demand.wanted)) continue;
+          if (this.#rank(demand, other) < this.#rank(other, demand)) {
+            // What a file wants that is refused anyhow refuses no other; it is told of each of its own conflicts.
+            if (!losers.has(demand.file)) refuse(other, demand);
+          } else {
             refuse(demand, other);
             break;
           }

@@ -32,6 +32,11 @@ export class MemoryHub {
     return members.map(({ location }) => location);
   }
 
+  /** Whether a server listens to the question, whatever it says. */
+  isHeard(question: DirectoryQuestion): boolean {
+    return this.silent || [...this.#members.values()].some((member) => member.hears(question));
+  }
+
   /** The servers that hold the cluster now. */
   holders(cluster: string): string[] {
     return [...this.#members.values()]
@@ -62,6 +67,10 @@ class MemoryDirectory implements Directory {
     this.#held.delete(cluster);
   }
 
+  hears(question: DirectoryQuestion): boolean {
+    return "server" in question || this.#held.has(question.cluster);
+  }
+
   answers(question: DirectoryQuestion): boolean {
     return "cluster" in question
       ? this.#held.get(question.cluster)?.() === true
@@ -72,7 +81,8 @@ class MemoryDirectory implements Directory {
     question: DirectoryQuestion,
     accepts: (location: Location) => boolean,
   ): Promise<Location | "silent" | undefined> {
-    return this.#hub.silent ? "silent" : this.#hub.answers(question).find(accepts);
+    const answers = this.#hub.silent ? [] : this.#hub.answers(question);
+    return answers.length === 0 && this.#hub.isHeard(question) ? "silent" : answers.find(accepts);
   }
 
   async close(): Promise<void> {
