@@ -178,7 +178,7 @@ program
   .command("explain")
   .argument(
     "[code]",
-    "Code of an outcome of a CONNECT or of a fault of an agent, or a WebSocket close code. Without it, all are listed.",
+    "Code of an outcome of a CONNECT or of a fault of an agent, an HTTP status, or a WebSocket close code. Without it, all codes are listed.",
   )
   .description("Explain a code from a log, an answer or a metric, and say what to do.")
   .addHelpText("after", "\nFor example:\n  culvert explain dial_timeout")

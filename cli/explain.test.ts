@@ -44,6 +44,20 @@ test("the error type of an answer's Proxy-Status is shown as the outcomes that h
   assert.match(explain("connection_timeout"), /^dial_timeout [\s\S]*\n\nagent_timeout \(docs\/errors\.md\)/);
 });
 
+test("an HTTP status is shown as the outcomes that are answered with it, to a caller or an agent", () => {
+  assert.equal(explain("407"), explain("unauthenticated"));
+  assert.equal(explain("401"), explain("unauthenticated"));
+  assert.match(explain("504"), /^dial_timeout [\s\S]*\n\nagent_timeout \(docs\/errors\.md\)/);
+  assert.throws(() => explain("undefined"), /There is no code/);
+});
+
+test("the further columns of a table keep their headings", () => {
+  assert.match(
+    explain("4421"),
+    /\n\nthe link is another server's, and was not carried there\n- `result` of \S+: `foreign_link`\n- what an agent does: dials again /,
+  );
+});
+
 test("a code that several places tell of is shown with all of them", () => {
   assert.match(
     explain("4409"),
@@ -84,6 +98,8 @@ test("an unknown code names the nearest, or where all stand", () => {
     name: "ConfigError",
     message: /"dial-timeot": did you mean dial_timeout\?$/,
   });
+  for (const short of ["nope", "4420"])
+    assert.throws(() => explain(short), { message: /culvert explain alone lists them$/ });
   assert.throws(() => explain("blue"), { message: /"blue": culvert explain alone lists them$/ });
   assert.throws(() => explain("__proto__"), { message: /There is no code "__proto__"/ });
 });

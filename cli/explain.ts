@@ -6,7 +6,7 @@ import { foldersAroundProgram } from "../shared/basics/program.ts";
 import { nearest } from "../shared/basics/text.ts";
 import { helpWidth } from "../shared/config/flags.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { OUTCOMES } from "../shared/outcomes.ts";
+import { OUTCOMES, type Outcome } from "../shared/outcomes.ts";
 
 /** `culvert explain`: all codes with a line each, or what the pages say of one. Throws a `ConfigError`. */
 export function runExplain(
@@ -22,16 +22,21 @@ export function runExplain(
   }
   const code = asked.toLowerCase().replaceAll("-", "_");
   const found = codes.has(code) ? [code] : outcomesWith(code);
-  if (found.length === 0) throw new ConfigError(unknownCode(asked, nearest(code, codes.keys())));
+  if (found.length === 0) throw new ConfigError(unknownCode(asked, guessFor(code, codes.keys())));
   const texts = found.flatMap((each) => (codes.get(each) ?? []).map((explained) => shown(each, explained, width)));
   print(`${texts.join("\n\n")}\n`);
 }
 
-/**
- * The outcomes that a CONNECT is answered with under this error type of `Proxy-Status`, which is what a caller sees.
- */
-function outcomesWith(proxyStatus: string): string[] {
-  return Object.entries(OUTCOMES).flatMap(([code, outcome]) => (outcome.proxyStatus === proxyStatus ? [code] : []));
+/** The outcomes that are answered with this HTTP status or error type of `Proxy-Status`, which is what a peer sees. */
+function outcomesWith(seen: string): string[] {
+  return Object.entries<Outcome>(OUTCOMES).flatMap(([code, { proxyStatus, http, agentHttp }]) =>
+    proxyStatus === seen || [http, agentHttp].includes(Number(seen)) ? [code] : [],
+  );
+}
+
+/** With one of four letters or digits wrong, it is another word or number. */
+function guessFor(code: string, known: Iterable<string>): string | undefined {
+  return code.length <= 4 ? undefined : nearest(code, known);
 }
 
 function shown(code: string, { page, inShort, paragraphs }: Explained, width: number): string {
@@ -99,9 +104,9 @@ export function codesOf(page: string, text: string): [code: string, Explained][]
     const inShort = rows.find(({ codes, isLink }) => isLink && codes.includes(code))?.cells.join(", ") ?? "";
     return [[code, { page, inShort, paragraphs: paragraphsOf(section.slice(section.indexOf("\n"))) }]];
   });
-  const inTables = rows.flatMap(({ codes, cells, isLink }): [string, Explained][] => {
+  const inTables = rows.flatMap(({ codes, cells, more, isLink }): [string, Explained][] => {
     const inShort = cells.join(": ");
-    return isLink ? [] : codes.map((code) => [code, { page, inShort, paragraphs: [inShort] }]);
+    return isLink ? [] : codes.map((code) => [code, { page, inShort, paragraphs: [inShort, ...more] }]);
   });
   return [...sections, ...inTables];
 }
@@ -111,6 +116,8 @@ interface Row {
   /** The row leads to the section that explains its code. */
   readonly isLink: boolean;
   readonly cells: readonly string[];
+  /** List items of the further columns, which are not understood without their headings. */
+  readonly more: readonly string[];
 }
 
 /** One or more codes as they stand in the first cell, such as `[`limited`](#limited)` or `` `dns` `refused` ``. */
@@ -120,13 +127,20 @@ const CLOSE_CODE = /^(?:close code )?(4\d{3})\b ?(.*)$/;
 
 /** The rows that are about codes: of close codes, of words as logs and `--json` have them. */
 function tableRows(text: string): Row[] {
-  return text.split("\n").flatMap((line) => {
+  let headings: string[] = [];
+  return text.split("\n").flatMap((line, at, lines) => {
+    if (lines[at + 1]?.startsWith("|---")) headings = cellsOf(line);
     const [first = "", ...cells] = cellsOf(line);
     const [, closeCode, beside = ""] = CLOSE_CODE.exec(first) ?? [];
     const words = WORDS.test(first) ? [...first.matchAll(/`(\w+)`/g)].map(([, word = ""]) => word) : [];
     const codes = closeCode === undefined ? words : [closeCode];
-    const said = [beside, ...cells].map(plain).filter((cell) => cell !== "");
-    return codes.length === 0 ? [] : [{ codes, isLink: first.startsWith("["), cells: said }];
+    if (codes.length === 0) return [];
+    const isLink = first.startsWith("[");
+    const said = [beside, ...(isLink ? cells : cells.slice(0, 1))].map(plain).filter((cell) => cell !== "");
+    const more = cells
+      .slice(1)
+      .flatMap((cell, column) => (cell === "" ? [] : [plain(`- ${headings[column + 2]}: ${cell}`)]));
+    return [{ codes, isLink, cells: said, more }];
   });
 }
 

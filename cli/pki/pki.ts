@@ -110,8 +110,9 @@ export async function runPki(
     serverNames: [...LOCAL_NAMES, ...serverSan],
     clusterNames: [...LOCAL_NAMES, ...clusterSan],
   });
-  // On one machine, the agent can reach the server's health port on loopback.
-  const target = clusterSan.length === 0 ? "http://127.0.0.1:8092/readyz" : "http://example.com/";
+  // On one machine, the agent can reach the server's health port on loopback, if it may.
+  const [target, mayDial] =
+    clusterSan.length === 0 ? ["http://127.0.0.1:8092/readyz", " --allow-loopback"] : ["http://example.com/", ""];
   const at = (name: PkiFile): string => shellQuoted(files[name]);
   print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
   print("");
@@ -128,7 +129,7 @@ export async function runPki(
     `    --cluster-cert ${at("cluster.crt")} --cluster-key ${at("cluster.key")} --cluster-ca-cert ${at("cluster-ca.crt")}`,
   );
   print("");
-  print(`  ${culvert} agent --proxy-server-host ${clusterSan[0] ?? "127.0.0.1"} --proxy-server-port 8091 \\`);
+  print(`  ${culvert} agent --proxy-server-host ${clusterSan[0] ?? "127.0.0.1"} --proxy-server-port 8091${mayDial} \\`);
   print(`    --ca-cert ${at("cluster-ca.crt")} --agent-cert ${at("agent.crt")} --agent-key ${at("agent.key")}`);
   print("");
   print(

@@ -49,7 +49,9 @@ test("where nobody listens, the flags that decide it are named", async (t) => {
   const address = await listening(t, server);
   server.close();
   await once(server, "close");
-  await assert.rejects(askStatus(address), { message: /^127\.0\.0\.1:\d+ refuses the connection: .*--admin-port\?$/ });
+  await assert.rejects(askStatus(address), {
+    message: /^127\.0\.0\.1:\d+ refuses the connection: .*--admin-port \(an agent's: --admin-server-port\)\?$/,
+  });
 });
 
 test("who takes the connection and says nothing, or never ends, is not waited for", async (t) => {

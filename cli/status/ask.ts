@@ -97,7 +97,7 @@ function objectIn(body: string): object | undefined {
 function whyNoAnswer(error: unknown): string {
   const { code = "", message } = error as NodeJS.ErrnoException;
   if (code === "ECONNREFUSED") {
-    return "refuses the connection: does the server run, with this as its --admin-bind-address and --admin-port?";
+    return "refuses the connection: does the process run, with this as its --admin-bind-address and --admin-port (an agent's: --admin-server-port)?";
   }
   if (code === "ENOTFOUND" || code === "EAI_AGAIN") return "is a name that cannot be resolved";
   // A server without file descriptors closes new connections. Its TLS ports do so too when they get plain HTTP.

@@ -150,8 +150,8 @@ test("an admin port answers its own paths only, and no method that changes anyth
     ["/metrics", "GET", 200],
     ["/", "GET", 404],
     ["/../../etc/passwd", "GET", 404],
-    ["/status", "POST", 404],
-    ["/status", "DELETE", 404],
+    ["/status", "POST", 405],
+    ["/status", "DELETE", 405],
   ] as const) {
     const answer = await fetch(`http://127.0.0.1:${ports.serverAdmin}${path}`, { method });
     assert.equal(answer.status, status, `${method} ${path}`);

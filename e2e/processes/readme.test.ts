@@ -21,14 +21,19 @@ const DEFAULTS =
 
 before(requireBuilt);
 
+/** Free ports in the place of `PORTS`, and what puts them into a text. */
+async function portsHere() {
+  const ports = new Map(await Promise.all(PORTS.map(async (port) => [port, String(await freePort())] as const)));
+  return { ports, free: (text: string) => text.replace(/\b8\d{3}\b/g, (port) => ports.get(port as "8090") ?? port) };
+}
+
 /** The blocks of a chapter, and its lines as a script of ports that are free here. */
 async function chapterOf(page: string, title: string) {
   const text = readFileSync(join(ROOT, page), "utf8");
   const chapter = text.split(`\n## ${title}\n`)[1]?.split("\n## ")[0] ?? "";
   // Between the fences every second part is a block, and begins with its language.
   const blocks = chapter.split(/^```/m).filter((_, index) => index % 2 === 1);
-  const ports = new Map(await Promise.all(PORTS.map(async (port) => [port, String(await freePort())] as const)));
-  const free = (text: string) => text.replace(/\b8\d{3}\b/g, (port) => ports.get(port as "8090") ?? port);
+  const { ports, free } = await portsHere();
   const script = blocks
     .filter((block) => block.startsWith("sh\n"))
     .map((block) => block.slice(3))
@@ -79,6 +84,22 @@ test("the example of the README makes a CONNECT and ends what it has started", a
   assert.equal(printed, "ok\nok\nleft: .\n");
   // git ignores it.
   assert.deepEqual(readdirSync(dir.path), ["pki"]);
+});
+
+test("the commands that culvert pki prints make a CONNECT", async () => {
+  using dir = new TempDir();
+  const { free } = await portsHere();
+  const printed = await run(`${process.execPath} ${MAIN} pki --dir pki`, dir.path);
+  const [server, agent, curl] = (printed.split("a terminal of its own:\n")[1] ?? "")
+    .split(/\n{2,}(?= {2}\S)/)
+    .map((command) => command.trim().replace(/^node/, process.execPath));
+  const ready = free("http://127.0.0.1:8093/readyz");
+  const script = `trap 'kill $(jobs -p) 2>/dev/null' EXIT
+    ${free(`${server} --health-port 8092 --admin-port 8095`)} > server.log 2>&1 &
+    ${free(`${agent} --health-server-port 8093 --admin-server-port 8094`)} > agent.log 2>&1 &
+    curl -sf --retry 20 --retry-connrefused --retry-delay 1 ${ready} || tail -n 3 *.log
+    ${free(curl ?? "")} -sS`;
+  assert.equal(await run(script, dir.path), "ok\nok\n");
 });
 
 test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress files", async () => {

@@ -196,7 +196,7 @@ test("a request that no page answers gets a sentence, and a page that fails is l
   assert.match(await post("application/json", "{"), /^HTTP\/1.1 400 [\s\S]*\nthe body is not JSON\n$/);
   assert.match(await exchange(admin, "HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n"), /^HTTP\/1.1 200 [\s\S]*\r\n\r\n$/);
   assert.match(
-    await exchange(admin, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
+    await exchange(admin, "POST /live HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
     /^HTTP\/1.1 404 [\s\S]*\nthis port has: GET \/metrics, GET \/healthz, /,
   );
   assert.deepEqual(await fetchText(admin, "/status").then(({ status, body }) => [status, body]), [
@@ -271,6 +271,34 @@ test("who holds connections displaces its own, and a probe is answered", async (
   await admin.close();
 });
 
+test("a known path with another method is answered with the methods that it has", async () => {
+  const admin = await start({ status: () => ({}), trial: async () => ({}) });
+  for (const [asked, allow] of [
+    ["POST /livez", "GET, HEAD"],
+    ["OPTIONS /log-level", "GET, PUT, HEAD"],
+    ["GET /trial", "POST"],
+  ] as const) {
+    const answer = await exchange(admin, `${asked} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    assert.match(
+      answer,
+      new RegExp(`^HTTP/1\\.1 405 [\\s\\S]*\nallow: ${allow}\r\n[\\s\\S]*\nthis path takes: ${allow}\n$`),
+    );
+  }
+  await admin.close();
+});
+
+test("the absolute form of a request is taken, and its authority is checked in the place of Host", async () => {
+  const admin = await start({ allowedHosts: [], status: () => ({}), checks: () => [{ name: "a", ok: true }] });
+  const statusOf = async (url: string, host: string) =>
+    (await exchange(admin, `GET ${url} HTTP/1.1\r\nHost: ${host}\r\n\r\n`)).slice(9, 12);
+  assert.equal(await statusOf("http://localhost/healthz", "localhost"), "200");
+  assert.equal(await statusOf("HTTP://127.0.0.1:8095/status?x", "evil.example"), "200");
+  for (const authority of ["evil.example", "localhost@evil.example", "user@localhost", ""])
+    assert.equal(await statusOf(`http://${authority}/status`, "localhost"), "421", authority);
+  assert.equal(await statusOf("http://localhost", "localhost"), "404");
+  await admin.close();
+});
+
 test("a Host that is no address is refused where names are given, on every path", async () => {
   const admin = await start({ allowedHosts: ["admin.example"], status: () => ({}), trial: async () => ({}) });
   const statusFor = (host: string, path: string, method = "GET"): Promise<number | undefined> =>
@@ -317,6 +345,10 @@ test("what is no HTTP/1, and who leaves Host out, is answered and not held", asy
     ],
     [`GET / HTTP/1.1\r\nX: ${"x".repeat(9_000)}`, /^HTTP\/1\.1 431 [\s\S]*too large/],
     ["CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", /^HTTP\/1\.1 405 [\s\S]*\nthis is the health port, .*--server-port/],
+    [
+      "GET /livez HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n",
+      /^HTTP\/1\.1 417 [\s\S]*\nthis port knows no other Expect than/,
+    ],
   ];
   for (const [bytes, answer] of cases) {
     const said = await exchange(admin, bytes);
@@ -324,7 +356,12 @@ test("what is no HTTP/1, and who leaves Host out, is answered and not held", asy
     assert.equal(said.match(/HTTP\/1\.1 \d/g)?.length, 1, "one answer");
     assert.match(said, /^connection: close\r$/im);
   }
-  assert.match(await exchange(admin, "GET /livez HTTP/1.1\r\n\r\n"), /^HTTP\/1\.1 400 /);
+  for (const hosts of ["", "Host: x\r\nHost: x\r\n"])
+    assert.match(
+      await exchange(admin, `GET /livez HTTP/1.1\r\n${hosts}\r\n`),
+      /^HTTP\/1\.1 400 [\s\S]*\nan HTTP\/1\.1 request needs one Host header, and no second one\n$/,
+    );
+  assert.match(await exchange(admin, "GET /livez HTTP/1.0\r\n\r\n"), /^HTTP\/1\.1 200 /);
   assert.match(
     await exchange(admin, "GET /livez HTTP/1.1\r\nHost: x\r\nUpgrade: y\r\nConnection: upgrade\r\n\r\n"),
     /200/,

@@ -15,6 +15,7 @@ import {
   BODY_LIMIT,
   CONNECT_TO_ADMIN,
   CONNECT_TO_HEALTH,
+  EXPECTATION,
   maxConnections,
   refusalOf,
   SingleRequest,
@@ -41,8 +42,8 @@ export interface Admin {
   close(): Promise<void>;
 }
 
-/** Largest header of a request, bytes. */
-const HEADER_LIMIT = 8_192;
+/** The header is bounded, in bytes. `answerTo` decides about Host, with a sentence. */
+const PARSER = { maxHeaderSize: 8_192, requireHostHeader: false };
 
 /**
  * Starts the health or the admin listener. It serves one request of each connection and a bounded number of
@@ -83,15 +84,16 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
 function httpServerOf(options: AdminOptions): HttpServer {
   const { status, throttledLog, option } = options;
   const routes = routesOf(options);
-  const http = createHttpServer({ maxHeaderSize: HEADER_LIMIT }, async (request, response) => {
+  const http = createHttpServer(PARSER, async (request, response) => {
     const bodyBytes = Number(request.headers["content-length"] ?? 0);
     (request.socket as unknown as SingleRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
     const found = await answerTo(request, bodyBytes, routes, options.allowedHosts).catch((err: unknown): Page => {
       throttledLog.write("error", { err, option, path: printable(request.url ?? "", 100) }, "a page failed");
       return { status: 500, body: "this page failed: the log says why\n" };
     });
-    const headers = { "content-type": found.type ?? TEXT, "content-length": Buffer.byteLength(found.body) };
-    response.writeHead(found.status ?? 200, { ...headers, connection: "close" }).end(found.body);
+    const { status: code = 200, type = TEXT, allow, body } = found;
+    const headers = { "content-type": type, "content-length": Buffer.byteLength(body), ...(allow && { allow }) };
+    response.writeHead(code, { ...headers, connection: "close" }).end(body);
   });
   http.on("clientError", (error, connection) => {
     const answer = refusalOf(error);
@@ -100,6 +102,8 @@ function httpServerOf(options: AdminOptions): HttpServer {
   });
   const connectHere = status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
   http.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
+  // Node's own answer would keep the connection, on which the end of the request gets a second answer.
+  http.on("checkExpectation", ({ socket }) => (socket as unknown as SingleRequest).refuse(EXPECTATION));
   return http;
 }
 
@@ -107,6 +111,8 @@ function httpServerOf(options: AdminOptions): HttpServer {
 interface Page {
   readonly status?: number;
   readonly type?: string;
+  /** Methods of this path, where the request has another one. */
+  readonly allow?: string;
   readonly body: string | Buffer;
 }
 
@@ -145,18 +151,30 @@ async function answerTo(
   routes: ReadonlyMap<string, PageRoute>,
   allowedHosts: readonly string[] | undefined,
 ): Promise<Page> {
-  const { method = "", url = "", headers } = request;
-  if (allowedHosts !== undefined && !isOwnHost(headers.host, allowedHosts)) {
-    const name = printable(headers.host ?? "", 100);
+  const { method = "", url = "", headers, httpVersion } = request;
+  const { host: hosts = [] } = request.headersDistinct;
+  if (hosts.length > 1 || (hosts.length === 0 && httpVersion !== "1.0")) {
+    return { status: 400, body: "an HTTP/1.1 request needs one Host header, and no second one\n" };
+  }
+  // The absolute form names the host itself, and Host does not count (RFC 9112 §3.2.2).
+  const [, authority = hosts[0], target = url] = /^http:\/\/([^/?]*)(.*)$/i.exec(url) ?? [];
+  if (allowedHosts !== undefined && !isOwnHost(authority, allowedHosts)) {
+    const name = printable(authority ?? "", 100);
     return { status: 421, body: `"${name}" is no IP address, not localhost and not in --admin-allowed-hosts\n` };
   }
   if (headers["transfer-encoding"] !== undefined) {
     return { status: 411, body: "a body needs its Content-Length here\n" };
   }
   if (bodyBytes > BODY_LIMIT) return { status: 413, body: `a body has at most ${BODY_LIMIT} bytes here\n` };
-  const [path = "", query] = url.split("?", 2);
+  const [path = "", query] = target.split("?", 2);
   const route = routes.get(`${method === "HEAD" ? "GET" : method} ${path}`);
-  if (route === undefined) return { status: 404, body: `this port has: ${[...routes.keys()].join(", ")}\n` };
+  if (route === undefined) {
+    const methods = [...routes.keys()].flatMap((each) => (each.endsWith(` ${path}`) ? [each.split(" ", 1)[0]] : []));
+    if (methods.includes("GET")) methods.push("HEAD");
+    const allow = methods.join(", ");
+    if (allow !== "") return { status: 405, allow, body: `this path takes: ${allow}\n` };
+    return { status: 404, body: `this port has: ${[...routes.keys()].join(", ")}\n` };
+  }
   return route(new URLSearchParams(query), request);
 }
 

@@ -99,6 +99,28 @@ test("a request that is not whole in time is answered with 408 and cut, however 
   }
 });
 
+test("a body has the deadline of its request, and the answer has its own from the last byte on", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const rest of ["", "234"]) {
+    const { connection, request } = opened();
+    request.once("data", () => request.onUnderstood(4));
+    connection.push("POST / HTTP/1.1\r\n\r\n");
+    await settled();
+    connection.push("1");
+    t.mock.timers.tick(REQUEST_MS - 1);
+    await settled();
+    if (rest !== "") connection.push(rest);
+    await settled();
+    t.mock.timers.tick(ANSWER_MS - 1);
+    await settled();
+    assert.match(connection.written, rest === "" ? /^HTTP\/1\.1 408 / : /^$/);
+    if (rest === "") continue;
+    assert.equal(connection.destroyed, false);
+    t.mock.timers.tick(1);
+    assert.ok(connection.destroyed);
+  }
+});
+
 test("whoever does not read its answer in time is cut", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { connection, request } = opened();

@@ -112,8 +112,8 @@ export class SingleRequest extends Duplex {
   /** Call it when the parser has read the header: `bodyBytes` after it, at most `BODY_LIMIT`, belong to the request. */
   onUnderstood(bodyBytes: number): void {
     this.#isUnderstood = true;
-    this.#endIn(ANSWER_MS);
     this.#bodyBytes = bodyBytes;
+    if (bodyBytes === 0) this.#endIn(ANSWER_MS);
     setImmediate(this.#onReadable); // the parser calls this, and must not be called back in between
   }
 
@@ -168,6 +168,7 @@ export class SingleRequest extends Duplex {
     if (!this.#header.hasEnded) return this.#header.push(piece);
     const length = Math.min(piece.length, this.#bodyBytes);
     this.#bodyBytes -= length;
+    if (this.#bodyBytes === 0) this.#endIn(ANSWER_MS);
     return length;
   }
 
@@ -203,6 +204,7 @@ export const CONNECT_TO_ADMIN = refusal(
   405,
   "this is the admin port (/status, /metrics), which takes no CONNECT: callers use the server's --server-port",
 );
+export const EXPECTATION = refusal(417, "this port knows no other Expect than 100-continue: leave the header out");
 const TOO_SLOW = refusal(408, "the request did not arrive in time");
 const TLS = refusal(400, "this is TLS, and this port speaks plain HTTP: use http:// and not https://");
 const LARGE = refusal(431, "the request header is too large for this port");

@@ -4,6 +4,7 @@ import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import type { AddressInfo, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Duplex } from "node:stream";
 import { test } from "node:test";
 import tls from "node:tls";
 import { until } from "../basics/testing/wait.ts";
@@ -140,6 +141,30 @@ for (const [name, bytes] of [
     assert.equal(it.secured.length, 0);
   });
 }
+
+test("a PROXY header and a ClientHello that arrive in pieces complete a handshake", async () => {
+  await using it = await listening({ proxyProtocol: { required: true, trusts: () => true } });
+  const raw = it.tcp().setNoDelay();
+  const header = Buffer.from("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\n");
+  let first: Buffer | undefined = header;
+  const inPieces = new Duplex({
+    read: () => {},
+    write: async (chunk: Buffer, _encoding, done) => {
+      const bytes = Buffer.concat([first ?? Buffer.alloc(0), chunk]);
+      const length = first === undefined ? bytes.length : 10;
+      first = undefined;
+      for (let at = 0; at < bytes.length; at += length) {
+        await new Promise<unknown>((sent) => raw.write(bytes.subarray(at, at + length), sent));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      done();
+    },
+  });
+  raw.on("data", (chunk: Buffer) => inPieces.push(chunk));
+  it.tls({ socket: inPieces } as tls.ConnectionOptions);
+  const { socket } = await it.next();
+  assert.equal(verifyPeer(socket, undefined).identity?.cn, "client");
+});
 
 test("a handshake that fails behind a balancer is reported as that of the client behind it", async () => {
   await using it = await listening({ proxyProtocol: { required: true, trusts: () => true } });
