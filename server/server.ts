@@ -3,8 +3,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promi
 import { formatTarget } from "../shared/address/target.ts";
 import { FileDescriptors, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
-import type { MemoryShare } from "../shared/limits/memory-pool.ts";
-import { MemoryPool } from "../shared/limits/memory-pool.ts";
+import { MemoryPool, type MemoryShare } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";

@@ -23,6 +23,7 @@ import type { ServerLocation } from "./servers.ts";
 import { dialMiddlebox, dialServer, middleboxCa, type TerminatorRule } from "./tls-terminator.ts";
 
 // From credentials and a route to a link that the server has welcomed: what an attempt of an uplink and the doctor do.
+
 /** What it takes to open a link. */
 export interface LinkContext {
   readonly server: ServerLocation;

@@ -145,6 +145,20 @@ test("each 401 says by what one may prove oneself, and no other answer does", as
   assert.match(await misled.over, /^HTTP\/1\.1 401 .*\r\nwww-authenticate: Bearer realm="culvert"\r\n/is);
 });
 
+test("a fault of our own is one agent's 500 and an error in the log", async () => {
+  const broken = hostOf("broken", { objection: () => assert.fail("a fault") });
+  await using it = await portOf((name) => (name === "broken" ? broken : hostOf("whole")));
+  assert.match(await it.ask({ ...pki.agent, servername: "broken" }).over, /^HTTP\/1\.1 500 /);
+  assert.match(await it.ask({ ...pki.agent, servername: "whole" }, "", "GET /elsewhere").over, /^HTTP\/1\.1 404 /);
+  assert.deepEqual(
+    it.lines.map(({ level, msg, code }) => [level, msg, code]),
+    [
+      ["error", "agent refused", 500],
+      ["info", "agent refused", 404],
+    ],
+  );
+});
+
 test("an agent that was refused has one line in the log, and none about how its connection ended", async () => {
   const closed = hostOf("closed", { objection: () => new CulvertError("forbidden", "not from there") });
   await using it = await portOf((name) => (name === "closed" ? closed : hostOf("open")));

@@ -84,9 +84,9 @@ export class UpgradePort {
     this.connections = new PortConnections(
       { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
-        onConnect: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "connect"),
-        onUpgrade: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "upgrade"),
-        onRequest: (request, connection) => void this.#onRequest(request, connection as AgentConnection, "other"),
+        onConnect: (request, connection) => this.#onRequest(request, connection as AgentConnection, "connect"),
+        onUpgrade: (request, connection) => this.#onRequest(request, connection as AgentConnection, "upgrade"),
+        onRequest: (request, connection) => this.#onRequest(request, connection as AgentConnection, "other"),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
         onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
@@ -103,8 +103,15 @@ export class UpgradePort {
     logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#deps);
   }
 
+  /** A fault of our own is the answer to this request, and ends no other connection. */
+  #onRequest(request: RequestHeader, connection: AgentConnection, kind: RequestKind): void {
+    this.#serve(request, connection, kind).catch((error: unknown) => {
+      this.#refuse(connection, request, toCulvertError(error));
+    });
+  }
+
   /** `request` is an `IncomingMessage` if it is an upgrade. */
-  async #onRequest(request: RequestHeader, connection: AgentConnection, kind: RequestKind): Promise<void> {
+  async #serve(request: RequestHeader, connection: AgentConnection, kind: RequestKind): Promise<void> {
     const { socket } = connection;
     watchForEnd(socket);
     const admitted = await this.#admit(request, connection, kind);

@@ -1,7 +1,6 @@
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
+import { CONNECTION_BYTES, type MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";

@@ -33,7 +33,7 @@ export interface LiveCluster extends Readonly<ClusterConnects> {
 }
 
 /** The connected agents that each strategy in use may choose, apart from `default`, which may choose all. */
-export function agentsByStrategy(clusters: Iterable<LiveCluster>): Map<Strategy, number> {
+function agentsByStrategy(clusters: Iterable<LiveCluster>): Map<Strategy, number> {
   const agents = new Map<Strategy, number>();
   for (const cluster of clusters) {
     for (const strategy of new Set(cluster.rules.strategies)) {

@@ -1,7 +1,6 @@
 import type { Target } from "../../shared/address/target.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
-import { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import { MemoryPool, type MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
 import { VerificationSlots } from "../tokens/verifier.ts";

@@ -118,37 +118,40 @@ interface Page {
 
 type PageRoute = (query: URLSearchParams, request: IncomingMessage) => Page | Promise<Page>;
 
-const TEXT = "text/plain; charset=utf-8";
-const JSON_TYPE = "application/json; charset=utf-8";
+/** The routes by path, and those of a path by method. HEAD is answered as GET is. */
+type Routes = ReadonlyMap<string, Readonly<Record<string, PageRoute>>>;
 
-/** The routes by method and path. */
-function routesOf({ checks, metrics, status, trial, log }: AdminOptions): Map<string, PageRoute> {
+const TEXT = "text/plain; charset=utf-8";
+
+function routesOf({ checks, metrics, status, trial, log }: AdminOptions): Routes {
   // All readers share one buffer, even if they read slowly.
   const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
-  const alive = () => ({ body: "ok\n" });
-  const ready = (query: URLSearchParams) => readiness(checks(), query.has("verbose"));
-  const routes = new Map<string, PageRoute>([
-    ["GET /metrics", async () => ({ type: metrics.contentType, body: await rendered() })],
-    // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
-    // peers.
-    ["GET /healthz", alive],
-    ["GET /livez", alive],
-    ["GET /ready", ready],
-    ["GET /readyz", ready],
+  // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
+  // peers.
+  const alive: PageRoute = () => ({ body: "ok\n" });
+  const ready: PageRoute = (query) => readiness(checks(), query.has("verbose"));
+  const routes = new Map<string, Record<string, PageRoute>>([
+    ["/metrics", { GET: async () => ({ type: metrics.contentType, body: await rendered() }) }],
+    ["/healthz", { GET: alive }],
+    ["/livez", { GET: alive }],
+    ["/ready", { GET: ready }],
+    ["/readyz", { GET: ready }],
   ]);
   if (status !== undefined) {
-    routes.set("GET /status", async () => ({ type: JSON_TYPE, body: JSON.stringify(await status()) }));
-    routes.set("GET /log-level", () => ({ body: `${log.level}\n` }));
-    routes.set("PUT /log-level", (query) => changeLogLevel(log, query.get("level")));
+    routes.set("/status", { GET: async () => json(await status()) });
+    routes.set("/log-level", {
+      GET: () => ({ body: `${log.level}\n` }),
+      PUT: (query) => changeLogLevel(log, query.get("level")),
+    });
   }
-  if (trial !== undefined) routes.set("POST /trial", (_query, request) => answerJson(request, trial));
+  if (trial !== undefined) routes.set("/trial", { POST: (_query, request) => answerJson(request, trial) });
   return routes;
 }
 
 async function answerTo(
   request: IncomingMessage,
   bodyBytes: number,
-  routes: ReadonlyMap<string, PageRoute>,
+  routes: Routes,
   allowedHosts: readonly string[] | undefined,
 ): Promise<Page> {
   const { method = "", url = "", headers, httpVersion } = request;
@@ -167,15 +170,21 @@ async function answerTo(
   }
   if (bodyBytes > BODY_LIMIT) return { status: 413, body: `a body has at most ${BODY_LIMIT} bytes here\n` };
   const [path = "", query] = target.split("?", 2);
-  const route = routes.get(`${method === "HEAD" ? "GET" : method} ${path}`);
-  if (route === undefined) {
-    const methods = [...routes.keys()].flatMap((each) => (each.endsWith(` ${path}`) ? [each.split(" ", 1)[0]] : []));
-    if (methods.includes("GET")) methods.push("HEAD");
-    const allow = methods.join(", ");
-    if (allow !== "") return { status: 405, allow, body: `this path takes: ${allow}\n` };
-    return { status: 404, body: `this port has: ${[...routes.keys()].join(", ")}\n` };
-  }
-  return route(new URLSearchParams(query), request);
+  const byMethod = routes.get(path);
+  if (byMethod === undefined) return { status: 404, body: `this port has: ${listOf(routes)}\n` };
+  const route = byMethod[method === "HEAD" ? "GET" : method];
+  if (route !== undefined) return route(new URLSearchParams(query), request);
+  const allow = [...Object.keys(byMethod), ...("GET" in byMethod ? ["HEAD"] : [])].join(", ");
+  return { status: 405, allow, body: `this path takes: ${allow}\n` };
+}
+
+function listOf(routes: Routes): string {
+  return [...routes].flatMap(([path, byMethod]) => Object.keys(byMethod).map((each) => `${each} ${path}`)).join(", ");
+}
+
+/** `undefined` is `null` in JSON. */
+function json(value: unknown): Page {
+  return { type: "application/json; charset=utf-8", body: JSON.stringify(value ?? null) };
 }
 
 /** Answers the JSON of a request with JSON. */
@@ -190,7 +199,7 @@ async function answerJson(request: IncomingMessage, answer: (asked: unknown) => 
   } catch {
     return { status: 400, body: "the body is not JSON\n" };
   }
-  return { type: JSON_TYPE, body: JSON.stringify(await answer(asked)) };
+  return json(await answer(asked));
 }
 
 function readiness(results: readonly Check[], isVerbose: boolean): Page {
