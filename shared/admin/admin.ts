@@ -119,11 +119,11 @@ interface Page {
 type PageRoute = (query: URLSearchParams, request: IncomingMessage) => Page | Promise<Page>;
 
 /** The routes by path, and those of a path by method. HEAD is answered as GET is. */
-type Routes = ReadonlyMap<string, Readonly<Record<string, PageRoute>>>;
+type PageRoutes = ReadonlyMap<string, Readonly<Record<string, PageRoute>>>;
 
 const TEXT = "text/plain; charset=utf-8";
 
-function routesOf({ checks, metrics, status, trial, log }: AdminOptions): Routes {
+function routesOf({ checks, metrics, status, trial, log }: AdminOptions): PageRoutes {
   // All readers share one buffer, even if they read slowly.
   const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
   // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
@@ -151,7 +151,7 @@ function routesOf({ checks, metrics, status, trial, log }: AdminOptions): Routes
 async function answerTo(
   request: IncomingMessage,
   bodyBytes: number,
-  routes: Routes,
+  routes: PageRoutes,
   allowedHosts: readonly string[] | undefined,
 ): Promise<Page> {
   const { method = "", url = "", headers, httpVersion } = request;
@@ -178,7 +178,7 @@ async function answerTo(
   return { status: 405, allow, body: `this path takes: ${allow}\n` };
 }
 
-function listOf(routes: Routes): string {
+function listOf(routes: PageRoutes): string {
   return [...routes].flatMap(([path, byMethod]) => Object.keys(byMethod).map((each) => `${each} ${path}`)).join(", ");
 }
 
