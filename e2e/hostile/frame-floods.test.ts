@@ -20,7 +20,7 @@ for (const [kind, sentence] of Object.entries(KINDS)) {
   test(`an agent that floods its tunnel with ${kind} is cut, comes back late, and holds up no other cluster`, async (t) => {
     await using tenants = await startTwoTenants();
     const { red, agentPort, server } = tenants;
-    const credential = { ca: red.ca, ...(await red.agent) };
+    const credential = { ca: red.ca, ...(await red.agentPair) };
     const begun = performance.now();
     await using flood = await startFlood("frames", { port: agentPort, servername: red.sni, ...credential, kind });
     await waitFor(() => server.log.some((line) => line.includes('"tunnel lost"') && sentence.test(line)), {
@@ -43,7 +43,7 @@ const TUNNELS = { burst: 20, perSecond: 1 };
 test("an agent that begins a tunnel, ends it and comes again at once is paced", async (t) => {
   await using tenants = await startTwoTenants();
   const { red, agentPort } = tenants;
-  const credential = { ca: red.ca, ...(await red.agent) };
+  const credential = { ca: red.ca, ...(await red.agentPair) };
   const begun = performance.now();
   await using flood = await startFlood("frames", {
     port: agentPort,
