@@ -19,8 +19,7 @@ function connection(t: TestContext, carrierAgeMs: () => number | undefined, owne
   const link = new Link("s1-1", "server", wire.agent, { graceMs: 30_000, replayBytes: 1 << 20 });
   const dials: { accept(): Promise<Wire> }[] = [];
   const made = new Connection(
-    link,
-    welcome(),
+    { link, pipe: link, welcome: welcome() },
     { ...NOTHING, ...owner },
     {
       session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,

@@ -108,7 +108,7 @@ function uplink(t: TestContext) {
         const [near, far] = duplexPair();
         const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
         const link = new PairLink(`link-${tunnels.length + 1}`, near);
-        resolve(new Connection(link, welcome(), owner, options));
+        resolve(new Connection({ link, pipe: link, welcome: welcome() }, owner, options));
         const tunnel = { link, session, near, far };
         tunnels.push(tunnel);
         return tunnel;

@@ -191,10 +191,10 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     const { lost } = resumption;
     // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
-    if (lost !== undefined && !connection.resumes.wasRefused) this.#deps.path.onLost(lost);
+    if (lost !== undefined && !connection.wasRefused) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     this.#log.resumed(connection, resumption);
-    connection.resumes = { failed: 0, wasRefused: false };
+    connection.wasRefused = false;
     if (this.#strayed === connection) this.#returnTo(connection);
   }
 
@@ -218,8 +218,7 @@ export class Uplink implements ConnectionOwner {
 
   onResumeFailed(connection: Connection, error: unknown): void {
     const retry = retryAfter(error, 0, 0, this.#deps.retry);
-    const { failed, wasRefused } = connection.resumes;
-    connection.resumes = { failed: failed + 1, wasRefused: wasRefused || retry.fault === "refused" };
+    if (retry.fault === "refused") connection.wasRefused = true;
     this.#log.resumeFailed(connection, error, retry);
   }
 
