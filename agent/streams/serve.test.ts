@@ -38,6 +38,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     memory: UNBOUNDED,
+    lookup: sharedLookup(),
     requireFiles: () => {},
     ...change,
   };
