@@ -122,7 +122,7 @@ function connectionOptions(
   { session, retry, path, onStream, onServers }: DialContext,
   used: () => Credentials,
 ): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onStream" | "onServers"> {
-  const carrierAgeMs = (): number | undefined => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
+  const carrierAgeMs = (): number => Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
   return { session, retry, carrierAgeMs, onStream, onServers };
 }
 
@@ -133,15 +133,10 @@ function resumeTerms({ credentials, timeoutMs }: DialContext, graceMs: number, s
 }
 
 /** A renewed credential should be in the file by then, and a carrier that was opened with the old one is replaced. */
-function untilRenewal(credentialsEnd: Date | undefined): number | undefined {
-  if (credentialsEnd === undefined) return undefined;
+function untilRenewal(credentialsEnd: Date | undefined): number {
+  if (credentialsEnd === undefined) return Number.POSITIVE_INFINITY;
   const leftMs = credentialsEnd.getTime() - Date.now() - RENEWAL_MS;
-  return leftMs > 0 ? leftMs : undefined;
-}
-
-function sooner(one: number | undefined, other: number | undefined): number | undefined {
-  if (one === undefined || other === undefined) return one ?? other;
-  return Math.min(one, other);
+  return leftMs > 0 ? leftMs : Number.POSITIVE_INFINITY;
 }
 
 /** What an agent says of itself; "" = not given. */

@@ -31,8 +31,8 @@ export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prov
   /** The server has announced another number of servers. */
   readonly onServers?: (() => void) | undefined;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
-  /** When the present carrier should be replaced, counted from its first moment; `undefined`: never. */
-  carrierAgeMs(): number | undefined;
+  /** When the present carrier should be replaced, counted from its first moment, ms; Infinity: never. */
+  carrierAgeMs(): number;
 }
 
 /** The part of a link that a connection uses. */
@@ -134,7 +134,7 @@ export class Connection implements SessionHandler {
 
   #rotateInTime({ carrierAgeMs }: ConnectionOptions): void {
     const ageMs = carrierAgeMs();
-    if (ageMs !== undefined) this.#changeCarrierIn(ageMs);
+    if (Number.isFinite(ageMs)) this.#changeCarrierIn(ageMs);
   }
 
   #changeCarrierIn(ms: number): void {

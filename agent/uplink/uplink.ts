@@ -153,7 +153,6 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     this.#backoff.connected();
     if (state.state !== "waiting") return;
-    clearTimeout(state.timer);
     this.#wait(Math.max(0, Math.min(this.#backoff.waitMs(), state.untilMs - performance.now())));
   }
 
@@ -208,7 +207,6 @@ export class Uplink implements ConnectionOwner {
   #returnTo(connection: Connection): void {
     const { state } = this;
     if (state.state !== "waiting" && state.state !== "connecting") return;
-    if (state.state === "waiting") clearTimeout(state.timer);
     const sinceMs = this.#leaving.get(connection) ?? performance.now();
     this.#leaving.delete(connection);
     this.#accepted();
@@ -325,13 +323,13 @@ export class Uplink implements ConnectionOwner {
   #closed(reason: string): void {
     const { state } = this;
     if (state.state === "closed") return;
-    if (state.state === "waiting") clearTimeout(state.timer);
     this.#enter({ state: "closed", reason });
     if (state.state === "connecting") state.abort.abort();
     this.#log.closed(reason);
   }
 
   #enter(next: UplinkState): void {
+    if (this.#state.state === "waiting") clearTimeout(this.#state.timer);
     this.#state = next;
     this.#deps.onState?.();
   }
