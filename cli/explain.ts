@@ -62,7 +62,7 @@ function clip(text: string, width: number): string {
 }
 
 /** What the pages say of one code: an outcome, a fault that an agent or its doctor names, or a WebSocket close code. */
-export interface Explained {
+interface Explained {
   /** Page that says so, such as docs/errors.md. */
   readonly page: string;
   readonly inShort: string;

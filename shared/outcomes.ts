@@ -111,7 +111,7 @@ export function credentialFault(word: unknown): CredentialFault | undefined {
   return CREDENTIAL_FAULTS.find((known) => known === word);
 }
 
-export interface CulvertErrorOptions extends ErrorOptions {
+interface CulvertErrorOptions extends ErrorOptions {
   /** The deadline passed after the agent's ACK of the stream: it may still be dialling, so no other agent is tried. */
   readonly acknowledged?: boolean;
   /** Time until another try makes sense, ms (RFC 9110 §10.2.3). */

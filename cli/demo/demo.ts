@@ -11,7 +11,7 @@ import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
 import { connectOnce } from "./connect.ts";
 import { type Child, ChildDied, Children, choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
 
-export interface DemoOptions {
+interface DemoOptions {
   /** Folder for certificates and the socket. By default it is a temporary one, which the demo removes at its end. */
   readonly dir?: string | undefined;
   /** End after the one CONNECT. */

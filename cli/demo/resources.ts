@@ -162,12 +162,12 @@ function isAlive(pid: number): boolean {
   }
 }
 
-export interface WantedPort {
+interface WantedPort {
   readonly port: number;
   readonly purpose: string;
 }
 
-export interface ChosenPort extends WantedPort {
+interface ChosenPort extends WantedPort {
   /** The port that was wanted, if another process uses it. */
   readonly insteadOf?: number;
 }

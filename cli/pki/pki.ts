@@ -7,7 +7,7 @@ import { shellQuoted } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { Authority, type LeafOptions } from "../../shared/pki/certificates.ts";
 
-export interface PkiOptions {
+interface PkiOptions {
   /** Made if it does not exist. It must not contain any of the files yet. */
   readonly dir: string;
   /** Names and addresses at which callers reach the server; by default those of this machine. */

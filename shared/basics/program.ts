@@ -5,7 +5,7 @@ import { dirname, extname, join } from "node:path";
 const EXTENSION = extname(import.meta.filename);
 
 /** The folder of the sources, or of what is built from them: the folder with cli/main. */
-export const PROGRAM_FOLDER = programFolder(import.meta.dirname);
+const PROGRAM_FOLDER = programFolder(import.meta.dirname);
 
 /**
  * The path of a module that a process of its own runs, named as in the sources without an extension. The build
@@ -26,7 +26,7 @@ function programFolder(from: string): string {
 }
 
 /** Versions of the running program. */
-export interface BuildInfo {
+interface BuildInfo {
   readonly version: string;
   /** The git commit that was built, with the suffix `-dirty` if files had been changed; or `unknown`. */
   readonly revision: string;

@@ -36,7 +36,7 @@ export function presentedToken(header: string | undefined): PresentedToken | und
 }
 
 /** Claims of a JWT (RFC 7519 §4.1) whose signature has not been verified. */
-export interface UnverifiedClaims {
+interface UnverifiedClaims {
   readonly issuer: unknown;
   readonly audiences: readonly unknown[];
   /** `undefined` if it is absent or not a valid date. */
