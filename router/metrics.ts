@@ -10,7 +10,7 @@ import type { BackendState } from "./backends.ts";
 import type { RefusedReason } from "./client-connections.ts";
 
 /** Numbers that are read at each scrape. */
-export interface LiveRouter {
+interface LiveRouter {
   readonly connections: () => number;
   readonly hellos: () => number;
   readonly routes: () => number;
@@ -19,7 +19,7 @@ export interface LiveRouter {
 }
 
 /** A forwarded connection that has ended. */
-export interface ForwardedEnd {
+interface ForwardedEnd {
   readonly route: string;
   readonly bytesUp: number;
   readonly bytesDown: number;

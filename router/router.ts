@@ -25,7 +25,7 @@ export interface RouterDeps {
   readonly files?: Pick<FileDescriptorsDeps, "limit" | "count">;
 }
 
-export interface RouterAddresses {
+interface RouterAddresses {
   clients?: AddressInfo;
   health?: AddressInfo;
   admin?: AddressInfo;

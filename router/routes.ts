@@ -116,7 +116,7 @@ export class RouteTable {
   }
 }
 
-export interface RouteStoreOptions {
+interface RouteStoreOptions {
   /** A file, or a directory of which `*.yaml` and `*.yml` are read. */
   readonly path: string;
   readonly log: FileLog;

@@ -4,7 +4,7 @@ import { type Duplex, duplexPair, finished } from "node:stream";
 import tls from "node:tls";
 import { untilAborted } from "../../shared/basics/promises.ts";
 
-export interface ConnectPlan {
+interface ConnectPlan {
   readonly proxy: { readonly port: number; readonly ca: string; readonly cert: string; readonly key: string };
   readonly target: { readonly host: string; readonly port: number; readonly ca: string };
 }

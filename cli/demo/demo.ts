@@ -11,7 +11,7 @@ import { createPki, type Pki, refuseToOverwrite } from "../pki/pki.ts";
 import { connectOnce } from "./connect.ts";
 import { type Child, ChildDied, Children, choosePorts, type DemoFolder, demoFolder } from "./resources.ts";
 
-export interface DemoOptions {
+interface DemoOptions {
   /** Folder for certificates and the socket. By default it is a temporary one, which the demo removes at its end. */
   readonly dir?: string | undefined;
   /** End after the one CONNECT. */
@@ -95,7 +95,7 @@ async function start(
   out: Printer,
 ): Promise<{ ports: DemoPorts; pki: Pki; targetCa: string }> {
   const timed = stopwatch(out.step);
-  await refuseToOverwrite(dir, TARGET_FILES);
+  refuseToOverwrite(dir, TARGET_FILES);
   const pki = await createPki({ dir, days: 30 });
   const targetFiles = await targetCertificate(dir);
   timed(`throwaway certificates (two CAs, and one for the target) in ${dir}`);

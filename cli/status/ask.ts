@@ -19,7 +19,7 @@ const OTHER_NAME =
 export class NoStatus extends Error {}
 
 /** The kind of process. Older servers do not send it. */
-export type StatusKind = "server" | "agent" | "router";
+type StatusKind = "server" | "agent" | "router";
 
 /** The status of a process. */
 export interface StatusReport {

@@ -7,7 +7,7 @@ import { askStatus, NoStatus, readAgentStatus, readRouterStatus, readStatus, typ
 import { askFleet, fleetOf, fleetTable } from "./fleet.ts";
 import { agentTable, routerTable, statusTable } from "./table.ts";
 
-export interface StatusOptions {
+interface StatusOptions {
   /** `host:port` of an admin port, or of the admin ports of several servers. */
   readonly adminAddresses: readonly string[];
   /** Prints the whole status as JSON instead of a table. */
@@ -35,7 +35,7 @@ export async function runStatus(options: StatusOptions, print: Print = toStdout)
 const EVERY_MS = 2_000;
 const CLEAR = "\x1b[H\x1b[2J\x1b[3J";
 
-export interface Watching {
+interface Watching {
   /** Ends it. */
   readonly stop: AbortSignal;
   readonly isTerminal: boolean;

@@ -58,9 +58,9 @@ export class ClusterFiles {
     return this.#authority.issue({ cn: this.name, names: [...names], usage: "server" });
   }
 
-  /** A new certificate for an agent of this cluster, with the same subject as all others. */
-  issueAgent(): Promise<CertificateAndKey> {
-    return this.#authority.issue({ cn: "agent", o: [`agents:${this.name}`], usage: "client" });
+  /** A new certificate for an agent of this cluster; without a name, with the same subject as all others. */
+  issueAgent(cn = "agent"): Promise<CertificateAndKey> {
+    return this.#authority.issue({ cn, o: [`agents:${this.name}`], usage: "client" });
   }
 
   async write(change: DocumentChange = {}): Promise<void> {

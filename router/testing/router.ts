@@ -13,7 +13,7 @@ import { type Router, type RouterDeps, startRouter } from "../router.ts";
 export type Line = Readonly<Record<string, unknown>> & { readonly level: string; readonly msg: string };
 
 /** What a route of a test says. */
-export interface RouteText {
+interface RouteText {
   readonly sni: readonly string[];
   readonly to: readonly string[];
   readonly sendProxy?: "v2";

@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
-import { PassThrough } from "node:stream";
 import { test } from "node:test";
+import { QueueNode } from "../../shared/basics/collections.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
+import type { CulvertError } from "../../shared/outcomes.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
-import { OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
+import { type OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
 import { CallerReverification } from "./authenticate.ts";
 
 /** What this takes of a virtual host. */
@@ -22,8 +23,15 @@ function hostOf(more: Partial<HostParts> = {}): { host: ClusterVirtualHost } & {
   return { host: parts as ClusterVirtualHost, parts };
 }
 
-function openConnect(): OpenConnect {
-  return new OpenConnect("192.0.2.1", new PassThrough(), { refuse: () => false });
+class Connect implements OpenConnect {
+  readonly place: QueueNode<OpenConnect> = new QueueNode(this);
+  readonly address = "192.0.2.1";
+  readonly targetCluster = undefined;
+  refusal: CulvertError | undefined;
+
+  refuse(refusal: CulvertError): void {
+    this.refusal = refusal;
+  }
 }
 
 /** Says what it is given of each token, and counts how many it is asked about at once. */
@@ -47,7 +55,7 @@ class CountingVerifier implements TokenVerifier {
 const again = new CallerReverification(new TurnQueue());
 
 /** Runs until nothing is left to do in turns. */
-async function settled(connects: readonly OpenConnect[]): Promise<number> {
+async function settled(connects: readonly Connect[]): Promise<number> {
   let turns = 0;
   while (connects.some(({ refusal }) => refusal === undefined) && turns < 5_000) {
     await new Promise((resolve) => setImmediate(resolve));
@@ -61,7 +69,7 @@ test("thousands of CONNECTs, of one credential and of many, are reset in turns b
   const leaf = await certificateOf({ cn: "leaf", isCa: false, by: ca });
   const chain = [new X509Certificate(leaf.cert).raw];
   const { host, parts } = hostOf();
-  const connects = Array.from({ length: 3_000 }, openConnect);
+  const connects = Array.from({ length: 3_000 }, () => new Connect());
   connects.forEach((connect, index) => {
     const fingerprint256 = index < 1_500 ? "one" : `another ${index}`;
     const peer = { cn: "leaf", o: [], dns: [], uri: [], notAfter: new Date(), fingerprint256, chain };
@@ -78,7 +86,7 @@ test("a token is verified once for all of its CONNECTs, by other rules only, and
   const [before, now] = [new CountingVerifier(), new CountingVerifier()];
   const { host, parts } = hostOf({ verifier: before });
   for (let index = 0; index < 300; index++) {
-    parts.open.add({ kind: "token", text: `token ${index % 100}`, verifier: before }, openConnect());
+    parts.open.add({ kind: "token", text: `token ${index % 100}`, verifier: before }, new Connect());
   }
   await again.verify(host);
   assert.deepEqual([before.asked, now.asked], [0, 0]);
@@ -96,7 +104,7 @@ test("a token of which nobody can say anything is asked about again, and refused
     return { unavailable: "not now", detail: "", retryAfterMs: 1 };
   };
   const { host, parts } = hostOf({ verifier: verifier });
-  const [later, never] = [openConnect(), openConnect()];
+  const [later, never] = [new Connect(), new Connect()];
   parts.open.add({ kind: "token", text: "later", verifier: new CountingVerifier() }, later);
   parts.open.add({ kind: "token", text: "never", verifier: new CountingVerifier() }, never);
   await again.verify(host);

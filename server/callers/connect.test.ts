@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { CONNECT, ESTABLISHED, type Line, start } from "./testing/caller.ts";
 
@@ -108,4 +109,23 @@ test("an agent that is lost after it has asked to leave is not blamed on its --d
   await until(() => caller.socket.destroyed && world.lines.length === 1);
   const [line] = world.lines;
   assert.deepEqual([line?.outcome, line?.reason], ["agent_lost", "the session ended: read ECONNRESET"]);
+});
+
+test("a CONNECT whose caller is not permitted any more is refused before its answer, and reset behind it; the first reason stays", async () => {
+  const [first, second] = ["first", "second"].map((reason) => new CulvertError("forbidden", reason));
+  const verify = async () => ({ ok: { subject: "me", expiresAt: new Date() } });
+  for (const isAnswered of [false, true]) {
+    const agent = fakeAgent(isAnswered ? {} : { onStream: (stream) => stream.accept() });
+    await using world = await start([agent], { verifier: { verify, close: () => {} } });
+    const caller = world.call();
+    caller.socket.write("CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: Bearer a.b.c\r\n\r\n");
+    await until(() => (isAnswered ? caller.text === ESTABLISHED : agent.streams.length === 1));
+    const [connect] = [...(world.open.all()[0]?.connects ?? [])];
+    for (const reason of [first, second]) connect?.refuse(reason ?? assert.fail());
+    await until(() => caller.socket.destroyed || caller.ended);
+    assert.match(caller.text, isAnswered ? /^HTTP\/1\.1 200 [^\r]*\r\n\r\n$/ : /^HTTP\/1\.1 403 first\r\n/);
+    await until(() => world.lines.length === 1);
+    assert.deepEqual([world.lines[0]?.outcome, world.lines[0]?.reason], ["forbidden", "first"]);
+    connect?.refuse(new CulvertError("forbidden", "it is over"));
+  }
 });

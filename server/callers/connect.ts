@@ -1,4 +1,6 @@
+import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
+import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import { CONNECTION_BYTES, type MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -18,11 +20,11 @@ import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerHop } from "../tunnels/elsewhere.ts";
-import { OpenConnect } from "../tunnels/open-connects.ts";
+import type { AdmittedCredential, OpenConnect } from "../tunnels/open-connects.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { hopEndOf, hopEndSentence, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import { authenticate, type Caller, type CallerHost, challenges } from "./authenticate.ts";
+import { authenticate, type CallerHost, challenges } from "./authenticate.ts";
 import { PendingCaller, refused } from "./reply.ts";
 
 type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
@@ -75,7 +77,7 @@ export async function connect(
     const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
     const caller = await authenticate(host, connection, request.headers, bounds);
     record.caller = caller.name;
-    record.open = registerOpen(caller, host, connection, pending);
+    if (caller.proof !== undefined && host.kind === "tls") record.admitted = host.open.add(caller.proof, record);
     record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
     const target = parseTarget(request.url);
     record.target = formatTarget(target);
@@ -91,9 +93,7 @@ export async function connect(
       throw pending.cancellation.reason;
     }
     record.onEstablished();
-    record.earlyBytes = pending.sendEarly(stream);
-    await pending.establish(host.kind === "unix" ? options.establishedGapMs : 0);
-    pending.release();
+    record.earlyBytes = await pending.establish(stream, host.kind === "unix" ? options.establishedGapMs : 0);
     memory.onConnection(CONNECTION_BYTES[host.kind]);
     // Not awaited: otherwise the request would be kept for as long as the connection.
     const totals = splice(socket, stream, {
@@ -130,22 +130,8 @@ function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: Co
   const other = deps.clusters.reachedBy(host.cluster, target);
   if (other === undefined) return own;
   record.targetCluster = other.tunnels.name;
-  if (record.open !== undefined) record.open.targetCluster = record.targetCluster;
   other.requireAdmission(target);
   return other;
-}
-
-/** Until its end the CONNECT can be found by the credential of its caller, which may be revoked. */
-function registerOpen(
-  { proof }: Caller,
-  host: CallerHost,
-  { socket, source }: IncomingConnection,
-  pending: PendingCaller,
-): OpenConnect | undefined {
-  if (proof === undefined || host.kind === "unix") return undefined;
-  const open = new OpenConnect(source.address, socket, pending);
-  host.open.add(proof, open);
-  return open;
 }
 
 /** An agent that ends in order first drains, and closes when nothing is open or its drain time is over. */
@@ -162,7 +148,7 @@ const FAILED = "CONNECT failed";
 const UNAUTHENTICATED = "unknown";
 
 /** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
-export class ConnectRecord implements OpenContext {
+class ConnectRecord implements OpenContext, OpenConnect {
   readonly id: string;
   readonly cluster: ClusterConnects;
   readonly deadline: number;
@@ -178,12 +164,16 @@ export class ConnectRecord implements OpenContext {
   earlyBytes = 0;
   /** Subject, issuer and serial number of a certificate that was presented and not accepted. */
   certificate: string | undefined;
-  /** Present once the caller is authenticated, unless it came over a unix socket. */
-  open: OpenConnect | undefined;
+  readonly place: QueueNode<OpenConnect> = new QueueNode(this);
+  /** The credential of its caller, which may be revoked; absent until that is known, and over a unix socket. */
+  admitted: AdmittedCredential | undefined;
+  readonly #socket: Duplex;
   readonly #source: Endpoint | undefined;
   readonly #deps: ConnectDeps;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
+  /** Why its caller is not permitted any more. */
+  #refusal: CulvertError | undefined;
 
   constructor(host: CallerHost, connection: IncomingConnection, pending: PendingCaller, deps: ConnectDeps) {
     const cluster = host.tunnels;
@@ -191,6 +181,7 @@ export class ConnectRecord implements OpenContext {
     this.cluster = cluster;
     this.deadline = this.#startedAt + deps.options.connectTimeoutMs;
     this.cancellation = pending.cancellation;
+    this.#socket = connection.socket;
     this.#source = host.kind === "unix" ? undefined : connection.source;
     this.#deps = deps;
     deps.metrics.connectionOpened(cluster);
@@ -201,6 +192,14 @@ export class ConnectRecord implements OpenContext {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
     if (this.choice?.claimedBy !== undefined) this.#warnUnclaimed(this.choice);
+  }
+
+  /** Refuses the CONNECT, or resets it if it was answered already. */
+  refuse(refusal: CulvertError): void {
+    if (this.#refusal !== undefined || this.place.queue === undefined) return;
+    this.#refusal = refusal;
+    if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
+    else resetSocket(this.#socket);
   }
 
   /** The line at the end of the connection may come hours later. */
@@ -222,7 +221,7 @@ export class ConnectRecord implements OpenContext {
   /** The splice has ended. */
   onEnded(totals: SpliceTotals, stream: Stream, cluster: ClusterTunnels): void {
     const [code, error = totals.error] = this.#causeOf(totals, stream, cluster);
-    if (this.open?.refusal !== undefined) this.#deps.metrics.connectionWithdrawn(this.cluster.name);
+    if (this.#refusal !== undefined) this.#deps.metrics.connectionWithdrawn(this.cluster.name);
     const bytesUp = totals.bytesUp + this.earlyBytes;
     const endedBy = code === "ok" ? totals.endedBy : code === "agent_lost" ? "agent" : "server";
     this.#finish(code, error, { bytesUp, bytesDown: totals.bytesDown, endedBy });
@@ -234,8 +233,8 @@ export class ConnectRecord implements OpenContext {
     stream: Stream,
     { closedBecause }: ClusterTunnels,
   ): readonly [code: OutcomeCode | "ok", error?: Error] {
-    const { hop, open } = this;
-    if (open?.refusal !== undefined) return [open.refusal.code, open.refusal];
+    const { hop } = this;
+    if (this.#refusal !== undefined) return [this.#refusal.code, this.#refusal];
     if (endedBy === "memory") return ["stalled"];
     if (!isSessionLost(stream)) {
       // In order, or by a reset, which another server may have made for a reason of its own.
@@ -249,10 +248,15 @@ export class ConnectRecord implements OpenContext {
     return byAgent ? ["agent_lost", AGENT_DRAINED] : ["agent_lost"];
   }
 
+  /** Empty over a unix socket. */
+  get address(): string {
+    return this.#source?.address ?? "";
+  }
+
   /** Without the port, so that retries of one caller count as one. */
   get #from(): string {
-    const address = this.#source?.address;
-    if (address === undefined) return this.caller;
+    const { address } = this;
+    if (address === "") return this.caller;
     return this.caller === UNAUTHENTICATED ? address : `${this.caller} at ${address}`;
   }
 
@@ -262,7 +266,7 @@ export class ConnectRecord implements OpenContext {
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
     const { metrics, log, throttledLog } = this.#deps;
-    this.open?.over();
+    this.admitted?.leave(this);
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;

@@ -134,8 +134,7 @@ class Unwritable extends Duplex {
 test("without a gap nothing waits for the 200 to be done: of a caller that is gone it may never be", async () => {
   const socket = new Unwritable();
   const pending = new PendingCaller(socket, UNBOUNDED);
-  await pending.establish(0);
-  pending.release();
+  await pending.establish(new Unwritable(), 0);
   assert.deepEqual(socket.given, ["HTTP/1.1 200 Connection Established\r\n\r\n"]);
   socket.destroy();
 });
@@ -154,7 +153,7 @@ test("what a caller sends before its answer is counted until the target has it, 
   const [one, other] = [eager(pool.share("red")), eager(pool.share("red"))];
   await turn();
   assert.equal(pool.held, 6_000);
-  assert.equal(one.pending.sendEarly(new Unwritable()), 3_000);
+  assert.equal(await one.pending.establish(new Unwritable(), 0), 3_000);
   assert.equal(pool.held, 3_000);
   other.pending.release();
   assert.equal(pool.held, 0);
@@ -195,9 +194,8 @@ test("early bytes that came one by one are held, and reach the target, in few pi
   const target = new Unwritable();
   const written: number[] = [];
   target.write = ((chunk: Buffer) => written.push(chunk.length) > 0) as Duplex["write"];
-  assert.equal(pending.sendEarly(target), 40_000);
+  assert.equal(await pending.establish(target, 0), 40_000);
   assert.ok(written.length < 20, `${written.length} pieces`);
-  pending.release();
   socket.destroy();
 });
 

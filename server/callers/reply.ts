@@ -40,7 +40,7 @@ export class PendingCaller {
   constructor(socket: Duplex, memory: Pick<MemoryAccount, "hold" | "enter">) {
     this.#socket = socket;
     this.#held = new HeldBytes(memory, () => {
-      this.refuse(new CulvertError("overloaded", MEMORY_NEEDED));
+      this.cancellation.cancel(new CulvertError("overloaded", MEMORY_NEEDED));
       this.#forget(); // at once, since others wait for this memory, and not when the refusal is written
     });
     socket.on("error", ignore); // it stays for the connection's whole life
@@ -56,16 +56,22 @@ export class PendingCaller {
   }
 
   /**
-   * Answers 200 and resolves when the target's bytes may follow: after `gapMs`, or as soon as the caller sends
-   * something. Without a gap they follow at once, in a TLS record of their own. That the answer is written is not
-   * waited for: if the caller has gone, it may never be (`endedByReset`).
+   * Sends the bytes that came behind the CONNECT to the target, answers 200, and resolves with their number when the
+   * target's bytes may follow: after `gapMs`, or as soon as the caller sends something. Without a gap they follow at
+   * once, in a TLS record of their own. That the answer is written is not waited for: if the caller has gone, it may
+   * never be (`endedByReset`).
    */
-  establish(gapMs: number): Promise<void> {
+  async establish(target: Duplex, gapMs: number): Promise<number> {
     this.#established = true;
-    if (gapMs === 0) {
-      this.#socket.write(ESTABLISHED);
-      return Promise.resolve();
-    }
+    for (let piece = this.#early.take(); piece !== undefined; piece = this.#early.take()) target.write(piece);
+    this.#forget();
+    if (gapMs === 0) this.#socket.write(ESTABLISHED);
+    else await this.#establishWithGap(gapMs);
+    this.release();
+    return this.#earlyBytes;
+  }
+
+  #establishWithGap(gapMs: number): Promise<void> {
     return new Promise((resolve) => {
       this.#socket.write(ESTABLISHED, () => {
         if (this.#socket.destroyed) return resolve();
@@ -80,20 +86,6 @@ export class PendingCaller {
         const timer = setTimeout(resolve, gapMs);
       });
     });
-  }
-
-  /** Refuses the CONNECT, whatever it waits for. Returns false if it has been answered. */
-  refuse(refusal: CulvertError): boolean {
-    if (this.#established) return false;
-    this.cancellation.cancel(refusal);
-    return true;
-  }
-
-  /** Sends the bytes that came behind the CONNECT to the target. Returns how many. */
-  sendEarly(target: Duplex): number {
-    for (let piece = this.#early.take(); piece !== undefined; piece = this.#early.take()) target.write(piece);
-    this.#forget();
-    return this.#earlyBytes;
   }
 
   /** Removes its listeners from the socket. */
@@ -133,7 +125,7 @@ export class PendingCaller {
       this.#onSpoken?.();
       return;
     }
-    this.refuse(new CulvertError("caller_gone", "the caller left before the answer"));
+    this.cancellation.cancel(new CulvertError("caller_gone", "the caller left before the answer"));
   };
 }
 

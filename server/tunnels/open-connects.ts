@@ -1,8 +1,6 @@
 import { createHash } from "node:crypto";
-import type { Duplex } from "node:stream";
-import { Queue, QueueNode } from "../../shared/basics/collections.ts";
+import { Queue, type QueueNode } from "../../shared/basics/collections.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
-import { resetSocket } from "../../shared/relay/reset.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 
@@ -11,54 +9,16 @@ export type CallerProof =
   | { readonly kind: "certificate"; readonly peer: PeerIdentity }
   | { readonly kind: "token"; readonly text: string; readonly verifier: TokenVerifier };
 
-/** A caller whose CONNECT has no answer yet. */
-interface UnansweredCaller {
-  /** Refuses the CONNECT; false: it has been answered. */
-  refuse(refusal: CulvertError): boolean;
-}
-
 /** One CONNECT from the moment at which its caller is known to its end. */
-export class OpenConnect {
+export interface OpenConnect {
+  /** Its place among those of its credential. */
+  readonly place: QueueNode<OpenConnect>;
   /** The address of its caller. */
   readonly address: string;
   /** Present: it goes to this cluster, which is another than its caller's. */
-  targetCluster: string | undefined;
-  readonly #socket: Duplex;
-  readonly #pending: UnansweredCaller;
-  readonly #place = new QueueNode<OpenConnect>(this);
-  #admitted: AdmittedCredential | undefined;
-  #refusal: CulvertError | undefined;
-
-  constructor(address: string, socket: Duplex, pending: UnansweredCaller) {
-    this.address = address;
-    this.#socket = socket;
-    this.#pending = pending;
-  }
-
-  /** Its caller is authenticated. */
-  join(admitted: AdmittedCredential): void {
-    this.#admitted = admitted;
-    admitted.connects.join(this.#place);
-  }
-
-  /** The CONNECT has ended. */
-  over(): void {
-    this.#place.leave();
-    // A core dump then shows no token of a caller that has left.
-    if (this.#admitted?.connects.size === 0) this.#admitted.proof = undefined;
-  }
-
-  /** Why its caller is not permitted any more. */
-  get refusal(): CulvertError | undefined {
-    return this.#refusal;
-  }
-
-  /** Refuses it, or resets it if it was answered already. */
-  refuse(refusal: CulvertError): void {
-    if (this.#refusal !== undefined || this.#place.queue === undefined) return;
-    this.#refusal = refusal;
-    if (!this.#pending.refuse(refusal)) resetSocket(this.#socket);
-  }
+  readonly targetCluster: string | undefined;
+  /** Its caller is not permitted any more: ends it, unless it is over. */
+  refuse(refusal: CulvertError): void;
 }
 
 /** A credential and its open CONNECTs. */
@@ -66,6 +26,13 @@ export class AdmittedCredential {
   /** The proof that was verified last; absent without open CONNECTs. */
   proof: CallerProof | undefined;
   readonly connects = new Queue<OpenConnect>();
+
+  /** The CONNECT has ended. */
+  leave({ place }: OpenConnect): void {
+    place.leave();
+    // A core dump then shows no token of a caller that has left.
+    if (this.connects.size === 0) this.proof = undefined;
+  }
 }
 
 /**
@@ -78,7 +45,8 @@ export class OpenConnects {
   readonly #admitted = new Map<string, AdmittedCredential>();
   #sweepAt = LEAST_KEPT;
 
-  add(proof: CallerProof, connect: OpenConnect): void {
+  /** Returns the credential, which the CONNECT leaves at its end. */
+  add(proof: CallerProof, connect: OpenConnect): AdmittedCredential {
     const key = keyOf(proof);
     let admitted = this.#admitted.get(key);
     if (admitted === undefined) {
@@ -87,7 +55,8 @@ export class OpenConnects {
       this.#admitted.set(key, admitted);
     }
     admitted.proof = proof;
-    connect.join(admitted);
+    admitted.connects.join(connect.place);
+    return admitted;
   }
 
   /** Those that are open now, by credential. */

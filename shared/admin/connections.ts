@@ -21,7 +21,7 @@ export function maxConnections(limit = fileLimit()): number {
   return Math.max(MIN_CONNECTIONS, Math.min(MAX_CONNECTIONS, Math.floor(limit * FRACTION_OF_FILES)));
 }
 
-export interface ConnectionsOptions {
+interface ConnectionsOptions {
   readonly max: number;
   readonly onConnection: (connection: Duplex) => void;
   /** A connection was dropped, because there were too many. */

@@ -5,7 +5,7 @@ import { dirname, extname, join } from "node:path";
 const EXTENSION = extname(import.meta.filename);
 
 /** The folder of the sources, or of what is built from them: the folder with cli/main. */
-export const PROGRAM_FOLDER = programFolder(import.meta.dirname);
+const PROGRAM_FOLDER = programFolder(import.meta.dirname);
 
 /**
  * The path of a module that a process of its own runs, named as in the sources without an extension. The build
@@ -26,7 +26,7 @@ function programFolder(from: string): string {
 }
 
 /** Versions of the running program. */
-export interface BuildInfo {
+interface BuildInfo {
   readonly version: string;
   /** The git commit that was built, with the suffix `-dirty` if files had been changed; or `unknown`. */
   readonly revision: string;
@@ -38,8 +38,12 @@ let known: BuildInfo | undefined;
 
 /** Version and revision of this build, and the Node.js that runs it. */
 export function buildInfo(): BuildInfo {
-  known ??= { version: version(), revision: revision() ?? "unknown", node: process.versions.node };
+  known ??= { version: packageVersion(), revision: revision() ?? "unknown", node: process.versions.node };
   return known;
+}
+
+export function version(): string {
+  return buildInfo().version;
 }
 
 /** scripts/revision.mjs writes the revision into dist/; sources that run without a build have none. */
@@ -51,14 +55,10 @@ function revision(): string | undefined {
 /** The name of the package. `culvert` on the public registry is another project. */
 const NAME = "@culvert-gateway/culvert";
 
-let knownVersion: string | undefined;
-
 /** The version in package.json, which is in the parent folder of `dist` and of the sources. */
-export function version(): string {
-  knownVersion ??= foldersAroundProgram()
-    .map(versionIn)
-    .find((found) => found !== undefined);
-  return knownVersion ?? "unknown";
+function packageVersion(): string {
+  const versions = foldersAroundProgram().map(versionIn);
+  return versions.find((found) => found !== undefined) ?? "unknown";
 }
 
 function versionIn(folder: string): string | undefined {

@@ -3,7 +3,7 @@ import { RecentMap } from "./collections.ts";
 /** Keys (networks, identities) that a limit remembers at most; one more forgets the one that came longest ago. */
 const MAX_KEYS = 1_024;
 
-export interface BucketOptions {
+interface BucketOptions {
   readonly perSecond: number;
   /** How many may come at once after a pause. */
   readonly burst: number;

@@ -15,13 +15,13 @@ export interface RawValues {
   readonly foreign: Map<string, string>;
 }
 
-export interface UnknownFlag {
+interface UnknownFlag {
   readonly flag: string;
   /** The known flag that may have been meant. */
   readonly guess: string | undefined;
 }
 
-export interface ParsedFlags extends RawValues {
+interface ParsedFlags extends RawValues {
   readonly problems: string[];
   readonly unknown: readonly UnknownFlag[];
   /** Names of flags that have an effect. */

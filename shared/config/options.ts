@@ -21,7 +21,7 @@ import {
 } from "./values.ts";
 
 /** What an option can have besides its default and its help. */
-export interface OptionExtras {
+interface OptionExtras {
   /** Konnectivity's flag that sets this option too; often it has the same name. */
   readonly konnectivity?: `--${string}`;
   /** One more environment variable, read when our own is not set. */
@@ -126,7 +126,7 @@ export class ConfigError extends Error {
   readonly problems: readonly string[];
 
   constructor(problems: string | readonly string[], options?: ErrorOptions) {
-    const all = typeof problems === "string" ? [problems] : problems;
+    const all = [problems].flat();
     super(all.join("\n"), options);
     this.problems = all;
   }
@@ -157,14 +157,14 @@ export function flagNames(options: Rows): Map<string, string> {
 }
 
 /** A range in the syntax of its option: `64KiB`, `1h`. */
-export interface TextRange extends OptionExtras {
+interface TextRange extends OptionExtras {
   readonly min?: string;
   readonly max?: string;
   /** 0 is allowed below `min`: it means "off". */
   readonly orZero?: boolean;
 }
 
-export interface ListExtras<T extends string = string> extends OptionExtras {
+interface ListExtras<T extends string = string> extends OptionExtras {
   readonly separator?: "," | ";";
   /** Checks and rewrites one item; throws an Error that names the fault. */
   readonly item?: (text: string) => T;

@@ -16,7 +16,7 @@ import {
   type ValuesOf,
 } from "./options.ts";
 
-export interface OptionSources {
+interface OptionSources {
   /** The arguments after the command's name. */
   readonly argv: readonly string[];
   readonly env: NodeJS.ProcessEnv;
@@ -27,7 +27,7 @@ export interface OptionSources {
   readonly hint?: (flag: string, known: readonly string[]) => Promise<string | undefined>;
 }
 
-export interface ReadOptions<R extends Rows> {
+interface ReadOptions<R extends Rows> {
   readonly values: ValuesOf<R>;
   readonly sources: ReadonlyMap<string, Source>;
   /** Every fault, as sentences. The values may only be used if there are none. */

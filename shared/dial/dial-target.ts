@@ -1,5 +1,5 @@
 import { type LookupAddress, lookup as systemLookup } from "node:dns";
-import { connect, isIP, type Socket } from "node:net";
+import { connect, isIP, type Socket, type TcpNetConnectOpts } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
@@ -158,7 +158,7 @@ function onTimeout(dial: TargetDial): void {
 export const lookupAll: Lookup = (host, done) => systemLookup(host, { all: true }, done);
 
 /** Runs once for each CONNECT, so it makes no object that is not needed. */
-function connectTo(host: string, port: number): Socket {
+function connectTo(host: string, port: number, more?: Partial<TcpNetConnectOpts>): Socket {
   return connect({
     host,
     port,
@@ -166,18 +166,13 @@ function connectTo(host: string, port: number): Socket {
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: KEEP_ALIVE_MS,
+    ...more,
   });
 }
 
 function connectToAny(addresses: readonly LookupAddress[], { host, port }: Target, timeoutMs: number): Socket {
   const each = Math.floor(timeoutMs / (addresses.length + 1));
-  return connect({
-    host,
-    port,
-    allowHalfOpen: true,
-    noDelay: true,
-    keepAlive: true,
-    keepAliveInitialDelay: KEEP_ALIVE_MS,
+  return connectTo(host, port, {
     lookup: (_host, _options, done) => done(null, [...addresses]),
     autoSelectFamily: true,
     autoSelectFamilyAttemptTimeout: Math.max(ADDRESS_TIMEOUT_MS.min, Math.min(ADDRESS_TIMEOUT_MS.max, each)),

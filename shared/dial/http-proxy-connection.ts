@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
 import { peerAction } from "../http/connection.ts";
@@ -23,12 +25,13 @@ const MAX_BODY_BYTES = { shown: 1_024, skipped: 64 * 1024 };
 
 /** A connection to a proxy, for one request after another. It does not consume bytes of the tunnel. */
 export class ProxyConnection {
-  readonly #socket: Socket;
+  /** As the tunnel it is paused, with the bytes behind the answer. */
+  readonly socket: Socket;
   #requests = 0;
 
   /** The socket has an error listener. */
   constructor(socket: Socket) {
-    this.#socket = socket;
+    this.socket = socket;
   }
 
   /** Has this connection served an earlier request? The proxy may have closed it since. */
@@ -41,8 +44,8 @@ export class ProxyConnection {
     this.#requests++;
     const reader = new AnswerReader();
     // One byte for each character: the parameters that are sent back were decoded in this way.
-    this.#socket.write(header, "latin1");
-    const { found, error } = await readUntil(this.#socket, (chunk) => {
+    this.socket.write(header, "latin1");
+    const { found, error } = await readUntil(this.socket, (chunk) => {
       const answer = reader.push(chunk);
       return answer === undefined ? undefined : { found: answer.head, rest: answer.rest };
     });
@@ -62,18 +65,13 @@ export class ProxyConnection {
     if (!keepsConnection(head) || body.endsWithConnection) return false;
     await this.#read(body);
     // Bytes behind the body cannot answer a request that was not sent yet.
-    return body.isComplete && this.#socket.readableLength === 0 && !this.#socket.destroyed;
-  }
-
-  /** The connection as the tunnel: paused, with the bytes behind the answer. */
-  release(): Socket {
-    return this.#socket;
+    return body.isComplete && this.socket.readableLength === 0 && !this.socket.destroyed;
   }
 
   async #read(body: AnswerBody): Promise<void> {
     if (body.isOver) return;
-    const timer = setTimeout(() => this.#socket.destroy(), BODY_MS);
-    await readUntil(this.#socket, (chunk) => {
+    const timer = setTimeout(() => this.socket.destroy(), BODY_MS);
+    await readUntil(this.socket, (chunk) => {
       const rest = body.push(chunk);
       return rest === undefined ? undefined : { found: true, rest };
     });
@@ -85,10 +83,10 @@ export class ProxyConnection {
  * Passes a socket's chunks to `take` until it returns a result, then pauses the socket and unshifts the rest. Both
  * happen in one turn of the event loop, because nothing can be unshifted once the end of the stream was emitted.
  */
-function readUntil<T>(
-  socket: Socket,
+export function readUntil<T>(
+  socket: Duplex,
   take: (chunk: Buffer) => { readonly found: T; readonly rest: Buffer } | undefined,
-): Promise<{ readonly found?: T; readonly error?: Error | undefined }> {
+): Promise<{ readonly found?: T; readonly error?: NodeJS.ErrnoException | undefined }> {
   return new Promise((resolve, reject) => {
     let failure: Error | undefined;
     if (socket.destroyed || socket.readableEnded) {
@@ -141,44 +139,32 @@ export interface ProxyTls {
   readonly key?: string | undefined;
 }
 
-/**
- * Starts TLS to an `https://` proxy on an open connection, which has an error listener. Destroying that connection
- * aborts the handshake. Rejects with a `RouteFault`.
- */
-export function secureProxy(raw: Socket, proxy: ProxyServer, { ca, cert, key }: ProxyTls): Promise<tls.TLSSocket> {
-  const { host } = proxy;
-  return new Promise((resolve, reject) => {
-    const fail = (error: Error): void => {
-      raw.destroy();
-      reject(tlsFault(proxy, error));
-    };
-    let socket: tls.TLSSocket;
-    try {
-      socket = tls.connect({
-        socket: raw,
-        host,
-        ...sniOf(host),
-        ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
-        ...(cert === undefined ? {} : { cert }),
-        ...(key === undefined ? {} : { key }),
-        // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: passwords are sent on this connection.
-        rejectUnauthorized: true,
-        ALPNProtocols: ["http/1.1"],
-      });
-    } catch (error) {
-      fail(error as Error); // OpenSSL cannot read the files
-      return;
-    }
-    const onClose = (): void => fail(new Error("it closed the connection in the handshake"));
-    socket.on("error", ignore);
-    socket.once("error", fail);
-    socket.once("close", onClose);
-    socket.once("secureConnect", () => {
-      socket.off("error", fail);
-      socket.off("close", onClose);
-      resolve(socket);
+/** Starts TLS to an `https://` proxy on an open connection. Rejects with a `RouteFault`. */
+export async function secureProxy(
+  raw: Socket,
+  proxy: ProxyServer,
+  { ca, cert, key }: ProxyTls,
+  signal: AbortSignal,
+): Promise<tls.TLSSocket> {
+  try {
+    const socket = tls.connect({
+      socket: raw,
+      host: proxy.host,
+      ...sniOf(proxy.host),
+      ca: ca && [...wellKnownAuthorities(), ...ca],
+      cert,
+      key,
+      // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: passwords are sent on this connection.
+      rejectUnauthorized: true,
+      ALPNProtocols: ["http/1.1"],
     });
-  });
+    socket.on("error", ignore);
+    await once(socket, "secureConnect", { signal });
+    return socket;
+  } catch (error) {
+    raw.destroy();
+    throw tlsFault(proxy, error as Error); // also of OpenSSL, if it cannot read the files
+  }
 }
 
 /** TLS to the proxy has failed in the handshake or, in TLS 1.3 (RFC 8446 §4.4.2.4), after it. */

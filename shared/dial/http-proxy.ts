@@ -1,3 +1,4 @@
+import { addAbortListener } from "node:events";
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { untilAborted } from "../basics/promises.ts";
@@ -30,6 +31,8 @@ const MAX_REQUESTS = 3;
 const WAITING_FOR_TICKET = "because Kerberos gave no ticket: check that its KDC can be reached";
 /** Maximum length of a sentence that contains text of the proxy or a library. */
 const MAX_SENTENCE = 400;
+/** Maximum length of a sentence that contains the message of a Kerberos library. */
+const MAX_CAUSE = 800;
 
 /**
  * A connection to `to` through an `http://` or `https://` proxy, by CONNECT (RFC 9110 §9.3.6). It has an error
@@ -44,15 +47,12 @@ export async function openThroughProxy(
   loadKerberos: LoadKerberos = importKerberos,
 ): Promise<Socket> {
   const attempt = new ConnectAttempt(proxy, to, options, signal, loadKerberos);
-  const onAbort = (): void => attempt.destroy();
-  signal.addEventListener("abort", onAbort, { once: true });
+  using _ = addAbortListener(signal, () => attempt.destroy());
   try {
     return await attempt.open();
   } catch (error) {
     attempt.destroy();
     throw attempt.explain(error);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }
 
@@ -66,7 +66,7 @@ class ConnectAttempt {
   readonly #authentication: Authentication;
   /** What the attempt waits for, as the end of "took too long". */
   #step = "";
-  #socket: Socket | undefined;
+  /** Set by `#connect`; an abort may come before. */
   #connection!: ProxyConnection;
   #authorization: Authorization | undefined;
   #password = "";
@@ -89,7 +89,7 @@ class ConnectAttempt {
   }
 
   destroy(): void {
-    this.#socket?.destroy();
+    this.#connection?.socket.destroy();
   }
 
   async open(): Promise<Socket> {
@@ -107,18 +107,17 @@ class ConnectAttempt {
 
   /** Opens the first connection, or replaces it. */
   async #connect(): Promise<void> {
-    this.#socket?.destroy();
+    this.destroy();
     this.#step = "to accept the connection: check its address, and firewalls on the way";
     const raw = await dialTcp(this.#proxy, this.#at, this.#signal);
     this.#use(raw);
     if (this.#proxy.scheme === "https") {
       this.#step = "in the TLS handshake";
-      this.#use(await secureProxy(raw, this.#proxy, this.#options.tls ?? {}));
+      this.#use(await secureProxy(raw, this.#proxy, this.#options.tls ?? {}, this.#signal));
     }
   }
 
   #use(socket: Socket): void {
-    this.#socket = socket;
     this.#connection = new ProxyConnection(socket);
     this.#signal.throwIfAborted();
   }
@@ -168,7 +167,9 @@ class ConnectAttempt {
       this.#authorization = authorization;
     } catch (error) {
       if (!(error instanceof AuthenticationFailed)) throw error;
-      throw authenticationFault(error, await this.#refused(head));
+      const { why, message, cause } = error;
+      const sentence = `the proxy ${this.#at} ${printable(message, MAX_CAUSE)}`;
+      throw faultOf(`proxy_auth_${why}`, sentence, await this.#refused(head), cause);
     }
     if (this.#authentication.scheme?.sends === "password" && this.#proxy.scheme === "http") {
       const { name } = this.#authentication.scheme;
@@ -191,7 +192,7 @@ class ConnectAttempt {
       throw this.#fault("proxy_protocol", `does not prove who it is (${scheme?.name}): ${problem}`);
     }
     if (scheme !== undefined) this.#options.onAuthenticated?.(scheme.name, offered);
-    return this.#connection.release();
+    return this.#connection.socket;
   }
 
   /** Kerberos may wait for a KDC and cannot be cancelled. `#credentials` sets a step of its own. */
@@ -258,23 +259,10 @@ export function refusal(refused: RefusedConnect): RouteFault {
   return faultOf(fault, `the proxy ${at} ${what}`, refused);
 }
 
-/** The fault for a 407 that cannot be answered. */
-function authenticationFault({ why, message, cause }: AuthenticationFailed, refused: RefusedConnect): RouteFault {
-  const sentence = `the proxy ${refused.at} ${printable(message, MAX_CAUSE)}`;
-  return faultOf(`proxy_auth_${why}`, sentence, refused, cause);
-}
-
-/** Maximum length of a sentence that contains the message of a Kerberos library. */
-const MAX_CAUSE = 800;
-
 function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnect, cause?: unknown): RouteFault {
   const { at, head } = refused;
-  const backInMs = parseRetryAfter(head.fields.get("retry-after")?.[0]);
-  return new RouteFault(fault, `${sentence} (${answerText(refused)})`, {
-    at,
-    cause,
-    ...(backInMs === undefined ? {} : { retryAfterMs: backInMs }),
-  });
+  const retryAfterMs = parseRetryAfter(head.fields.get("retry-after")?.[0]);
+  return new RouteFault(fault, `${sentence} (${answerText(refused)})`, { at, cause, retryAfterMs });
 }
 
 /** Does this answer ask for a login? Any other answer means that the proxy has accepted the credentials. */

@@ -32,16 +32,13 @@ async function answer({ script, url, host, timeoutMs }: PacQuestion): Promise<Pa
   until = performance.now() + 2 * timeoutMs;
   try {
     const sandbox = { alert: () => {}, myIpAddress };
-    const result: unknown = await createPacResolver(quickjs, script, { filename: "proxy.pac", sandbox })(url, host);
-    if (typeof result === "string") {
-      const isShort = result.length <= MAX_ANSWER;
-      return isShort
-        ? { result, problem: undefined }
-        : { result: "", problem: `it answered ${result.length} characters` };
-    }
+    const resolve = createPacResolver(quickjs, script, { filename: "proxy.pac", sandbox });
     // For browsers, no answer means DIRECT.
-    if (result === null || result === undefined) return { result: "", problem: undefined };
-    return { result: "", problem: `FindProxyForURL answered with a ${typeof result} instead of a string` };
+    const result: unknown = (await resolve(url, host)) ?? "";
+    if (typeof result !== "string")
+      throw new Error(`FindProxyForURL answered with a ${typeof result} instead of a string`);
+    if (result.length > MAX_ANSWER) throw new Error(`it answered ${result.length} characters`);
+    return { result, problem: undefined };
   } catch (error) {
     return { result: "", problem: String((error as Error).message).slice(0, MAX_ANSWER) };
   }

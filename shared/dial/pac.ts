@@ -251,7 +251,7 @@ async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): P
           ...options,
           // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
           rejectUnauthorized: true,
-          ...(ca === undefined ? {} : { ca: [...wellKnownAuthorities(), ...ca] }),
+          ca: ca && [...wellKnownAuthorities(), ...ca],
         })
       : http.get(url, options);
   const [response] = (await once(request, "response")) as [IncomingMessage];

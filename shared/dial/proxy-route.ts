@@ -163,7 +163,11 @@ export class RouteFault extends DialFault {
   constructor(
     fault: RouteFaultCode,
     message: string,
-    { at, retryAfterMs, cause }: { readonly at: string; readonly retryAfterMs?: number; readonly cause?: unknown },
+    {
+      at,
+      retryAfterMs,
+      cause,
+    }: { readonly at: string; readonly retryAfterMs?: number | undefined; readonly cause?: unknown },
   ) {
     super(fault, message, { facts: { by: at }, retryAfterMs, cause });
   }
@@ -181,11 +185,8 @@ export function combineFaults(faults: readonly RouteFault[]): RouteFault {
   const [first, ...others] = faults.toSorted((one, other) => rank(one) - rank(other));
   if (first === undefined) throw new Error("no proxy route was tried");
   if (others.length === 0) return first;
-  return new RouteFault(first.fault, faults.map(({ message }) => message).join("; "), {
-    at: first.at,
-    ...(first.retryAfterMs === undefined ? {} : { retryAfterMs: first.retryAfterMs }),
-    cause: first,
-  });
+  const { fault, at, retryAfterMs } = first;
+  return new RouteFault(fault, faults.map(({ message }) => message).join("; "), { at, retryAfterMs, cause: first });
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;

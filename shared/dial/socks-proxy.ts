@@ -1,12 +1,15 @@
 import { lookup } from "node:dns/promises";
+import { addAbortListener } from "node:events";
 import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { addressBytes } from "../address/network.ts";
 import { formatTarget, type Target } from "../address/target.ts";
+import { GrowingBytes } from "../basics/bytes.ts";
 import { untilAborted } from "../basics/promises.ts";
 import { peerAction } from "../http/connection.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
+import { readUntil } from "./http-proxy-connection.ts";
 import type { ProxyLogin } from "./proxy-credentials.ts";
 import { formatProxy, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
@@ -39,8 +42,7 @@ export async function openThroughSocks(
   }
   const target = proxy.scheme === "socks5" ? await resolve(to, signal) : to;
   const socket = await dialTcp(proxy, at, signal);
-  const onAbort = (): void => void socket.destroy();
-  signal.addEventListener("abort", onAbort);
+  using _ = addAbortListener(signal, () => socket.destroy());
   try {
     signal.throwIfAborted();
     await speakSocks(socket, { proxy, target, credentials, login: options.login, shown: to });
@@ -53,8 +55,6 @@ export async function openThroughSocks(
     }
     const needsLogin = error instanceof RouteFault && error.fault === "proxy_auth_required";
     throw needsLogin && options.isUnverified === true ? proxyFault(proxy, "proxy_auth_withheld", WITHHELD) : error;
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }
 
@@ -73,11 +73,17 @@ interface SocksRequest {
 export async function speakSocks(connection: Duplex, request: SocksRequest): Promise<void> {
   const { proxy, target, credentials, login, shown = target } = request;
   const fail = (fault: RouteFaultCode, sentence: string): RouteFault => proxyFault(proxy, fault, sentence);
-  const read = (bytes: number): Promise<Buffer> =>
-    readBytes(connection, bytes).catch((error: NodeJS.ErrnoException | undefined) => {
-      const lost = error === undefined ? "closed the connection" : peerAction(error);
-      throw fail("proxy_closed", `${lost ?? `lost the connection (${error?.code})`} before it opened the tunnel`);
+  const read = async (bytes: number): Promise<Buffer> => {
+    const received = new GrowingBytes();
+    const { found, error } = await readUntil(connection, (chunk) => {
+      received.append(chunk);
+      const { bytes: all } = received;
+      return all.length < bytes ? undefined : { found: all.subarray(0, bytes), rest: all.subarray(bytes) };
     });
+    if (found !== undefined) return found;
+    const lost = error === undefined ? "closed the connection" : peerAction(error);
+    throw fail("proxy_closed", `${lost ?? `lost the connection (${error?.code})`} before it opened the tunnel`);
+  };
 
   const methods = credentials === undefined ? [METHOD.none] : [METHOD.none, METHOD.password];
   connection.write(Buffer.from([VERSION, methods.length, ...methods]));
@@ -123,32 +129,6 @@ function connectRequest({ host, port }: Target): Buffer {
     address,
     Buffer.from([port >>> 8, port & 0xff]),
   ]);
-}
-
-/** Reads exactly so many bytes and leaves the others in the stream. Rejects with the stream's error, if it has one. */
-function readBytes(connection: Duplex, bytes: number): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const onReadable = (): void => {
-      const chunk: Buffer | null = connection.read(bytes);
-      if (chunk === null) return;
-      stop();
-      // The stream has ended, and this is what was left.
-      if (chunk.length < bytes) reject(undefined);
-      else resolve(chunk);
-    };
-    const onEnd = (error?: Error): void => {
-      stop();
-      reject(error instanceof Error ? error : undefined);
-    };
-    const stop = (): void => {
-      connection.off("readable", onReadable).off("end", onEnd).off("close", onEnd).off("error", onEnd);
-    };
-    if (connection.destroyed || connection.readableEnded) {
-      reject(undefined);
-      return;
-    }
-    connection.on("readable", onReadable).on("end", onEnd).on("close", onEnd).on("error", onEnd);
-  });
 }
 
 /** With `socks5` the name is resolved here, to one address; IPv4 is preferred, because more proxies can reach it. */

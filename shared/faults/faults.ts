@@ -29,7 +29,7 @@ export function explainFault(code: FaultCode, facts: FaultFacts): FaultText {
   return explain(facts);
 }
 
-export interface DialFaultOptions extends ErrorOptions {
+interface DialFaultOptions extends ErrorOptions {
   readonly facts: FaultFacts;
   /** When the peer asked to come back (RFC 9110 §10.2.3), ms. */
   readonly retryAfterMs?: number | undefined;

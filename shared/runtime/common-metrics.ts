@@ -2,7 +2,7 @@ import type { MemoryPool } from "../limits/memory-pool.ts";
 import type { Instruments, LabelledMetric, NumberMetric, Sample } from "./metrics.ts";
 
 /** Numbers of the links that are open now. */
-export interface LiveLinks {
+interface LiveLinks {
   readonly carried: number;
   readonly suspended: number;
   /** Bytes kept to send them again over the next carrier. */
@@ -20,7 +20,7 @@ export function liveLinks(links: Iterable<{ readonly suspended: boolean; readonl
 }
 
 /** A link that has a connection again. */
-export interface CountedResume {
+interface CountedResume {
   readonly suspendedMs: number;
   readonly replayedBytes: number;
   /** How the connection before was lost; `undefined`: it was still alive. */
@@ -143,7 +143,7 @@ export class MemoryMetrics {
 }
 
 /** A certificate, CA or token with the date of its end. */
-export interface ExpiringMaterial {
+interface ExpiringMaterial {
   /** A constant, since it is a value of a label. */
   readonly role: string;
   /** The cluster whose document names it; empty: a flag names it. */

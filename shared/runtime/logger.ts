@@ -3,7 +3,7 @@ import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctio
 
 export type Logger = PinoLogger;
 
-export interface LoggerOptions {
+interface LoggerOptions {
   readonly level: string;
   /** `auto` is `pretty` when stdout is a terminal, else `json`. */
   readonly format: "json" | "pretty" | "auto";

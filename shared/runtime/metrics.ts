@@ -74,7 +74,7 @@ export class LabelledMetric {
 }
 
 /** Counts of observed values by bucket. An observation costs a search among the bounds and three additions. */
-export class HistogramSeries {
+class HistogramSeries {
   readonly #bounds: readonly number[];
   /** One for each bound, and the last one for larger values. */
   readonly #counts: number[];

@@ -29,7 +29,7 @@ export interface LineBudget {
 }
 
 /** How a line is counted. */
-export interface LineOptions {
+interface LineOptions {
   /**
    * Separates lines with one message, so that a flood of one kind does not hide another. It is one of a few constants
    * and never text from a peer, which could otherwise get any number of lines.
@@ -151,7 +151,7 @@ export interface LoggedCondition {
 }
 
 /** The part of a logger that is used here. */
-export interface ConditionSink {
+interface ConditionSink {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
 }

@@ -2,7 +2,7 @@ import type { TestContext } from "node:test";
 import { kubeconfig, type ReadAccess } from "../../../shared/kubernetes/access.ts";
 import { type Answer, type Asked, HttpsStub, tempDir } from "../../../shared/kubernetes/testing/https-stub.ts";
 
-export interface StoredSecret {
+interface StoredSecret {
   readonly type?: string;
   readonly metadata: {
     readonly name: string;

@@ -13,6 +13,7 @@ interface Args {
   readonly ca: string;
   readonly cert: string;
   readonly key: string;
+  readonly agentId: string;
   readonly kind: keyof typeof KINDS;
 }
 
@@ -63,10 +64,10 @@ const KINDS = {
  */
 await flooding<Args, { welcomed: number; refused: number; mebibytes: number; last: string }>(
   { welcomed: 0, refused: 0, mebibytes: 0, last: "" },
-  ({ port, servername, ca, cert, key, kind }, counts) => {
+  ({ port, servername, ca, cert, key, agentId, kind }, counts) => {
     const { first, flood }: Kind = KINDS[kind];
     const writes = many(flood ?? Buffer.alloc(1), WRITE_BYTES);
-    const words = { type: "hello", version: HANDSHAKE_VERSION, agentId: "flood", software: "flood" };
+    const words = { type: "hello", version: HANDSHAKE_VERSION, agentId, software: "flood" };
     const open = (): void => {
       const socket = connectTls({ port, host: "127.0.0.1", servername, ca, cert, key }).on("error", () => {});
       const ws = new WebSocket(`wss://${servername}:${port}${TUNNEL_PATH}`, [SUBPROTOCOL], {

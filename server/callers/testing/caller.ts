@@ -110,7 +110,7 @@ export async function start(
   const server = createServer({ allowHalfOpen: true }, onSocket).listen(0, "127.0.0.1");
   await once(server, "listening");
   return {
-    cluster,
+    ...{ cluster, open },
     unauthenticatedMemory,
     dropped,
     callers,

@@ -7,10 +7,13 @@ import { closeSync, openSync, truncateSync } from "node:fs";
  */
 export function pipeAt(path: string): Disposable {
   execFileSync("mkfifo", [path]);
-  const writer = spawn("timeout", ["60", "sh", "-c", 'while [ -p "$0" ]; do : > "$0"; done', path], {
-    stdio: "ignore",
-  });
-  return { [Symbol.dispose]: () => void writer.kill() };
+  const loop = 'while [ -p "$0" ]; do : > "$0"; done';
+  const writer = spawn("timeout", ["60", "sh", "-c", loop, path], { stdio: "ignore", detached: true });
+  const end = (): void => {
+    // Its process group: a signal that reaches `timeout` while it starts the shell would not reach the shell.
+    if (writer.pid !== undefined && writer.exitCode === null) process.kill(-writer.pid);
+  };
+  return { [Symbol.dispose]: end };
 }
 
 /**

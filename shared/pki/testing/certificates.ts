@@ -7,7 +7,7 @@ import type { CertificateAndKey } from "../certificates.ts";
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const HOUR = 3_600_000;
 
-export interface MadeCertificate {
+interface MadeCertificate {
   readonly cn: string;
   /** `unsaid`: it may sign certificates and does not say whether it is a CA, as roots of X.509 version 1 do not. */
   readonly isCa?: boolean | "unsaid";
@@ -89,7 +89,7 @@ function sequence(...parts: readonly Buffer[]): Buffer {
   return Buffer.concat([Buffer.from([0x30, 0x82, content.length >> 8, content.length & 0xff]), content]);
 }
 
-export interface MadeCrl {
+interface MadeCrl {
   readonly thisUpdate?: Date;
   readonly nextUpdate?: Date;
   readonly extensions?: readonly x509.Extension[];
