@@ -1,5 +1,4 @@
 import type { Target } from "../../shared/address/target.ts";
-import type { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
@@ -15,19 +14,13 @@ import {
   type ServerHop,
   type StreamSearch,
 } from "./elsewhere.ts";
-import { leftMs, type OpeningWatcher } from "./opening.ts";
+import { leftMs, type OpeningWatcher, type OpenOptions } from "./opening.ts";
 import { Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */
-export interface OpenContext {
-  /** The server's name for the connection, for the logs of both ends. */
-  readonly id: string;
-  /** When the answer must be there, by `performance.now()`. */
-  readonly deadline: number;
+export interface OpenContext extends Pick<OpenOptions, "id" | "deadline" | "cancellation"> {
   /** Present: another server knows that only agents which claim the target may be asked (`Candidates`). */
   readonly onlyClaimed?: true;
-  /** Cancelled when the answer is not needed any more. */
-  readonly cancellation: Cancellation<CulvertError>;
   /** Set by `openStream`: the tunnel that is asked, and why it was chosen. */
   tunnel: Tunnel | undefined;
   choice: Choice | undefined;
@@ -37,7 +30,7 @@ export interface OpenContext {
   readonly watch?: OpenWatcher;
 }
 
-export interface OpenWatcher extends OpeningWatcher {
+interface OpenWatcher extends OpeningWatcher {
   /** This tunnel, or this other server, is asked now; `before` is why the first one could not be used. */
   onPicked(way: Tunnel | ServerHop, before: CulvertError | undefined): void;
 }
