@@ -16,7 +16,7 @@ function at(serverId: string, address = `${serverId}:8096`): Location {
 
 function world() {
   const state = {
-    ...{ now: 0, answers: [] as Location[], isUp: true, isSilent: false },
+    ...{ now: 0, answers: [] as Location[], isUp: true, unanswered: undefined as "silent" | "busy" | undefined },
     release: undefined as (() => void) | undefined,
   };
   const questions: DirectoryQuestion[] = [];
@@ -28,7 +28,7 @@ function world() {
     ask: async (question, accepts) => {
       questions.push(question);
       await held;
-      return state.isSilent ? "silent" : state.answers.find(accepts);
+      return state.unanswered ?? state.answers.find(accepts);
     },
     get state(): DirectoryState {
       return { canAsk: state.isUp, detail: "", faults: [], trouble: undefined };
@@ -75,19 +75,26 @@ test("an answer that was of no use is forgotten, and only that one", async () =>
   assert.equal(await locations.ofCluster("blue", [at("srv-2"), at("srv-3")]), undefined, "none but those");
 });
 
-test("a server that could answer and does not is named until one answers, or nobody could", async () => {
+test("a server that could answer and does not, or has too much to answer, is named until one answers, or nobody could", async () => {
   const { state, locations } = world();
   state.answers = [at("srv-2")];
   await locations.ofCluster("blue");
   assert.equal(locations.trouble("blue"), undefined);
   locations.drop("blue", at("srv-2"));
-  state.isSilent = true;
+  state.unanswered = "silent";
   assert.equal(await locations.ofCluster("blue"), undefined);
   assert.equal(locations.trouble("blue"), 'server "srv-2", which may have one, does not respond: check its process');
   assert.equal(await locations.ofCluster("red"), undefined);
   assert.equal(locations.trouble("red"), "a server that may have one does not respond: check the servers' processes");
-  state.isSilent = false;
+  state.unanswered = "busy";
   state.now = NOBODY_MS;
+  await locations.ofCluster("blue");
+  assert.match(
+    locations.trouble("blue") ?? "",
+    /^server "srv-2", which may have one, has more questions .* than it answers/,
+  );
+  state.unanswered = undefined;
+  state.now = 2 * NOBODY_MS;
   await locations.ofCluster("blue");
   state.answers = [];
   await locations.ofCluster("red");

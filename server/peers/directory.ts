@@ -11,6 +11,12 @@ export interface Location {
 /** What is asked for: a server that has agents of this cluster, or the server with this id. */
 export type DirectoryQuestion = { readonly cluster: string } | { readonly server: string };
 
+/**
+ * A server that answers the question; `silent`: a server could answer, and none has in time; `busy`: one has more
+ * questions than it answers; `undefined`: there is none, or the directory cannot be asked now.
+ */
+export type DirectoryAnswer = Location | "silent" | "busy" | undefined;
+
 /** What the directory can do now. */
 export interface DirectoryState {
   /** Whether other servers can be asked. */
@@ -31,11 +37,8 @@ export interface Directory {
   /** From now on this server answers questions about the cluster, as long as it `takesStreams` for it. */
   hold(cluster: string, takesStreams: () => boolean): void;
   release(cluster: string): void;
-  /**
-   * Resolves with the first answer that `accepts` takes; `undefined`: there is none, or the directory cannot be asked
-   * now; `silent`: a server could answer, and none has in time. Never rejects.
-   */
-  ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<Location | "silent" | undefined>;
+  /** Resolves with the first location that `accepts` takes. Never rejects. */
+  ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<DirectoryAnswer>;
   readonly state: DirectoryState;
   /** Answers and asks nothing more. */
   close(): Promise<void>;
@@ -72,8 +75,8 @@ export class Locations {
   /** By question: until when the answer is that there is nobody. */
   readonly #nobody = new RecentMap<string, number>(MAX_CACHED);
   readonly #asked = new Map<string, Promise<Location | undefined>>();
-  /** Clusters whose servers have not answered the last question. */
-  readonly #silent = new RecentMap<string, true>(MAX_CACHED);
+  /** Clusters whose servers have not answered the last question, and why. */
+  readonly #unanswered = new RecentMap<string, "silent" | "busy">(MAX_CACHED);
 
   constructor(options: LocationsOptions) {
     this.#options = options;
@@ -113,10 +116,12 @@ export class Locations {
 
   /** Why a server with agents of the cluster may be there although none is found: the end of a sentence. */
   trouble(cluster: string): string | undefined {
-    if (this.#silent.get(cluster) === undefined) return undefined;
+    const why = this.#unanswered.get(cluster);
+    if (why === undefined) return undefined;
     const last = this.#cached.get(cluster)?.location.serverId;
-    if (last === undefined) return "a server that may have one does not respond: check the servers' processes";
-    return `server "${last}", which may have one, does not respond: check its process`;
+    const server = last === undefined ? "a server that may have one" : `server "${last}", which may have one,`;
+    if (why === "busy") return `${server} has more questions of other servers than it answers: try again`;
+    return `${server} does not respond: check ${last === undefined ? "the servers' processes" : "its process"}`;
   }
 
   /** Concurrent questions for the same are one. */
@@ -136,10 +141,10 @@ export class Locations {
       question,
       (each) => each.serverId !== serverId && (wanted ?? each.serverId) === each.serverId && !isAmong(each, except),
     );
-    const location = answer === "silent" ? undefined : answer;
+    const location = typeof answer === "object" ? answer : undefined;
     if ("cluster" in question) {
-      if (answer === "silent") this.#silent.set(question.cluster, true);
-      else this.#silent.delete(question.cluster);
+      if (typeof answer === "string") this.#unanswered.set(question.cluster, answer);
+      else this.#unanswered.delete(question.cluster);
     }
     metrics.asked(location !== undefined ? "found" : directory.state.canAsk ? "none" : "down");
     return location;

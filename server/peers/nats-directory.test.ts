@@ -152,6 +152,28 @@ test("a question that somebody listens to and nobody answers is told apart from 
   assert.equal(await directory.ask({ cluster: "blue" }, () => true), undefined);
 });
 
+test("more questions than a server answers in a second are refused, and who asks knows that it is there", async () => {
+  const asked = 30_000;
+  const sizes: string[] = [];
+  await using nats = await rawNats((socket) => {
+    speak(socket, (line) => {
+      const [word, subject = "", sid = ""] = line.split(" ");
+      if (word === "SUB" && subject === "culvert.v1.cluster.blue") {
+        socket.write(`MSG ${subject} ${sid} inbox 0\r\n\r\n`.repeat(asked));
+      }
+      if (word === "PUB" && subject === "inbox") sizes.push(sid);
+    });
+  });
+  nats.directory.hold("blue", () => true);
+  await until(() => sizes.length === asked);
+  const refused = sizes.filter((size) => size === "0").length;
+  assert.ok(refused > 0 && refused <= asked - 5_000, `${refused} of ${asked} were refused`);
+
+  await using busy = await rawNats((socket) => answering(socket, () => ""));
+  await until(() => busy.directory.state.canAsk);
+  assert.equal(await busy.directory.ask({ cluster: "blue" }, () => true), "busy");
+});
+
 test("credentials that NATS refuses are named with their option", async () => {
   await using nats = await rawNats((socket) => {
     socket.write(HELLO);
@@ -192,6 +214,12 @@ test("a NATS server whose first line never ends, or is none, is given up, and no
   assert.ok(sent >= MAX_INFO_BYTES);
   await using other = await rawNats((socket) => void socket.write("SSH-2.0-x\r\n"));
   await until(() => /no NATS server answers there/.test(reason(other.directory)));
+});
+
+test("a connection on which a NATS server says nothing is closed before the next one", async () => {
+  await using nats = await rawNats((socket) => void socket.resume());
+  await until(() => nats.sockets.length > 1);
+  assert.equal(nats.sockets[0]?.destroyed, true);
 });
 
 test("a NATS server that floods is read no faster than the bound, and one that sends nonsense is left", async () => {

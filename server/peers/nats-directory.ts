@@ -13,7 +13,7 @@ import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { Directory, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
+import type { Directory, DirectoryAnswer, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
 import { connectNats, type NatsOptions } from "./nats-connection.ts";
 
 interface NatsDirectoryDeps {
@@ -30,7 +30,10 @@ const ANSWER_MS = 1_000;
 /** How long another answer is waited for when the first one is of no use, ms. */
 const NEXT_ANSWER_MS = 100;
 const MAX_ANSWER_BYTES = 1_024;
-/** Questions that are answered in a second; whoever may ask NATS can ask any number. */
+/**
+ * Questions that are answered in a second; whoever may ask NATS can ask any number. The others, which are as many as
+ * `READ_RATE` lets in, get an empty answer: this server is there.
+ */
 const ANSWERS_PER_S = 5_000;
 /** How often a server with the id of this one is looked for, ms. */
 const NAMESAKE_MS = 60_000;
@@ -111,31 +114,29 @@ export class NatsDirectory implements Directory {
     this.#held.delete(cluster);
   }
 
-  async ask(
-    question: DirectoryQuestion,
-    accepts: (location: Location) => boolean,
-  ): Promise<Location | "silent" | undefined> {
+  async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<DirectoryAnswer> {
     const connection = this.#connection;
     if (connection === undefined) return undefined;
     const subject = "cluster" in question ? clusterSubject(question.cluster) : serverSubject(question.server);
-    let isSilent = true;
+    let unanswered: "silent" | "busy" | undefined = "silent";
     try {
       const answers = await connection.requestMany(subject, "", {
         ...{ strategy: "stall", maxWait: ANSWER_MS, stall: NEXT_ANSWER_MS },
       });
       for await (const { data } of answers) {
-        isSilent = false;
         this.#refusals.asked();
+        if (data.length === 0) unanswered = "busy";
+        else if (unanswered === "silent") unanswered = undefined;
         const location = parseAnswer(data);
         if (location !== undefined && accepts(location)) return location;
       }
     } catch (error) {
       // Nobody listens to the subject, or the connection was lost, or NATS does not permit it: nobody can be named.
-      isSilent = false;
+      unanswered = undefined;
       if (error instanceof NoRespondersError) this.#refusals.asked();
       else if (error instanceof PermissionViolationError) this.#refusals.add(error);
     }
-    return isSilent ? "silent" : undefined;
+    return unanswered;
   }
 
   async close(): Promise<void> {
@@ -227,7 +228,7 @@ export class NatsDirectory implements Directory {
   #listen(subject: string, answers = () => true): Subscription | undefined {
     return this.#connection?.subscribe(subject, {
       callback: (error, message) => {
-        if (error === null && answers() && this.#answers.take(1) === 0) message.respond(this.#answer);
+        if (error === null && answers()) message.respond(this.#answers.take(1) === 0 ? this.#answer : "");
       },
     });
   }

@@ -58,15 +58,14 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
       carrier.onEnded = undefined;
       carrier.onControl = undefined;
     };
-    const refuse = (code: number, error: Error, reason = error.message): void => {
+    const refuse = (error: unknown): void => {
       settle();
-      carrier.close(code, reason);
+      if (error instanceof LinkRefused) carrier.close(error.closeCode ?? CloseCode.badHello, closeReason(error));
+      else carrier.close(INTERNAL_ERROR, "internal error");
       reject(error);
     };
-    const refuseFor = (closeCode: number, reason: string): void =>
-      refuse(closeCode, new LinkRefused({ closeCode, reason }), reason);
     const timer = setTimeout(
-      () => refuseFor(CloseCode.helloTimeout, "no hello arrived in time"),
+      () => refuse(new LinkRefused({ closeCode: CloseCode.helloTimeout, reason: "no hello arrived in time" })),
       options.helloTimeoutMs,
     );
     carrier.onEnded = (reason) => {
@@ -74,22 +73,18 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
       const closed = reason === undefined || (reason instanceof CarrierLost && reason.lossCause === "closed");
       reject(closed ? new Error("the agent closed before its hello", { cause: reason }) : reason);
     };
-    carrier.onControl = (message: ControlMessage) => {
-      if (message.type === "hello") answer(message);
-      else refuseFor(CloseCode.badHello, `expected hello, not ${message.type}`);
-    };
-    const answer = (hello: Hello | OuterHello): void => {
+    carrier.onControl = (hello: ControlMessage) => {
       try {
+        if (hello.type !== "hello") {
+          throw new LinkRefused({ closeCode: CloseCode.badHello, reason: `expected hello, not ${hello.type}` });
+        }
         const welcome = options.welcome(hello);
         settle();
-        if (welcome !== undefined) {
-          if (welcome.type === "welcome") carrier.setKeepalive(welcome.keepaliveMs);
-          carrier.sendControl(welcome);
-        }
+        if (welcome?.type === "welcome") carrier.setKeepalive(welcome.keepaliveMs);
+        if (welcome !== undefined) carrier.sendControl(welcome);
         resolve({ carrier, hello, welcome });
       } catch (error) {
-        if (error instanceof LinkRefused) refuse(error.closeCode ?? CloseCode.badHello, error, closeReason(error));
-        else refuse(INTERNAL_ERROR, error as Error, "internal error");
+        refuse(error);
       }
     };
   });

@@ -72,7 +72,6 @@ export class AckProgress implements MemoryHolder, Reclaimable {
     this.#link.destroy(new PeerViolation(sentence));
   }
 
-  /** The link is suspended. */
   onCarrierLost(cause: Error): void {
     const { unacknowledged, acknowledgedOffset } = this.#link;
     const isFruitless = unacknowledged > 0 && acknowledgedOffset === this.#ackedAtLoss;

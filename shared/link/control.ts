@@ -185,7 +185,7 @@ const ACK_RATE = { perSecond: 300, burst: 15_000 };
 /** With the shortest --keepalive-time, 100 ms, ten pings and ten pongs come in a second. */
 const OTHER_RATE = { perSecond: 40, burst: 100 };
 
-export interface ControlReaderActions {
+interface ControlReaderActions {
   onPing(): void;
   onPong(): void;
   /** A message breaks the rules: the carrier is to end. */
@@ -226,7 +226,6 @@ export class ControlReader {
     else this.#readInTurn(text, this.#turns);
   }
 
-  /** Nothing more is read. */
   stop(): void {
     this.#stopped = true;
   }

@@ -152,7 +152,7 @@ function unknownName(host: string): string {
 // ── the answer to the upgrade ─────────────────────────────────────────────────────────────────────────────────────
 
 /** How it shows that a middlebox, or another server, is in place of the server. */
-export type MiddleboxFault = "upgrade_stripped" | "web_page" | "redirected" | "gateway" | "no_answer" | "held_back";
+type MiddleboxFault = "upgrade_stripped" | "web_page" | "redirected" | "gateway" | "no_answer" | "held_back";
 
 /** The dialler's `explain` adds the server's address to the facts. */
 export function middleboxFault(fault: MiddleboxFault, message: string, retryAfterMs?: number | undefined): DialFault {

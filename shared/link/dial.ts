@@ -47,7 +47,7 @@ export interface CarrierDialOptions {
   readonly watch?: DialWatcher;
 }
 
-export interface DialTrust {
+interface DialTrust {
   /** Content of `--ca-cert`. */
   readonly ca?: string | undefined;
   /** Content of `--outer-ca`; absent: no middlebox is expected to open TLS on the path. */
@@ -77,7 +77,7 @@ export interface DialOptions extends CarrierDialOptions {
 }
 
 /** A carrier on which the agent has sent its hello. */
-export interface DialledOuter {
+interface DialledOuter {
   readonly carrier: Carrier;
   /** The address that was reached. */
   readonly remote: string;
@@ -311,7 +311,7 @@ class DialAttempt {
   #race<T>(step: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
     const { signal } = this.#abort;
     return new Promise((resolve, reject) => {
-      signal.addEventListener("abort", () => reject(signal.reason));
+      signal.onabort = () => reject(signal.reason); // in place of the step before
       if (signal.aborted) reject(signal.reason);
       step(resolve, reject);
     });

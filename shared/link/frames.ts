@@ -26,8 +26,8 @@ const MAX_SHORT = 125;
 
 /** Maximum length of a binary message with its header, unless one buffer is longer: four TLS records. */
 const MESSAGE_BYTES = 64 * 1024;
-/** Many frames of a few bytes: one copy costs less than handing each buffer to the kernel. */
-const SMALL_BATCH_BYTES = 8 * 1024;
+/** Many frames of a few bytes: one copy costs less than handing each buffer to the socket. */
+export const SMALL_BATCH_BYTES = 8 * 1024;
 
 /**
  * Writes the frames of one carrier straight to its socket. ws writes whole frames at once too, so frames never mix
@@ -141,7 +141,7 @@ export function frameHeader(opcode: number, length: number, masked: boolean): Bu
 // ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What a `FrameParser` finds. */
-export interface FrameHandler {
+interface FrameHandler {
   /** A piece of binary payload, in order. */
   onPayload(piece: Buffer): void;
   /** A ping (RFC 6455 §5.5.2), with its payload. */

@@ -9,14 +9,12 @@ import { credentialFault } from "../outcomes.ts";
 import { LinkRefused } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
+import { SMALL_BATCH_BYTES } from "./frames.ts";
 
 /** A link below inner TLS. `publicReason`: what its peer is told where a middlebox can read it. */
 export interface InnerLink extends Transport {
   destroy(reason?: Error, publicReason?: string): void;
 }
-
-/** Many frames of a few bytes: one copy costs less than handing each buffer to TLS. */
-const SMALL_BATCH_BYTES = 8 * 1024;
 
 /** Why a link under inner TLS ends, as a middlebox may read it. */
 export const PUBLIC_REASON = "inner TLS has ended";
@@ -181,9 +179,7 @@ export class InnerPipe implements Transport {
     return this.#link.room() - this.#pendingBytes;
   }
 
-  wholeRecords(at: number, most: number): number {
-    return wholeRecords(at, most);
-  }
+  readonly wholeRecords = wholeRecords;
 
   write(batch: readonly Buffer[], byteLength: number): void {
     if (this.#socket.destroyed || this.#socket.writableEnded) return;
@@ -242,7 +238,7 @@ const refusedSchema = z.object({
 export type Refused = z.infer<typeof refusedSchema>;
 
 const innerReplySchema = z.discriminatedUnion("type", [innerWelcomeSchema, renewedSchema, refusedSchema]);
-export type InnerReply = InnerWelcome | Renewed | Refused;
+type InnerReply = InnerWelcome | Renewed | Refused;
 
 const LENGTH_BYTES = 2;
 

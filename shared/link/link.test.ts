@@ -191,6 +191,15 @@ test("a link that ends while it acknowledges gives its session nothing more", (t
   assert.deepEqual([server.ends, server.got], [[fault], ""]);
 });
 
+test("a carrier on offer is closed when another one takes its place, on offer or at once", (t) => {
+  const both = world(t);
+  const { wire: first } = offer(both);
+  const { wire: second } = offer(both);
+  assert.equal(first.server.closedWith, CloseCode.superseded);
+  both.server.link.resume(new Wire().server, "new", { peerReceived: 0, named: 0 });
+  assert.equal(second.server.closedWith, CloseCode.superseded);
+});
+
 test("a link that is given up in the middle of a change abandons both its carriers", (t) => {
   const both = world(t);
   const { wire: next } = offer(both);

@@ -19,7 +19,7 @@ export interface LinkOptions {
 }
 
 /** The offsets at which a new carrier begins. */
-export interface ResumeAt {
+interface ResumeAt {
   /** What the peer has received of the link: where we begin to send. */
   readonly peerReceived: number;
   /** What we named to the peer as received: where it begins to send. */
@@ -187,16 +187,15 @@ export class Link implements Transport {
       this.resume(carrier, remote, at);
       return;
     }
-    const successor = this.#confirm({ ...at, carrier, remote });
-    if (this.#successor !== undefined) supersede(this.#successor.carrier);
-    this.#successor = successor;
+    this.#successor = this.#confirm({ ...at, carrier, remote });
     this.acks.hold(); // the peer must keep what the answer has named
     this.#startCarrier(carrier);
   }
 
-  /** The link can go on there, and the peer is asked for a first byte. */
+  /** The link can go on there, in place of a carrier that was on offer, and the peer is asked for a first byte. */
   #confirm(successor: Successor): Successor {
     if (!this.canResumeAt(successor.peerReceived)) throw this.#outgoing.refusal(successor.peerReceived);
+    if (this.#successor !== undefined) supersede(this.#successor.carrier);
     successor.carrier.probe(UNCONFIRMED_MS);
     return successor;
   }
@@ -239,7 +238,6 @@ export class Link implements Transport {
 
   // ── what arrives ───────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** The present carrier. */
   get #carrier(): LinkCarrier | undefined {
     return this.#outgoing.carrier;
   }

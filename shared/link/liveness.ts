@@ -14,7 +14,7 @@ export function silenceMs(keepaliveMs: number): number {
   return DEAD_AFTER_INTERVALS * keepaliveMs;
 }
 
-export interface LivenessActions {
+interface LivenessActions {
   /** When the last byte of the peer arrived, on the clock of `performance.now()`. */
   lastByteAt(): number;
   ping(): void;
@@ -121,7 +121,10 @@ export class Liveness {
     const lastByteAt = this.#actions.lastByteAt();
     const silentMs = now - Math.max(lastByteAt, this.#wokenAt);
     if (silentMs >= silenceMs(this.#intervalMs)) this.#die(now - lastByteAt);
-    else if (!wasStopped && this.#readers.some((reader) => this.#isStuck(reader))) this.#dieUnread();
+    else if (!wasStopped && this.#readers.some((reader) => this.#isStuck(reader))) {
+      this.stop();
+      this.#actions.dead(`the peer speaks, and has read nothing for ${seconds(this.#stuckMs)}`);
+    }
   };
 
   /** Whether the peer has read nothing for too long. On a slow path it reads something now and then. */
@@ -134,11 +137,6 @@ export class Liveness {
 
   get #stuckMs(): number {
     return Math.max(silenceMs(this.#intervalMs), LEAST_STUCK_MS);
-  }
-
-  #dieUnread(): void {
-    this.stop();
-    this.#actions.dead(`the peer speaks, and has read nothing for ${seconds(this.#stuckMs)}`);
   }
 
   #die(silentMs: number): void {

@@ -47,7 +47,6 @@ export class Outgoing {
     return this.#isEnding && this.unacknowledged > 0;
   }
 
-  /** Bytes kept until the peer acknowledges them. */
   get unacknowledged(): number {
     return this.#replay.bytes;
   }

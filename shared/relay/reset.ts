@@ -1,4 +1,3 @@
-import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { hasPeer, rawSocketOf, readAgain } from "../node/sockets.ts";
 
@@ -6,7 +5,8 @@ import { hasPeer, rawSocketOf, readAgain } from "../node/sockets.ts";
  * Ends a connection so that its peer sees a failure and not an end in order: by a TCP reset, under TLS without
  * close_notify. A unix socket has no reset and is closed at once; any other Duplex is destroyed.
  */
-export function resetSocket(socket: Duplex, raw: Socket | undefined = rawSocketOf(socket)): void {
+export function resetSocket(socket: Duplex): void {
+  const raw = rawSocketOf(socket);
   if (raw !== undefined && !raw.destroyed && !raw.connecting && !isEnding(socket)) {
     try {
       raw.resetAndDestroy();

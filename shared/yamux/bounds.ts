@@ -158,7 +158,6 @@ export class OwnStreamIds {
     return id > 0 && id % 2 === this.#first % 2;
   }
 
-  /** Was `id` opened at some time? */
   has(id: number): boolean {
     return this.owns(id) && id < this.#first + 2 * this.#taken;
   }

@@ -1,5 +1,5 @@
 /** Why a session refused something, or ended. */
-export type YamuxErrorCode =
+type YamuxErrorCode =
   /** The peer broke the protocol; the session has ended. */
   | "protocol"
   /** The peer sent more idle frames than any honest peer would; the session has ended. */

@@ -20,8 +20,8 @@ class Recorder implements FrameConsumer {
     assert.ok(piece.length > 0, "no empty pieces");
     this.#payload.push(piece);
   }
-  onDataEnd(flags: number, streamId: number): void {
-    this.events.push(["end", flags, streamId, Buffer.concat(this.#payload).toString("hex")]);
+  onDataEnd(flags: number): void {
+    this.events.push(["end", flags, Buffer.concat(this.#payload).toString("hex")]);
     this.#payload = [];
   }
   onWindowUpdate(flags: number, streamId: number, delta: number): void {
@@ -62,7 +62,7 @@ function expected({ type, flags, id, value, payload }: Sample): Event[] {
   if (type === 3) return [["goAway", value]];
   return [
     ["data", flags, id, payload.length],
-    ["end", flags, id, Buffer.from(payload).toString("hex")],
+    ["end", flags, Buffer.from(payload).toString("hex")],
   ];
 }
 

@@ -52,7 +52,7 @@ export interface FrameConsumer {
   /** A piece of the payload of the frame begun last. */
   onDataPiece(piece: Buffer): void;
   /** The payload is complete, so FIN and RST take effect now. */
-  onDataEnd(flags: number, streamId: number): void;
+  onDataEnd(flags: number): void;
   onWindowUpdate(flags: number, streamId: number, delta: number): void;
   onPing(flags: number, value: number): void;
   onGoAway(code: number): void;
@@ -69,7 +69,6 @@ export class Decoder {
   /** Payload bytes still to come; -1 between frames. */
   #payloadLeft = -1;
   #flags = 0;
-  #streamId = 0;
   #stopped = false;
 
   constructor(consumer: FrameConsumer) {
@@ -104,7 +103,7 @@ export class Decoder {
 
   #endPayload(): void {
     this.#payloadLeft = -1;
-    this.#consumer.onDataEnd(this.#flags, this.#streamId);
+    this.#consumer.onDataEnd(this.#flags);
   }
 
   #takeHeader(chunk: Buffer, offset: number): number {
@@ -132,7 +131,6 @@ export class Decoder {
     if (type === FrameType.data) {
       this.#consumer.onDataHeader(flags, streamId, length);
       this.#flags = flags;
-      this.#streamId = streamId;
       this.#payloadLeft = length;
       if (length === 0) this.#endPayload();
     } else if (type === FrameType.windowUpdate) this.#consumer.onWindowUpdate(flags, streamId, length);

@@ -38,7 +38,8 @@ export class SendQueue {
   readonly #ready = new Queue<Stream>();
   readonly #tails: TailCoalescer;
   #control: Buffer[] = [];
-  #controlBytes = 0;
+  /** Bytes of control frames that wait; they pile up only when the transport takes nothing. */
+  controlBytes = 0;
   /** Buffers at the beginning of `#control` that have `PACKED` others in them. */
   #packed = 0;
   #flushing = false;
@@ -64,12 +65,7 @@ export class SendQueue {
     this.#tails = new TailCoalescer((stream) => this.ready(stream));
   }
 
-  /** Bytes of control frames that wait; they pile up only when the transport takes nothing. */
-  get controlBytes(): number {
-    return this.#controlBytes;
-  }
-
-  /** Their number, which bounds answers: `controlBytes` has the first payload of our streams, too. */
+  /** The number of those frames, which bounds answers: their bytes have the first payload of our streams, too. */
   get controlFrames(): number {
     return this.#control.length + this.#packed * (PACKED - 1);
   }
@@ -79,13 +75,13 @@ export class SendQueue {
     if (this.#stopped) return;
     this.#add(header(type, flags, streamId, length));
     if (payload !== undefined) this.#add(payload);
-    if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
+    if (this.controlBytes >= FLUSH_CONTROL_AT) this.flush();
     else this.#gather();
   }
 
   #add(buffer: Buffer): void {
     this.#control.push(buffer);
-    this.#controlBytes += buffer.length;
+    this.controlBytes += buffer.length;
     if (this.#control.length - this.#packed < PACKED) return;
     this.#control.push(Buffer.concat(this.#control.splice(this.#packed)));
     this.#packed++;
@@ -94,7 +90,7 @@ export class SendQueue {
   #takeControl(): Buffer[] {
     const taken = this.#control;
     this.#control = [];
-    this.#controlBytes = 0;
+    this.controlBytes = 0;
     this.#packed = 0;
     return taken;
   }
@@ -114,15 +110,11 @@ export class SendQueue {
     this.flush();
   }
 
-  remove(stream: Stream): void {
-    this.#ready.leave(stream.turn);
-  }
-
   /** Sends the control frames that wait even if the transport is full, and nothing more after them. */
   end(): void {
     if (this.#stopped) return;
     this.flush();
-    if (this.#controlBytes > 0) this.#transport.write(this.#control, this.#controlBytes);
+    if (this.controlBytes > 0) this.#transport.write(this.#control, this.controlBytes);
     this.stop();
   }
 
@@ -151,7 +143,7 @@ export class SendQueue {
       const isDataDue = room > 0 && pendingBytes <= maxPending * DATA_BELOW;
       this.#blocked = room <= 0 || (!isDataDue && this.#ready.size > 0);
       if (room <= 0) break;
-      const controlBytes = this.#controlBytes;
+      const controlBytes = this.controlBytes;
       const batch = this.#takeControl();
       const bytes = isDataDue ? this.#takeTurns(batch, controlBytes, room, pathRoom) : controlBytes;
       if (bytes === 0 || this.#stopped) break;

@@ -2,7 +2,7 @@ import { type Deferred, deferred } from "../basics/promises.ts";
 import { TokenBucket } from "../basics/rate-limit.ts";
 import { type MemoryAccount, PRESSURE } from "../limits/memory-account.ts";
 import { completeOptions, type SessionOptions } from "./bounds.ts";
-import { isViolation, YamuxError } from "./errors.ts";
+import { isViolation, streamReset, YamuxError } from "./errors.ts";
 import { Pings } from "./flow-control.ts";
 import { Decoder, Flag, type FrameConsumer, FrameType, GoAwayCode, SPEC_INITIAL_WINDOW } from "./frame.ts";
 import { SendQueue } from "./send-queue.ts";
@@ -317,7 +317,7 @@ export class Session {
     if ((flags & Flag.rst) !== 0) {
       this.#countIdleFrame();
       stream.resetCode = code;
-      stream.onReset();
+      stream.onOver(streamReset());
     } else if ((flags & Flag.fin) !== 0) stream.onFin();
   }
 }

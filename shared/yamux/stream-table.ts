@@ -3,7 +3,7 @@ import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memor
 import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
 import { AccountPart } from "./account-part.ts";
 import { LateDataLimit, OwnStreamIds, PeerStreamIds, type SessionOptions } from "./bounds.ts";
-import { YamuxError } from "./errors.ts";
+import { sessionLost, YamuxError } from "./errors.ts";
 import { type Pings, ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType, SPEC_INITIAL_WINDOW } from "./frame.ts";
 import type { SendQueue } from "./send-queue.ts";
@@ -11,7 +11,6 @@ import { Stream } from "./stream.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they share. */
 export class StreamTable {
-  /** Streams we opened that the peer has not acknowledged. */
   pendingOpens = 0;
   readonly queue: SendQueue;
   readonly memory: SessionMemory;
@@ -125,13 +124,13 @@ export class StreamTable {
     this.memory.release(stream);
     if (!stream.acknowledged && this.isOurs(stream)) this.pendingOpens--;
     this.lateData.allow(stream.allowance);
-    this.queue.remove(stream);
+    stream.turn.leave();
     if (this.#streams.size === 0) this.#onEmpty();
   }
 
   /** The session is lost, and every stream with it. */
   lose(cause: Error | undefined): void {
-    for (const stream of this.#streams) stream.onSessionLost(cause);
+    for (const stream of this.#streams) stream.onOver(sessionLost(cause));
     this.#streams.clear();
     this.memory.close();
   }
@@ -145,8 +144,9 @@ const RECLAIM_MS = 50;
  * for are in a part of their own.
  */
 export class SessionMemory implements MemoryHolder, StreamMemory {
-  /** Streams reset because the session held more than its budget. */
   resets = 0;
+  /** Bytes received that no reader has taken. */
+  held = 0;
   readonly #budget: number;
   readonly #pool: MemoryAccount;
   readonly #now: () => number;
@@ -157,7 +157,6 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
   /** What other accounts than the pool pay for. */
   #parts: Map<MemoryAccount, AccountPart> | undefined;
   #reservedCredit = 0;
-  #held = 0;
   #timer: NodeJS.Timeout | undefined;
 
   /** @param open the streams of the session that are not over */
@@ -167,11 +166,6 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     this.#now = now;
     this.#open = open;
     pool.enter(this.#node);
-  }
-
-  /** Bytes received that no reader has taken. */
-  get held(): number {
-    return this.#held;
   }
 
   /** The number of streams that the session has forgotten and that still hold bytes. */
@@ -188,27 +182,25 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     return part;
   }
 
-  /** Others need the credit that the windows of this session have. */
   get mustShrink(): boolean {
     return this.#pool.mustShrink;
   }
 
   /** New streams begin with a small window. `payer`: the account of a stream that the pool does not pay for. */
   isTight(payer: MemoryAccount | undefined): boolean {
-    if (this.#held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
+    if (this.held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
     return payer !== undefined && payer.pressure >= PRESSURE.tight;
   }
 
   get #isSpent(): boolean {
-    return this.#held > this.#budget;
+    return this.held > this.#budget;
   }
 
   /** The stream that holds most is reset, even if it moves. */
   get isOverrun(): boolean {
-    return this.#held > 2 * this.#budget;
+    return this.held > 2 * this.#budget;
   }
 
-  /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void {
     this.#pool.hold(delta);
     this.count(delta);
@@ -222,7 +214,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
       if (part.isSpent) this.reclaimSoon();
     }
     if (!this.#isSpent) return;
-    this.#resetStalled(this.#holders(), () => this.#held <= this.#budget * RECLAIM_TO);
+    this.#resetStalled(this.#holders(), () => this.held <= this.#budget * RECLAIM_TO);
     if (this.#isSpent) this.reclaimSoon();
   };
 
@@ -241,12 +233,10 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     for (const stream of this.#holders()) if (stream.memory === this) yield stream;
   }
 
-  /** Takes credit beyond an initial window from budget and pool. Returns false if there is none. */
   reserve(bytes: number): boolean {
     return this.reserveFrom(this.#pool, bytes);
   }
 
-  /** That credit is free again. */
   giveBack(bytes: number): void {
     this.unreserve(bytes);
     this.#pool.release(bytes);
@@ -258,7 +248,6 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     if (stream.held > 0) this.#unreadStreams.add(stream);
   }
 
-  /** The stream is destroyed and holds nothing. */
   forget(stream: Stream): void {
     this.#unreadStreams.delete(stream);
   }
@@ -283,7 +272,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   /** What the session's budget leaves for more held bytes. */
   get leftToHold(): number {
-    return this.#budget - this.#held;
+    return this.#budget - this.held;
   }
 
   /** What it leaves for more credit. */
@@ -293,7 +282,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   /** The bytes that the session holds, whoever pays, have changed by `delta`. */
   count(delta: number): void {
-    this.#held += delta;
+    this.held += delta;
     if (this.#isSpent) this.reclaimSoon();
   }
 

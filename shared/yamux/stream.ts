@@ -2,13 +2,12 @@ import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
 import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
-import { sessionLost, streamReset } from "./errors.ts";
+import { streamReset } from "./errors.ts";
 import { ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType } from "./frame.ts";
 import { SendBuffer } from "./send-queue.ts";
 import type { StreamTable } from "./stream-table.ts";
 
-/** Calls back a write. */
 type WriteDone = (error?: Error | null) => void;
 
 /** High-water mark of the writable side, bytes. The readable side is bounded by the window instead. */
@@ -286,14 +285,10 @@ export class Stream extends Duplex {
     if (this.#incoming.queued === 0) this.push(null);
   }
 
-  onReset(): void {
+  /** It is over on the wire: the peer has reset it, or its session is lost. */
+  onOver(error: Error): void {
     this.#release();
-    this.destroy(streamReset());
-  }
-
-  onSessionLost(cause: Error | undefined): void {
-    this.#release();
-    this.destroy(sessionLost(cause));
+    this.destroy(error);
   }
 
   // ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────

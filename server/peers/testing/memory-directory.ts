@@ -1,4 +1,4 @@
-import type { Directory, DirectoryQuestion, DirectoryState, Location } from "../directory.ts";
+import type { Directory, DirectoryAnswer, DirectoryQuestion, DirectoryState, Location } from "../directory.ts";
 
 /** For tests: the directory of several servers in one process. */
 export class MemoryHub {
@@ -77,10 +77,7 @@ class MemoryDirectory implements Directory {
       : question.server === this.location.serverId;
   }
 
-  async ask(
-    question: DirectoryQuestion,
-    accepts: (location: Location) => boolean,
-  ): Promise<Location | "silent" | undefined> {
+  async ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<DirectoryAnswer> {
     const answers = this.#hub.silent ? [] : this.#hub.answers(question);
     return answers.length === 0 && this.#hub.isHeard(question) ? "silent" : answers.find(accepts);
   }

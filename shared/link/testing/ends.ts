@@ -299,7 +299,7 @@ export class Relay extends Listener {
 }
 
 /** What `dial` takes, with the hello as a value. */
-export type DialChange = Partial<Omit<DialOptions, "hello">> & { readonly hello?: Hello };
+type DialChange = Partial<Omit<DialOptions, "hello">> & { readonly hello?: Hello };
 
 /** Dials with the test's CA. */
 export async function dial(

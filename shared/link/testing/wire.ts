@@ -6,7 +6,7 @@ import { CarrierLost } from "../link-events.ts";
 type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
 
 /** One end of a wire: a carrier whose bytes arrive when the test says so. */
-export class WireEnd implements LinkCarrier {
+class WireEnd implements LinkCarrier {
   onControl: ((message: ControlMessage) => void) | undefined;
   acknowledgedOffset: (() => number | undefined) | undefined;
   /** What this end has sent and the other has not been given. */
