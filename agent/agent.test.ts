@@ -4,19 +4,17 @@ import { writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { parseTarget } from "../shared/address/target.ts";
 import { until } from "../shared/basics/testing/wait.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { recheckAllFiles } from "../shared/documents/file-watcher.ts";
 import { LinkServer, testCertificate } from "../shared/link/testing/ends.ts";
 import { Authority } from "../shared/pki/certificates.ts";
-import { encodeOpen } from "../shared/wire/stream-head.ts";
 import { readAnswer } from "../shared/wire/testing/answer.ts";
 import { Session } from "../shared/yamux/session.ts";
-import type { Stream } from "../shared/yamux/stream.ts";
 import type { Agent } from "./agent.ts";
 import type { AgentOptions } from "./options.ts";
-import { prepared } from "./testing/agent.ts";
+import { open, prepared } from "./testing/agent.ts";
+import { listenFor } from "./testing/listener.ts";
 
 /** An agent, a server that takes its tunnel, and the server's sessions. */
 async function connected(t: TestContext, change: Partial<AgentOptions> = {}) {
@@ -36,26 +34,16 @@ async function get(
   return { status: answer.status, text: await answer.text() };
 }
 
-function open(session: Session, target: string): Stream {
-  const stream = session.open(encodeOpen({ kind: "connect", target: parseTarget(target), timeoutMs: 2_000, id: "c" }));
-  stream.on("error", () => {});
-  return stream;
+async function echoServer(t: TestContext): Promise<string> {
+  const echo = net.createServer({ allowHalfOpen: true }, (socket) => socket.pipe(socket));
+  return `127.0.0.1:${await listenFor(t, echo)}`;
 }
 
-async function echoServer(t: TestContext): Promise<string> {
-  const sockets = new Set<net.Socket>();
-  const echo = net.createServer({ allowHalfOpen: true }, (socket) => {
-    sockets.add(socket);
-    socket.on("error", () => {});
-    socket.pipe(socket);
-  });
-  echo.listen(0, "127.0.0.1");
-  await once(echo, "listening");
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    echo.close();
-  });
-  return `127.0.0.1:${(echo.address() as net.AddressInfo).port}`;
+/** Writes the certificate of an agent and its key. */
+async function filesOf(dir: string, { cert, key }: { readonly cert: string; readonly key: string }) {
+  const [agentCert, agentKey] = [join(dir, "agent.crt"), join(dir, "agent.key")];
+  await Promise.all([writeFile(agentCert, cert), writeFile(agentKey, key)]);
+  return { agentCert, agentKey };
 }
 
 test("an agent says who it is, and is ready once it has its server", async (t) => {
@@ -127,29 +115,15 @@ test("an idle agent is closed at once, and waits for no deadline", async (t) => 
   assert.ok(performance.now() - before < 10_000);
 });
 
-test("a target rule that is none fails the start with a sentence", async (t) => {
-  const { start } = await prepared(t);
-  await assert.rejects(start({ denyTarget: ["10.0.0.0/99"] }), (error) => {
-    assert.ok(error instanceof ConfigError);
-    assert.match(error.message, /--deny-target "10\.0\.0\.0\/99"/);
-    return true;
-  });
-});
-
 test("a port that is taken, and files that cannot work, fail the start before any server learns of the agent", async (t) => {
   const { server, dir, caCert, start } = await prepared(t);
   let dialled = 0;
   server.server.on("connection", () => dialled++);
-  const taken = net.createServer().listen(0, "127.0.0.1");
-  await once(taken, "listening");
-  t.after(() => taken.close());
-  const { port } = taken.address() as net.AddressInfo;
+  const port = await listenFor(t, net.createServer());
   const { leaf } = await testCertificate();
   const other = await (await Authority.create("other")).issue({ cn: "agent", usage: "client" });
-  const [agentCert, agentKey, otherKey, text] = ["a.crt", "a.key", "b.key", "text"].map((name) => join(dir, name));
-  if (!agentCert || !agentKey || !otherKey || !text) assert.fail();
-  await writeFile(agentCert, leaf.cert);
-  await writeFile(agentKey, leaf.key);
+  const { agentCert, agentKey } = await filesOf(dir, leaf);
+  const [otherKey, text] = [join(dir, "other.key"), join(dir, "text")];
   await writeFile(otherKey, other.key);
   await writeFile(text, "no certificate\n");
   for (const [change, sentence] of [
@@ -158,8 +132,8 @@ test("a port that is taken, and files that cannot work, fail the start before an
     [{ caCert: text }, /^--ca-cert: .*\/text holds no PEM certificate .*\.$/],
     [{ agentCert: text, agentKey }, /^--agent-cert: .*\/text holds no PEM certificate .*\.$/],
     [{ agentCert, agentKey: text }, /^--agent-key: .*\/text holds no PEM private key .*\.$/],
-    [{ agentCert, agentKey: otherKey }, /^--agent-key: .*\/b\.key does not belong to .*\/a\.crt\.$/],
-    [{ agentCert: caCert, agentKey }, /^--agent-key: .*\/a\.key does not belong to .*\/ca\.crt\.$/],
+    [{ agentCert, agentKey: otherKey }, /^--agent-key: .*\/other\.key does not belong to .*\/agent\.crt\.$/],
+    [{ agentCert: caCert, agentKey }, /^--agent-key: .*\/agent\.key does not belong to .*\/ca\.crt\.$/],
     [
       { agentCert: join(dir, "absent"), agentKey },
       /^--agent-cert: .*\/absent cannot be read: there is no such file\.$/,
@@ -179,13 +153,10 @@ test("an agent whose certificate has expired says so and starts: a renewed one m
   const { dir, lines, start } = await prepared(t);
   const authority = await Authority.create("agents");
   const notAfter = new Date(Math.floor(Date.now() / 1_000) * 1_000 - 60_000);
-  const { cert, key } = await authority.issue({ cn: "agent", usage: "client", notAfter });
-  const [agentCert, agentKey] = [join(dir, "agent.crt"), join(dir, "agent.key")];
-  await writeFile(agentCert, cert);
-  await writeFile(agentKey, key);
-  const agent = await start({ agentCert, agentKey });
+  const files = await filesOf(dir, await authority.issue({ cn: "agent", usage: "client", notAfter }));
+  const agent = await start(files);
   const { level, msg, file, notAfter: said } = lines[0] ?? assert.fail();
-  assert.deepEqual([level, file, said], [50, agentCert, notAfter.toISOString()]);
+  assert.deepEqual([level, file, said], [50, files.agentCert, notAfter.toISOString()]);
   assert.match(msg, /^the certificate of --agent-cert has expired/);
   await agent.whenConnected(); // this server asks for none
 });
@@ -195,15 +166,12 @@ test("what the agent shows and believes has an end in its metrics, and notice is
   const now = Math.floor(Date.now() / 1_000);
   const authority = await Authority.create("agents");
   const [notBefore, notAfter] = [new Date((now - 360 * 86_400) * 1_000), new Date((now + 5 * 86_400) * 1_000)];
-  const { cert, key } = await authority.issue({ cn: "agent", usage: "client", notBefore, notAfter });
-  const [agentCert, agentKey, tokenPath] = ["agent.crt", "agent.key", "token"].map((name) => join(dir, name));
-  assert.ok(agentCert && agentKey && tokenPath);
-  await writeFile(agentCert, cert);
-  await writeFile(agentKey, key);
+  const files = await filesOf(dir, await authority.issue({ cn: "agent", usage: "client", notBefore, notAfter }));
+  const tokenPath = join(dir, "token");
   const tokenOf = (iat: number, exp: number): string =>
     `e30.${Buffer.from(JSON.stringify({ iat, exp })).toString("base64url")}.c2ln`;
   await writeFile(tokenPath, tokenOf(now - 3_000, now + 500));
-  const agent = await start({ agentCert, agentKey, serviceAccountTokenPath: tokenPath, cluster: "blue" });
+  const agent = await start({ ...files, serviceAccountTokenPath: tokenPath, cluster: "blue" });
   await agent.whenConnected();
   const seriesIn = (text: string): string[] =>
     text.split("\n").filter((line) => line.startsWith("culvert_certificate_expiry_timestamp_seconds{"));
@@ -255,13 +223,9 @@ test("a file that breaks while the agent runs: the next attempts use what it hel
 test("a new certificate that is not valid yet: connections are replaced when its time has come, without another change of the file", async (t) => {
   const { server, dir, lines, start } = await prepared(t);
   const authority = await Authority.create("agents");
-  const [agentCert, agentKey] = [join(dir, "agent.crt"), join(dir, "agent.key")];
-  const issue = async (notBefore?: Date) => {
-    const { cert, key } = await authority.issue({ cn: "agent", usage: "client", ...(notBefore && { notBefore }) });
-    await Promise.all([writeFile(agentCert, cert), writeFile(agentKey, key)]);
-  };
-  await issue();
-  const agent = await start({ agentCert, agentKey });
+  const issue = async (notBefore?: Date) =>
+    filesOf(dir, await authority.issue({ cn: "agent", usage: "client", ...(notBefore && { notBefore }) }));
+  const agent = await start(await issue());
   await agent.whenConnected();
   const notBefore = new Date(Math.ceil(Date.now() / 1_000) * 1_000 + 1_000);
   await issue(notBefore);

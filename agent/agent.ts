@@ -80,7 +80,12 @@ export class Agent implements AsyncDisposable {
     this.#throttledLog = throttledLog;
     this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
     const streams: ServeDeps = {
-      policy: this.#policy(),
+      policy: new TargetPolicy({
+        allow: options.allowTarget,
+        deny: options.denyTarget,
+        allowLoopback: options.allowLoopback,
+        ownListeners: () => Object.values(this.addresses),
+      }),
       dials: this.#dials,
       metrics: this.metrics,
       log,
@@ -96,6 +101,7 @@ export class Agent implements AsyncDisposable {
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
     this.metrics.expiry.watch(() => this.#expiry);
     const routes = new AgentRoutes(options, { env, log });
+    const retry = { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs };
     const context = {
       hello,
       credentials: this.#credentials,
@@ -103,7 +109,7 @@ export class Agent implements AsyncDisposable {
       innerTls: options.innerTls,
       timeoutMs: options.handshakeTimeoutMs,
       replayBytes: options.replayBuffer,
-      retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+      retry,
       onStream: (stream: Stream) => void serve(stream, streams),
       onServers: () => this.#uplinks.onServers(),
       session: {
@@ -114,7 +120,7 @@ export class Agent implements AsyncDisposable {
       },
     };
     this.#uplinks = new UplinkSet({
-      ...{ locations: wantedServers(options), options, resolver, metrics: this.metrics, log },
+      ...{ locations: wantedServers(options), options, retry, resolver, metrics: this.metrics, log },
       isDirect: (location, signal) => routes.isDirect(location, signal),
       dial: ({ endpoints: { location: server, name }, address, path }: Way, owner, signal) =>
         attempt({ ...context, server, route: routes.to(server, name, address), path }, owner, signal),
@@ -259,19 +265,6 @@ export class Agent implements AsyncDisposable {
     for (const uplink of this.#uplinks.uplinks) {
       for (const { link } of uplink.connections())
         yield { suspended: link.suspended, replayBytes: link.unacknowledged };
-    }
-  }
-
-  #policy(): TargetPolicy {
-    try {
-      return new TargetPolicy({
-        allow: this.#options.allowTarget,
-        deny: this.#options.denyTarget,
-        allowLoopback: this.#options.allowLoopback,
-        ownListeners: () => Object.values(this.addresses),
-      });
-    } catch (error) {
-      throw new ConfigError([(error as Error).message], { cause: error });
     }
   }
 }

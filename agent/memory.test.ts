@@ -1,22 +1,15 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import net from "node:net";
 import { type TestContext, test } from "node:test";
-import { parseTarget } from "../shared/address/target.ts";
 import { until } from "../shared/basics/testing/wait.ts";
 import { LinkServer, welcome } from "../shared/link/testing/ends.ts";
-import { encodeOpen } from "../shared/wire/stream-head.ts";
 import { readAnswer } from "../shared/wire/testing/answer.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
-import { prepared } from "./testing/agent.ts";
+import { open, prepared } from "./testing/agent.ts";
+import { listenFor } from "./testing/listener.ts";
 
 const MIB = 1024 * 1024;
-
-function open(session: Session, target: string): Stream {
-  const stream = session.open(encodeOpen({ kind: "connect", target: parseTarget(target), timeoutMs: 2_000, id: "c" }));
-  return stream.on("error", () => {});
-}
 
 /** An agent that may hold 1 MiB, a target that does not read, and the session of its server. */
 async function overfull(t: TestContext) {
@@ -24,14 +17,8 @@ async function overfull(t: TestContext) {
   const server = await LinkServer.start({ welcome: () => welcome({ initialWindow }) });
   const { start } = await prepared(t, { memoryLimit: MIB }, {}, server);
   const sockets: net.Socket[] = [];
-  const target = net.createServer({ pauseOnConnect: true }, (socket) => sockets.push(socket.on("error", () => {})));
-  target.listen(0, "127.0.0.1");
-  await once(target, "listening");
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    target.close();
-  });
-  const address = `127.0.0.1:${(target.address() as net.AddressInfo).port}`;
+  const target = net.createServer({ pauseOnConnect: true }, (socket) => sockets.push(socket));
+  const address = `127.0.0.1:${await listenFor(t, target)}`;
 
   const agent = await start();
   const shown = async () => {

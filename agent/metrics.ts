@@ -51,24 +51,19 @@ const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected"
 /** A suspended uplink has no connection now. */
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
 /** What was learned of the way to a server: the name of the metric, its help, and the time, ms. */
-const PATH_TIMES: readonly (readonly [name: string, help: string, timeMs: ReadPath])[] = [
+const PATH_TIMES: readonly (readonly [name: string, help: string, time: keyof LiveUplink["path"]])[] = [
   [
     "idle_limit",
     "Time without a byte after which connections to a server are cut; absent while none was seen.",
-    ({ idleLimitMs }) => idleLimitMs,
+    "idleLimitMs",
   ],
-  [
-    "age_limit",
-    "Age at which connections to a server are cut; absent while none was seen.",
-    ({ ageLimitMs }) => ageLimitMs,
-  ],
+  ["age_limit", "Age at which connections to a server are cut; absent while none was seen.", "ageLimitMs"],
   [
     "held_back",
     "Time for which something on the way to a server holds bytes back; absent while nothing does.",
-    ({ heldBackMs }) => heldBackMs,
+    "heldBackMs",
   ],
 ];
-type ReadPath = (path: LiveUplink["path"]) => number | undefined;
 
 const KONNECTIVITY = "konnectivity_network_proxy_agent";
 // Konnectivity's own buckets (pkg/agent/metrics/metrics.go).
@@ -169,9 +164,9 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
           STATES.map((name) => [[server, name], uplinks.filter(({ state }) => state.state === name).length] as const),
         ),
     );
-    for (const [name, help, timeMs] of PATH_TIMES) {
+    for (const [name, help, time] of PATH_TIMES) {
       make.gauges(`culvert_agent_path_${name}_seconds`, help, ["server"], () =>
-        this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, timeMs)),
+        this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, time)),
       );
     }
   }
@@ -234,8 +229,8 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
 function least(
   server: string,
   uplinks: readonly LiveUplink[],
-  timeMs: ReadPath,
+  time: keyof LiveUplink["path"],
 ): [labels: readonly string[], value: number][] {
-  const known = uplinks.flatMap(({ path }) => timeMs(path) ?? []);
+  const known = uplinks.flatMap(({ path }) => path[time] ?? []);
   return known.length === 0 ? [] : [[[server], Math.min(...known) / 1_000]];
 }

@@ -63,6 +63,7 @@ test("a URL beside a host or a port, a URL that is no wss and a half pair are re
     [[url, "--server-address=a:b:c"], /--server-address needs HOST or HOST:PORT/],
     [[url, "--allow-target=10.0.0.0/8:443,10.0.0.0/99"], /--allow-target "10\.0\.0\.0\/99"/],
     [[url, "--deny-target=a:99999"], /--deny-target "a:99999"/],
+    [[url, "--alpn-proto=konnectivity"], /offers http\/1\.1 alone/],
     [[url, "--sync-interval=1m"], /--sync-interval must not be longer/],
     [[url, "--health-server-port=8094", "--health-server-host=127.0.0.1"], /are both 8094/],
   ];
@@ -162,15 +163,6 @@ test("identifiers are taken in Konnectivity's form, several times, and refused w
   });
   const { problems } = await read([url, ...tls, "--agent-identifiers=ipv4=node-1"]);
   assert.deepEqual(problems, ['--agent-identifiers: ipv4="node-1" is not an IP address (write a name as host=).']);
-});
-
-test("what is not built yet is refused with a sentence", async () => {
-  const refused: [string, RegExp][] = [["--alpn-proto=konnectivity", /offers http\/1\.1 alone/]];
-  for (const [flag, sentence] of refused) {
-    const { problems } = await read([url, ...tls, flag]);
-    assert.equal(problems.length, 1, flag);
-    assert.match(problems[0] ?? "", sentence);
-  }
 });
 
 test("--max-carrier-age is off, or long enough for a handshake: the refusal says so", async () => {

@@ -10,6 +10,7 @@ import { until } from "../shared/basics/testing/wait.ts";
 import { ConfigError, defaultsOf } from "../shared/config/options.ts";
 import { type AgentOptions, agentOptions } from "./options.ts";
 import { type LogLine, prepared } from "./testing/agent.ts";
+import { listenFor } from "./testing/listener.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
 import { parseServerUrl } from "./uplink/servers.ts";
 
@@ -98,16 +99,12 @@ test("a proxy behind which somebody else answers is tried after the other one", 
   const { proxy, url, lines, start } = await behindProxy(t, { syncIntervalMs: 10, syncIntervalCapMs: 20 });
   // It says that it has opened a connection, and shows a page to whatever comes.
   const portal = net.createServer((socket) => {
-    socket
-      .on("error", () => {})
-      .once("data", () => {
-        socket.write("HTTP/1.1 200 OK\r\n\r\n");
-        socket.once("data", () => socket.end("HTTP/1.1 403 Blocked\r\n\r\n"));
-      });
+    socket.once("data", () => {
+      socket.write("HTTP/1.1 200 OK\r\n\r\n");
+      socket.once("data", () => socket.end("HTTP/1.1 403 Blocked\r\n\r\n"));
+    });
   });
-  await once(portal.listen(0, "127.0.0.1"), "listening");
-  t.after(() => portal.close());
-  const blocked = `http://127.0.0.1:${(portal.address() as AddressInfo).port}`;
+  const blocked = `http://127.0.0.1:${await listenFor(t, portal)}`;
   const agent = await start({ proxy: [blocked, url] });
   await agent.whenConnected();
   assert.equal(proxy.asked.length, 1);
@@ -120,10 +117,8 @@ test("of two ways that lead nowhere, each tried in turn, none is told; of two th
   const other = `http://127.0.0.1:${await second.listen()}`;
   t.after(() => second.close());
   const failures = () => lines.filter(({ msg }) => msg === "uplink attempt failed").length;
-  const plain = net.createServer((socket) => socket.on("error", () => {}).end("no TLS\r\n"));
-  await once(plain.listen(0, "127.0.0.1"), "listening");
-  t.after(() => plain.close());
-  const elsewhere = [`wss://localhost:${(plain.address() as AddressInfo).port}`];
+  const plain = net.createServer((socket) => socket.end("no TLS\r\n"));
+  const elsewhere = [`wss://localhost:${await listenFor(t, plain)}`];
   const nowhere = await start({ proxy: [url, other], server: elsewhere, agentId: "nowhere" });
   await until(() => failures() > 5 && proxy.asked.length > 2 && second.asked.length > 2);
   nowhere.destroy(new Error("it has tried enough"));

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
-import { ConfigError } from "../shared/config/options.ts";
 import { prepared } from "./testing/agent.ts";
 
 /** A JWT as far as an agent looks at it: it ends so many seconds from now. */
@@ -77,25 +76,4 @@ test("a backend that repeats the request in its answer puts no token into the lo
     /in between answered .*\(200 OK, "\(not shown: it repeats our token\)", server "debug"\)/,
   );
   for (const part of mine.split(".").slice(1)) assert.ok(!texts.some((text) => text.includes(part.slice(0, 8))));
-});
-
-test("a token that cannot be sent fails the start, with the flag and the file and nothing else of it", async (t) => {
-  const { start, write } = await tokenAgent(t, "two words");
-  const fails = (sentence: RegExp) =>
-    assert.rejects(start(), (error) => error instanceof ConfigError && sentence.test(error.message));
-  await fails(/--service-account-token-path: the token in \S+ holds characters that no bearer token has\.$/);
-  await write("x".repeat(1 << 20));
-  await fails(/--service-account-token-path: the token in \S+ is longer than 16 KiB\.$/);
-});
-
-test("a token file that is broken while the agent runs is told, and its connection stays", async (t) => {
-  const { shown, write, start, lines } = await tokenAgent(t, token("a"));
-  const agent = await start();
-  await agent.whenConnected();
-  await write("");
-  await until(() => lines.some(({ msg }) => msg === "new credentials are not usable, the old ones stay"));
-  assert.equal(agent.connected, true);
-  const fresh = token("b");
-  await write(fresh);
-  await until(() => shown.at(-1) === `Bearer ${fresh}`);
 });

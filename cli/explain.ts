@@ -1,6 +1,5 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
 import { Help } from "commander";
 import { foldersAroundProgram } from "../shared/basics/program.ts";
 import { nearest } from "../shared/basics/text.ts";
@@ -77,8 +76,9 @@ const PAGES = ["errors.md", "doctor.md", "corporate-networks.md", "link-protocol
 export function explainedCodes(): Map<string, Explained[]> {
   const codes = new Map<string, Explained[]>();
   const add = (code: string, explained: Explained) => codes.set(code, [...(codes.get(code) ?? []), explained]);
+  const folder = docsFolder();
   for (const name of PAGES) {
-    const text = readFileSync(new URL(name, docsFolder()), "utf8");
+    const text = readFileSync(join(folder, name), "utf8");
     for (const [code, explained] of codesOf(`docs/${name}`, text)) {
       // The other words of the protocol's page are names of its fields.
       if (name !== "link-protocol.md" || /^4\d{3}$/.test(code)) add(code, explained);
@@ -88,9 +88,9 @@ export function explainedCodes(): Map<string, Explained[]> {
 }
 
 /** docs/ stands beside package.json: above `dist` as well as above the sources. */
-function docsFolder(): URL {
-  const candidates = foldersAroundProgram().map((folder) => pathToFileURL(join(folder, "docs/")));
-  const found = candidates.find((folder) => existsSync(fileURLToPath(new URL("errors.md", folder))));
+function docsFolder(): string {
+  const candidates = foldersAroundProgram().map((folder) => join(folder, "docs"));
+  const found = candidates.find((folder) => existsSync(join(folder, "errors.md")));
   if (found === undefined) throw new ConfigError("docs/errors.md is missing beside dist/: install the whole package");
   return found;
 }

@@ -26,7 +26,7 @@ export const FOLDERS = {
   "shared/faults": [],
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
-  "shared/http": ["shared", "shared/tls"],
+  "shared/http": ["shared", "shared/basics", "shared/tls"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
@@ -57,7 +57,7 @@ export const FOLDERS = {
     ],
     ...["pac-resolver", "quickjs-wasi"],
   ],
-  "shared/wire": ["shared", "shared/address", "zod"],
+  "shared/wire": ["shared", "shared/address", "shared/basics", "zod"],
   "shared/yamux": ["shared/basics", "shared/limits"],
   "shared/link": [
     "shared/faults",

@@ -1,6 +1,6 @@
 /**
- * Outcomes: one row for each way in which a CONNECT can fail. No other file chooses an HTTP status, a SOCKS reply, a
- * log level or a metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome;
+ * Outcomes: one row for each way in which a CONNECT can fail. No other file chooses an HTTP status, a log level
+ * or a metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome;
  * `HTTP_REFUSALS` of each side has the answers to those.
  */
 export interface Outcome {
@@ -8,8 +8,6 @@ export interface Outcome {
   readonly http: number | undefined;
   /** HTTP status of the answer to an agent that asks for a tunnel, if it differs. */
   readonly agentHttp?: number;
-  /** SOCKS5 reply (RFC 1928 §6). */
-  readonly socks: number;
   /** Whether another agent of the same cluster may be tried, as long as no byte of the caller was sent to one. */
   readonly retry: boolean;
   readonly level: "info" | "warn" | "error";
@@ -21,21 +19,21 @@ export interface Outcome {
   readonly fromAgent?: true;
 }
 
-/** What most rows have: SOCKS reply "general failure", no retry, no reason of Konnectivity. */
-const COMMON = { socks: 0x01, retry: false, konnectivity: "unknown" } as const;
+/** What most rows have: no retry, no reason of Konnectivity. */
+const COMMON = { retry: false, konnectivity: "unknown" } as const;
 /** An agent tried the target and failed. */
 const DIAL = { ...COMMON, http: 502, level: "info", konnectivity: "error_response", fromAgent: true } as const;
 
 export const OUTCOMES = {
   bad_target: { ...COMMON, http: 400, level: "info", proxyStatus: "http_request_error" },
-  unauthenticated: {
-    ...{ ...COMMON, http: 407, agentHttp: 401, socks: 0x02, level: "warn" },
-    proxyStatus: "http_request_denied",
-  },
-  forbidden: { ...COMMON, http: 403, socks: 0x02, level: "warn", proxyStatus: "http_request_denied", fromAgent: true },
+  unauthenticated: { ...COMMON, http: 407, agentHttp: 401, level: "warn", proxyStatus: "http_request_denied" },
+  forbidden: { ...COMMON, http: 403, level: "warn", proxyStatus: "http_request_denied", fromAgent: true },
   unknown_cluster: {
-    ...{ ...COMMON, http: 404, socks: 0x02, level: "warn" },
-    ...{ proxyStatus: "destination_not_found", konnectivity: "no_agent" },
+    ...COMMON,
+    http: 404,
+    level: "warn",
+    proxyStatus: "destination_not_found",
+    konnectivity: "no_agent",
   },
   limited: { ...COMMON, http: 429, level: "warn", proxyStatus: "connection_limit_reached" },
   no_agent: { ...COMMON, http: 503, level: "warn", proxyStatus: "destination_unavailable", konnectivity: "no_agent" },
@@ -44,9 +42,9 @@ export const OUTCOMES = {
     ...{ proxyStatus: "destination_unavailable", konnectivity: "no_agent", fromAgent: true },
   },
   overloaded: { ...COMMON, http: 503, retry: true, level: "warn", proxyStatus: "connection_limit_reached" },
-  dial_refused: { ...DIAL, socks: 0x05, proxyStatus: "connection_refused" },
-  dial_unreachable: { ...DIAL, socks: 0x04, proxyStatus: "destination_ip_unroutable" },
-  dial_name: { ...DIAL, socks: 0x04, proxyStatus: "dns_error" },
+  dial_refused: { ...DIAL, proxyStatus: "connection_refused" },
+  dial_unreachable: { ...DIAL, proxyStatus: "destination_ip_unroutable" },
+  dial_name: { ...DIAL, proxyStatus: "dns_error" },
   dial_reset: { ...DIAL, proxyStatus: "connection_terminated" },
   dial_timeout: {
     ...{ ...DIAL, http: 504, socks: 0x06 },

@@ -1,3 +1,4 @@
+import type { Link } from "../../shared/link/link.ts";
 import type { Transport, TransportConsumer } from "../../shared/yamux/transport.ts";
 
 /** What is under way at first. */
@@ -6,12 +7,6 @@ const LEAST_BYTES = 16 * 1024;
 const GROWTH = 2;
 const SLICE_MS = 500;
 
-/** What a link knows of the peer. */
-export interface Acknowledged {
-  /** Bytes that the peer does not have yet, for all we know. */
-  readonly unacknowledged: number;
-}
-
 /**
  * A transport that measures its way: how much of what was written has arrived at the other end. Not much more is under
  * way than arrives in two seconds, so that a slow line is measured as one, and not filled with what takes it minutes.
@@ -19,7 +14,8 @@ export interface Acknowledged {
  */
 export class PacedPipe implements Transport {
   readonly #pipe: Transport;
-  readonly #link: Acknowledged;
+  /** Knows which bytes the peer does not have yet. */
+  readonly #link: Pick<Link, "unacknowledged">;
   #written: number;
   /** When what is under way last became less, or began. */
   #movedAtMs = performance.now();
@@ -30,7 +26,7 @@ export class PacedPipe implements Transport {
   #waiting: (() => void)[] = [];
 
   /** `link`: what carries the pipe. */
-  constructor(pipe: Transport, link: Acknowledged) {
+  constructor(pipe: Transport, link: Pick<Link, "unacknowledged">) {
     this.#pipe = pipe;
     this.#link = link;
     this.#written = this.underWay; // of the handshake

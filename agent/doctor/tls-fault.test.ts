@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import net, { type AddressInfo, type Server } from "node:net";
+import net, { type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { DialFault } from "../../shared/faults/faults.ts";
 import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-faults.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { listenFor } from "../testing/listener.ts";
 import { type LookOptions, lookAt, refusalFinding, type TunnelDial, tlsFault } from "./tls-fault.ts";
 
 test("what is no TLS is found at the server, and behind a proxy at the proxy, with who named it", async () => {
@@ -62,14 +62,7 @@ test("a refusal of credentials that are out of their validity period may be the 
 const IN_TIME = { timeout: 10_000 };
 
 async function lookedAt(t: TestContext, server: Server) {
-  const sockets = new Set<net.Socket>();
-  server.on("connection", (socket) => sockets.add(socket.on("error", () => {})));
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const { port } = server.address() as AddressInfo;
+  const port = await listenFor(t, server);
   const options: LookOptions = { host: "localhost", port, path: "/", tls: {} };
   return { options, open: () => net.connect(port, "127.0.0.1") };
 }

@@ -1,7 +1,7 @@
 import { BlockList, isIPv4, type SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
 import { dialledAddress, embeddedIPv4 } from "../../shared/address/network.ts";
-import { type AddressRule, matchesAddress, matchesRule, parseRule, type Rule } from "../../shared/address/target.ts";
+import { type AddressRule, matchesRule, parseRule, type Rule } from "../../shared/address/target.ts";
 
 export interface PolicyOptions {
   readonly allow: readonly string[];
@@ -134,11 +134,7 @@ function names(rule: Rule, range: SpecialRange): boolean {
 /** A rule that names this one address and this one port. */
 function isExact(rule: Rule, address: SocketAddress, port: number): boolean {
   return (
-    rule.kind === "address" &&
-    isSingle(rule) &&
-    rule.low === port &&
-    rule.high === port &&
-    matchesAddress(rule, address)
+    rule.kind === "address" && isSingle(rule) && rule.low === port && rule.high === port && rule.list.check(address)
   );
 }
 

@@ -14,6 +14,7 @@ import { readAnswer } from "../../shared/wire/testing/answer.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
+import { listenFor } from "../testing/listener.ts";
 import { TargetPolicy } from "./policy.ts";
 import { DialSlots, type ServeDeps, type StreamEnd, serve, sharedLookup } from "./serve.ts";
 
@@ -38,6 +39,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     memory: UNBOUNDED,
+    lookup: sharedLookup(),
     requireFiles: () => {},
     ...change,
   };
@@ -57,21 +59,9 @@ function open(server: Session, target: string, timeoutMs = 2_000): Stream {
   return stream;
 }
 
-/** A target on loopback; `serve` gets each socket. */
+/** A target on loopback; `onSocket` gets each connection. */
 async function listen(t: TestContext, onSocket: (socket: net.Socket) => void): Promise<string> {
-  const sockets = new Set<net.Socket>();
-  const target = net.createServer({ allowHalfOpen: true }, (socket) => {
-    sockets.add(socket);
-    socket.on("error", () => {});
-    onSocket(socket);
-  });
-  target.listen(0, "127.0.0.1");
-  await once(target, "listening");
-  t.after(() => {
-    for (const socket of sockets) socket.destroy();
-    target.close();
-  });
-  return `127.0.0.1:${(target.address() as net.AddressInfo).port}`;
+  return `127.0.0.1:${await listenFor(t, net.createServer({ allowHalfOpen: true }, onSocket))}`;
 }
 
 /** Unlike `once`, content with an error before. */

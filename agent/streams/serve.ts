@@ -42,7 +42,7 @@ export interface ServeDeps {
   readonly memory: SpliceAccount;
   /** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
   readonly headTimeoutMs?: number;
-  readonly lookup?: Lookup;
+  readonly lookup: Lookup;
   /** Throws `agent_exhausted` when this process has hardly a file descriptor left. */
   requireFiles(): void;
 }
@@ -115,11 +115,8 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     metrics.streamFinished({ outcome: "ok", bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
     if (log.isLevelEnabled("debug")) {
       const { error, ...ends } = totals;
-      const durationMs = performance.now() - openedAt;
-      log.debug(
-        { id, target: formatTarget(target), ...rounded({ dialMs, durationMs }), ...ends, reason: error?.message },
-        "stream finished",
-      );
+      const took = { dialMs: rounded(dialMs), durationMs: rounded(performance.now() - openedAt) };
+      log.debug({ id, target: formatTarget(target), ...took, ...ends, reason: error?.message }, "stream finished");
     }
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
@@ -128,8 +125,8 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     if (dialledAt !== undefined && dialMs === undefined)
       metrics.dialFinished(refusal.code, performance.now() - dialledAt);
     const where = target === undefined ? undefined : formatTarget(target);
-    const durationMs = performance.now() - openedAt;
-    const line = { id, target: where, code: refusal.code, reason: refusal.message, ...rounded({ durationMs }) };
+    const durationMs = rounded(performance.now() - openedAt);
+    const line = { id, target: where, code: refusal.code, reason: refusal.message, durationMs };
     if (refusal.code === "internal")
       throttledLog.write("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
     else log.debug(line, "stream refused");
@@ -142,7 +139,7 @@ async function dialFor(
   target: Target,
   timeoutMs: number,
   deps: ServeDeps,
-  lookup: Lookup | undefined,
+  lookup: Lookup,
 ): Promise<Socket> {
   const { policy, dials } = deps;
   deps.requireFiles();
@@ -151,7 +148,7 @@ async function dialFor(
     target,
     timeoutMs,
     permit: (address, port) => policy.refusal({ host: target.host, address, port }),
-    ...(lookup === undefined ? {} : { lookup }),
+    lookup,
   });
   const onClose = (): void => dialling.cancel();
   stream.on("close", onClose);
@@ -190,10 +187,8 @@ function reachedAddress(target: Target, socket: Socket): string {
   return formatTarget({ host: socket.remoteAddress ?? "", port: socket.remotePort ?? 0 });
 }
 
-function rounded<K extends string>(times: Record<K, number>): Record<K, number> {
-  return Object.fromEntries(
-    Object.entries<number>(times).map(([key, ms]) => [key, Math.round(ms * 10) / 10]),
-  ) as Record<K, number>;
+function rounded(ms: number): number {
+  return Math.round(ms * 10) / 10;
 }
 
 function ignore(): void {}
@@ -228,7 +223,7 @@ class TimedLookup {
   tookMs = 0;
   readonly lookup: Lookup;
 
-  constructor(lookup: Lookup = sharedLookup()) {
+  constructor(lookup: Lookup) {
     this.lookup = (host, done) => {
       const askedAt = performance.now();
       lookup(host, (error, addresses) => {

@@ -3,8 +3,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
+import { parseTarget } from "../../shared/address/target.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { LinkServer, testCertificate } from "../../shared/link/testing/ends.ts";
+import { encodeOpen } from "../../shared/wire/stream-head.ts";
+import type { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
 import { type Agent, startAgent } from "../agent.ts";
 import { type AgentOptions, agentOptions } from "../options.ts";
 
@@ -12,6 +16,12 @@ export interface LogLine {
   readonly level: number;
   readonly msg: string;
   readonly [key: string]: unknown;
+}
+
+/** A stream of a server, to this target. */
+export function open(session: Session, target: string): Stream {
+  const stream = session.open(encodeOpen({ kind: "connect", target: parseTarget(target), timeoutMs: 2_000, id: "c" }));
+  return stream.on("error", () => {});
 }
 
 /** A server that takes tunnels, an agent's options for it, and how to start that agent with a log that is kept. */

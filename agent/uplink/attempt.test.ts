@@ -12,7 +12,7 @@ import { HELLO, LinkServer, testCertificate, welcome } from "../../shared/link/t
 import { Authority } from "../../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { DEFAULT_OPTIONS } from "../../shared/yamux/bounds.ts";
-import { attempt, connectDirectly, type DialContext } from "./attempt.ts";
+import { attempt, type DialContext } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
 import { type DialTerms, reportToRoute, sendHello } from "./open-link.ts";
 import { Path } from "./path.ts";
@@ -65,10 +65,12 @@ test("where somebody may stand between, the look at the server and the dial have
     await pause(SLOW_MS);
     return { socket: net.connect(server.port, server.host) };
   };
-  const context = contextOf(server, { route: { open, worked: () => undefined, failed: () => {} } });
-  const { signal } = new AbortController();
-  const terms = { credentials: { ca, ...leaf, outerCa: [ca] }, timeoutMs: TIMEOUT_MS, signal };
-  const late = await connectDirectly(context, {} as never, terms).then(
+  const context = contextOf(server, {
+    route: { open, worked: () => undefined, failed: () => {} },
+    credentials: { current: () => ({ ca, ...leaf, outerCa: [ca] }) },
+    timeoutMs: TIMEOUT_MS,
+  });
+  const late = await attempt(context, {} as never, new AbortController().signal).then(
     () => undefined,
     (error: Error) => error.message,
   );
@@ -106,7 +108,7 @@ test("a hello whose time is over before it is said waits for no answer", async (
   });
   over.catch(() => {});
   const pipe = { sendMessage: () => {}, readMessage: () => over, destroy: end } as Partial<InnerPipe> as InnerPipe;
-  const said = sendHello(pipe, { hello: HELLO, credentials: {} as never }, AbortSignal.abort());
+  const said = sendHello(pipe, HELLO, AbortSignal.abort());
   const silence = new Promise((resolve) => setImmediate(resolve, "no end"));
   await assert.rejects(Promise.race([said, silence]), /no welcome came/);
 });

@@ -2,23 +2,23 @@ import { randomUUID } from "node:crypto";
 import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import type { Hello, OuterHello } from "../../shared/link/control.ts";
-import { dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
+import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Connection, type ConnectionOptions, type ConnectionOwner } from "./connection.ts";
 import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
 import {
-  carrierOptions,
   type DialTerms,
   dialDirectly,
+  dialViaMiddlebox,
   type LinkContext,
+  type OpenedLink,
   openDirectly,
   openViaMiddlebox,
-  reportToRoute,
   startInnerTls,
 } from "./open-link.ts";
-import { provenBy } from "./resumption.ts";
-import { dialMiddlebox, dialTerminators, outerTrust } from "./tls-terminator.ts";
+import { provenBy, type ResumeWords } from "./resumption.ts";
+import { dialTerminators, outerTrust } from "./tls-terminator.ts";
 
 /**
  * One attempt of an uplink: credentials, route → TLS → upgrade → hello → welcome, link, session. Where a middlebox of
@@ -44,28 +44,15 @@ export async function attempt(context: DialContext, owner: ConnectionOwner, sign
 }
 
 /** Connects by the server's own TLS, with the agent's certificate or token. */
-export async function connectDirectly(
-  context: DialContext,
-  owner: ConnectionOwner,
-  terms: DialTerms,
-): Promise<Connection> {
+async function connectDirectly(context: DialContext, owner: ConnectionOwner, terms: DialTerms): Promise<Connection> {
   let used = terms.credentials;
-  const { hello } = context;
-  const { link, welcome, key } = await openDirectly(context, terms);
-  const { graceMs } = welcome;
-  return new Connection(link, welcome, owner, {
+  const opened = await openDirectly(context, terms);
+  const { link, welcome, key } = opened;
+  return new Connection(opened, owner, {
     ...connectionOptions(context, () => used),
     redial: async (words, signal) => {
-      const again = resumeTerms(context, graceMs, signal);
-      const dialled = await dialDirectly(context, again, (to) => {
-        const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
-        return dialAgain({
-          ...to,
-          link: link.id,
-          keepaliveMs,
-          hello: () => ({ ...hello, resume: key.prove(words()) }),
-        });
-      });
+      const again = resumeTerms(context, welcome.graceMs, signal);
+      const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, words));
       used = again.credentials;
       return provenBy(key, link.id, dialled);
     },
@@ -79,27 +66,35 @@ async function connectViaMiddlebox(
   terms: DialTerms,
 ): Promise<Connection> {
   let used = terms.credentials;
-  const { link, welcome, pipe, key } = await openViaMiddlebox(context, terms);
-  const { graceMs } = welcome;
-  return new Connection(link, welcome, owner, {
+  const opened = await openViaMiddlebox(context, terms);
+  const { link, welcome, key } = opened;
+  return new Connection(opened, owner, {
     ...connectionOptions(context, () => used),
-    pipe,
     prove: async (signal) => {
-      const again = resumeTerms(context, graceMs, signal);
+      const again = resumeTerms(context, welcome.graceMs, signal);
       const renewal = await startInnerTls(context, again, outerTrust(again.credentials), link.id);
       renewal.pipe.end();
       if (renewal.answer.type !== "renewed") throw new Error("the server did not renew the agent's credential");
       used = again.credentials;
     },
     redial: async (words, signal) => {
-      const again = resumeTerms(context, graceMs, signal);
-      const hello = (): OuterHello => ({ ...OUTER_HELLO, resume: key.prove(words()) });
-      const keepaliveMs = Math.min(context.path.keepaliveMs, welcome.keepaliveMs);
-      const to = { ...carrierOptions(context, again), link: link.id, keepaliveMs };
-      const dialled = dialMiddlebox(to, outerTrust(again.credentials), (outer) => dialAgain({ ...outer, hello }));
-      return provenBy(key, link.id, await reportToRoute(context, again, dialled));
+      const again = resumeTerms(context, welcome.graceMs, signal);
+      const trust = outerTrust(again.credentials);
+      const dialNow = (to: CarrierDialOptions) => dialNext(to, opened, OUTER_HELLO, words);
+      return provenBy(key, link.id, await dialViaMiddlebox(context, again, trust, dialNow));
     },
   });
+}
+
+/** Dials the next carrier of an open link. `hello`: what it says beside the resume. */
+function dialNext(
+  to: CarrierDialOptions,
+  { link, welcome, key }: OpenedLink,
+  hello: Hello | OuterHello,
+  words: () => ResumeWords,
+): Promise<DialledAgain> {
+  const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
+  return dialAgain({ ...to, link: link.id, keepaliveMs, hello: () => ({ ...hello, resume: key.prove(words()) }) });
 }
 
 /** What an attempt needs, and each later carrier of its link. */
@@ -127,7 +122,7 @@ function connectionOptions(
   { session, retry, path, onStream, onServers }: DialContext,
   used: () => Credentials,
 ): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onStream" | "onServers"> {
-  const carrierAgeMs = (): number | undefined => sooner(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
+  const carrierAgeMs = (): number => Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
   return { session, retry, carrierAgeMs, onStream, onServers };
 }
 
@@ -138,15 +133,10 @@ function resumeTerms({ credentials, timeoutMs }: DialContext, graceMs: number, s
 }
 
 /** A renewed credential should be in the file by then, and a carrier that was opened with the old one is replaced. */
-function untilRenewal(credentialsEnd: Date | undefined): number | undefined {
-  if (credentialsEnd === undefined) return undefined;
+function untilRenewal(credentialsEnd: Date | undefined): number {
+  if (credentialsEnd === undefined) return Number.POSITIVE_INFINITY;
   const leftMs = credentialsEnd.getTime() - Date.now() - RENEWAL_MS;
-  return leftMs > 0 ? leftMs : undefined;
-}
-
-function sooner(one: number | undefined, other: number | undefined): number | undefined {
-  if (one === undefined || other === undefined) return one ?? other;
-  return Math.min(one, other);
+  return leftMs > 0 ? leftMs : Number.POSITIVE_INFINITY;
 }
 
 /** What an agent says of itself; "" = not given. */

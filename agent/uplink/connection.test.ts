@@ -13,14 +13,13 @@ const NOTHING: ConnectionOwner = {
 };
 
 /** A connection whose dials are counted, and welcomed when the test says so. */
-function connection(t: TestContext, carrierAgeMs: () => number | undefined, owner: Partial<ConnectionOwner> = {}) {
+function connection(t: TestContext, carrierAgeMs: () => number, owner: Partial<ConnectionOwner> = {}) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const wire = new Wire();
   const link = new Link("s1-1", "server", wire.agent, { graceMs: 30_000, replayBytes: 1 << 20 });
   const dials: { accept(): Promise<Wire> }[] = [];
   const made = new Connection(
-    link,
-    welcome(),
+    { link, pipe: link, welcome: welcome() },
     { ...NOTHING, ...owner },
     {
       session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
@@ -58,7 +57,7 @@ test("a carrier that reaches its age is replaced while it lives, and so is the n
 });
 
 test("what is learned from a cut counts for the carrier that comes after it", async (t) => {
-  let learnedMs: number | undefined;
+  let learnedMs = Number.POSITIVE_INFINITY;
   const onResumed = () => {
     learnedMs = 3_000;
   };
@@ -70,7 +69,7 @@ test("what is learned from a cut counts for the carrier that comes after it", as
 });
 
 test("without an age no carrier is replaced, until the server asks", (t) => {
-  const { dials, wire } = connection(t, () => undefined);
+  const { dials, wire } = connection(t, () => Number.POSITIVE_INFINITY);
   t.mock.timers.tick(1_000_000);
   assert.equal(dials.length, 0);
   wire.server.sendControl({ type: "rotate", reason: "new certificates" });

@@ -7,6 +7,7 @@ import { GoAwayCode } from "../../shared/yamux/frame.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import type { OpenedLink } from "./open-link.ts";
 import { Resumption, type ResumptionDeps, type ResumptionLink } from "./resumption.ts";
 
 /** Receives the events of a connection. */
@@ -29,11 +30,9 @@ export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prov
   readonly onStream: (stream: Stream) => void;
   /** The server has announced another number of servers. */
   readonly onServers?: (() => void) | undefined;
-  /** What the session runs on, if it is not the link itself: the inner TLS over it. */
-  readonly pipe?: Transport;
   readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
-  /** When the present carrier should be replaced, counted from its first moment; `undefined`: never. */
-  carrierAgeMs(): number | undefined;
+  /** When the present carrier should be replaced, counted from its first moment, ms; Infinity: never. */
+  carrierAgeMs(): number;
 }
 
 /** The part of a link that a connection uses. */
@@ -41,6 +40,9 @@ export type UplinkLink = Pick<
   Link,
   keyof Transport | keyof ResumptionLink | "remote" | "lost" | "unacknowledged" | "watch"
 >;
+
+/** What a connection is made of: a link that the server has welcomed. */
+type Opened = Pick<OpenedLink, "pipe" | "welcome"> & { readonly link: UplinkLink };
 
 /** A server that asks all its agents for new carriers gets them spread over this time, ms. */
 const ROTATE_WITHIN_MS = 2_000;
@@ -58,14 +60,14 @@ export class Connection implements SessionHandler {
   servers: number | undefined;
   /** Why the session ended, if it ended before its owner listened. */
   endedBy: Error | undefined;
-  /** Resumes that failed since the last carrier. `wasRefused`: TCP was refused, as while a server restarts. */
-  resumes: { readonly failed: number; readonly wasRefused: boolean } = { failed: 0, wasRefused: false };
+  /** TCP was refused since the last carrier, as while a server restarts. */
+  wasRefused = false;
   readonly #owner: ConnectionOwner;
   readonly #resumption: Resumption;
   #rotation: NodeJS.Timeout | undefined;
   #left = false;
 
-  constructor(link: UplinkLink, welcome: InnerWelcome, owner: ConnectionOwner, options: ConnectionOptions) {
+  constructor({ link, pipe, welcome }: Opened, owner: ConnectionOwner, options: ConnectionOptions) {
     this.link = link;
     this.welcome = welcome;
     this.servers = welcome.servers;
@@ -100,7 +102,7 @@ export class Connection implements SessionHandler {
         this.#resumption.stop();
       },
     });
-    this.session = new Session("client", options.pipe ?? link, this, {
+    this.session = new Session("client", pipe, this, {
       ...options.session,
       initialWindow: welcome.initialWindow,
       freshWindow: welcome.freshWindow ?? welcome.initialWindow,
@@ -120,8 +122,8 @@ export class Connection implements SessionHandler {
 
   /** How many resumes have failed, for the line that ends the search for a carrier. */
   get failedTries(): { readonly failedTries?: number } {
-    const { failed } = this.resumes;
-    return failed === 0 ? {} : { failedTries: failed };
+    const { failures } = this.#resumption;
+    return failures === 0 ? {} : { failedTries: failures };
   }
 
   #onServers(count: number, { onServers }: ConnectionOptions): void {
@@ -132,7 +134,7 @@ export class Connection implements SessionHandler {
 
   #rotateInTime({ carrierAgeMs }: ConnectionOptions): void {
     const ageMs = carrierAgeMs();
-    if (ageMs !== undefined) this.#changeCarrierIn(ageMs);
+    if (Number.isFinite(ageMs)) this.#changeCarrierIn(ageMs);
   }
 
   #changeCarrierIn(ms: number): void {

@@ -21,8 +21,8 @@ async function credentialFiles(t: TestContext) {
     agentKey: join(dir, "agent.key"),
     serviceAccountTokenPath: "",
   };
-  const renew = async () => {
-    const { cert, key } = await authority.issue({ cn: "agent", usage: "client" });
+  const renew = async (validity: { readonly notBefore?: Date; readonly notAfter?: Date } = {}) => {
+    const { cert, key } = await authority.issue({ cn: "agent", usage: "client", ...validity });
     await Promise.all([writeFile(files.agentCert, cert), writeFile(files.agentKey, key)]);
     return { cert, key };
   };
@@ -156,21 +156,11 @@ test("a token that says when it was made gets its notice", () => {
 
 /** An agent's credentials, what they say to the log, and how to write the files. */
 async function kept(t: TestContext) {
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
-  const authority = await Authority.create("ca");
-  const [caCert, agentCert, agentKey] = [join(dir, "ca.crt"), join(dir, "agent.crt"), join(dir, "agent.key")];
-  await writeFile(caCert, authority.cert);
+  const { files, renew } = await credentialFiles(t);
   const lines: { readonly level: number; readonly msg: string; readonly reason?: string }[] = [];
   const log = pino({}, { write: (line) => lines.push(JSON.parse(line)) });
-  const issue = async (validity: { readonly notBefore?: Date; readonly notAfter?: Date } = {}): Promise<string> => {
-    const { cert, key } = await authority.issue({ cn: "agent", usage: "client", ...validity });
-    await writeFile(agentCert, cert);
-    await writeFile(agentKey, key);
-    return cert;
-  };
-  const credentials = new KeptCredentials({ caCert, agentCert, agentKey, serviceAccountTokenPath: "" }, log);
-  return { credentials, lines, issue, agentCert };
+  const issue = async (...validity: Parameters<typeof renew>) => (await renew(...validity)).cert;
+  return { credentials: new KeptCredentials(files, log), lines, issue, agentCert: files.agentCert };
 }
 
 test("while a new certificate cannot be used the old one is shown, and that is said once", async (t) => {

@@ -55,22 +55,23 @@ export function readCredentials(files: CredentialFiles): Credentials {
   const { serviceAccountTokenPath: tokenPath } = files;
   const tls = { ...readTls(files), ...readOuterCa(files.outerCa) };
   if (tokenPath === "") return tls;
+  return { ...tls, token: readFor("--service-account-token-path", () => readToken(tokenPath)) };
+}
+
+/** Names the option whose file cannot be used. */
+function readFor<T>(flag: string, read: () => T): T {
   try {
-    return { ...tls, token: readToken(tokenPath) };
+    return read();
   } catch (error) {
-    throw new Error(`--service-account-token-path: ${(error as Error).message}`, { cause: error });
+    throw new Error(`${flag}: ${(error as Error).message}`, { cause: error });
   }
 }
 
 function readOuterCa(file: string | undefined): Pick<Credentials, "outerCa"> {
   if (file === undefined || file === "") return {};
   if (file === SYSTEM) return { outerCa: wellKnownAuthorities() };
-  try {
-    const { ca } = loadClientTls({ caFile: file });
-    return ca === undefined ? {} : { outerCa: [ca] };
-  } catch (error) {
-    throw new Error(`--outer-ca: ${(error as Error).message}`, { cause: error });
-  }
+  const { ca } = readFor("--outer-ca", () => loadClientTls({ caFile: file }));
+  return ca === undefined ? {} : { outerCa: [ca] };
 }
 
 function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsMaterial & Validity> {

@@ -114,43 +114,42 @@ export async function startInnerTls(
 ): Promise<InnerTlsStart> {
   const { hello, server } = context;
   const { credentials, signal } = terms;
-  const { ca, cert, key } = credentials;
+  const { ca, cert, key, token } = credentials;
   const until = performance.now() + terms.timeoutMs;
-  const outer = dialMiddlebox({ ...carrierOptions(context, terms), link: renews }, outerCa, dialOuter);
-  const { carrier, remote } = await reportToRoute(context, terms, outer);
+  const { carrier, remote } = await dialViaMiddlebox(context, terms, outerCa, (to) =>
+    dialOuter({ ...to, link: renews }),
+  );
   const link = new UntrustedLink(remote, carrier, linkOptions(context));
   const timeoutMs = Math.max(1, until - performance.now());
   const late = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);
   const inner = await dialInner(link, { host: server.host, tls: { ca, cert, key }, timeoutMs, signal });
   terms.watch?.onInnerSecure?.(inner.socket);
-  const answer = await sendHello(inner.pipe, { hello, credentials, renews }, late);
+  const words = { ...hello, ...(token && { bearer: token.text }), ...(renews !== undefined && { renews }) };
+  const answer = await sendHello(inner.pipe, words, late);
   return { link, carrier, pipe: inner.pipe, key: inner.key, answer };
 }
 
-/** What is sent first in inner TLS, with the token. */
-export interface InnerIntroduction {
-  readonly hello: Omit<Hello, "resume">;
-  readonly credentials: Pick<Credentials, "token">;
-  /** An open link whose credential is renewed; absent: a new link. */
-  readonly renews?: string | undefined;
+/** Dials a middlebox of these authorities, which gets neither certificate nor token. */
+export function dialViaMiddlebox<T>(
+  context: LinkContext,
+  terms: DialTerms,
+  outerCa: CarrierDialOptions["tls"]["ca"],
+  dial: (to: CarrierDialOptions) => Promise<T>,
+): Promise<T> {
+  return reportToRoute(context, terms, dialMiddlebox(carrierOptions(context, terms), outerCa, dial));
 }
 
 /** Sends the hello and reads the answer, once inner TLS is up. Rejects with `LinkRefused` or a sentence. */
 export async function sendHello(
   pipe: InnerPipe,
-  { hello, credentials: { token }, renews }: InnerIntroduction,
+  hello: InnerHello,
   until: AbortSignal,
 ): Promise<InnerWelcome | Renewed> {
   const onLate = (): void => pipe.destroy(new Error("no welcome came inside the inner TLS"));
   until.addEventListener("abort", onLate, { once: true });
   if (until.aborted) onLate();
-  const words: InnerHello = {
-    ...hello,
-    ...(token && { bearer: token.text }),
-    ...(renews !== undefined && { renews }),
-  };
   try {
-    pipe.sendMessage(words);
+    pipe.sendMessage(hello);
     return parseInnerReply(await pipe.readMessage());
   } catch (error) {
     pipe.destroy(error as Error);

@@ -144,9 +144,9 @@ test("a carrier is replaced before the learned age, or the configured one, which
     if (limit) for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: 100 * S, idleMs: 0 });
     const least = path.nextCarrierAgeMs();
     draw = 1;
-    return [least, path.nextCarrierAgeMs()].map((ms) => ms && Math.round(ms));
+    return [least, path.nextCarrierAgeMs()].map(Math.round);
   };
-  assert.deepEqual(ages(0, false), [undefined, undefined]);
+  assert.deepEqual(ages(0, false), [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]);
   assert.deepEqual(ages(0, true), [72 * S, 88 * S]);
   assert.deepEqual(ages(50 * S, true), [45 * S, 55 * S]);
   assert.deepEqual(ages(MIN * 60, false), [54 * MIN, 66 * MIN]);

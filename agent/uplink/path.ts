@@ -107,7 +107,8 @@ export class Path {
     const { keepaliveMs } = this.#options;
     const idleMs = (this.idleLimitMs ?? Number.POSITIVE_INFINITY) * IDLE_SHARE;
     const halvedMs = this.#fresh(this.#halved)?.ms ?? Number.POSITIVE_INFINITY;
-    return Math.max(this.#least, Math.min(keepaliveMs, idleMs, halvedMs));
+    const leastMs = Math.min(LEAST_KEEPALIVE_MS, keepaliveMs);
+    return Math.max(leastMs, Math.min(keepaliveMs, idleMs, halvedMs));
   }
 
   /** Time without a byte after which connections are cut here; `undefined`: none was seen of late. */
@@ -127,13 +128,14 @@ export class Path {
   }
 
   /**
-   * How old the next carrier shall get, ms; another one each time, so that a thousand agents do not change together.
+   * How old the next carrier shall get, ms, Infinity: any age; another one each time, so that a thousand agents do not
+   * change together.
    */
-  nextCarrierAgeMs(): number | undefined {
+  nextCarrierAgeMs(): number {
     const { maxCarrierAgeMs, random } = this.#options;
     const learned = (this.ageLimitMs ?? Number.POSITIVE_INFINITY) * AGE_SHARE;
     const ageMs = Math.min(learned, maxCarrierAgeMs === 0 ? Number.POSITIVE_INFINITY : maxCarrierAgeMs);
-    return Number.isFinite(ageMs) ? ageMs * (1 - JITTER + 2 * JITTER * random()) : undefined;
+    return ageMs * (1 - JITTER + 2 * JITTER * random());
   }
 
   /** A carrier was lost that neither end wanted to close. */
@@ -201,10 +203,6 @@ export class Path {
 
   #fresh<T extends { readonly atMs: number }>(seen: T | undefined): T | undefined {
     return seen !== undefined && this.#options.now() - seen.atMs < MEMORY_MS ? seen : undefined;
-  }
-
-  get #least(): number {
-    return Math.min(LEAST_KEEPALIVE_MS, this.#options.keepaliveMs);
   }
 }
 

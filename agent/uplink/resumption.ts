@@ -101,6 +101,11 @@ export class Resumption {
     this.#shortLives = new Backoff(deps.retry, SHORT_LIFE_MS);
   }
 
+  /** Attempts that failed since the link had a carrier. */
+  get failures(): number {
+    return this.#attempts.failures;
+  }
+
   /** Dials a new carrier now, unless a dial is under way. */
   begin(): void {
     clearTimeout(this.#timer);
@@ -186,6 +191,7 @@ export class Resumption {
   #failed(error: unknown): void {
     const { link, retry } = this.#deps;
     link.acks.release();
+    this.#attempts.attemptFailed();
     this.#deps.onFailed(error);
     const refusal = error instanceof LinkRefused ? error : undefined;
     const isElsewhere = refusal?.closeCode === CloseCode.foreignLink;
@@ -208,7 +214,6 @@ export class Resumption {
     const capMs = !link.suspended ? retry.capMs : isPatient ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     // A crowded server may ask for a pause, but not for longer than the link can wait.
     const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
-    this.#attempts.attemptFailed();
     const within = this.#within(capMs);
     const waitMs = isPatient
       ? backoffMs(MANY_FAILURES, askedMs, { ...retry, ...within })

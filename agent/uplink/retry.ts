@@ -25,25 +25,18 @@ export interface Retry {
  * of the cluster, or another target of a balancer may change it without a restart.
  */
 export function retryAfter(error: unknown, failures: number, askedMs: number, options: RetryOptions): Retry {
-  const { baseMs, capMs, random = Math.random } = options;
-  // OpenSSL ends its messages with a line break, and some of the words are a peer's.
-  const reason = printable(sentence(error), MAX_REASON);
   const { fault, label, floorMs: ownFloorMs, isSlow } = classify(error);
   const floorMs = Math.max(askedMs, ownFloorMs);
+  const slowMs = options.capMs / 2;
   const waitMs = isSlow
-    ? backoffMs(MANY_FAILURES, Math.max(floorMs, capMs / 2), { baseMs, capMs: capMs / 2, random })
-    : backoffMs(failures, floorMs, { baseMs, capMs, random });
+    ? backoffMs(MANY_FAILURES, Math.max(floorMs, slowMs), { ...options, capMs: slowMs })
+    : backoffMs(failures, floorMs, options);
+  // OpenSSL ends its messages with a line break, and some of the words are a peer's.
+  const reason = printable(sentence(error), MAX_REASON);
   return { waitMs, refused: isSlow && error instanceof LinkRefused, label, fault, reason };
 }
 
-interface FailureClass {
-  readonly fault: FaultCode | undefined;
-  readonly label: string;
-  readonly floorMs: number;
-  readonly isSlow: boolean;
-}
-
-function classify(error: unknown): FailureClass {
+function classify(error: unknown) {
   const fault = faultOf(error);
   if (fault === undefined) return { fault, label: "failed", floorMs: 0, isSlow: false };
   const { retryAfterMs } = error as DialFault | LinkRefused;

@@ -47,9 +47,9 @@ test("a slot for which there is no server waits, and dials as soon as there is o
     ...{ onState: () => {}, onFailed: () => {} },
   };
   const endpoints: Partial<Endpoints> = { name: "wss://s", needsRecords: false, choose: () => undefined };
-  const options = { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 };
   const deps: Partial<SlotDeps> = {
-    options: { ...options, syncIntervalMs: 10, syncIntervalCapMs: 20 },
+    options: { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 },
+    retry: { baseMs: 10, capMs: 20 },
     dial: () => {
       dials++;
       return new Promise(() => {});

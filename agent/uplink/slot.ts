@@ -18,12 +18,8 @@ export interface Way {
 }
 
 /** What every slot needs. */
-export interface SlotDeps extends Pick<UplinkDeps, "metrics" | "log"> {
-  readonly options: PathOptions & {
-    readonly syncIntervalMs: number;
-    readonly syncIntervalCapMs: number;
-    readonly drainTimeoutMs: number;
-  };
+export interface SlotDeps extends Pick<UplinkDeps, "metrics" | "log" | "retry"> {
+  readonly options: PathOptions & Pick<UplinkDeps, "drainTimeoutMs">;
   /** One attempt. */
   dial(way: Way, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
 }
@@ -76,14 +72,14 @@ export class Slot {
   #wake: (() => void) | undefined;
 
   constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
-    const { options, metrics, log } = deps;
+    const { options, metrics, log, retry } = deps;
     const path = new Path(options);
     this.endpoints = endpoints;
     this.#set = set;
     this.#dial = deps.dial;
-    this.#retry = { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs };
+    this.#retry = retry;
     this.uplink = new Uplink({
-      ...{ server: endpoints.name, path, metrics, log, retry: this.#retry },
+      ...{ server: endpoints.name, path, metrics, log, retry },
       drainTimeoutMs: options.drainTimeoutMs,
       attempt: (owner, signal) => this.#attempt(path, owner, signal),
       onState: () => set.onState(this),
@@ -94,6 +90,11 @@ export class Slot {
   get isUp(): boolean {
     const { state } = this.uplink.state;
     return state === "connected" || state === "suspended";
+  }
+
+  /** It has no connection, not even one that still has streams to end. */
+  get isIdle(): boolean {
+    return [...this.uplink.connections()].length === 0;
   }
 
   get search(): ServerSearch {

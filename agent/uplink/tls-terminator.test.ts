@@ -1,6 +1,4 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
@@ -8,6 +6,7 @@ import { dialCarrier } from "../../shared/link/dial.ts";
 import { HELLO, KEEPALIVE_MS, testCertificate } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { listenFor } from "../testing/listener.ts";
 import { retryAfter } from "./retry.ts";
 import {
   dialMiddlebox,
@@ -94,10 +93,7 @@ async function otherTerminator(t: TestContext) {
       resolve();
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => server.close());
-  return { port: (server.address() as AddressInfo).port, shown, seen };
+  return { port: await listenFor(t, server), shown, seen };
 }
 
 test("our certificate is shown to nobody but the server, where it is known or likely that somebody is in between", async (t) => {

@@ -229,9 +229,8 @@ export class UplinkSet {
     const enough = this.#upCount() === 0 ? this.#wantedOfFound : wanted;
     while (this.#slots.length < enough) this.#add(this.#nextGroup()).uplink.start();
     for (const slot of this.#slots.toReversed()) {
-      // A tunnel is never closed because of a number, nor one that still has streams to end.
-      const isIdle = !slot.isUp && [...slot.uplink.connections()].length === 0;
-      if (this.#slots.length > wanted && isIdle && this.#isSpare(slot)) this.#remove(slot);
+      // A tunnel is never closed because of a number.
+      if (this.#slots.length > wanted && slot.isIdle && this.#isSpare(slot)) this.#remove(slot);
     }
     for (const slot of this.#slots) slot.unpark();
     if (!this.connected) return;
@@ -267,8 +266,7 @@ export class UplinkSet {
   #moveOn(slot: Slot, serves: (endpoints: Endpoints) => boolean): void {
     const at = this.#urls.indexOf(slot.endpoints);
     const next = [...this.#urls.slice(at + 1), ...this.#urls.slice(0, at)].find(serves);
-    const isIdle = this.#slots.includes(slot) && [...slot.uplink.connections()].length === 0;
-    if (next === undefined || this.#hasEnded || !isIdle) return;
+    if (next === undefined || this.#hasEnded || !this.#slots.includes(slot) || !slot.isIdle) return;
     this.#remove(slot);
     this.#add(next).uplink.start();
   }

@@ -94,7 +94,7 @@ function uplink(t: TestContext) {
   const options: ConnectionOptions = {
     session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
-    carrierAgeMs: () => undefined,
+    carrierAgeMs: () => Number.POSITIVE_INFINITY,
     onStream: (stream) => {
       stream.on("error", () => {});
       stream.accept();
@@ -108,7 +108,7 @@ function uplink(t: TestContext) {
         const [near, far] = duplexPair();
         const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
         const link = new PairLink(`link-${tunnels.length + 1}`, near);
-        resolve(new Connection(link, welcome(), owner, options));
+        resolve(new Connection({ link, pipe: link, welcome: welcome() }, owner, options));
         const tunnel = { link, session, near, far };
         tunnels.push(tunnel);
         return tunnel;
@@ -159,9 +159,10 @@ function uplink(t: TestContext) {
   return { up, attempts, tunnels, redialError, path, accept, connect, refuse, ...seen };
 }
 
-function open(tunnel: Tunnel): Stream {
-  const stream = tunnel.session.open();
-  stream.on("error", () => {});
+/** A stream that the agent has accepted. */
+async function open({ session }: Tunnel): Promise<Stream> {
+  const stream = session.open().on("error", () => {});
+  await until(() => stream.acknowledged, "the stream");
   return stream;
 }
 
@@ -380,8 +381,7 @@ test("a go-away that finds fault is a loss: it is no word of a server that resta
 test("sent away by the server: the new link stands before the old one ends, whose streams live on", async (t) => {
   const { up, attempts, lines, accept, connect } = uplink(t);
   const first = await connect();
-  const stream = open(first);
-  await until(() => stream.acknowledged, "the stream");
+  const stream = await open(first);
 
   first.link.watcher.onControl?.({ type: "drain", retryAfterMs: 5_000 });
   first.session.drain();
@@ -528,8 +528,7 @@ test("what is held against a new server stays when the old one has left at last"
   const pass = stoppedClock(t);
   const { up, attempts, lines, accept, connect } = uplink(t);
   const first = await connect();
-  open(first);
-  await until(() => first.session.pendingOpens === 0, "the stream");
+  await open(first);
   pass(1_000);
   first.session.drain();
   await until(() => attempts.length === 2, "the next attempt");
@@ -633,8 +632,7 @@ async function connectedElsewhere(t: TestContext) {
   const { connect, accept, attempts, redialError } = its;
   redialError.error = new LinkRefused({ closeCode: CloseCode.foreignLink, reason: "another server's" });
   const old = await connect();
-  const stream = open(old);
-  await until(() => stream.acknowledged, "the stream");
+  const stream = await open(old);
   old.link.suspend(CUT);
   await until(() => attempts.length === 2, "an attempt for a new link");
   await accept();
@@ -664,8 +662,7 @@ test("an agent whose certificate has become another's leaves its link to the str
   const { up, attempts, tunnels, lines, redialError, accept, connect, refuse } = uplink(t);
   redialError.error = new LinkRefused({ closeCode: CloseCode.linkOfAnother, reason: "another certificate" });
   const old = await connect();
-  const stream = open(old);
-  await until(() => stream.acknowledged, "the stream");
+  const stream = await open(old);
   up.changeCarriers();
   await until(() => attempts.length === 2, "an attempt for a new link");
   await until(() => old.session.draining, "go-away on the old one");
@@ -705,10 +702,9 @@ test("a server that does not know the link any more is up: the next attempt come
 
 test("drain sends go-away and keeps what is open; close waits for it, then ends the link", async (t) => {
   const { up, attempts, counted, connect } = uplink(t);
-  const { session } = await connect();
-  const stream = session.open();
-  stream.on("error", () => {});
-  await until(() => stream.acknowledged, "the stream");
+  const tunnel = await connect();
+  const { session } = tunnel;
+  const stream = await open(tunnel);
   const closing = up.close(3_000);
   await until(() => session.draining, "go-away");
   assert.equal(up.state.state, "draining");
@@ -721,10 +717,8 @@ test("drain sends go-away and keeps what is open; close waits for it, then ends 
 
 test("streams that are left at the deadline of close are lost, and nothing is dialled any more", async (t) => {
   const { up, attempts, connect } = uplink(t);
-  const { session } = await connect();
-  const stream = session.open();
-  const lost = new Promise((resolve) => stream.on("error", () => {}).once("close", resolve));
-  await until(() => stream.acknowledged, "the stream");
+  const stream = await open(await connect());
+  const lost = new Promise((resolve) => stream.once("close", resolve));
   await up.close(30);
   await lost;
   assert.deepEqual([up.state.state, attempts.length], ["closed", 1]);

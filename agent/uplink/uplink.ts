@@ -153,7 +153,6 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     this.#backoff.connected();
     if (state.state !== "waiting") return;
-    clearTimeout(state.timer);
     this.#wait(Math.max(0, Math.min(this.#backoff.waitMs(), state.untilMs - performance.now())));
   }
 
@@ -191,10 +190,10 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     const { lost } = resumption;
     // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
-    if (lost !== undefined && !connection.resumes.wasRefused) this.#deps.path.onLost(lost);
+    if (lost !== undefined && !connection.wasRefused) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
     this.#log.resumed(connection, resumption);
-    connection.resumes = { failed: 0, wasRefused: false };
+    connection.wasRefused = false;
     if (this.#strayed === connection) this.#returnTo(connection);
   }
 
@@ -208,7 +207,6 @@ export class Uplink implements ConnectionOwner {
   #returnTo(connection: Connection): void {
     const { state } = this;
     if (state.state !== "waiting" && state.state !== "connecting") return;
-    if (state.state === "waiting") clearTimeout(state.timer);
     const sinceMs = this.#leaving.get(connection) ?? performance.now();
     this.#leaving.delete(connection);
     this.#accepted();
@@ -218,8 +216,7 @@ export class Uplink implements ConnectionOwner {
 
   onResumeFailed(connection: Connection, error: unknown): void {
     const retry = retryAfter(error, 0, 0, this.#deps.retry);
-    const { failed, wasRefused } = connection.resumes;
-    connection.resumes = { failed: failed + 1, wasRefused: wasRefused || retry.fault === "refused" };
+    if (retry.fault === "refused") connection.wasRefused = true;
     this.#log.resumeFailed(connection, error, retry);
   }
 
@@ -326,13 +323,13 @@ export class Uplink implements ConnectionOwner {
   #closed(reason: string): void {
     const { state } = this;
     if (state.state === "closed") return;
-    if (state.state === "waiting") clearTimeout(state.timer);
     this.#enter({ state: "closed", reason });
     if (state.state === "connecting") state.abort.abort();
     this.#log.closed(reason);
   }
 
   #enter(next: UplinkState): void {
+    if (this.#state.state === "waiting") clearTimeout(this.#state.timer);
     this.#state = next;
     this.#deps.onState?.();
   }

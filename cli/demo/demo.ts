@@ -95,7 +95,7 @@ async function start(
   out: Printer,
 ): Promise<{ ports: DemoPorts; pki: Pki; targetCa: string }> {
   const timed = stopwatch(out.step);
-  await refuseToOverwrite(dir, TARGET_FILES);
+  refuseToOverwrite(dir, TARGET_FILES);
   const pki = await createPki({ dir, days: 30 });
   const targetFiles = await targetCertificate(dir);
   timed(`throwaway certificates (two CAs, and one for the target) in ${dir}`);

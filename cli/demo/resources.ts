@@ -130,8 +130,9 @@ export interface DemoFolder {
 const OURS = /^culvert-demo-(\d+)-[A-Za-z0-9]{6}$/;
 
 /** A temporary folder that the demo removes at its end, or the folder of --dir, which stays. */
-export async function demoFolder(dir: string | undefined, parent = tmpdir()): Promise<DemoFolder> {
+export async function demoFolder(dir: string | undefined): Promise<DemoFolder> {
   if (dir !== undefined) return { path: await makeFolder(dir), remove: () => {} };
+  const parent = tmpdir();
   try {
     await removeStale(parent);
     const path = await mkdtemp(join(parent, `culvert-demo-${process.pid}-`));

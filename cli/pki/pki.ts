@@ -1,4 +1,4 @@
-import { constants } from "node:fs";
+import { constants, existsSync } from "node:fs";
 import { copyFile, link, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { basename, dirname, join, resolve } from "node:path";
@@ -54,9 +54,8 @@ export type PkiFile = keyof typeof FILES;
 export async function createPki(options: PkiOptions): Promise<Pki> {
   const { days = 365, serverNames = LOCAL_NAMES, clusterNames = LOCAL_NAMES } = options;
   for (const name of [...serverNames, ...clusterNames]) checkName(name);
-  if (!Number.isInteger(days) || days < 1) throw new ConfigError(`days: ${days} is not a whole number from 1`);
   const dir = await makeFolder(options.dir);
-  await refuseToOverwrite(dir, pkiFiles());
+  refuseToOverwrite(dir, pkiFiles());
 
   const [serverAuthority, clusterAuthority, peerAuthority] = await Promise.all([
     Authority.create("culvert server CA", days),
@@ -103,7 +102,7 @@ export async function runPki(
   culvert = ownCommand(),
 ): Promise<void> {
   const { dir, serverSan = [], clusterSan = [], days = 365 } = options;
-  await refuseSecondRun(resolve(dir));
+  refuseSecondRun(resolve(dir));
   const { files } = await createPki({
     dir,
     days,
@@ -150,17 +149,17 @@ function pkiFiles(): PkiFile[] {
 }
 
 /** A user who runs the command again most likely wants the set that it wrote the first time. */
-async function refuseSecondRun(dir: string): Promise<void> {
+function refuseSecondRun(dir: string): void {
   const names = pkiFiles();
-  if ((await presentIn(dir, names)).length < names.length) return;
+  if (presentIn(dir, names).length < names.length) return;
   throw new ConfigError(
     `${dir} already has a whole set, and nothing was written. Use that set, or name another folder for a new one (--dir)`,
   );
 }
 
 /** Throws a ConfigError that names existing files. */
-export async function refuseToOverwrite(dir: string, names: readonly string[]): Promise<void> {
-  const [first, second, ...rest] = await presentIn(dir, names);
+export function refuseToOverwrite(dir: string, names: readonly string[]): void {
+  const [first, second, ...rest] = presentIn(dir, names);
   if (first === undefined) return;
   throw overwrites(dir, [first, second, rest.length > 0 && `${rest.length} more`].filter(Boolean).join(", "));
 }
@@ -169,17 +168,8 @@ function overwrites(dir: string, what: string): ConfigError {
   return new ConfigError(`${dir} already has ${what}, and nothing was written. Name another folder (--dir)`);
 }
 
-async function presentIn(dir: string, names: readonly string[]): Promise<string[]> {
-  const present: string[] = [];
-  for (const name of names) if (await exists(join(dir, name))) present.push(name);
-  return present;
-}
-
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
+function presentIn(dir: string, names: readonly string[]): string[] {
+  return names.filter((name) => existsSync(join(dir, name)));
 }
 
 /**

@@ -5,6 +5,7 @@ import type { Server } from "../../server/server.ts";
 import { type Connection, connectThrough, isAnswered } from "./caller.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
 import { PeerFiles } from "./peer-files.ts";
+import { started } from "./started.ts";
 import { waitFor } from "./wait.ts";
 import { startWorld, type World } from "./world.ts";
 
@@ -37,14 +38,9 @@ export class FleetWorld implements AsyncDisposable {
     const world = await startWorld({ agents: 0, targets: ["echo"], log });
     world.server.destroy(new Error("those of the fleet take its place"));
     const peers = await PeerFiles.create(world.dir);
-    const fleet = new FleetWorld(world, peers, lines, directory(world.dir.path));
-    try {
+    return await started(new FleetWorld(world, peers, lines, directory(world.dir.path)), async (fleet) => {
       for (const name of names) await fleet.startServer(name);
-      return fleet;
-    } catch (error) {
-      await fleet[Symbol.asyncDispose]();
-      throw error;
-    }
+    });
   }
 
   get dir(): string {

@@ -55,7 +55,7 @@ test("a resume that a balancer leads to another server is carried home, and no b
   balancer.leadTo(at(b));
   balancer.cut("rst");
   await passes(2 * MEGABYTE, other, "resume carried to the server that has the link");
-  other.kill("SIGKILL");
+  other.signal("SIGKILL");
   await agent.waitForLog("uplink not resumed", SOON_MS);
   balancer.leadTo(at(a));
   await within(Promise.all([sent, received]), 60_000, "every byte, and the end in order");

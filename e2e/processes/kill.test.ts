@@ -27,7 +27,7 @@ test(`a server is killed: callers see the end at once, and of ${KILLS} restarts 
       const callers = [await site.open("tls", echo.address), await site.open("uds", echo.address)];
       const failedBefore = lines(agent, "uplink not resumed").length;
       const ends = Promise.all(callers.map(({ socket }) => peerEnd(socket.resume())));
-      server.kill("SIGKILL");
+      server.signal("SIGKILL");
       await within(ends, AT_ONCE_MS, "the end of every caller");
       await within(server.exited, AT_ONCE_MS, "the end of the server");
       for (const { socket } of callers) socket.destroy();

@@ -119,7 +119,7 @@ test("the agents' port reads its files again, and an agent shows its renewed cer
   await server.waitForLog("certificates were read again");
   assert.equal(await status(site, echo.address), 200, "the tunnel that stands goes on, or the next one");
   // Its next link is the first that shows anything: the server's end makes it come.
-  server.kill("SIGTERM");
+  server.signal("SIGTERM");
   await server.exited;
   await using next = await site.startServer({
     clusterCert: atServer.file("tls.crt"),

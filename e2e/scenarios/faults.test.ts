@@ -23,7 +23,7 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
   await using _other = await site.startAgent({ agentId: "other" });
   await using steadyCaller = new SteadyCaller(await connectThrough(site.listener("uds"), echo.address));
 
-  doomed.kill("SIGKILL");
+  doomed.signal("SIGKILL");
   const [tls, uds] = await Promise.all([peerEnd(overTls.socket.resume()), peerEnd(overUds.socket.resume())]);
   assert.equal(tls, "ECONNRESET", "TLS: a raw reset, no end in order");
   assert.equal(uds, "fin", "a unix socket knows no reset");

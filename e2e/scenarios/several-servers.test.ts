@@ -9,6 +9,7 @@ import { type FaultRelay, startRelay } from "../harness/faults.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
+import { started } from "../harness/started.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -41,14 +42,7 @@ class TwoServers implements AsyncDisposable {
       ...{ agents: 0, targets: ["echo"], log },
       server: { drainTimeoutMs: DRAIN_MS, ...both },
     });
-    const two = new TwoServers(world, lines);
-    try {
-      await two.#start(agent);
-      return two;
-    } catch (error) {
-      await two[Symbol.asyncDispose]();
-      throw error;
-    }
+    return await started(new TwoServers(world, lines), (two) => two.#start(agent));
   }
 
   async #start(agent: Partial<AgentOptions>): Promise<void> {

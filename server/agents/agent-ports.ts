@@ -19,7 +19,7 @@ import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-export interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers" | "draining" | "waiting"> {
+interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers" | "draining" | "waiting"> {
   readonly options: ServerOptions;
   /** The other servers, where a directory leads to them. */
   readonly owners?: LinkOwners | undefined;

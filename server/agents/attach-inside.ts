@@ -6,9 +6,10 @@ import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-pipe.ts";
 import { type InnerServers, type InnerTls, PeerFault, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
-import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { refused } from "../tunnels/agent-places.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import { shownCredential } from "./refusal.ts";
@@ -45,8 +46,10 @@ export interface AgentPeer {
 /** A carried connection takes more of two servers than one of its own would, so no link begins on it. */
 export function requireFirstHand({ onlyResumes }: AgentPeer): void {
   if (!onlyResumes) return;
-  const reason = "another server carries this connection here to resume a link, and no new one begins on it";
-  throw new LinkRefused({ closeCode: CloseCode.badHello, reason });
+  throw refused(
+    "badHello",
+    "another server carries this connection here to resume a link, and no new one begins on it",
+  );
 }
 
 /** An authenticated agent at the other end of an inner TLS. */
@@ -99,7 +102,7 @@ async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Prom
   try {
     return await step();
   } catch (error) {
-    pipe.sendMessage(refused(error));
+    pipe.sendMessage(refusalMessage(error));
     pipe.end();
     throw error;
   }
@@ -120,17 +123,17 @@ async function receiveHello({ pipe }: InnerTls, deadlineMs: number): Promise<str
 function requireOwnName({ servername }: TLSSocket, { cluster, host: { side } }: InnerDeps): void {
   const names = new ServerNames([{ value: cluster, names: side.sni }]);
   if (!servername || names.find(servername) !== undefined) return;
-  throw new LinkRefused({
-    closeCode: CloseCode.forbidden,
-    reason: `this is cluster "${cluster.name}", and inside "${printable(servername, 100)}" was asked for, which is none of its names (agents.sni)`,
-  });
+  throw refused(
+    "forbidden",
+    `this is cluster "${cluster.name}", and inside "${printable(servername, 100)}" was asked for, which is none of its names (agents.sni)`,
+  );
 }
 
 function parseHello(json: string): InnerHello {
   try {
     return parseInnerHello(json);
   } catch (error) {
-    throw new LinkRefused({ closeCode: CloseCode.badHello, reason: (error as Error).message });
+    throw refused("badHello", (error as Error).message);
   }
 }
 
@@ -158,7 +161,7 @@ function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { c
   pipe.end();
 }
 
-function refused(error: unknown): Refused {
+function refusalMessage(error: unknown): Refused {
   if (error instanceof LinkRefused) {
     const { closeCode, reason, fault, retryAfterMs } = error;
     return { type: "refused", closeCode, reason, fault, retryAfterMs };
@@ -281,7 +284,7 @@ export class UnauthenticatedCarriers {
     const surplus = places.size > this.#most ? places.oldestOfFullest : undefined;
     if (surplus === undefined) return;
     const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
-    surplus.deadline.dropped = new LinkRefused({ closeCode: CloseCode.limited, reason });
+    surplus.deadline.dropped = refused("limited", reason);
     surplus.deadline.vacate(); // at once: its connection may take a moment to end
     surplus.close(reason);
   }

@@ -7,9 +7,10 @@ import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { agentStatus, CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
+import { refused } from "../tunnels/agent-places.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
 import {
   type AgentPeer,
@@ -53,21 +54,12 @@ export interface Admission {
   readonly shown?: string;
 }
 
-/** Gives an agent that was admitted its place before the upgrade, or says why it has to come again. */
-export function takePlace(
-  admission: Admission,
-  { socket, retryAfterMs }: IncomingConnection<AgentHost>,
-): Admission | CulvertError {
+/** Gives an agent that was admitted its place before the upgrade; throws `overloaded` if it has to come again. */
+export function takePlace({ credential, host }: Admission, { socket, retryAfterMs }: IncomingConnection): void {
   if (retryAfterMs !== undefined) {
-    return new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
+    throw new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
   }
-  if (admission.credential instanceof CulvertError) return admission; // see `deadline`
-  try {
-    admission.host.tunnels.hellos.enter(socket);
-    return admission;
-  } catch (error) {
-    return toCulvertError(error);
-  }
+  if (!(credential instanceof CulvertError)) host.tunnels.hellos.enter(socket); // otherwise see `deadline`
 }
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
@@ -162,7 +154,7 @@ function requireAuthenticated({ credential }: Admission, { host, cluster }: Atta
   }
   if (host.innerTls !== "always") return credential;
   const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;
-  throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
+  throw refused("forbidden", reason);
 }
 
 function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): HelloResult {
@@ -184,7 +176,7 @@ function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps
 function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: AttachDeps): HelloResult {
   if (host.innerTls === "never") {
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
-    throw new LinkRefused({ closeCode: CloseCode.forbidden, reason });
+    throw refused("forbidden", reason);
   }
   if (resume === undefined) return { kind: "inner", answer: undefined };
   const peerReceived = resume.received;

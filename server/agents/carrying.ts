@@ -17,7 +17,7 @@ import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 // A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
 
 /** A link that another server has issued. */
-export interface ForeignLink {
+interface ForeignLink {
   readonly link: string;
   readonly owner: string;
 }
@@ -39,7 +39,7 @@ export function requestBytes({ url, rawHeaders }: AdmittedUpgrade["request"]): B
 }
 
 /** The upgrade of an agent that this server would admit. */
-export interface AdmittedUpgrade extends Pick<Admission, "host" | "credential" | "deadline"> {
+interface AdmittedUpgrade extends Pick<Admission, "host" | "credential" | "deadline"> {
   readonly request: Pick<IncomingMessage, "url" | "rawHeaders">;
   readonly connection: IncomingConnection<AgentHost>;
 }
@@ -53,7 +53,7 @@ interface Resuming {
   readonly line: Readonly<Record<string, unknown>>;
 }
 
-export interface CarryingDeps {
+interface CarryingDeps {
   readonly owners: LinkOwners;
   readonly options: Pick<ServerOptions, "serverId" | "linkGraceMs" | "stallTimeoutMs" | "maxInnerHandshakes">;
   readonly metrics: Pick<ServerMetrics, "links">;

@@ -8,14 +8,14 @@ import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { permits } from "../../shared/tls/identity.ts";
-import { CloseCode, HANDSHAKE_VERSION, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
+import { HANDSHAKE_VERSION, isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ServerCount } from "../replicas/server-count.ts";
-import type { AgentPlace } from "../tunnels/agent-places.ts";
+import { type AgentPlace, refused } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
@@ -68,16 +68,15 @@ export function requireAcceptedHello(
   rules: Pick<PeerRules, "ca" | "identities" | "crlFault">,
 ): void {
   if (hello.cluster !== undefined && hello.cluster !== name) {
-    throw new LinkRefused({
-      closeCode: CloseCode.forbidden,
-      reason: `this agent's credential belongs to cluster "${name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
-    });
+    throw refused(
+      "forbidden",
+      `this agent's credential belongs to cluster "${name}", not to "${printable(hello.cluster, 40)}" (--cluster)`,
+    );
   }
   if (peer === undefined) return; // a token is verified again regularly
   const isOfCa = ca === undefined || ca === rules.ca;
   if (isOfCa && rules.crlFault(peer) === undefined && permits(rules.identities, "agent", peer)) return;
-  const reason = "the trust of this cluster has changed during the handshake: connect again";
-  throw new LinkRefused({ closeCode: CloseCode.draining, reason });
+  throw refused("draining", "the trust of this cluster has changed during the handshake: connect again");
 }
 
 /**
@@ -93,15 +92,14 @@ export function claimedIdentifiers(
   try {
     identifiers = canonicalIdentifiers(given);
   } catch (error) {
-    const reason = `bad hello message: identifiers: ${(error as Error).message}`;
-    throw new LinkRefused({ closeCode: CloseCode.badHello, reason });
+    throw refused("badHello", `bad hello message: identifiers: ${(error as Error).message}`);
   }
   const foreign = rules.claims?.objection(identifiers, { identity, peer });
   if (foreign === undefined) return identifiers;
-  throw new LinkRefused({
-    closeCode: CloseCode.forbidden,
-    reason: `this agent may not claim ${foreign} in cluster "${name}" (agents.claims of its document)`,
-  });
+  throw refused(
+    "forbidden",
+    `this agent may not claim ${foreign} in cluster "${name}" (agents.claims of its document)`,
+  );
 }
 
 /**
@@ -113,7 +111,7 @@ export function reserve(
   { options, cluster, links, draining }: RunTunnelDeps,
   innerKey?: LinkKey,
 ): AdmittedAgent {
-  if (draining()) throw new LinkRefused({ closeCode: CloseCode.draining, reason: "this server is shutting down" });
+  if (draining()) throw refused("draining", "this server is shutting down");
   const { agentId, instance, probe } = hello;
   const { identity } = credential;
   const candidate = { agentId, instance, identity };

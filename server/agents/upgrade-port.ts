@@ -103,7 +103,7 @@ export class UpgradePort {
     logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#deps);
   }
 
-  /** A fault of our own is the answer to this request, and ends no other connection. */
+  /** What is thrown is the answer to this request, a fault of our own as well, and ends no other connection. */
   #onRequest(request: RequestHeader, connection: AgentConnection, kind: RequestKind): void {
     this.#serve(request, connection, kind).catch((error: unknown) => {
       this.#refuse(connection, request, toCulvertError(error));
@@ -115,24 +115,23 @@ export class UpgradePort {
     const { socket } = connection;
     watchForEnd(socket);
     const admitted = await this.#admit(request, connection, kind);
-    const carryOn = isAdmission(admitted)
-      ? await this.#deps.carrying?.ask({ request, connection, ...admitted })
-      : undefined;
+    const isAdmitted = "credential" in admitted;
+    const carryOn = isAdmitted ? await this.#deps.carrying?.ask({ request, connection, ...admitted }) : undefined;
     unwatchForEnd(socket);
+    if (!isAdmitted) {
+      this.#refuse(connection, request, admitted);
+      return;
+    }
     if (carryOn !== undefined) {
       this.connections.leaveWaiting(connection);
       carryOn();
       return;
     }
-    const result = isAdmission(admitted) ? takePlace(admitted, connection) : admitted;
-    if (!isAdmission(result)) {
-      this.#refuse(connection, request, result);
-      return;
-    }
-    const { host } = result;
+    takePlace(admitted, connection);
+    const { host } = admitted;
     this.#upgrades.handleUpgrade(request as IncomingMessage, socket, NO_HEAD, (ws) => {
       this.connections.leaveWaiting(connection);
-      void attach(ws, connection, result, { ...this.#deps, host, cluster: host.tunnels });
+      void attach(ws, connection, admitted, { ...this.#deps, host, cluster: host.tunnels });
     });
   }
 
@@ -247,8 +246,4 @@ export class UpgradePort {
     }
     this.#refuse(connection, { headers: {} }, answer);
   }
-}
-
-function isAdmission(admitted: Admission | UpgradeRefusal): admitted is Admission {
-  return "credential" in admitted;
 }

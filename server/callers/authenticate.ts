@@ -30,7 +30,7 @@ export interface Caller {
 /** Where callers connect to: a cluster's unix socket, or its virtual host on the callers' TLS port. */
 export type CallerHost = UnixHost | TlsCallerHost;
 
-export interface TlsCallerHost extends PeerRules {
+interface TlsCallerHost extends PeerRules {
   readonly kind: "tls";
   readonly cluster: string;
   readonly tunnels: ClusterTunnels;

@@ -254,7 +254,7 @@ export class ClusterRuntime {
   reverifyAgents(): void {
     const { identities, rule } = this.agents;
     for (const tunnel of this.tunnels.tunnels()) {
-      const { peer } = tunnel;
+      const { peer } = tunnel.agent;
       if (peer !== undefined && !permits(identities, "agent", peer)) {
         tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${rule}`));
       } else if (this.#isRevoked(tunnel)) endAsRevoked(tunnel);
@@ -262,7 +262,7 @@ export class ClusterRuntime {
     }
   }
 
-  #isRevoked({ peer }: Tunnel): boolean {
+  #isRevoked({ agent: { peer } }: Tunnel): boolean {
     const { trust } = this.agents;
     return peer !== undefined && trust.lists.length > 0 && trust.status(peer.chain) === "revoked";
   }

@@ -22,7 +22,7 @@ export function hellosAllowed(maxAgents: number): number {
 }
 
 /** What `HelloPlaces` needs to know of its cluster. */
-export interface HelloRules {
+interface HelloRules {
   readonly name: string;
   /** May change at any time. */
   readonly maxAgents: number;

@@ -196,8 +196,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 
 /** Ends the tunnel of an agent that may not claim what it does, by the rules of now. Returns whether it did. */
 export function endUnclaimable(tunnel: Tunnel, { name, rules }: Pick<ClusterTunnels, "name" | "rules">): boolean {
-  const { identifiers, identity } = tunnel.agent;
-  const foreign = rules.claims?.objection(identifiers, { identity, peer: tunnel.peer });
+  const foreign = rules.claims?.objection(tunnel.agent.identifiers, tunnel.agent);
   if (foreign === undefined) return false;
   tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${name}" (agents.claims)`));
   return true;
@@ -217,7 +216,7 @@ export interface IdHolder extends AgentCandidate {
   readonly address: string | undefined;
 }
 
-export interface AgentRoom {
+interface AgentRoom {
   readonly serverId: string;
   readonly cluster: string;
   /** Agents that have a place now. */

@@ -126,11 +126,11 @@ export class RoutedCandidates implements Candidates {
     const host = printable(this.#host, 80);
     const claim = groups.find((group) => group.claim !== undefined)?.claim;
     if (this.#isStrict && (claim !== undefined || this.#isReserved)) {
-      const who = claim === undefined ? "no agent that claims it" : `agent "${claim.lastAgent}", which claims it,`;
-      const state = claim === undefined ? "is connected" : "is not connected";
-      return noAgent(
-        `${host} is for its own agents alone (strict identifiers), and ${who} ${state}: check that it runs`,
-      );
+      const who =
+        claim === undefined
+          ? "no agent that claims it is connected"
+          : `agent "${claim.lastAgent}", which claims it, is not connected`;
+      return noAgent(`${host} is for its own agents alone (strict identifiers), and ${who}: check that it runs`);
     }
     const how = rules.strategies.join(", ");
     return noAgent(`no agent of cluster "${name}" serves ${host} (${how}): check the agents' --agent-identifiers`);
@@ -165,32 +165,27 @@ function noAgent(sentence: string): CulvertError {
 const MAX_REMEMBERED = 4_096;
 
 /** An address, a name or a network that agents have claimed since the cluster is served. */
-export interface Claim {
+interface Claim {
   readonly text: string;
-  readonly tunnels: ReadonlySet<Tunnel>;
-  /** The agent that was the last to claim it. */
-  readonly lastAgent: string;
-}
-
-interface KnownClaim extends Claim {
   readonly tunnels: Set<Tunnel>;
+  /** The agent that was the last to claim it. */
   lastAgent: string;
 }
 
 /** Where claims of one kind are kept. */
 interface Kept {
-  get(text: string): KnownClaim | undefined;
-  set(text: string, claim: KnownClaim): unknown;
+  get(text: string): Claim | undefined;
+  set(text: string, claim: Claim): unknown;
   delete(text: string): unknown;
 }
 
 /** The tunnels of a cluster by the identifiers of their agents. */
 export class RoutingTable {
-  readonly #hosts = new Map<string, KnownClaim>();
-  readonly #networks = new NetworkMap<KnownClaim>();
+  readonly #hosts = new Map<string, Claim>();
+  readonly #networks = new NetworkMap<Claim>();
   readonly #defaultRoute = new Set<Tunnel>();
   /** Claims without an agent, the oldest first. */
-  readonly #remembered = new Map<KnownClaim, Kept>();
+  readonly #remembered = new Map<Claim, Kept>();
   #mayReturn: (text: string) => boolean = () => true;
 
   constructor(tunnels: Iterable<Tunnel> = []) {
@@ -206,7 +201,7 @@ export class RoutingTable {
   add(tunnel: Tunnel): void {
     const { identifiers, agentId } = tunnel.agent;
     for (const [kept, text] of this.#claimsOf(tunnel)) {
-      const claim: KnownClaim = kept.get(text) ?? { text, tunnels: new Set(), lastAgent: agentId };
+      const claim: Claim = kept.get(text) ?? { text, tunnels: new Set(), lastAgent: agentId };
       claim.tunnels.add(tunnel);
       claim.lastAgent = agentId;
       this.#remembered.delete(claim);
@@ -223,7 +218,7 @@ export class RoutingTable {
     }
   }
 
-  #remember(claim: KnownClaim, kept: Kept): void {
+  #remember(claim: Claim, kept: Kept): void {
     this.#remembered.set(claim, kept);
     if (!this.#mayReturn(claim.text)) this.#forget(claim, kept);
     if (this.#remembered.size <= MAX_REMEMBERED) return;
@@ -231,7 +226,7 @@ export class RoutingTable {
     if (oldest !== undefined) this.#forget(...oldest);
   }
 
-  #forget(claim: KnownClaim, kept: Kept): void {
+  #forget(claim: Claim, kept: Kept): void {
     this.#remembered.delete(claim);
     kept.delete(claim.text);
   }

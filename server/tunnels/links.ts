@@ -108,17 +108,20 @@ export class Links {
       throw refused("unknownLink", "the certificate by which this link was opened has expired");
     }
     const { received } = link;
-    if (!link.canResumeAt(resume.received)) throw badOffset(resume.received);
+    if (!link.canResumeAt(resume.received)) {
+      const sentence = `the link cannot go on at byte ${resume.received}: it is not kept, or was never sent`;
+      throw refused("badOffset", sentence);
+    }
     key.spend(resume);
     const proof = key.answer(resume, received);
     return { entry, link, answer: { type: "resumed", version: HANDSHAKE_VERSION, received, proof } };
   }
 
   /** Finds the link whose owner renews its credential through another inner TLS; throws `LinkRefused`. */
-  findForRenewal(cluster: string, id: string, { agentId, instance, identity }: AgentCandidate): ResumableLink {
+  findForRenewal(cluster: string, id: string, owner: AgentCandidate): ResumableLink {
     const entry = this.#links.get(id);
     if (entry === undefined || entry.cluster !== cluster) throw this.#unknown(id);
-    requireOwner(entry, { agentId, instance, identity });
+    requireOwner(entry, owner);
     return entry;
   }
 
@@ -132,10 +135,6 @@ export class Links {
 function requireOwner({ owner }: ResumableLink, { agentId, instance, identity }: AgentCandidate): void {
   if (owner.identity === identity && owner.agentId === agentId && owner.instance === instance) return;
   throw refused("linkOfAnother", "this link belongs to another agent: its certificate, id or process is another one");
-}
-
-function badOffset(received: number): LinkRefused {
-  return refused("badOffset", `the link cannot go on at byte ${received}: it is not kept, or was never sent`);
 }
 
 // ── links of other servers ──────────────────────────────────────────────────────────────────────────────────────────

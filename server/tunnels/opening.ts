@@ -131,7 +131,6 @@ export class Opening {
   }
 
   readonly #onAcknowledged = (): void => {
-    if (this.#isOver) return;
     this.#options.watch?.onAcknowledged();
     this.#waitForAnswer();
   };

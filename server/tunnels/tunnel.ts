@@ -12,10 +12,10 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { DialRecord, Opening, type OpenOptions } from "./opening.ts";
-import { ProbeRoom, Probes } from "./probes.ts";
+import { type ProbeRoom, Probes } from "./probes.ts";
 
 /** The part of a link that a tunnel uses. */
-export type TunnelLink = Pick<
+type TunnelLink = Pick<
   Link,
   keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "probe" | "watch"
 >;
@@ -27,8 +27,8 @@ export interface ConnectedAgent {
   readonly instance: string;
   /** The credential's subject: an agent id belongs to it. */
   readonly identity: string;
-  /** Its certificate at the first connection, if that is its credential; `Tunnel.peer` is the one of the last. */
-  readonly peer: PeerIdentity | undefined;
+  /** The certificate that it has shown last, if that is its credential. */
+  peer: PeerIdentity | undefined;
   readonly software: string;
   /** It only measures, and takes no callers' streams. */
   readonly probe: boolean;
@@ -36,11 +36,11 @@ export interface ConnectedAgent {
   readonly identifiers: AgentIdentifiers;
 }
 
-export interface TunnelParts {
-  /** The transport of the session, if it is not the link itself: the inner TLS over it. */
-  readonly pipe?: Transport;
+interface TunnelParts {
+  /** The transport of the session: the link itself, or the inner TLS over it. */
+  readonly pipe: Transport;
   /** The measurements of its cluster. */
-  readonly probes?: ProbeRoom;
+  readonly probes: ProbeRoom;
 }
 
 /** How long the answer to a ping is waited for, ms; later requests send another ping. */
@@ -49,7 +49,7 @@ export const ROUND_TRIP_WITHIN_MS = 1_000;
 let uses = 0;
 
 /** Events of a tunnel and its link. */
-export interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
+interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
   /** It takes no more streams: one end has asked for that. */
   onLeaving?(): void;
 }
@@ -67,7 +67,6 @@ export class Tunnel {
   readonly #session: Session;
   readonly #openings = new Queue<Opening>();
   readonly #dials = new DialRecord();
-  #peer: PeerIdentity | undefined;
   #drainRequested = false;
   /** The ping that is under way on the present carrier. */
   #roundTrip: { readonly askedAt: number; readonly measured: Promise<number | undefined> } | undefined;
@@ -79,12 +78,11 @@ export class Tunnel {
   constructor(
     agent: ConnectedAgent,
     link: TunnelLink,
-    watcher: TunnelWatcher = {},
-    options: Partial<SessionOptions> = {},
-    { pipe = link, probes: room = new ProbeRoom() }: TunnelParts = {},
+    watcher: TunnelWatcher,
+    options: Partial<SessionOptions>,
+    { pipe, probes: room }: TunnelParts,
   ) {
     this.agent = agent;
-    this.#peer = agent.peer;
     this.#link = link;
     this.#watcher = watcher;
     this.#provesByResume = pipe === link;
@@ -123,11 +121,6 @@ export class Tunnel {
       },
       options,
     );
-  }
-
-  /** The certificate that its agent has shown last, if that is its credential. */
-  get peer(): PeerIdentity | undefined {
-    return this.#peer;
   }
 
   get id(): string {
@@ -202,8 +195,8 @@ export class Tunnel {
   }
 
   /** The agent has proved its credential; `peer`: its certificate, if it was one. */
-  onProof(peer = this.#peer): void {
-    this.#peer = peer;
+  onProof(peer = this.agent.peer): void {
+    this.agent.peer = peer;
     clearTimeout(this.#proofDue?.timer);
     this.#proofDue = undefined;
   }
@@ -223,21 +216,20 @@ export class Tunnel {
   }
 
   /** Asks the agent for `target`; resolves when the agent has answered that it is connected. */
-  open(target: Target, options: OpenOptions): Promise<Stream> {
+  async open(target: Target, options: OpenOptions): Promise<Stream> {
     this.lastUsed = ++uses;
     const opening = new Opening(this.#session, this.#link, target, this.agent.agentId, options);
     this.#openings.join(opening.place);
-    opening.promise.then(
-      () => {
-        opening.place.leave();
-        this.#dials.succeeded();
-      },
-      (error) => {
-        opening.place.leave();
-        this.#dials.failed(error);
-      },
-    );
-    return opening.promise;
+    try {
+      const stream = await opening.promise;
+      this.#dials.succeeded();
+      return stream;
+    } catch (error) {
+      this.#dials.failed(error);
+      throw error;
+    } finally {
+      opening.place.leave();
+    }
   }
 
   /** Asks the agent for a new connection; streams go on. */

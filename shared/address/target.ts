@@ -156,10 +156,6 @@ export function parseRule(text: string, name: string): Rule {
   return { kind: "host", text: rule, ...range, pieces: parsePattern(address, refuse) };
 }
 
-export function matchesAddress(rule: AddressRule, address: SocketAddress): boolean {
-  return rule.list.check(address);
-}
-
 /** `host` is in lower case, without a final dot. Only the pattern `*` matches a literal address. */
 function matchesHost(rule: HostRule, host: string): boolean {
   const { pieces } = rule;
@@ -171,7 +167,7 @@ function matchesHost(rule: HostRule, host: string): boolean {
 export function matchesRule(rule: Rule, host: string, address: SocketAddress | undefined, port: number): boolean {
   if (port < rule.low || port > rule.high) return false;
   if (rule.kind === "host") return matchesHost(rule, host);
-  return address !== undefined && matchesAddress(rule, address);
+  return address !== undefined && rule.list.check(address);
 }
 
 type Refuse = (why: string) => Error;

@@ -65,17 +65,12 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const address = await listen(server, options);
   server.on("error", (error) => throttledLog.write("error", { err: error, option }, "a listener failed"));
   log.debug({ address: address.address, port: address.port, option }, "listening");
-  let closing: Promise<void> | undefined;
-  const close = async (): Promise<void> => {
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    connections.destroyAll();
-    await closed;
-  };
   return {
     address,
-    close: () => {
-      closing ??= close();
-      return closing;
+    close: async () => {
+      const closed = new Promise<unknown>((resolve) => server.close(resolve));
+      connections.destroyAll();
+      await closed;
     },
   };
 }

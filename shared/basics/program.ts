@@ -38,8 +38,12 @@ let known: BuildInfo | undefined;
 
 /** Version and revision of this build, and the Node.js that runs it. */
 export function buildInfo(): BuildInfo {
-  known ??= { version: version(), revision: revision() ?? "unknown", node: process.versions.node };
+  known ??= { version: packageVersion(), revision: revision() ?? "unknown", node: process.versions.node };
   return known;
+}
+
+export function version(): string {
+  return buildInfo().version;
 }
 
 /** scripts/revision.mjs writes the revision into dist/; sources that run without a build have none. */
@@ -51,14 +55,10 @@ function revision(): string | undefined {
 /** The name of the package. `culvert` on the public registry is another project. */
 const NAME = "@culvert-gateway/culvert";
 
-let knownVersion: string | undefined;
-
 /** The version in package.json, which is in the parent folder of `dist` and of the sources. */
-export function version(): string {
-  knownVersion ??= foldersAroundProgram()
-    .map(versionIn)
-    .find((found) => found !== undefined);
-  return knownVersion ?? "unknown";
+function packageVersion(): string {
+  const versions = foldersAroundProgram().map(versionIn);
+  return versions.find((found) => found !== undefined) ?? "unknown";
 }
 
 function versionIn(folder: string): string | undefined {

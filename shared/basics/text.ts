@@ -58,9 +58,9 @@ export function goBoolean(text: string): boolean | undefined {
 }
 
 /** The value of a JSON text, or `undefined`, which no schema accepts, for a text that is none. */
-export function jsonOf(text: string): unknown {
+export function jsonOf(text: string | Buffer): unknown {
   try {
-    return JSON.parse(text);
+    return JSON.parse(String(text));
   } catch {
     return undefined;
   }

@@ -126,7 +126,7 @@ export class ConfigError extends Error {
   readonly problems: readonly string[];
 
   constructor(problems: string | readonly string[], options?: ErrorOptions) {
-    const all = typeof problems === "string" ? [problems] : problems;
+    const all = [problems].flat();
     super(all.join("\n"), options);
     this.problems = all;
   }

@@ -1,3 +1,5 @@
+import { jsonOf } from "../basics/text.ts";
+
 /** Maximum length of a bearer token (RFC 6750 §2.1). A ServiceAccount's token has one or two KiB. */
 export const MAX_TOKEN_BYTES = 16 * 1024;
 
@@ -49,14 +51,10 @@ interface UnverifiedClaims {
 export function unverifiedClaims(token: string): UnverifiedClaims | undefined {
   const parts = token.split(".");
   if (parts.length !== 3) return undefined;
-  try {
-    const claims: unknown = JSON.parse(Buffer.from(parts[1] ?? "", "base64url").toString("utf8"));
-    if (typeof claims !== "object" || claims === null) return undefined;
-    const { iss: issuer, aud, exp, iat } = claims as Readonly<Record<string, unknown>>;
-    return { issuer, audiences: aud === undefined ? [] : [aud].flat(), expiresAt: dateOf(exp), issuedAt: dateOf(iat) };
-  } catch {
-    return undefined;
-  }
+  const claims = jsonOf(Buffer.from(parts[1] ?? "", "base64url"));
+  if (typeof claims !== "object" || claims === null) return undefined;
+  const { iss: issuer, aud, exp, iat } = claims as Readonly<Record<string, unknown>>;
+  return { issuer, audiences: aud === undefined ? [] : [aud].flat(), expiresAt: dateOf(exp), issuedAt: dateOf(iat) };
 }
 
 /** A NumericDate (RFC 7519 §2), if it is a valid date. */

@@ -3,7 +3,7 @@ import * as z from "zod";
 import { firstIssue, jsonOf, schemaMessage } from "../basics/text.ts";
 import { failureOf, type HttpsAnswer, HttpsClient, type HttpsRequest } from "../http/https-client.ts";
 import { printable } from "../outcomes.ts";
-import { type ApiAccess, checkAccess, type ReadAccess } from "./access.ts";
+import { checkAccess, type ReadAccess } from "./access.ts";
 
 /** Why the API server could not be reached, or refused, as a sentence for users. */
 export class KubeFailure extends Error {
@@ -44,11 +44,7 @@ export class KubeCollection {
   readonly #client = new HttpsClient();
 
   constructor(access: ReadAccess, resource: KubeResource, namespace: string) {
-    try {
-      checkAccess(access);
-    } catch (error) {
-      throw new KubeFailure((error as Error).message, { cause: error });
-    }
+    withSentence(() => checkAccess(access));
     this.#access = access;
     this.#resource = resource;
     this.#namespace = namespace;
@@ -105,7 +101,7 @@ export class KubeCollection {
     { name, query, body, signal }: KubeQuestion,
     send: (request: HttpsRequest) => Promise<HttpsAnswer>,
   ): Promise<HttpsAnswer> {
-    const { server, tls, token } = this.#read();
+    const { server, tls, token } = withSentence(this.#access);
     const url = new URL(`${server.href.replace(/\/$/, "")}${this.#path()}${urlPart(verb, name)}`);
     for (const [key, value] of Object.entries(query ?? {})) url.searchParams.set(key, value);
     try {
@@ -131,16 +127,17 @@ export class KubeCollection {
     return `${group === "" ? "/api" : `/apis/${group}`}/v1/namespaces/${this.#namespace}/${plural}`;
   }
 
-  #read(): ApiAccess {
-    try {
-      return this.#access();
-    } catch (error) {
-      throw new KubeFailure((error as Error).message, { cause: error });
-    }
-  }
-
   #hostShown(): string {
-    return this.#read().server.host;
+    return withSentence(this.#access).server.host;
+  }
+}
+
+/** Throws the sentence that `ReadAccess` throws as a `KubeFailure`. */
+function withSentence<T>(read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    throw new KubeFailure((error as Error).message, { cause: error });
   }
 }
 

@@ -6,7 +6,6 @@ import type { Logger } from "./logger.ts";
 
 /** What a process runs: a server, an agent or a router. */
 export interface Closable {
-  drain?(): void;
   close(): Promise<void>;
   destroy(reason: Error): void;
 }

@@ -1,7 +1,8 @@
 import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
+import { jsonOf } from "../basics/text.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
-import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes, parseJson } from "./stream-head.ts";
+import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes } from "./stream-head.ts";
 
 /**
  * The head of a stream of kind `peer`, by which a server asks another one for a target of a cluster whose agents are
@@ -72,7 +73,7 @@ const answerSchema = z.union([
 
 /** The kind of a stream that another server has opened; `undefined`: its head is malformed. */
 export function streamKind(json: Buffer): string | undefined {
-  return kindSchema.safeParse(parseJson(json)).data?.kind;
+  return kindSchema.safeParse(jsonOf(json)).data?.kind;
 }
 
 /** The head of a CONNECT that goes to another server. */
@@ -89,7 +90,7 @@ export function parsePeerOpen(json: Buffer): PeerOpenRequest {
   if (kind !== PEER_KIND) {
     throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
   }
-  const request = requestSchema.safeParse(parseJson(json));
+  const request = requestSchema.safeParse(jsonOf(json));
   if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
   const { hops, cluster, target, timeoutMs, id, onlyClaimed, timed } = request.data;
   if (hops > MAX_HOPS) throw new CulvertError("forbidden", `a CONNECT passes one other server at most, not ${hops}`);
@@ -110,7 +111,7 @@ export function encodePeerAnswer(answer: PeerAnswer): Buffer {
 
 /** Parses another server's answer: its code and sentence stay as they are. Throws `CulvertError` `internal`. */
 export function parsePeerAnswer(json: Buffer): PeerAnswer {
-  const answer = answerSchema.safeParse(parseJson(json));
+  const answer = answerSchema.safeParse(jsonOf(json));
   if (!answer.success) throw new CulvertError("internal", "the other server's answer is malformed");
   if ("ok" in answer.data) {
     const { agent, address, times } = answer.data;
@@ -170,7 +171,7 @@ export function encodeCarrier({ cluster, address, port, chain }: CarrierRequest)
 
 /** Parses a request of another server; throws a `CulvertError` that can be the answer. */
 export function parseCarrier(json: Buffer): CarrierRequest {
-  const request = carrierSchema.safeParse(parseJson(json));
+  const request = carrierSchema.safeParse(jsonOf(json));
   if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
   const { hops, cluster, address, port, chain } = request.data;
   if (hops > MAX_HOPS)

@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
+import { jsonOf } from "../basics/text.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
 
 /**
@@ -169,7 +170,7 @@ export function receiveHead(
 
 /** Parses a request. Throws `CulvertError`: `bad_target`, `forbidden` for an unknown kind, else `internal`. */
 export function parseOpen(json: Buffer): OpenRequest {
-  const value = parseJson(json);
+  const value = jsonOf(json);
   const request = requestSchema.safeParse(value);
   // The kind is checked first: the other fields of a later kind may not fit this schema.
   const kind = request.data?.kind ?? kindSchema.safeParse(value).data?.kind;
@@ -189,7 +190,7 @@ export function parseOpen(json: Buffer): OpenRequest {
 
 /** Parses an answer. It keeps only codes that an agent may send, and one line of the text. */
 export function parseAnswer(json: Buffer): OpenAnswer {
-  const answer = answerSchema.safeParse(parseJson(json));
+  const answer = answerSchema.safeParse(jsonOf(json));
   if (!answer.success) throw new CulvertError("internal", "the agent's answer to a stream is malformed");
   if ("ok" in answer.data) {
     const { address, times } = answer.data;
@@ -200,15 +201,6 @@ export function parseAnswer(json: Buffer): OpenAnswer {
   if (isOutcomeCode(code) && outcome(code).fromAgent === true) return { ok: false, error: code, detail };
   const named = code === "internal" ? "" : `the agent answered "${printable(code, 64)}": `;
   return { ok: false, error: "internal", detail: printable(`${named}${detail}`, MAX_DETAIL_BYTES) };
-}
-
-/** Returns `undefined`, which no schema accepts, for invalid JSON. */
-export function parseJson(json: Buffer): unknown {
-  try {
-    return JSON.parse(json.toString("utf8"));
-  } catch {
-    return undefined;
-  }
 }
 
 /**
@@ -249,7 +241,7 @@ export function encodeProbe(mode: ProbeMode): Buffer {
 
 /** Parses the mode of a probe. Throws a `CulvertError` that can be the answer: agents open nothing but probes. */
 export function parseProbe(json: Buffer): ProbeMode {
-  const request = probeRequestSchema.safeParse(parseJson(json));
+  const request = probeRequestSchema.safeParse(jsonOf(json));
   if (!request.success || request.data.kind !== "probe") {
     throw new CulvertError("forbidden", "agents open streams of kind probe only");
   }
@@ -273,7 +265,7 @@ export function encodeProbeRefusal({ code, message, retryAfterMs }: CulvertError
 /** Reads the server's answer. Rejects with a `CulvertError` for a refusal, or when the stream ends without one. */
 export async function readProbeAnswer(stream: Duplex): Promise<ProbeBegun> {
   const head = new Promise<Buffer>((resolve, reject) => receiveHead(stream, resolve, reject));
-  const answer = probeAnswerSchema.safeParse(parseJson(await head));
+  const answer = probeAnswerSchema.safeParse(jsonOf(await head));
   if (!answer.success) throw new CulvertError("internal", "the server's answer to a probe is malformed");
   if ("ok" in answer.data) return { time: answer.data.time };
   const { error, detail = "", retryAfterMs } = answer.data;

@@ -1,5 +1,6 @@
+import type { Program } from "../../harness/program.ts";
+import { started } from "../../harness/started.ts";
 import type { Namespace } from "../../kubernetes/world/namespace.ts";
-import type { Program } from "../../kubernetes/world/program.ts";
 
 const READY_MS = 20_000;
 
@@ -21,15 +22,8 @@ export class Service implements AsyncDisposable {
     this.#options = options;
   }
 
-  static async start(where: Namespace, options: ServiceOptions): Promise<Service> {
-    const service = new Service(where, options);
-    try {
-      await service.start();
-      return service;
-    } catch (error) {
-      await service[Symbol.asyncDispose]();
-      throw error;
-    }
+  static start(where: Namespace, options: ServiceOptions): Promise<Service> {
+    return started(new Service(where, options), (service) => service.start());
   }
 
   /** Its output since the last start. */

@@ -6,6 +6,7 @@ import type { SessionOptions } from "../../../shared/yamux/bounds.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
+import { ProbeRoom } from "../probes.ts";
 import { type ConnectedAgent, Tunnel } from "../tunnel.ts";
 
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
@@ -86,9 +87,9 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const { agentId = "a", instance = "1", identity = "CN=agent", software = "test", probe = false } = options;
   const { identifiers = {} } = options;
   const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe, identifiers };
-  const ground = options.innerTls === true ? { pipe: new DuplexTransport(near) } : {};
+  const pipe = options.innerTls === true ? new DuplexTransport(near) : link;
   return {
-    tunnel: new Tunnel(agent, link, {}, options.bounds, ground),
+    tunnel: new Tunnel(agent, link, {}, options.bounds ?? {}, { pipe, probes: new ProbeRoom() }),
     link,
     session,
     control: link.control,
