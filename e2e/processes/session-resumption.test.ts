@@ -108,7 +108,7 @@ async function resumingServer(): Promise<TcpTarget> {
 }
 
 async function clientFiles(cluster: ClusterFiles, port: string): Promise<{ certificate: string }> {
-  const { cert, key } = port === "callers" ? await cluster.caller : await cluster.agent;
+  const { cert, key } = port === "callers" ? await cluster.callerPair : await cluster.agentPair;
   const certificate = folder.dir.file(`${cluster.name}-${port}.client`);
   await writeFile(certificate, cert + key);
   return { certificate };
