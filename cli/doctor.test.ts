@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createTcpServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { serverOptions } from "../server/options/options.ts";
 import { listening } from "../shared/basics/testing/wait.ts";
+import { folderOf } from "../shared/documents/testing/files.ts";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { headOf, headText, runDoctor } from "./doctor.ts";
 import { createPki } from "./pki/pki.ts";
@@ -32,9 +30,7 @@ function doctor(...args: string[]): Promise<{ code: number | null; stdout: strin
 
 /** The flags of an agent whose server does not run. */
 async function flags(t: TestContext): Promise<string[]> {
-  const dir = mkdtempSync(join(tmpdir(), "culvert-doctor-"));
-  t.after(() => rmSync(dir, { recursive: true, force: true }));
-  const { files } = await createPki({ dir });
+  const { files } = await createPki({ dir: folderOf(t) });
   // Port 1 is tcpmux: nobody has it.
   const server = ["--server", "wss://127.0.0.1:1", "--ca-cert", files["cluster-ca.crt"]];
   return [...server, "--agent-cert", files["agent.crt"], "--agent-key", files["agent.key"]];

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { buildInfo } from "../shared/basics/program.ts";
 import { listening } from "../shared/basics/testing/wait.ts";
+import { folderOf } from "../shared/documents/testing/files.ts";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { CLUSTER_HEADING } from "./status/table.ts";
 
@@ -129,8 +129,7 @@ test("a fault of the command line is one sentence and exit code 2, from commande
 });
 
 test("a reader that closes its end early ends nothing, and a full disk is a sentence", async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), "culvert-main-"));
-  t.after(() => rm(dir, { recursive: true, force: true }));
+  const dir = folderOf(t);
   const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "pki", "--dir", join(dir, "set")], {
     stdio: ["ignore", "pipe", "pipe"],
   });

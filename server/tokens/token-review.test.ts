@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
 import { kubeconfig } from "../../shared/kubernetes/access.ts";
-import { type Answer, type Asked, HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
+import { type Answer, type Asked, HttpsStub, never } from "../../shared/kubernetes/testing/https-stub.ts";
 import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
 import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
@@ -21,7 +22,7 @@ function yes(change: object = {}): Answer {
 async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}) {
   const stub = await HttpsStub.start(t);
   stub.answer = () => yes();
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   const path = await stub.kubeconfig(dir);
   const verifier = new TokenReviewVerifier({
     audience: "culvert",

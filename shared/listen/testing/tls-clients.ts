@@ -65,7 +65,7 @@ export class Fixture implements AsyncDisposable {
     };
     this.listener = tlsListener({
       hosts: { single: host, find: () => host },
-      handshakeTimeoutMs: 10_000,
+      handshakeTimeoutMs: 60_000, // longer than any test waits
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
       clientsObeyRetryAfter: false,
