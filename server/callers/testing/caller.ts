@@ -91,7 +91,7 @@ export async function start(
     ca: undefined,
     open,
     objection: () => undefined,
-    crlFault: () => undefined,
+    trust: { crlFault: () => undefined },
   };
   const host: CallerHost = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
   const callers = new CallerListeners({
