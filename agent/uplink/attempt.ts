@@ -1,10 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import type { Hello, OuterHello, ProvenResume } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
-import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Connection, type ConnectionOptions, type ConnectionOwner } from "./connection.ts";
 import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
 import {
@@ -97,15 +95,10 @@ function dialNext(
 }
 
 /** What an attempt needs, and each later carrier of its link. */
-export interface DialContext extends LinkContext {
+export interface DialContext extends LinkContext, Pick<ConnectionOptions, "retry" | "onStream" | "onServers"> {
   readonly credentials: Pick<KeptCredentials, "current">;
   readonly timeoutMs: number;
-  readonly retry: RetryOptions;
-  /** Serves a stream that the server has opened. */
-  readonly onStream: ConnectionOptions["onStream"];
-  /** The server has announced another number of servers. */
-  readonly onServers?: () => void;
-  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
+  readonly session: ConnectionOptions["session"];
 }
 
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
@@ -120,7 +113,7 @@ const RENEWAL_MS = 60_000;
 function connectionOptions(
   { session, retry, path, onStream, onServers }: DialContext,
   used: () => Credentials,
-): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onStream" | "onServers"> {
+): Omit<ConnectionOptions, "redial" | "prove"> {
   const carrierAgeMs = (): number => Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
   return { session, retry, carrierAgeMs, onStream, onServers };
 }
