@@ -65,7 +65,6 @@ export function endsLink(error: unknown): boolean {
  */
 export class Resumption {
   readonly #deps: ResumptionDeps;
-  /** Counts attempts that failed since the link had a carrier. */
   readonly #attempts: Backoff;
   /** Counts carriers in a row that were cut as soon as they were up. */
   readonly #shortLives: Backoff;

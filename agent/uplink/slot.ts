@@ -61,8 +61,7 @@ export class Slot {
   /** It waits until there is a server for it. */
   #isParked = false;
   readonly #set: UplinkSet;
-  readonly #dial: SlotDeps["dial"];
-  readonly #retry: RetryOptions;
+  readonly #deps: SlotDeps;
   #wake: (() => void) | undefined;
 
   constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
@@ -70,8 +69,7 @@ export class Slot {
     const path = new Path(options);
     this.endpoints = endpoints;
     this.#set = set;
-    this.#dial = deps.dial;
-    this.#retry = retry;
+    this.#deps = deps;
     this.uplink = new Uplink({
       ...{ server: endpoints.name, path, metrics, log, retry },
       drainTimeoutMs: options.drainTimeoutMs,
@@ -110,7 +108,7 @@ export class Slot {
       const address = this.endpoints.choose(this.#set.heldByOthers(this), !this.#set.hasOther(this));
       this.place = address && addressKey(address);
       try {
-        const connection = await this.#dial({ endpoints: this.endpoints, address, path }, owner, signal);
+        const connection = await this.#deps.dial({ endpoints: this.endpoints, address, path }, owner, signal);
         this.place ??= connection.link.remote;
         this.answers = 0;
         this.failures = 0;
@@ -127,7 +125,7 @@ export class Slot {
       if (++this.answers === 1) this.#lookingSince = performance.now();
       this.#set.onKnown(this);
       const lookingMs = performance.now() - this.#lookingSince;
-      await this.#wait(searchWaitMs(this.answers, lookingMs, this.#set.servers ?? 1, this.#retry), signal);
+      await this.#wait(searchWaitMs(this.answers, lookingMs, this.#set.servers ?? 1, this.#deps.retry), signal);
     }
   }
 
