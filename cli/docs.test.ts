@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { agentOptions } from "../agent/options.ts";
@@ -9,6 +8,7 @@ import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { validate } from "../shared/documents/schema.ts";
+import { folderOf } from "../shared/documents/testing/files.ts";
 import { type PlainValue, yamlDocuments } from "../shared/documents/yaml.ts";
 import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
@@ -136,8 +136,7 @@ test("every flag that the pages name is an option of culvert, or of a tool that 
 });
 
 test("the lines that start a server and an agent, in README, in docs/clusters.md and in --help, are taken as they stand", async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), "culvert-docs-"));
-  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  const dir = folderOf(t);
   await createPki({ dir });
   writeFileSync(join(dir, "clusters.yaml"), "name: blue\n");
   for (const table of [serverOptions, agentOptions] as unknown as OptionTable[]) {

@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
-import { type AddressInfo, createServer as createTcpServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { createServer as createTcpServer } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { serverOptions } from "../server/options/options.ts";
+import { listening } from "../shared/basics/testing/wait.ts";
+import { folderOf } from "../shared/documents/testing/files.ts";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { headOf, headText, runDoctor } from "./doctor.ts";
 import { createPki } from "./pki/pki.ts";
@@ -32,9 +30,7 @@ function doctor(...args: string[]): Promise<{ code: number | null; stdout: strin
 
 /** The flags of an agent whose server does not run. */
 async function flags(t: TestContext): Promise<string[]> {
-  const dir = mkdtempSync(join(tmpdir(), "culvert-doctor-"));
-  t.after(() => rmSync(dir, { recursive: true, force: true }));
-  const { files } = await createPki({ dir });
+  const { files } = await createPki({ dir: folderOf(t) });
   // Port 1 is tcpmux: nobody has it.
   const server = ["--server", "wss://127.0.0.1:1", "--ca-cert", files["cluster-ca.crt"]];
   return [...server, "--agent-cert", files["agent.crt"], "--agent-key", files["agent.key"]];
@@ -149,10 +145,7 @@ async function asked(t: TestContext, status: number, answer: object, ...flags: s
     questions.push(`${request.method} ${request.url} ${await text(request)}`);
     response.writeHead(status).end(JSON.stringify(answer));
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => server.close());
-  const admin = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const admin = `127.0.0.1:${await listening(t, server)}`;
   let printed = "";
   await runDoctor(["--from-server", "blue", "10.0.0.1:10250", "--admin-address", admin, ...flags], ENV, (part) => {
     printed += part;
@@ -193,12 +186,12 @@ test("what is no server's admin port is said, and is exit code 1", async (t) => 
 
 test("a server that is stopped is given up sooner than a CONNECT would be answered", async (t) => {
   // Its kernel takes connections, and nobody answers them.
-  const server = createTcpServer((socket) => socket.on("error", () => {}));
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => server.close());
+  const port = await listening(
+    t,
+    createTcpServer((socket) => socket.on("error", () => {})),
+  );
   const said = t.mock.method(process.stderr, "write", () => true);
-  const admin = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const admin = `127.0.0.1:${port}`;
   await runDoctor(["--from-server", "blue", "10.0.0.1:10250", "--admin-address", admin], ENV, () => {});
   assert.equal(process.exitCode, 1);
   process.exitCode = undefined;

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { buildInfo } from "../shared/basics/program.ts";
+import { listening } from "../shared/basics/testing/wait.ts";
+import { folderOf } from "../shared/documents/testing/files.ts";
 import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { CLUSTER_HEADING } from "./status/table.ts";
 
@@ -51,10 +51,7 @@ test("status --watch goes on until Ctrl-C, however often it comes, which is exit
   const server = createServer(
     (_request, response) => void response.end('{"kind":"server","serverId":"a","clusters":[]}'),
   );
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => server.close());
-  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const address = `127.0.0.1:${await listening(t, server)}`;
   const argv = [...RUN_SOURCES, MAIN, "status", "--watch", "--json", `--admin-address=${address}`];
   const child = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"] });
   t.after(() => child.kill("SIGKILL"));
@@ -132,8 +129,7 @@ test("a fault of the command line is one sentence and exit code 2, from commande
 });
 
 test("a reader that closes its end early ends nothing, and a full disk is a sentence", async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), "culvert-main-"));
-  t.after(() => rm(dir, { recursive: true, force: true }));
+  const dir = folderOf(t);
   const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "pki", "--dir", join(dir, "set")], {
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -5,7 +5,7 @@ import { BySource } from "../shared/basics/by-source.ts";
 import { OrderedSet } from "../shared/basics/collections.ts";
 import { seconds } from "../shared/basics/text.ts";
 import { type ClientHello, ClientHelloReader } from "../shared/listen/client-hello.ts";
-import { sourceOf } from "../shared/listen/incoming-connection.ts";
+import { peerOf } from "../shared/listen/incoming-connection.ts";
 import { FirstBytes } from "../shared/listen/preface.ts";
 
 interface Newcomer {
@@ -164,7 +164,7 @@ export class ClientHellos {
       };
       const hello = new ClientHelloReader();
       const reading: PendingHello = { client, refuse };
-      this.#reading.add(reading, networkOf(sourceOf(client).address));
+      this.#reading.add(reading, networkOf(peerOf(client).address));
       client.on("end", onGone).on("close", onGone);
       const firstBytes = new FirstBytes(client, (chunk) => {
         const found = hello.push(chunk);

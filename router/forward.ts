@@ -4,7 +4,7 @@ import { dialTarget } from "../shared/dial/dial-target.ts";
 import { answerAndEnd } from "../shared/http/connection.ts";
 import type { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
-import { sourceOf } from "../shared/listen/incoming-connection.ts";
+import { peerOf } from "../shared/listen/incoming-connection.ts";
 import { type Endpoint, encodeProxyV2 } from "../shared/listen/preface.ts";
 import { toCulvertError } from "../shared/outcomes.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
@@ -34,7 +34,7 @@ export interface ForwardDeps {
  */
 export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
   const ends = endsOf(client);
-  const remote = ends === undefined ? "unknown" : shown(sourceOf(client));
+  const remote = ends === undefined ? "unknown" : shown(peerOf(client));
   let serverName: string | undefined;
   try {
     requireFiles(deps);

@@ -5,7 +5,7 @@ import { type Admin, type AdminOptions, startAdmin } from "../shared/admin/admin
 import { MAX_CONNECTIONS } from "../shared/admin/connections.ts";
 import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
 import { FileDescriptors, type FileDescriptorsDeps, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
-import { sourceOf } from "../shared/listen/incoming-connection.ts";
+import { peerOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { type Check, countOnly, started } from "../shared/runtime/run.ts";
@@ -185,7 +185,7 @@ export class Router implements AsyncDisposable {
 
   readonly #onConnection = (client: Socket): void => {
     client.on("error", ignore);
-    const { address } = sourceOf(client);
+    const { address } = peerOf(client);
     const surplus = this.#open.enter(client, networkOf(address));
     if (surplus !== undefined) this.#drop(surplus);
     if (surplus === client) return;
@@ -194,7 +194,7 @@ export class Router implements AsyncDisposable {
 
   #drop(client: Socket): void {
     this.metrics.refused("full");
-    this.#throttledLog.write("warn", { remote: sourceOf(client).address }, "connection dropped (--max-connections)");
+    this.#throttledLog.write("warn", { remote: peerOf(client).address }, "connection dropped (--max-connections)");
     resetSocket(client);
   }
 

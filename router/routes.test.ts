@@ -1,13 +1,12 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, promises, renameSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, promises, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { until } from "../shared/basics/testing/wait.ts";
 import type { ConfigError } from "../shared/config/options.ts";
 import type { FileCandidate } from "../shared/documents/resolve-conflicts.ts";
-import { pipeAt } from "../shared/documents/testing/files.ts";
+import { folderOf, pipeAt } from "../shared/documents/testing/files.ts";
 import { parseRoutes, type Route, RouteStore, RouteTable, resolveRoutes } from "./routes.ts";
 
 function route(...sni: [string, ...string[]]): Route {
@@ -266,12 +265,6 @@ test("whatever routes come, go and overlap, no two in use overlap, and no file l
 
 const yaml = (name: string, to = "10.0.0.1:1") => `sni: [${name}]\nto: ["${to}"]\n`;
 
-function folder(t: TestContext): string {
-  const path = mkdtempSync(join(tmpdir(), "culvert-routes-"));
-  t.after(() => rmSync(path, { recursive: true, force: true }));
-  return path;
-}
-
 const TIMING = { settleMs: 5, pollMs: 60_000, missingPollMs: 5 };
 
 /** A store that is closed after the test, the reasons and messages that it logged, and how often it has read. */
@@ -288,7 +281,7 @@ async function open(t: TestContext, path: string, timing = TIMING) {
 }
 
 test("files in the directory come, change and go, and others beside them are left alone", async (t) => {
-  const path = folder(t);
+  const path = folderOf(t);
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   for (const name of ["notes.txt", ".hidden.yaml", "a.yaml~"]) writeFileSync(join(path, name), "no: [route");
   const { store, names } = await open(t, path);
@@ -303,7 +296,7 @@ test("files in the directory come, change and go, and others beside them are lef
 });
 
 test("a broken version keeps the last one and is logged once; a mended one is read again", async (t) => {
-  const path = join(folder(t), "routes.yaml");
+  const path = join(folderOf(t), "routes.yaml");
   writeFileSync(path, yaml("a.example"));
   const { store, logged, reads, names } = await open(t, path);
   writeFileSync(path, `${yaml("b.example")}to: []\n`);
@@ -319,7 +312,7 @@ test("a broken version keeps the last one and is logged once; a mended one is re
 });
 
 test("a broken file that stays as it is counts as read once, however often the files are checked", async (t) => {
-  const path = folder(t);
+  const path = folderOf(t);
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   const { store, reads, names } = await open(t, path, { ...TIMING, pollMs: 2 });
   writeFileSync(join(path, "a.yaml"), "sni: []\n");
@@ -330,7 +323,7 @@ test("a broken file that stays as it is counts as read once, however often the f
 });
 
 test("a directory that has gone is a fault, and the routes stay", async (t) => {
-  const path = join(folder(t), "routes");
+  const path = join(folderOf(t), "routes");
   mkdirSync(path);
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   const { store, names } = await open(t, path);
@@ -343,7 +336,7 @@ test("a directory that has gone is a fault, and the routes stay", async (t) => {
 });
 
 test("a start with a file that is too large, a directory or a pipe fails with each of them", async (t) => {
-  const path = folder(t);
+  const path = folderOf(t);
   writeFileSync(join(path, "a.yaml"), yaml("a.example"));
   writeFileSync(join(path, "b.yaml"), `#${" ".repeat(1_048_576)}`);
   mkdirSync(join(path, "c.yaml"));
@@ -359,7 +352,7 @@ test("a start with a file that is too large, a directory or a pipe fails with ea
 });
 
 test("a single file that is removed is a fault that counts as read once, however often it is looked for", async (t) => {
-  const path = join(folder(t), "routes.yaml");
+  const path = join(folderOf(t), "routes.yaml");
   writeFileSync(path, yaml("a.example"));
   const { store, logged, reads, names } = await open(t, path, { ...TIMING, pollMs: 2 });
   rmSync(path);

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
+import { request } from "./testing/insecure-port.ts";
 import { agentOf, CONNECT, callerOf, collect, pki, start } from "./testing/server.ts";
 
 test("a CONNECT at the agents' port reads 405 and where callers come in, is logged and counted; an unauthenticated peer reads that it is one", async () => {
@@ -47,9 +48,7 @@ test("an agent at the callers' port reads whose port it is, once it has shown a 
   ] as const) {
     const socket = await callerOf(server, by);
     const reads = collect(socket);
-    const upgrade = ["Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"];
-    const key = ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: culvert.v1"];
-    socket.write(["GET /culvert/v1/tunnel HTTP/1.1", ...upgrade, ...key, "\r\n"].join("\r\n"));
+    socket.write(request("Host: x"));
     await once(socket, "end");
     assert.match(reads.join(""), says);
     socket.destroy();
@@ -94,9 +93,7 @@ test("an agent that is refused, or leaves before its hello, is a line without a 
     ...pki.agent,
   });
   leaving.on("error", () => {});
-  const upgrade = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"];
-  const key = ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: culvert.v1", "Host: x"];
-  leaving.write(["GET /culvert/v1/tunnel HTTP/1.1", ...upgrade, ...key, "\r\n"].join("\r\n"));
+  leaving.write(request("Host: x"));
   await once(leaving, "data");
   leaving.destroy();
   const refused = () => server.lines.filter(({ msg }) => msg === "agent refused");

@@ -6,25 +6,23 @@ import { dialAgain } from "../shared/link/dial.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import { crlOf } from "../shared/pki/testing/certificates.ts";
 import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
-import { dial, dialOptions, HELLO, leadingTo, NOBODY } from "./testing/resuming-agent.ts";
-import { pki, start } from "./testing/server.ts";
+import { tokenOf, tokensOf, trustTokens } from "./testing/insecure-port.ts";
+import { dial, leadingTo, NOBODY } from "./testing/resuming-agent.ts";
+import { dialOptions, HELLO, pki, start } from "./testing/server.ts";
 import { type AgentWords, agentAt, dialOptionsOf, Tenants } from "./testing/tenants.ts";
-import { ISSUER, Issuer, SUBJECT } from "./tokens/testing/tokens.ts";
 
 test("a token is verified by both servers, and a link of one cluster is unknown to an agent of another", async () => {
   await using tenants = await Tenants.create(["blue", "green"]);
-  const issuer = await Issuer.create();
-  await writeFile(join(tenants.folder, "keys.jwks"), JSON.stringify(await issuer.keySet()));
-  const jwt = { issuer: ISSUER, audience: "culvert", jwks: "keys.jwks", subjects: [SUBJECT] };
+  await trustTokens(tenants, "blue");
   const [blue, green] = [tenants.get("blue"), tenants.get("green")];
   const callers = { uds: undefined }; // two servers on one machine cannot both have it
-  await blue.write({ agents: { token: { jwt } }, callers });
+  await blue.write({ agents: tokensOf("blue"), callers });
   await green.write({ callers });
   const shared = { clusters: tenants.folder, linkGraceMs: 60_000, drainTimeoutMs: 50 };
   await using owner = await start({ ...shared, serverId: "srv-a" }, { owners: NOBODY });
   await using other = await start({ ...shared, serverId: "srv-b" }, { owners: leadingTo(owner) });
 
-  const token = await issuer.token();
+  const token = await tokenOf("blue");
   const { welcome, link } = await agentAt(owner, undefined, { at: blue, token });
   const key = LinkKey.parse(welcome.key);
   const again = (words: AgentWords) => {

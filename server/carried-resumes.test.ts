@@ -12,17 +12,8 @@ import { CloseCode, LinkRefused } from "../shared/wire/handshake.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Stream } from "../shared/yamux/stream.ts";
 import type { ServerOptions } from "./options/options.ts";
-import {
-  connection,
-  dial,
-  dialOptions,
-  echo,
-  HELLO,
-  NOBODY,
-  ResumingAgent,
-  refusalOf,
-} from "./testing/resuming-agent.ts";
-import { agentOf, pki, start, type TestServer } from "./testing/server.ts";
+import { connection, countsResume, dial, echo, NOBODY, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
+import { agentOf, dialOptions, HELLO, pki, start, type TestServer } from "./testing/server.ts";
 import type { CarriedFacts, LinkOwners } from "./tunnels/links.ts";
 
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
@@ -52,11 +43,6 @@ async function twoServers(options: { a?: Partial<ServerOptions>; b?: Partial<Ser
   };
 }
 
-function count(server: TestServer, result: string): Promise<boolean> {
-  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="\\w+"\\} [1-9]`, "m");
-  return server.metrics.registry.metrics().then((text) => line.test(text));
-}
-
 async function openNow(server: TestServer, direction: string): Promise<number> {
   const line = new RegExp(`^culvert_server_carried_connections\\{direction="${direction}"\\} (\\d+)`, "m");
   return Number(line.exec(await server.metrics.registry.metrics())?.[1]);
@@ -77,7 +63,7 @@ test("a resume that reaches another server goes on at the link's own, and comes 
   const carried = b.lines.find(({ msg }) => msg === "resume carried to the server that has the link");
   const facts = ["cluster", "identity", "link", "server"].map((name) => carried?.[name]);
   assert.deepEqual(facts, ["default", "CN=konnectivity-agent", agent.link.id, "srv-a"]);
-  assert.ok(await count(b, "carried_to_owner"));
+  assert.ok(await countsResume(b, "carried_to_owner"));
   assert.deepEqual([await openNow(b, "to_owner"), await openNow(a, "from_peer")], [1, 1]);
   assert.equal(b.tunnels.clusters.get("default")?.tunnels().size, 0, "it has no tunnel of its own");
   assert.equal(two.paidBy[0], b.tunnels.clusters.get("default")?.memory);
@@ -156,8 +142,8 @@ test("where the owner cannot be reached, or nothing names another server's link,
     b.lines.find(({ msg }) => String(msg).startsWith("resume not carried"))?.["reason"],
     "no server has this id",
   );
-  assert.ok(await count(b, "not_carried"));
-  assert.ok(await count(b, "foreign_link"));
+  assert.ok(await countsResume(b, "not_carried"));
+  assert.ok(await countsResume(b, "foreign_link"));
 
   change.open = (_id, _facts, signal) =>
     new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));

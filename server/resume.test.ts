@@ -3,31 +3,17 @@ import { test } from "node:test";
 import { until } from "../shared/basics/testing/wait.ts";
 import type { Hello } from "../shared/link/control.ts";
 import { dialAgain } from "../shared/link/dial.ts";
-import { Link } from "../shared/link/link.ts";
 import { LinkKey } from "../shared/link/proof.ts";
 import type { CertificateAndKey } from "../shared/pki/certificates.ts";
 import { CloseCode } from "../shared/wire/handshake.ts";
-import { Session } from "../shared/yamux/session.ts";
-import { connection, dial, dialOptions, echo, HELLO, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
-import { pki, type start as Start, start } from "./testing/server.ts";
-
-type Server = Awaited<ReturnType<typeof Start>>;
+import { PlayedAgent } from "./testing/played-agent.ts";
+import { connection, countsResume, dial, echo, ResumingAgent, refusalOf } from "./testing/resuming-agent.ts";
+import { dialOptions, HELLO, pki, start } from "./testing/server.ts";
 
 /** Connections that a test leaves open keep its server for this long. */
 const BRIEF = { linkGraceMs: 60_000, drainTimeoutMs: 50 };
 
 const RESTARTED = "the agent was restarted";
-
-/** An agent that never resumes. */
-function sessionOn({ carrier, welcome }: Awaited<ReturnType<typeof dial>>): Session {
-  const link = new Link(welcome.link, "server", carrier, { graceMs: 0, replayBytes: 1 << 24 });
-  return new Session("client", link, { onStream: (stream) => void echo(stream), onClosed: () => {} });
-}
-
-function countOnly(server: Server, result: string, cause = "unknown"): Promise<boolean> {
-  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="${cause}"\\} [1-9]`, "m");
-  return server.metrics.registry.metrics().then((text) => line.test(text));
-}
 
 test("a resume that disagrees in one thing is refused with a code of its own, and the real link is unharmed", async () => {
   await using server = await start(BRIEF);
@@ -55,7 +41,7 @@ test("a resume that disagrees in one thing is refused with a code of its own, an
   ];
   for (const [what, hello, code, result, by] of table) {
     assert.equal(await refusalOf(server, hello, by), code, what);
-    assert.ok(await countOnly(server, result), what);
+    assert.ok(await countsResume(server, result, "unknown"), what);
     await say(`still here: ${what}`);
   }
   assert.ok(
@@ -125,7 +111,7 @@ test("a suspended tunnel ends at once when a later process of the agent comes, a
   await until(() => server.lines.some(({ msg }) => msg === "tunnel suspended"));
   const second = await dial(server, { ...HELLO, instance: "2" });
   await until(() => lost() === 1);
-  const session = sessionOn(second);
+  const { session } = new PlayedAgent(second, echo);
   await connection(server);
   const third = await dial(server, { ...HELLO, instance: "3" });
   second.carrier.destroy();

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { connect as dialTls, type TLSSocket } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
 import { frame, textFrame } from "../shared/link/testing/frames.ts";
-import { SUBPROTOCOL, TUNNEL_PATH } from "../shared/wire/handshake.ts";
+import { request } from "./testing/insecure-port.ts";
 import { collect, type TestServer } from "./testing/server.ts";
 import { agentAt, type Tenant, Tenants } from "./testing/tenants.ts";
 
@@ -22,11 +22,7 @@ async function upgraded(
   const where = { port, host: "127.0.0.1", servername: tenant.sni, ca: tenant.authority.cert, allowHalfOpen: true };
   const socket = dialTls({ ...where, ...certificate }).on("error", () => {});
   const reads = collect(socket);
-  socket.write(
-    `GET ${TUNNEL_PATH} HTTP/1.1\r\nHost: ${tenant.sni}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
-      `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}\r\n` +
-      `Sec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n\r\n`,
-  );
+  socket.write(request(`Host: ${tenant.sni}`));
   await until(() => reads.join("").includes("\r\n\r\n") || socket.destroyed);
   return { socket, answer: reads.join("") };
 }

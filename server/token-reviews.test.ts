@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../shared/basics/testing/wait.ts";
-import { HttpsStub, tempDir } from "../shared/kubernetes/testing/https-stub.ts";
+import { folderOf } from "../shared/documents/testing/files.ts";
+import { HttpsStub } from "../shared/kubernetes/testing/https-stub.ts";
 import { fetchText, start } from "./testing/server.ts";
 
 const FAILING = /^culvert_server_token_review_failing\{cluster="default"\} (\d)$/m;
@@ -11,7 +12,7 @@ test("readyz, metrics and log say that tokens cannot be verified before an agent
   const stub = await HttpsStub.start(t);
   let answer = { status: 403, body: "" as unknown };
   stub.answer = () => answer;
-  const kubeconfig = await stub.kubeconfig(await tempDir(t));
+  const kubeconfig = await stub.kubeconfig(folderOf(t));
   const options = {
     ...{ kubeconfig, authenticationAudience: "culvert", agentNamespace: "culvert", agentServiceAccount: "agent" },
     clusterCaCert: "",

@@ -1,17 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import https from "node:https";
-import net, { type AddressInfo } from "node:net";
-import { type TestContext, test } from "node:test";
+import net from "node:net";
+import { test } from "node:test";
 import tls from "node:tls";
+import { listening } from "../../shared/basics/testing/wait.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { connectOnce } from "./connect.ts";
-
-async function listening(t: TestContext, server: net.Server): Promise<number> {
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  t.after(() => server.close());
-  return (server.address() as AddressInfo).port;
-}
 
 test("the one CONNECT is over when both sides have ended it, without a reset that the server's log would tell of", async (t) => {
   const authority = await Authority.create("demo CA");

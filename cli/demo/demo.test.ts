@@ -2,20 +2,20 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import net from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 
 const MAIN = fileURLToPath(source("../main.ts", import.meta.url));
 
 /** `culvert demo` with a temporary folder of its own, and what it has said. */
-async function demo(t: TestContext, ...args: string[]) {
-  const tmp = await mkdtemp(join(tmpdir(), "culvert-"));
+function demo(t: TestContext, ...args: string[]) {
+  const tmp = folderOf(t);
   const start = () => {
     // A process group of its own, as in a terminal's.
     const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "demo", ...args], {
@@ -29,7 +29,6 @@ async function demo(t: TestContext, ...args: string[]) {
     t.after(() => killGroup(child));
     return { child, said, ended };
   };
-  t.after(() => rm(tmp, { recursive: true, force: true }));
   const folders = async () => (await readdir(tmp)).filter((name) => name.startsWith("culvert-demo-"));
   return { tmp, start, folders };
 }
@@ -56,7 +55,7 @@ test("demo --once shows a CONNECT with its times, without colours for a file, an
   const busy = net.createServer().listen(8091, "127.0.0.1");
   const listening = await Promise.race([once(busy, "listening"), once(busy, "error")]);
   t.after(() => busy.close());
-  const { tmp, start, folders } = await demo(t, "--once");
+  const { tmp, start, folders } = demo(t, "--once");
   // What a killed demo has left: no process can have this id.
   await mkdir(join(tmp, "culvert-demo-99999999-abcdef"));
   const { said, ended } = start();
@@ -72,7 +71,7 @@ test("demo --once shows a CONNECT with its times, without colours for a file, an
 });
 
 test("a demo that is interrupted before it has shown anything says so by its exit code, and leaves nothing", async (t) => {
-  const { start, folders } = await demo(t, "--once");
+  const { start, folders } = demo(t, "--once");
   const { child, said, ended } = start();
   await until(
     () => said.text.includes("throwaway certificates"),
@@ -85,7 +84,7 @@ test("a demo that is interrupted before it has shown anything says so by its exi
 });
 
 test("signals that come while a demo ends do not change how it ends", async (t) => {
-  const { start } = await demo(t, "--once");
+  const { start } = demo(t, "--once");
   const { child, said, ended } = start();
   await until(
     () => said.text.includes("GET /from-the-demo"),
@@ -100,13 +99,13 @@ test("signals that come while a demo ends do not change how it ends", async (t) 
 });
 
 test("a demo writes over nothing, and says why a folder will not do", async (t) => {
-  const { tmp } = await demo(t);
+  const { tmp } = demo(t);
   await writeFile(join(tmp, "target.key"), "precious");
   for (const [dir, pattern] of [
     [tmp, /already has target\.key, and nothing was written/],
     [join(tmp, "target.key"), /nothing can be written into .*target\.key: a file is in the way/],
   ] as const) {
-    const { start } = await demo(t, "--once", "--dir", dir);
+    const { start } = demo(t, "--once", "--dir", dir);
     const { said, ended } = start();
     assert.deepEqual(await ended, [2, null], said.text);
     assert.match(said.text, pattern);
@@ -116,7 +115,7 @@ test("a demo writes over nothing, and says why a folder will not do", async (t) 
 });
 
 test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with all of its processes", async (t) => {
-  const { start, folders } = await demo(t);
+  const { start, folders } = demo(t);
   const { child, said, ended } = start();
   await until(
     () => said.text.includes("Ctrl-C"),
@@ -146,7 +145,7 @@ test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with 
 });
 
 test("a second Ctrl-C does not wait for what hangs", async (t) => {
-  const { start, folders } = await demo(t);
+  const { start, folders } = demo(t);
   const { child, said, ended } = start();
   await until(
     () => said.text.includes("Ctrl-C"),

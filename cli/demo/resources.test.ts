@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import { ChildDied, Children } from "./resources.ts";
@@ -30,8 +30,7 @@ test("a child that ends by itself is reported with its last words", async () => 
 });
 
 test("children end with close, and with a parent that was killed", async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
+  const dir = folderOf(t);
   const { leaf } = await testCertificate();
   const files = [join(dir, "target.crt"), join(dir, "target.key")] as const;
   await writeFile(files[0], leaf.cert);

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
-import { once } from "node:events";
 import { createServer } from "node:https";
-import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
+import { listening } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { HttpsClient } from "../../shared/http/https-client.ts";
 import { KubeFailure } from "../../shared/kubernetes/kube-collection.ts";
@@ -267,10 +266,7 @@ test("the serving certificate and those of callers and agents make handshakes wi
   const server = createServer({ ...own("x-server"), requestCert: true, rejectUnauthorized: true }, (_request, answer) =>
     answer.end("fine"),
   );
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => server.close().closeAllConnections());
-  const { port } = server.address() as AddressInfo;
+  const port = await listening(t, server);
   const client = new HttpsClient();
   t.after(() => client.close());
   for (const name of ["x-caller", "x-agent"]) {

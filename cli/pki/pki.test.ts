@@ -3,11 +3,11 @@ import { spawnSync } from "node:child_process";
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
-import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
 import tls from "node:tls";
+import { listening } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { matches, parsePattern, readNames } from "../../shared/tls/identity.ts";
 import { createPki, makeFolder, ownCommand, type PkiFile, runPki } from "./pki.ts";
@@ -115,15 +115,13 @@ for (const [side, ca, own, peer] of [
   ["a caller", "server-ca.crt", "server", "client"],
   ["an agent", "cluster-ca.crt", "cluster", "agent"],
 ] as const) {
-  test(`${side} and the server shake hands with them, by name and by address`, async () => {
+  test(`${side} and the server shake hands with them, by name and by address`, async (t) => {
     await using dir = await folder();
     await createPki({ dir: dir.path });
     const files = await Promise.all([dir.read(ca), dir.read(`${own}.crt`), dir.read(`${own}.key`)]);
     const [authority, cert, key] = files;
     const server = tls.createServer({ ca: authority, cert, key, requestCert: true, rejectUnauthorized: true });
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const { port } = server.address() as AddressInfo;
+    const port = await listening(t, server);
     const mine = { cert: await dir.read(`${peer}.crt`), key: await dir.read(`${peer}.key`), ca: authority };
     for (const name of ["localhost", "127.0.0.1"]) {
       const accepted = once(server, "secureConnection");
@@ -134,7 +132,6 @@ for (const [side, ca, own, peer] of [
       socket.destroy();
       inner.destroy();
     }
-    server.close();
   });
 }
 

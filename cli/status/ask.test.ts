@@ -1,27 +1,25 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer as createHttpServer } from "node:http";
-import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { createServer, type Server, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
+import { listening } from "../../shared/basics/testing/wait.ts";
 import { askStatus } from "./ask.ts";
 
-async function listening(t: TestContext, server: Server): Promise<{ host: string; port: number }> {
+async function addressOf(t: TestContext, server: Server): Promise<{ host: string; port: number }> {
   const sockets = new Set<Socket>();
   server.on("connection", (socket: Socket) => sockets.add(socket));
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
   t.after(() => {
     for (const socket of sockets) socket.destroy();
-    server.close();
   });
-  return { host: "127.0.0.1", port: (server.address() as AddressInfo).port };
+  return { host: "127.0.0.1", port: await listening(t, server) };
 }
 
 function saying(t: TestContext, status: number, body: string) {
   const server = createHttpServer((request, response) => {
     response.writeHead(request.url === "/status" ? status : 404).end(body);
   });
-  return listening(t, server);
+  return addressOf(t, server);
 }
 
 test("what a server says is handed on, also what only a later version says", async (t) => {
@@ -46,7 +44,7 @@ for (const [sentence, status, body, says] of OTHERS) {
 
 test("where nobody listens, the flags that decide it are named", async (t) => {
   const server = createServer();
-  const address = await listening(t, server);
+  const address = await addressOf(t, server);
   server.close();
   await once(server, "close");
   await assert.rejects(askStatus(address), {
@@ -55,22 +53,22 @@ test("where nobody listens, the flags that decide it are named", async (t) => {
 });
 
 test("who takes the connection and says nothing, or never ends, is not waited for", async (t) => {
-  const silent = await listening(t, createServer());
+  const silent = await addressOf(t, createServer());
   await assert.rejects(askStatus(silent, 50), {
     message: /did not answer within 0\.05 s: .*the server hangs, or has no file/,
   });
   const endless = createHttpServer((_request, response) => void response.writeHead(200).write("{"));
-  await assert.rejects(askStatus(await listening(t, endless), 200), { message: /did not answer within 0\.2 s: / });
+  await assert.rejects(askStatus(await addressOf(t, endless), 200), { message: /did not answer within 0\.2 s: / });
 });
 
 test("who closes the connection without a word may be a server without file descriptors, and a port of another kind", async (t) => {
   const closing = createServer((socket) => socket.destroy());
-  await assert.rejects(askStatus(await listening(t, closing)), {
+  await assert.rejects(askStatus(await addressOf(t, closing)), {
     message: /closes the connection without an answer: is that another port .* no file descriptors left/,
   });
 });
 
 test("a port that does not speak HTTP is said to be another one", async (t) => {
   const ssh = createServer((socket) => socket.on("error", () => {}).end("SSH-2.0-OpenSSH\r\n"));
-  await assert.rejects(askStatus(await listening(t, ssh)), { message: /does not speak plain HTTP/ });
+  await assert.rejects(askStatus(await addressOf(t, ssh)), { message: /does not speak plain HTTP/ });
 });

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
+import { listening } from "../../shared/basics/testing/wait.ts";
 import { type ClusterStatus, readStatus, type TunnelStatus } from "./ask.ts";
 import { fleetOf, fleetTable, type ServerAnswer } from "./fleet.ts";
 import { runStatus } from "./status.ts";
@@ -164,11 +163,8 @@ test("names that others chose send nothing to the terminal but print", () => {
 async function shown(t: TestContext, said: readonly object[], asked: { cluster?: string; json?: boolean } = {}) {
   const adminAddresses = await Promise.all(
     said.map(async (one) => {
-      const port = createServer((_request, response) => void response.end(JSON.stringify(one)));
-      port.listen(0, "127.0.0.1");
-      await once(port, "listening");
-      t.after(() => port.close());
-      return `127.0.0.1:${(port.address() as AddressInfo).port}`;
+      const admin = createServer((_request, response) => void response.end(JSON.stringify(one)));
+      return `127.0.0.1:${await listening(t, admin)}`;
     }),
   );
   let out = "";

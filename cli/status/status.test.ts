@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { type TestContext, test } from "node:test";
+import { listening } from "../../shared/basics/testing/wait.ts";
 import { runStatus, watchStatus } from "./status.ts";
 import { agentTable, routerTable } from "./table.ts";
 
@@ -41,10 +40,7 @@ const ROUTER = {
 /** An admin port that says this; what `culvert status` is asked with for it. */
 async function saying(t: TestContext, said: () => object) {
   const server = createServer((_request, response) => void response.end(JSON.stringify(said())));
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.after(() => server.close());
-  return { adminAddresses: [`127.0.0.1:${(server.address() as AddressInfo).port}`], json: false };
+  return { adminAddresses: [`127.0.0.1:${await listening(t, server)}`], json: false };
 }
 
 /** What it prints, what it complains of, and its exit code. */

@@ -37,7 +37,7 @@ describe("three servers beside each other, with agents at each of them", { skip:
     for (const server of replicas.servers) {
       using follower = new LogFollower(await replicas.connect(server, "blue"), "blue");
       await follower.more(LINES);
-      server.process.kill("SIGTERM");
+      server.process.signal("SIGTERM");
       await server.process.waitForLog(/"closing"/);
       await follower.more(LINES);
       await follower.finish();

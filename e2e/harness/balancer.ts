@@ -1,44 +1,31 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
+import { Program } from "./program.ts";
+import { started } from "./started.ts";
 import { TempDir } from "./temp.ts";
-import { takesConnections, waitFor, within } from "./wait.ts";
+import { takesConnections } from "./wait.ts";
 
 /** A balancer with this configuration, from when its ports answer to its end. */
 export class Balancer implements AsyncDisposable {
   readonly #dir = new TempDir();
-  readonly #child: ChildProcess;
-  readonly #exited: Promise<unknown>;
-  #output = "";
+  readonly #program: Program;
 
   private constructor(binary: "haproxy" | "nginx", text: string) {
     const file = this.#dir.file("config");
     writeFileSync(file, text);
     const own = `daemon off; pid ${this.#dir.file("pid")}; error_log stderr;`;
     const args = binary === "haproxy" ? ["-db", "-f", file] : ["-c", file, "-e", "stderr", "-g", own];
-    this.#child = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"] });
-    this.#exited = once(this.#child, "exit");
-    for (const stream of [this.#child.stdout, this.#child.stderr]) {
-      stream?.on("data", (chunk: Buffer) => {
-        this.#output += String(chunk);
-      });
-    }
+    this.#program = new Program(binary, [binary, ...args]);
   }
 
-  static async start(binary: "haproxy" | "nginx", text: string, ports: readonly number[]): Promise<Balancer> {
-    const balancer = new Balancer(binary, text);
-    try {
-      for (const port of ports) await waitFor(() => takesConnections({ port }), { what: `${binary} on port ${port}` });
-      return balancer;
-    } catch (error) {
-      await balancer[Symbol.asyncDispose]();
-      throw new Error(`${(error as Error).message}\n${balancer.#output}`, { cause: error });
-    }
+  static start(binary: "haproxy" | "nginx", text: string, ports: readonly number[]): Promise<Balancer> {
+    return started(new Balancer(binary, text), async (balancer) => {
+      for (const port of ports)
+        await balancer.#program.waitUntil(() => takesConnections({ port }), 15_000, `port ${port}`);
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#child.kill("SIGTERM");
-    await within(this.#exited, 5_000, "the balancer to end").catch(() => this.#child.kill("SIGKILL"));
+    await this.#program.stop(5_000);
     this.#dir[Symbol.dispose]();
   }
 }

@@ -2,6 +2,7 @@ import { createPki } from "../../cli/pki/pki.ts";
 import { type CallerListener, type Connection, connectThrough, established } from "./caller.ts";
 import { agentFiles, callerTls, type Flags, flags, serverFiles } from "./pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
+import { started } from "./started.ts";
 import { freePort } from "./targets/absent.ts";
 import { TempDir } from "./temp.ts";
 
@@ -31,9 +32,8 @@ export class Site implements Disposable {
 
   /** `culvert server`, by Konnectivity's flag names; resolves when it is ready. */
   async startServer(more: Flags = {}, options: ProcessOptions = {}): Promise<ManagedProcess> {
-    const server = startCulvert(this.serverArguments(more), options);
-    await ready(server, `http://127.0.0.1:${more["healthPort"] ?? this.healthPort}/readyz`);
-    return server;
+    const url = `http://127.0.0.1:${more["healthPort"] ?? this.healthPort}/readyz`;
+    return await started(startCulvert(this.serverArguments(more), options), (server) => server.waitForHealth(url));
   }
 
   serverArguments(more: Flags = {}): string[] {
@@ -60,8 +60,8 @@ export class Site implements Disposable {
       this.agentArguments({ proxyServerPort: agentPort, healthServerPort: healthPort, ...more }),
       options,
     );
-    if (wait) await ready(agent, `http://127.0.0.1:${healthPort}/readyz`);
-    return agent;
+    if (!wait) return agent;
+    return await started(agent, () => agent.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`));
   }
 
   agentArguments(more: Flags): string[] {
@@ -91,13 +91,4 @@ export async function createSite(): Promise<Site> {
   const site = new Site({ callers, agents, health });
   await createPki({ dir: site.dir.path });
   return site;
-}
-
-async function ready(process: ManagedProcess, url: string): Promise<void> {
-  try {
-    await process.waitForHealth(url);
-  } catch (error) {
-    await process.stop();
-    throw error;
-  }
 }

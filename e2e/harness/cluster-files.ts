@@ -15,19 +15,20 @@ export interface DocumentChange {
 /** One cluster of `--clusters`: its document, its CA, and what its agents and callers hold. */
 export class ClusterFiles {
   readonly name: string;
+  readonly authority: Authority;
   readonly #dir: TempDir;
-  readonly #authority: Authority;
-  #agent: Promise<CertificateAndKey> | undefined;
-  #caller: Promise<CertificateAndKey> | undefined;
+  #agentPair: Promise<CertificateAndKey> | undefined;
+  #callerPair: Promise<CertificateAndKey> | undefined;
 
   private constructor(name: string, dir: TempDir, authority: Authority) {
     this.name = name;
     this.#dir = dir;
-    this.#authority = authority;
+    this.authority = authority;
   }
 
-  static async create(name: string, dir: TempDir): Promise<ClusterFiles> {
-    const cluster = new ClusterFiles(name, dir, await Authority.create(`CA of ${name}`));
+  /** With a CA of its own, or under one that is shared. */
+  static async create(name: string, dir: TempDir, shared?: Authority): Promise<ClusterFiles> {
+    const cluster = new ClusterFiles(name, dir, shared ?? (await Authority.create(`CA of ${name}`)));
     await writeFile(cluster.#file("ca"), cluster.ca);
     await cluster.renewCertificate();
     return cluster;
@@ -39,7 +40,7 @@ export class ClusterFiles {
   }
 
   get ca(): string {
-    return this.#authority.cert;
+    return this.authority.cert;
   }
 
   get uds(): string {
@@ -47,20 +48,21 @@ export class ClusterFiles {
   }
 
   /** Another certificate for the server, in the same files. */
-  async renewCertificate(): Promise<void> {
-    const { cert, key } = await this.issueServer();
+  async renewCertificate(): Promise<CertificateAndKey> {
+    const pair = await this.issueServer();
     // One file for both, so that no reader finds halves that do not belong together.
-    await this.#replace("pem", cert + key);
+    await this.#replace("pem", pair.cert + pair.key);
+    return pair;
   }
 
   /** A new certificate for the server, which the caller of this puts where the document says. */
-  issueServer(names: readonly string[] = [this.sni]): Promise<CertificateAndKey> {
-    return this.#authority.issue({ cn: this.name, names: [...names], usage: "server" });
+  issueServer(names: readonly string[] = [this.sni, "127.0.0.1"]): Promise<CertificateAndKey> {
+    return this.authority.issue({ cn: this.name, names: [...names], usage: "server" });
   }
 
   /** A new certificate for an agent of this cluster; without a name, with the same subject as all others. */
   issueAgent(cn = "agent"): Promise<CertificateAndKey> {
-    return this.#authority.issue({ cn, o: [`agents:${this.name}`], usage: "client" });
+    return this.authority.issue({ cn, o: [`agents:${this.name}`], usage: "client" });
   }
 
   async write(change: DocumentChange = {}): Promise<void> {
@@ -82,19 +84,19 @@ export class ClusterFiles {
   }
 
   /** Made when first asked for: most clusters of a thousand have nobody. */
-  get agent(): Promise<CertificateAndKey> {
-    this.#agent ??= this.issueAgent();
-    return this.#agent;
+  get agentPair(): Promise<CertificateAndKey> {
+    this.#agentPair ??= this.issueAgent();
+    return this.#agentPair;
   }
 
-  get caller(): Promise<CertificateAndKey> {
-    this.#caller ??= this.#authority.issue({ cn: "kube-apiserver", o: [`callers:${this.name}`], usage: "client" });
-    return this.#caller;
+  get callerPair(): Promise<CertificateAndKey> {
+    this.#callerPair ??= this.authority.issue({ cn: "kube-apiserver", o: [`callers:${this.name}`], usage: "client" });
+    return this.#callerPair;
   }
 
   /** The options of an agent that say who it is, and where it finds the server by its name. */
   async agentOptions(port: number) {
-    const { cert, key } = await this.agent;
+    const { cert, key } = await this.agentPair;
     const [agentCert, agentKey] = [this.#file("agent.crt"), this.#file("agent.key")];
     await writeFile(agentCert, cert);
     await writeFile(agentKey, key);
@@ -105,7 +107,7 @@ export class ClusterFiles {
   /** Where its callers go: the server's port by the cluster's name, or its unix socket. */
   async listener(via: "tls" | "uds", port: number): Promise<CallerListener> {
     if (via === "uds") return { path: this.uds };
-    return { host: "127.0.0.1", port, tls: { ca: this.ca, servername: this.sni, ...(await this.caller) } };
+    return { host: "127.0.0.1", port, tls: { ca: this.ca, servername: this.sni, ...(await this.callerPair) } };
   }
 
   #file(ending: string): string {

@@ -1,6 +1,7 @@
 import type { ClusterFiles, ClusterFolder } from "./cluster-files.ts";
 import { type Flags, flags } from "./pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "./processes.ts";
+import { started } from "./started.ts";
 import { freePort } from "./targets/absent.ts";
 
 /** `culvert server --clusters`, ready. */
@@ -33,8 +34,7 @@ export async function startClusterProcess(
   const [callerPort, agentPort, healthPort] = await Promise.all([freePort(), freePort(), freePort()]);
   const begun = performance.now();
   const own = clusterServerFlags(folder.path, { callerPort, agentPort, healthPort });
-  const server = startCulvert(["server", ...flags({ ...own, ...more })], options);
-  await ready(server, healthPort);
+  const server = await ready(startCulvert(["server", ...flags({ ...own, ...more })], options), healthPort);
   return { server, callerPort, agentPort, healthPort, readyMs: performance.now() - begun };
 }
 
@@ -46,16 +46,10 @@ export async function startAgentProcess(
 ): Promise<ManagedProcess> {
   const healthPort = await freePort();
   const health = { healthServerHost: "127.0.0.1", healthServerPort: healthPort, adminServerPort: 0 };
-  const agent = startCulvert(["agent", ...flags({ ...health, ...(await cluster.agentOptions(port)) })], options);
-  await ready(agent, healthPort);
-  return agent;
+  const args = flags({ ...health, ...(await cluster.agentOptions(port)) });
+  return await ready(startCulvert(["agent", ...args], options), healthPort);
 }
 
-async function ready(process: ManagedProcess, healthPort: number): Promise<void> {
-  try {
-    await process.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`, READY_MS);
-  } catch (error) {
-    await process.stop();
-    throw error;
-  }
+function ready(process: ManagedProcess, healthPort: number): Promise<ManagedProcess> {
+  return started(process, () => process.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`, READY_MS));
 }

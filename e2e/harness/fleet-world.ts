@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import type { Agent } from "../../agent/agent.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
-import { type Connection, connectThrough, isAnswered } from "./caller.ts";
+import { type Connection, connectThrough, established, isAnswered } from "./caller.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
 import { PeerFiles } from "./peer-files.ts";
+import { started } from "./started.ts";
 import { waitFor } from "./wait.ts";
 import { startWorld, type World } from "./world.ts";
 
@@ -37,14 +38,9 @@ export class FleetWorld implements AsyncDisposable {
     const world = await startWorld({ agents: 0, targets: ["echo"], log });
     world.server.destroy(new Error("those of the fleet take its place"));
     const peers = await PeerFiles.create(world.dir);
-    const fleet = new FleetWorld(world, peers, lines, directory(world.dir.path));
-    try {
+    return await started(new FleetWorld(world, peers, lines, directory(world.dir.path)), async (fleet) => {
       for (const name of names) await fleet.startServer(name);
-      return fleet;
-    } catch (error) {
-      await fleet[Symbol.asyncDispose]();
-      throw error;
-    }
+    });
   }
 
   get dir(): string {
@@ -87,8 +83,7 @@ export class FleetWorld implements AsyncDisposable {
 
   /** A CONNECT that is answered 200, and a word that comes back over it. */
   async echo(name: string): Promise<Connection> {
-    const connection = await this.connect(name);
-    assert.equal(connection.status, 200, `${connection.status} ${connection.reason}`);
+    const connection = await established(this.connect(name));
     await connection.send("over the fleet");
     assert.equal((await connection.readBytes(14, 10_000)).toString(), "over the fleet");
     return connection;

@@ -2,6 +2,7 @@ import type { Connection } from "./caller.ts";
 import { runConcurrently } from "./concurrently.ts";
 import { Conversation, http2Conversation, webSocketConversation } from "./conversations.ts";
 import { Exchange, type ExchangeTarget, exchangeTarget, type Pace } from "./exchange.ts";
+import { started } from "./started.ts";
 import type { TcpTarget } from "./targets/tcp.ts";
 import { http2Target, type TlsTarget, webSocketTarget } from "./targets/web.ts";
 
@@ -79,16 +80,10 @@ export class Fleet implements AsyncDisposable {
 
 /** A fleet of 200, under way. */
 export async function startFleet(connect: (target: string) => Promise<Connection>, seed: number): Promise<Fleet> {
-  const fleet = new Fleet({
+  const targets = {
     exchange: await exchangeTarget(),
     http2: await http2Target(),
     webSocket: await webSocketTarget(),
-  });
-  try {
-    await fleet.launch(connect, seed);
-    return fleet;
-  } catch (error) {
-    await fleet[Symbol.asyncDispose]();
-    throw error;
-  }
+  };
+  return await started(new Fleet(targets), (fleet) => fleet.launch(connect, seed));
 }

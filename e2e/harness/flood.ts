@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { RUN_SOURCES, source } from "../../shared/runtime/testing/project.ts";
 import { ManagedProcess } from "./processes.ts";
+import { started } from "./started.ts";
 
 /** Counters of a flood, as it reports them: connections opened, answers, ends, whatever it counts. */
 export type FloodCounts = Readonly<Record<string, number | string>>;
@@ -37,13 +38,6 @@ export class Flood implements AsyncDisposable {
 }
 
 /** Starts `floods/NAME.ts` with these arguments; resolves when it has begun. */
-export async function startFlood(name: string, args: object): Promise<Flood> {
-  const flood = new Flood(name, args);
-  try {
-    await flood.process.waitForLog("flooding", 20_000);
-    return flood;
-  } catch (error) {
-    await flood.process.stop();
-    throw error;
-  }
+export function startFlood(name: string, args: object): Promise<Flood> {
+  return started(new Flood(name, args), (flood) => flood.process.waitForLog("flooding", 20_000));
 }

@@ -1,9 +1,8 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { Program } from "./program.ts";
 import { freePort } from "./targets/absent.ts";
-import { takesConnections, waitFor } from "./wait.ts";
+import { takesConnections } from "./wait.ts";
 
 export interface NatsOptions {
   /** A folder for configuration and nothing else. */
@@ -20,7 +19,7 @@ interface NatsServer {
   readonly port: number;
   readonly monitorPort: number;
   readonly config: string;
-  process: ChildProcess | undefined;
+  process: Program | undefined;
 }
 
 /** Debian's nats-server, one or several in a cluster, which can be killed and started again where they were. */
@@ -57,18 +56,13 @@ export class NatsServers implements AsyncDisposable {
   /** Resolves when its port is open. */
   async start(at = 0): Promise<void> {
     const server = this.#server(at);
-    server.process = spawn("nats-server", ["-c", server.config], { stdio: "ignore" });
-    server.process.on("error", () => {});
-    await waitFor(() => takesConnections(server), { deadlineMs: READY_MS, what: `nats-server ${at} to listen` });
+    server.process = new Program(`nats-server ${at}`, ["nats-server", "-c", server.config]);
+    await server.process.waitUntil(() => takesConnections(server), READY_MS, "it to listen");
   }
 
   /** SIGKILL. */
   async kill(at = 0): Promise<void> {
-    const { process } = this.#server(at);
-    if (process === undefined || process.exitCode !== null || process.signalCode !== null) return;
-    const exit = once(process, "exit");
-    process.kill("SIGKILL");
-    await exit;
+    await this.#server(at).process?.kill();
   }
 
   /** Messages that have come in since the start: of clients, and of other servers of the cluster. */

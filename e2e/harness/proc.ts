@@ -13,12 +13,9 @@ export function cpuSeconds(pid: number): number {
 
 /** Resident set now, in bytes. */
 export function rssBytes(pid: number): number {
-  return statusKiB(pid, "VmRSS") * 1024;
-}
-
-/** Largest resident set so far, in bytes. */
-export function peakRssBytes(pid: number): number {
-  return statusKiB(pid, "VmHWM") * 1024;
+  const match = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"));
+  if (!match) throw new Error(`process ${pid} has no VmRSS`);
+  return Number(match[1]) * 1024;
 }
 
 export function fdCount(pid: number): number {
@@ -45,10 +42,4 @@ function openFiles(pid: number): string[] {
 
 function hex(port: number): string {
   return port.toString(16).toUpperCase().padStart(4, "0");
-}
-
-function statusKiB(pid: number, name: string): number {
-  const match = new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(readFileSync(`/proc/${pid}/status`, "latin1"));
-  if (!match) throw new Error(`process ${pid} has no ${name}`);
-  return Number(match[1]);
 }

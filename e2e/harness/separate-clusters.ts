@@ -4,6 +4,7 @@ import type { ServerOptions } from "../../server/options/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { type Connection, connectThrough } from "./caller.ts";
 import { callerTls } from "./pki-files.ts";
+import { started } from "./started.ts";
 import { TARGETS } from "./targets.ts";
 import { TempDir } from "./temp.ts";
 import { World } from "./world.ts";
@@ -23,18 +24,10 @@ export const callersName = (name: SeparateClusterName): string => `${name}.calle
 export class SeparateClusters implements AsyncDisposable {
   readonly #clusters = new Map<SeparateClusterName, SeparateCluster>();
 
-  static async start(
-    names: readonly SeparateClusterName[],
-    options: Partial<ServerOptions> = {},
-  ): Promise<SeparateClusters> {
-    const clusters = new SeparateClusters();
-    try {
+  static start(names: readonly SeparateClusterName[], options: Partial<ServerOptions> = {}): Promise<SeparateClusters> {
+    return started(new SeparateClusters(), async (clusters) => {
       for (const name of names) await clusters.#startServer(name, options);
-      return clusters;
-    } catch (error) {
-      await clusters[Symbol.asyncDispose]();
-      throw error;
-    }
+    });
   }
 
   get all(): Iterable<SeparateCluster> {

@@ -33,7 +33,7 @@ export async function withStalledCallers(
   await using source = await TARGETS.source({ bytes: sent });
   const listener = await red.listener("tls", callerPort);
   const connect = () => connectThrough(listener, target, { deadlineMs: 10_000 });
-  const tls = { ca: red.ca, ...(await red.caller), servername: red.sni };
+  const tls = { ca: red.ca, ...(await red.callerPair), servername: red.sni };
   await using flood = await startFlood("stalled-callers", {
     ...(via === "uds" ? { path: red.uds } : { port: callerPort, tls }),
     target: source.address,

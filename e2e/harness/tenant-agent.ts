@@ -30,7 +30,7 @@ export async function tenantAgent(
     port,
     address: { host: "127.0.0.1", port },
     path: TUNNEL_PATH,
-    tls: { ca: cluster.ca, ...(await cluster.agent) },
+    tls: { ca: cluster.ca, ...(await cluster.agentPair) },
     hello: () => ({ type: "hello", version: HANDSHAKE_VERSION, agentId, instance: randomUUID(), software: "test" }),
     keepaliveMs: 20_000,
     timeoutMs: 5_000,

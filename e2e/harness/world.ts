@@ -8,6 +8,7 @@ import { createLogger, type Logger } from "../../shared/runtime/logger.ts";
 import { type CallerListener, type Connection, type ConnectOptions, connectThrough } from "./caller.ts";
 import { type FaultRelay, startRelay } from "./faults.ts";
 import { agentFiles, callerTls, serverFiles } from "./pki-files.ts";
+import { started } from "./started.ts";
 import type { TargetServer } from "./targets/tcp.ts";
 import { TARGETS, type TargetName, type Targets } from "./targets.ts";
 import { TempDir } from "./temp.ts";
@@ -149,14 +150,9 @@ export async function startWorld<const Name extends TargetName = never>(
   const dir = new TempDir();
   const targets: Partial<Record<TargetName, TargetServer>> = {};
   for (const name of options.targets ?? []) targets[name] = await TARGETS[name]();
-  const world = new World<Name>(dir, targets as Pick<Targets, Name>, options);
-  try {
+  return await started(new World<Name>(dir, targets as Pick<Targets, Name>, options), async (world) => {
     await world.makePki();
     await world.startServer();
     for (let i = 0; i < (options.agents ?? 1); i++) await world.startAgent();
-    return world;
-  } catch (error) {
-    await world[Symbol.asyncDispose]();
-    throw error;
-  }
+  });
 }

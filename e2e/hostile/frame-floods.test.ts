@@ -58,7 +58,7 @@ const TUNNELS = { burst: 20, perSecond: 1 };
 test("an agent that begins a tunnel, ends it and comes again at once is paced", async (t) => {
   await using tenants = await startTwoTenants();
   const { red, agentPort } = tenants;
-  const credential = { ca: red.ca, ...(await red.agent) };
+  const credential = { ca: red.ca, ...(await red.agentPair) };
   const begun = performance.now();
   await using flood = await startFlood("frames", {
     port: agentPort,

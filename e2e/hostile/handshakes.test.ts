@@ -19,7 +19,7 @@ const CLIENT_HELLOS = { plusMs: 5 };
 
 /** Honest agents, each with an address of its own, of which each has its welcome. */
 async function agentsComeIn({ red, agentPort }: TwoTenants): Promise<void> {
-  const secureContext = createSecureContext({ ca: red.ca, ...(await red.agent) });
+  const secureContext = createSecureContext({ ca: red.ca, ...(await red.agentPair) });
   const agents: LightAgent[] = [];
   const comesIn = (index: number): Promise<void> =>
     new Promise((resolve) => {

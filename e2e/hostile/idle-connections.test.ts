@@ -16,7 +16,7 @@ const SLOW_PATH_MS = 1_000;
 
 /** The status of a CONNECT whose header comes late. */
 async function slowCaller({ blue, callerPort, target }: TwoTenants): Promise<string> {
-  const tls = { ca: blue.ca, servername: blue.sni, ...(await blue.caller) };
+  const tls = { ca: blue.ca, servername: blue.sni, ...(await blue.callerPair) };
   const socket = connectTls({ host: "127.0.0.1", port: callerPort, ...tls }).on("error", () => {});
   try {
     await once(socket, "secureConnect", { signal: AbortSignal.timeout(10_000) });

@@ -149,7 +149,7 @@ test("pieces of 20 bytes that callers leave unread, each in a TLS record of its 
 test("so do those that callers send before their CONNECT is answered", async (t) => {
   await withGrowthBounded(t, async ({ red, agentPort, callerPort }, attacked) => {
     await using agent = await tenantAgent(red, agentPort, { onStream: (stream) => stream.accept() });
-    const tls = { ca: red.ca, ...(await red.caller), servername: red.sni };
+    const tls = { ca: red.ca, ...(await red.callerPair), servername: red.sni };
     const callers: Socket[] = [];
     try {
       while (callers.length < STOPPED) {

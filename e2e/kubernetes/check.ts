@@ -1,6 +1,6 @@
+import type { Program } from "../harness/program.ts";
 import type { CallerRoute } from "./world/egress.ts";
 import type { Kubectl } from "./world/kubectl.ts";
-import type { Program } from "./world/program.ts";
 import type { World } from "./world/world.ts";
 
 /** Something that has to hold for whoever uses kubectl. */

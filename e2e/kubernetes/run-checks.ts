@@ -1,9 +1,9 @@
 import { setMaxListeners } from "node:events";
+import type { Program } from "../harness/program.ts";
 import type { Check, Row, Seen, Stage } from "./check.ts";
 import { rowLine } from "./report.ts";
 import type { KubeApiserver } from "./world/control-plane.ts";
 import type { CallerRoute } from "./world/egress.ts";
-import type { Program } from "./world/program.ts";
 import type { World } from "./world/world.ts";
 
 /** Where checks are run: a world whose kube-apiserver goes along one lane. */

@@ -37,7 +37,7 @@ test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered 
   await warmUp(listener);
   const baseFds = await standing(() => server.fdCount());
 
-  agent.kill("SIGSTOP");
+  agent.signal("SIGSTOP");
   const answers = await Promise.all(crowd(CONNECTS, listener, echo.address));
   const slowest = Math.max(...answers.map(({ answeredMs }) => answeredMs));
   context.diagnostic(`the slowest answer came after ${Math.round(slowest)} ms, allowed are ${ALLOWED_MS}`);
@@ -48,7 +48,7 @@ test(`an agent that is stopped in its tracks: ${CONNECTS} CONNECTs are answered 
   await waitFor(async () => (await scrapePort(site.healthPort)).value("culvert_server_pending_opens") === 0);
   await waitFor(() => server.fdCount() <= baseFds + 2, { what: `about ${baseFds} descriptors` });
 
-  agent.kill("SIGCONT");
+  agent.signal("SIGCONT");
   await waitFor(async () => (await attempt(listener, echo.address)) === 200, { what: "the agent to serve again" });
 });
 
@@ -64,7 +64,7 @@ test("an agent that is stopped after it took the streams: the same bound, and no
   const count = Math.ceil(CONNECTS / 10);
   const waiting = crowd(count, listener, blackhole.address);
   await waitFor(async () => (await acknowledged(serverAdmin)) === count);
-  agent.kill("SIGSTOP");
+  agent.signal("SIGSTOP");
   const answers = await Promise.all(waiting);
   const slowest = Math.max(...answers.map(({ answeredMs }) => answeredMs));
   assert.ok(slowest <= ALLOWED_MS, `the slowest answer took ${slowest} ms`);
@@ -73,7 +73,7 @@ test("an agent that is stopped after it took the streams: the same bound, and no
     { legal: count },
   );
   await closeAll(answers);
-  agent.kill("SIGCONT");
+  agent.signal("SIGCONT");
   await waitFor(async () => (await pendingDials(agentAdmin)) === 0, { deadlineMs: 15_000 });
   assert.equal(await attempt(listener, echo.address), 200);
   assert.equal(server.running, true);

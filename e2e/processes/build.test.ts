@@ -48,7 +48,7 @@ test("server and agent do not load what Node.js has for HTTP/2, compression and 
   const connection = await site.open("uds", echo.address);
   connection.socket.destroy();
   for (const process of [agent, server]) {
-    process.kill();
+    process.signal("SIGTERM");
     assert.equal(await process.waitForLog(/^loaded:/), "loaded: ");
   }
 });

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { askAdmin, askStatus } from "../../cli/status/ask.ts";
 import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { createSite } from "../harness/binaries.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { flags } from "../harness/pki-files.ts";
 import { startCulvert } from "../harness/processes.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
@@ -57,8 +57,7 @@ test("a server that comes to its limit of open files says so in log, readiness a
   }
   await server.waitForLog("file descriptors are enough again");
   assert.match(await readyz(), /^200 /);
-  await using next = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(next.status, 200);
+  await using _next = await established(connectThrough(site.listener("uds"), echo.address));
 });
 
 test("an agent that comes to its limit of open files refuses new streams, and stays there for those it has and for probes", {
@@ -97,8 +96,7 @@ test("an agent that comes to its limit of open files refuses new streams, and st
   }
   await agent.waitForLog("file descriptors are enough again");
   assert.match(await readyz(), /^200 /);
-  await using next = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(next.status, 200);
+  await using _next = await established(connectThrough(site.listener("uds"), echo.address));
 });
 
 /**
@@ -147,7 +145,7 @@ test("a process that may have only 20 files open says that its start needs more,
   using dir = new TempDir();
   const args = ["router", ...flags({ routes: dir.path, port: await freePort(), healthPort: 0, adminPort: 0 })];
   await using router = startCulvert(args, { fileLimit: 20, env: { CULVERT_ROUTER_LOG_FORMAT: "pretty" } });
-  assert.deepEqual(await within(router.exited, 5_000, "the process to give up"), { code: 1, signal: null });
+  assert.equal(await within(router.exited, 5_000, "the process to give up"), "exit code 1");
   assert.match(
     router.log.join("\n"),
     /^culvert(?: router)?: this process may have 20 files open, which is too few to start \(150 for its own modules, .*\): raise the limit .*$/,

@@ -81,7 +81,7 @@ async function compare(site: Site, cluster: Files, own: Files, says: Says): Prom
   await server.waitForLog(says.server);
   const where = { server: `wss://127.0.0.1:${site.agentPort}`, seconds: 0 };
   await using examiner = startCulvert(["doctor", ...flags({ ...where, ...credentials })]);
-  assert.equal((await examiner.exited).code, 1);
+  assert.equal(await examiner.exited, "exit code 1");
   await waitFor(() => says.doctor.test(examiner.log.join("\n")), {
     what: `the doctor's verdict:\n${examiner.log.join("\n")}`,
   });

@@ -49,7 +49,7 @@ class Replicas implements AsyncDisposable {
 
   async kill(index: number): Promise<void> {
     const process = this.#processes.get(index) ?? assert.fail();
-    process.kill("SIGKILL");
+    process.signal("SIGKILL");
     await within(process.exited, DEADLINE_MS, "the end of a server that was killed");
   }
 

@@ -97,7 +97,7 @@ test("a session of another server, too, is no way in: TLS 1.3", SKIP, async () =
 
 /** TLS as Node does it by itself: with tickets. */
 async function resumingServer(): Promise<TcpTarget> {
-  const server = createTlsServer({ ...selfSigned() }, (socket) => {
+  const server = createTlsServer(await selfSigned(), (socket) => {
     socket.on("error", () => {});
     socket.once("data", () => socket.end("welcome\r\n"));
   });
@@ -108,7 +108,7 @@ async function resumingServer(): Promise<TcpTarget> {
 }
 
 async function clientFiles(cluster: ClusterFiles, port: string): Promise<{ certificate: string }> {
-  const { cert, key } = port === "callers" ? await cluster.caller : await cluster.agent;
+  const { cert, key } = port === "callers" ? await cluster.callerPair : await cluster.agentPair;
   const certificate = folder.dir.file(`${cluster.name}-${port}.client`);
   await writeFile(certificate, cert + key);
   return { certificate };

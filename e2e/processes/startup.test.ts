@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { FULL } from "../harness/counts.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
@@ -64,7 +64,7 @@ describe("a start that must fail", { concurrency: 2 }, () => {
     test(`exit 2 and sentences: ${what}`, async () => {
       using site = await createSite();
       await using process = startCulvert(argv(site), { env: { ...FOR_PEOPLE, ...env } });
-      assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
+      assert.equal(await within(process.exited, 5_000, "the process to give up"), "exit code 2");
       for (const sentence of says) await assertSaid(process, sentence);
       assert.doesNotMatch(process.log.join("\n"), /^\s+at /m, "no stack for the operator");
     });
@@ -78,7 +78,7 @@ describe("a start that must fail", { concurrency: 2 }, () => {
       await using process = startCulvert(["server", ...good(site), ...flags({ ...more, [option]: taken.port })], {
         env: FOR_PEOPLE,
       });
-      assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
+      assert.equal(await within(process.exited, 5_000, "the process to give up"), "exit code 2");
       const flag = option.replace("Port", "-port");
       await assertSaid(process, new RegExp(`^culvert server: .*${taken.port}.*in use.*--${flag}`));
     });
@@ -90,7 +90,7 @@ describe("a start that must fail", { concurrency: 2 }, () => {
     await using server = await TARGETS.echo();
     const argv = [...goodAgent(site), `--proxy-server-port=${server.port}`, `--health-server-port=${taken.port}`];
     await using process = startCulvert(["agent", ...argv], { env: FOR_PEOPLE });
-    assert.deepEqual(await within(process.exited, 5_000, "the process to give up"), { code: 2, signal: null });
+    assert.equal(await within(process.exited, 5_000, "the process to give up"), "exit code 2");
     await assertSaid(process, new RegExp(`^culvert agent: .*${taken.port}.*in use.*--health-server-port`));
     assert.equal(server.accepted, 0);
   });
@@ -117,8 +117,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     };
     await using server = await site.startServer({}, { env });
     await using agent = await site.startAgent({}, { env });
-    await using connection = await connectThrough(site.listener("uds"), echo.address);
-    assert.equal(connection.status, 200, connection.reason);
+    await using _connection = await established(connectThrough(site.listener("uds"), echo.address));
     assert.deepEqual([warnings(server), warnings(agent)], [[], []]);
   });
 
@@ -189,8 +188,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     );
     await agent.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
     for (const via of ["uds", "tls"] as const) {
-      await using connection = await connectThrough(site.listener(via), echo.address);
-      assert.equal(connection.status, 200, connection.reason);
+      await using _connection = await established(connectThrough(site.listener(via), echo.address));
     }
     assert.deepEqual(warnings(server), [
       "Accepted without effect: --logtostderr, --log-file-max-size, --v (klog's: use --log-level and --log-format); " +
@@ -212,7 +210,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
       ["server", ...good(site), `--config=${config}`, "--agent-wait=500ms", "--print-config"],
       { env },
     );
-    assert.deepEqual(await within(process.exited, 5_000, "the answer"), { code: 0, signal: null });
+    assert.equal(await within(process.exited, 5_000, "the answer"), "exit code 0");
     for (const line of [
       /^connect-timeout: 3s # file$/,
       /^dial-timeout: 1s500ms # environment$/,
@@ -231,7 +229,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
       [["--version"], /^\d+\.\d+\.\d+$/],
     ] as const) {
       await using process = startCulvert(argv);
-      assert.deepEqual(await within(process.exited, 5_000, "the answer"), { code: 0, signal: null });
+      assert.equal(await within(process.exited, 5_000, "the answer"), "exit code 0");
       await assertSaid(process, says);
     }
   });

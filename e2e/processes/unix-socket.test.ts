@@ -34,8 +34,7 @@ describe("the callers' unix socket", { concurrency: 2 }, () => {
   test("one that a killed server left behind is taken over, unless --delete-existing-uds-file=false", async () => {
     using site = await createSite();
     const killed = await site.startServer();
-    killed.kill("SIGKILL");
-    await killed.exited;
+    await killed.kill();
     assert.equal(existsSync(site.uds), true, "left over");
     await using careful = startOn(site, { deleteExistingUdsFile: false });
     await assertConfigError(careful, /--uds-name: .* is left over .* Remove it, or give --delete-existing-uds-file/);
@@ -111,10 +110,10 @@ function startOn(site: Site, more: Readonly<Record<string, string | number | boo
 }
 
 async function assertConfigError(process: ManagedProcess, sentence: RegExp): Promise<void> {
-  const { code } = await within(process.exited, 5_000, "the process to give up");
+  const end = await within(process.exited, 5_000, "the process to give up");
   await waitFor(() => sentence.test(process.log.join("\n")), { what: `${sentence}` });
   const said = process.log.join("\n");
-  assert.equal(code, 2, said);
+  assert.equal(end, "exit code 2", said);
   assert.doesNotMatch(said, /^\s+at /m, "no stack for the operator");
 }
 

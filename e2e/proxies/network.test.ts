@@ -20,7 +20,12 @@ test("namespaces, files and programs are removed with the run, and those of a ki
   skip,
 }, async () => {
   await run(["ip", "netns", "add", `${KILLED_RUN}inside`], { env: { PATH: process.env["PATH"] ?? "" } });
-  await using orphan = new Namespace(`${KILLED_RUN}inside`).start("orphan", ["sleep", "1000"]);
+  await using orphan = new Namespace(`${KILLED_RUN}inside`).start("orphan", [
+    "sh",
+    "-c",
+    "echo inside; exec sleep 1000",
+  ]);
+  await orphan.waitForLog("inside");
   mkdirSync(`/etc/netns/${KILLED_RUN}outside`, { recursive: true });
   const network = await CorporateNetwork.create();
   assert.deepEqual(leftBy(KILLED_RUN), []);

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Program } from "../harness/program.ts";
 import { waitFor } from "../harness/wait.ts";
-import type { Program } from "../kubernetes/world/program.ts";
 import { NAMES } from "./harness/addresses.ts";
 import { Company } from "./harness/company.ts";
 import { missing } from "./harness/missing.ts";
@@ -72,9 +72,9 @@ describe("an agent behind nginx, which ends TLS", { concurrency: true, skip: mis
     await using nginx = await Nginx.start(company.network, { pair, readTimeoutS: 60 });
     const way = [`--server-address=${nginx.address}`, `--outer-ca=${files["server-ca.crt"]}`];
     await using agent = company.startAgent(way);
-    const { input } = await agent.waitForLog(/"uplink attempt failed"/);
+    const line = await agent.waitForLog(/"uplink attempt failed"/);
     assert.match(
-      (JSON.parse(input) as { reason: string }).reason,
+      (JSON.parse(line) as { reason: string }).reason,
       /^the server refused the tunnel \(404\): agents connect at \/elsewhere \(--agent-path\)/,
     );
   });

@@ -59,7 +59,7 @@ for (const [what, record, segment] of CUTS) {
     test(`a ClientHello ${what} leads to its own cluster: ${name}`, async () => {
       for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
         const { sni: servername, ca } = folder.get(name);
-        const { cert, key } = await folder.get(name).caller;
+        const { cert, key } = await folder.get(name).callerPair;
         const versions = { minVersion: version, maxVersion: version };
         const caller = await cutCaller({ servername, ca, cert, key, ...versions }, record, segment);
         assert.equal(await questionAt(caller), `${name} hears who`, version);
@@ -70,7 +70,7 @@ for (const [what, record, segment] of CUTS) {
 
 test("a ClientHello of almost 16 KiB leads to its own cluster, and one beyond is refused", async () => {
   const { sni: servername, ca } = folder.get("blue");
-  const { cert, key } = await folder.get("blue").caller;
+  const { cert, key } = await folder.get("blue").callerPair;
   // Node adds its own extensions; what is left of 16 KiB goes into one that nobody asks about.
   const sized = (entries: number) => ({
     servername,

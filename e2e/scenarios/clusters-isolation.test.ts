@@ -329,7 +329,7 @@ describe("documents that change", { concurrency: 4 }, () => {
     // gold leaves its CA to the flags, whose file holds the CA that lime's document names.
     await mine.get("gold").write({ agents: { ca: undefined } });
     await mine.get("lime").write({ agents: { identities: [] } });
-    const [cert, key, ca] = ["crt", "key", "ca"].map((end) => join(mine.folder, `gold.${end}`)) as [
+    const [cert, key, ca] = ["pem", "pem", "ca"].map((end) => join(mine.folder, `gold.${end}`)) as [
       string,
       string,
       string,
@@ -366,8 +366,7 @@ describe("documents that change", { concurrency: 4 }, () => {
   test("a certificate that OpenSSL refuses closes its own virtual host, and the server lives on for the others", async () => {
     await using mine = await Tenants.create(["blue", "red"]);
     const { cert, key } = weakPair();
-    await writeFile(join(mine.folder, "red.crt"), cert);
-    await writeFile(join(mine.folder, "red.key"), key);
+    await writeFile(join(mine.folder, "red.pem"), cert + key);
     const server = await mine.start();
     assert.equal((await callerAt(server, "red.example", mine.get("red").caller)).getPeerX509Certificate(), undefined);
     await until(() =>
@@ -383,7 +382,7 @@ describe("documents that change", { concurrency: 4 }, () => {
     await mine
       .get("lime")
       .write({ callers: { sni: [], ca: undefined, cert: undefined, key: undefined, identities: [] } });
-    const [serverCert, serverKey, serverCaCert] = ["crt", "key", "ca"].map((end) => join(mine.folder, `gold.${end}`));
+    const [serverCert, serverKey, serverCaCert] = ["pem", "pem", "ca"].map((end) => join(mine.folder, `gold.${end}`));
     const server = await mine.start({ serverCert, serverKey, serverCaCert } as object);
     await mine.get("gold").remove();
     await until(() => !existsSync(mine.get("gold").uds));
@@ -398,9 +397,7 @@ describe("documents that change", { concurrency: 4 }, () => {
     const server = await mine.start({ linkGraceMs: 5_000, handshakeTimeoutMs: 30_000 });
     const red = mine.get("red");
     const other = await agentAt(server, "red", { at: red, by: red.agent });
-    const { cert, key } = await red.authority.issue({ cn: "red", names: ["red.example"], usage: "server" });
-    await writeFile(join(mine.folder, "red.crt"), cert);
-    await writeFile(join(mine.folder, "red.key"), key);
+    const { cert } = await red.renewCertificate();
     await until(async () => {
       const shown = (await callerAt(server, "red.example", red.caller)).getPeerX509Certificate();
       return shown?.fingerprint256 === new X509Certificate(cert).fingerprint256;

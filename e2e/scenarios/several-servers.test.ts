@@ -4,11 +4,12 @@ import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
-import { type Connection, connectThrough } from "../harness/caller.ts";
+import { type Connection, connectThrough, established } from "../harness/caller.ts";
 import { type FaultRelay, startRelay } from "../harness/faults.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
+import { started } from "../harness/started.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -41,14 +42,7 @@ class TwoServers implements AsyncDisposable {
       ...{ agents: 0, targets: ["echo"], log },
       server: { drainTimeoutMs: DRAIN_MS, ...both },
     });
-    const two = new TwoServers(world, lines);
-    try {
-      await two.#start(agent);
-      return two;
-    } catch (error) {
-      await two[Symbol.asyncDispose]();
-      throw error;
-    }
+    return await started(new TwoServers(world, lines), (two) => two.#start(agent));
   }
 
   async #start(agent: Partial<AgentOptions>): Promise<void> {
@@ -84,8 +78,9 @@ class TwoServers implements AsyncDisposable {
 
   /** One CONNECT to the echo target, by a caller of this server. */
   async connect(name: Name): Promise<Connection> {
-    const connection = await connectThrough({ path: this.#world.dir.file(name) }, this.#world.targets.echo.address);
-    assert.equal(connection.status, 200, `${connection.status} ${connection.reason}`);
+    const connection = await established(
+      connectThrough({ path: this.#world.dir.file(name) }, this.#world.targets.echo.address),
+    );
     return connection;
   }
 

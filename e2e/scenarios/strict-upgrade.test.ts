@@ -23,7 +23,7 @@ const UPGRADE = [
 async function asked(lines: readonly string[], { version = "1.1", host = "blue.example" } = {}): Promise<string> {
   const { blue, agentPort } = tenants;
   const raw = connectTcp({ port: agentPort, host: "127.0.0.1" }).on("error", () => {});
-  const socket = connectTls({ socket: raw, servername: blue.sni, ca: blue.ca, ...(await blue.agent) });
+  const socket = connectTls({ socket: raw, servername: blue.sni, ca: blue.ca, ...(await blue.agentPair) });
   try {
     return await within(
       new Promise<string>((resolve, reject) => {

@@ -6,6 +6,7 @@ import type { KubernetesVolume } from "../harness/kubernetes-volume.ts";
 import { flags } from "../harness/pki-files.ts";
 import { type ManagedProcess, type ProcessOptions, startCulvert } from "../harness/processes.ts";
 import { GROWTH_MEASURED } from "../harness/resident-growth.ts";
+import { started } from "../harness/started.ts";
 import { freePort } from "../harness/targets/absent.ts";
 
 /**
@@ -66,11 +67,6 @@ export async function startSoakedAgent(
   };
   const agent = startCulvert(["agent", ...flags(options)], SOAKED);
   const watched = soaked(agentId, agent, healthPort, logs);
-  try {
-    await agent.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`, 30_000);
-    return watched;
-  } catch (error) {
-    await agent.stop();
-    throw error;
-  }
+  await started(agent, () => agent.waitForHealth(`http://127.0.0.1:${healthPort}/readyz`, 30_000));
+  return watched;
 }

@@ -3,6 +3,7 @@ import { type ClusterFiles, ClusterFolder } from "../harness/cluster-files.ts";
 import { startClusterProcess } from "../harness/cluster-processes.ts";
 import { type FaultRelay, startRelay } from "../harness/faults.ts";
 import { KubernetesVolume } from "../harness/kubernetes-volume.ts";
+import { started } from "../harness/started.ts";
 import { TempDir } from "../harness/temp.ts";
 import { SOAKED, type Soaked, soaked, startSoakedAgent } from "./processes.ts";
 
@@ -29,16 +30,9 @@ export class Site implements AsyncDisposable {
   callerPort = 0;
 
   /** `logs`: a folder for the logs of all processes. */
-  static async start(logs: string | undefined): Promise<Site> {
-    const site = new Site();
-    try {
-      if (logs !== undefined) mkdirSync(logs, { recursive: true });
-      await site.#start(logs);
-      return site;
-    } catch (error) {
-      await site[Symbol.asyncDispose]();
-      throw error;
-    }
+  static start(logs: string | undefined): Promise<Site> {
+    if (logs !== undefined) mkdirSync(logs, { recursive: true });
+    return started(new Site(), (site) => site.#start(logs));
   }
 
   get server(): Soaked {

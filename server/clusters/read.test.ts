@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
+import { HttpsStub, never } from "../../shared/kubernetes/testing/https-stub.ts";
 import { createVerifier } from "../tokens/create-verifier.ts";
 import { captureLog, ISSUER, Issuer, SUBJECT } from "../tokens/testing/tokens.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
@@ -12,7 +13,7 @@ test("an issuer's keys come from a URL whose CA stands beside the document", asy
   const stub = await HttpsStub.start(t);
   const body = await issuer.keySet();
   stub.answer = () => ({ status: 200, body });
-  const folder = await tempDir(t);
+  const folder = folderOf(t);
   writeFileSync(join(folder, "issuer-ca.crt"), stub.authority.cert);
   const text = (jwksCa: string) =>
     `name: blue\nagents:\n  token: {jwt: {issuer: "${ISSUER}", audience: culvert, jwks: "${stub.url}/keys", ${jwksCa}subjects: ["${SUBJECT}"]}}`;

@@ -7,8 +7,7 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { Choice } from "../tunnels/candidates.ts";
-import type { ServerHop } from "../tunnels/elsewhere.ts";
-import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
+import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
 export interface ConnectCheckDeps extends OpenStreamDeps {

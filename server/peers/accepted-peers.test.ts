@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
+import { BySource } from "../../shared/basics/by-source.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { ControlMessage } from "../../shared/link/control.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
-import { AcceptedPeer, OpenPeers } from "./accepted-peers.ts";
+import { AcceptedPeer, makeRoom } from "./accepted-peers.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
 
@@ -56,10 +57,10 @@ test("a peer whose certificate is not accepted any more is asked for a new one, 
 });
 
 function world(most: number) {
-  const peers = new OpenPeers<{ destroy(reason: Error): void }>(most);
+  const peers = new BySource<{ destroy(reason: Error): void }>();
   const ended: string[] = [];
   const dial = (name: string, network: string): void => {
-    peers.makeRoom(network);
+    makeRoom(peers, network, most);
     peers.add({ destroy: ({ message }) => void ended.push(`${name}: ${message}`) }, network);
   };
   return { peers, ended, dial };

@@ -1,4 +1,4 @@
-import { BySource } from "../../shared/basics/by-source.ts";
+import type { BySource } from "../../shared/basics/by-source.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -78,10 +78,6 @@ export class AcceptedPeer implements FromPeer {
     log("info", "peer link accepted", { software });
   }
 
-  drain(): void {
-    this.#session.drain();
-  }
-
   close(deadlineMs: number): Promise<void> {
     return this.#session.close(deadlineMs);
   }
@@ -95,29 +91,21 @@ export class AcceptedPeer implements FromPeer {
 const MAX_PEERS = 1_024;
 
 /**
- * The peers whose links are open here. A server has one link here, and a few while it changes its certificate or starts
- * again; one that dials again and again, or a stolen certificate, must not keep the others out.
+ * Where all places are taken, ends the oldest link of the network that has most. Throws `LinkRefused` if none has more
+ * than the network of the newcomer would have. A server has one link here, and a few while it changes its certificate
+ * or starts again; one that dials again and again, or a stolen certificate, must not keep the others out.
  */
-export class OpenPeers<T extends { destroy(reason: Error): void }> extends BySource<T> {
-  readonly #maximum: number;
-
-  constructor(maximum = MAX_PEERS) {
-    super();
-    this.#maximum = maximum;
+export function makeRoom<T extends { destroy(reason: Error): void }>(
+  peers: BySource<T>,
+  network: string,
+  maximum = MAX_PEERS,
+): void {
+  const { size, fullest, oldestOfFullest } = peers;
+  if (size < maximum) return;
+  if (fullest <= peers.sizeOf(network) + 1) {
+    throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${size} peers are connected, the limit` });
   }
-
-  /**
-   * Where all places are taken, ends the oldest link of the network that has most. Throws `LinkRefused` if none has
-   * more than the network of the newcomer would have.
-   */
-  makeRoom(network: string): void {
-    const { size, fullest, oldestOfFullest } = this;
-    if (size < this.#maximum) return;
-    if (fullest <= this.sizeOf(network) + 1) {
-      throw new LinkRefused({ closeCode: CloseCode.limited, reason: `${size} peers are connected, the limit` });
-    }
-    if (oldestOfFullest === undefined) return;
-    this.delete(oldestOfFullest);
-    oldestOfFullest.destroy(new Error(`its network has ${fullest} links here, and its place was needed`));
-  }
+  if (oldestOfFullest === undefined) return;
+  peers.delete(oldestOfFullest);
+  oldestOfFullest.destroy(new Error(`its network has ${fullest} links here, and its place was needed`));
 }

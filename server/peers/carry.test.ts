@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CloseCode } from "../../shared/wire/handshake.ts";
-import { connection, HELLO, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
-import { pki } from "../testing/server.ts";
+import { connection, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
+import { HELLO, pki } from "../testing/server.ts";
 import { Fleet, linesOf } from "./testing/fleet.ts";
 
 /** A server gives the owner of a link a share of this grace, which a busy machine may need. */

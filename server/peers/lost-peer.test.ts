@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CloseCode } from "../../shared/wire/handshake.ts";
-import { connection, HELLO, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
-import { type agentOf, pki, type TestServer } from "../testing/server.ts";
+import { connection, ResumingAgent, refusalOf } from "../testing/resuming-agent.ts";
+import { type agentOf, HELLO, pki, type TestServer } from "../testing/server.ts";
 import { ask, Fleet, linesOf } from "./testing/fleet.ts";
 import { peerPath } from "./testing/peer-path.ts";
 

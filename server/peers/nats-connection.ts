@@ -1,4 +1,5 @@
 import { connect, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import {
   type Authenticator,
@@ -93,8 +94,7 @@ class BoundedTransport implements Transport {
   readonly #closed = deferred<undefined | Error>();
   readonly #rate = new TokenBucket(READ_RATE);
   #socket: Socket | undefined;
-  #chunks: Uint8Array[] = [];
-  #arrived = deferred();
+  #info: Uint8Array = new Uint8Array();
   #isConnected = false;
   #isOver = false;
 
@@ -112,10 +112,14 @@ class BoundedTransport implements Transport {
       if (tls && isRequired !== true && isAvailable !== true) throw new Error("the NATS server offers no TLS");
       const socket = isRequired === true || isAvailable === true ? await this.#secure(raw, host, tls) : raw;
       if (this.#isOver) throw new Error("the connection was given up");
+      this.#info = info;
       this.#socket = socket;
       this.#isConnected = true;
-      this.#take(info);
-      this.#pump(socket);
+      socket
+        .on("error", (error) => {
+          this.closeError ??= error;
+        })
+        .on("close", () => this.#end());
     } catch (error) {
       this.#socket.destroy();
       throw error;
@@ -147,38 +151,17 @@ class BoundedTransport implements Transport {
     return socket;
   }
 
-  #pump(socket: Socket): void {
-    socket.on("data", (chunk: Buffer) => {
-      this.#take(chunk);
-      const waitMs = this.#rate.charge(chunk.length);
-      if (waitMs === 0) return;
-      socket.pause();
-      setTimeout(() => socket.resume(), waitMs).unref();
-    });
-    socket.on("error", (error) => {
-      this.closeError ??= error;
-    });
-    socket.on("end", () => socket.destroy());
-    socket.on("close", () => this.#end());
-    socket.resume();
-  }
-
-  #take(chunk: Uint8Array): void {
-    this.#chunks.push(chunk);
-    this.#arrived.resolve();
-  }
-
   /** The client reads here, and leaves when it cannot read something: then the connection is over. */
   async *[Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
     try {
-      for (;;) {
-        await this.#arrived.promise;
-        const chunks = this.#chunks;
-        this.#chunks = [];
-        this.#arrived = deferred();
-        yield* chunks;
-        if (this.#isOver) return;
+      yield this.#info;
+      for await (const chunk of this.#socket as Socket) {
+        yield chunk;
+        const waitMs = this.#rate.charge(chunk.length);
+        if (waitMs > 0) await sleep(waitMs, undefined, { ref: false });
       }
+    } catch {
+      // The client learns of it from `closed`.
     } finally {
       this.#socket?.destroy();
     }
@@ -196,7 +179,7 @@ class BoundedTransport implements Transport {
   }
 
   async close(error?: Error): Promise<void> {
-    if (!this.#isConnected) return;
+    if (!this.#isConnected) return this.discard(); // the client goes on with the next server
     if (error !== undefined) this.closeError ??= error;
     this.#socket?.destroySoon();
     this.#end();
@@ -209,7 +192,6 @@ class BoundedTransport implements Transport {
   discard(): void {
     this.#isOver = true;
     this.#socket?.destroy();
-    this.#arrived.resolve();
   }
 
   closed(): Promise<undefined | Error> {
@@ -219,7 +201,6 @@ class BoundedTransport implements Transport {
   #end(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#arrived.resolve();
     this.#closed.resolve(this.closeError);
   }
 }

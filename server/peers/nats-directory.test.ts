@@ -216,6 +216,12 @@ test("a NATS server whose first line never ends, or is none, is given up, and no
   await until(() => /no NATS server answers there/.test(reason(other.directory)));
 });
 
+test("a connection on which a NATS server says nothing is closed before the next one", async () => {
+  await using nats = await rawNats((socket) => void socket.resume());
+  await until(() => nats.sockets.length > 1);
+  assert.equal(nats.sockets[0]?.destroyed, true);
+});
+
 test("a NATS server that floods is read no faster than the bound, and one that sends nonsense is left", async () => {
   const kernelBytes = 16 * 1024 * 1024; // what the buffers of a loopback connection take at most, and some more
   const enough = READ_RATE.burst + 4 * kernelBytes;

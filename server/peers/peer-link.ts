@@ -63,7 +63,6 @@ export class PeerLink {
   #timer: NodeJS.Timeout | undefined;
   #idle: NodeJS.Timeout | undefined;
   #resumedAt = performance.now();
-  #closed = false;
 
   private constructor(
     location: Location,
@@ -139,7 +138,7 @@ export class PeerLink {
 
   /** Whether a new stream would be taken soon. */
   get isUsable(): boolean {
-    return !this.#closed && !this.#link.suspended && !this.#session.draining;
+    return !this.#link.closed && !this.#link.suspended && !this.#session.draining;
   }
 
   get suspended(): boolean {
@@ -193,7 +192,6 @@ export class PeerLink {
   }
 
   #stop(): void {
-    this.#closed = true;
     this.watch.close();
     clearInterval(this.#idle);
     clearTimeout(this.#timer);
@@ -212,7 +210,7 @@ export class PeerLink {
   }
 
   async #resume(): Promise<void> {
-    if (this.#closed || this.#dialling !== undefined) return;
+    if (this.#link.closed || this.#dialling !== undefined) return;
     const dialling = new AbortController();
     this.#dialling = dialling;
     const link = this.#link;
@@ -226,7 +224,7 @@ export class PeerLink {
       const { carrier, remote, resumed, identity } = await dialPeer(this.location, this.#deps, (to) =>
         dialAgain({ ...to, hello: words, signal: dialling.signal }),
       );
-      if (this.#closed || !this.#key.isAnswer(link.id, resumed)) {
+      if (link.closed || !this.#key.isAnswer(link.id, resumed)) {
         carrier.destroy();
         throw new Error("the answer to the resume does not prove that it comes from the same server");
       }
@@ -235,7 +233,7 @@ export class PeerLink {
       this.#resumes.connected();
       link.acks.now();
     } catch (error) {
-      if (this.#closed) return;
+      if (link.closed) return;
       link.acks.release();
       if (!link.suspended) this.#resumes.attemptFailed();
       // The peer has answered, and has no such link any more.

@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
+import { BySource } from "../../shared/basics/by-source.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
@@ -23,7 +24,7 @@ import { PortConnections, type WaitingConnections } from "../listeners/port-conn
 import type { ServerOptions } from "../options/options.ts";
 import { Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/tunnel.ts";
-import { AcceptedPeer, type FromPeer, OpenPeers } from "./accepted-peers.ts";
+import { AcceptedPeer, type FromPeer, makeRoom } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
@@ -69,7 +70,7 @@ export class PeerPort {
   readonly #connections: PortConnections;
   readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
   readonly #links: Links;
-  readonly #peers = new OpenPeers<AcceptedPeer>();
+  readonly #peers = new BySource<AcceptedPeer>();
   readonly #turns = new TurnQueue();
   #listener: Acceptor | undefined;
 
@@ -190,7 +191,7 @@ export class PeerPort {
     if (this.#deps.draining()) {
       throw new LinkRefused({ closeCode: CloseCode.draining, reason: `server "${serverId}" is shutting down` });
     }
-    this.#peers.makeRoom(network);
+    makeRoom(this.#peers, network);
     const entry = this.#links.issue(NO_CLUSTER, owner);
     const answer: Welcome = {
       ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
@@ -224,15 +225,9 @@ export class PeerPort {
     return this.#peers.size;
   }
 
-  /** Takes no new streams; open ones go on. Links that are open may still need another connection. */
-  drain(): void {
-    this.#connections.destroyWaiting();
-    for (const peer of this.#peers) peer.drain();
-    if (this.#peers.size === 0) this.#listener?.stopAccepting();
-  }
-
+  /** Takes no new streams; open ones have `deadlineMs`, and their links may need another connection meanwhile. */
   async close(deadlineMs: number): Promise<void> {
-    this.drain();
+    this.#connections.destroyWaiting();
     await Promise.all([...this.#peers].map((peer) => peer.close(deadlineMs)));
     this.#listener?.stopAccepting();
   }

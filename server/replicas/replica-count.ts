@@ -21,22 +21,10 @@ const MAX_EXPIRY_MS = 60_000;
 const MOST_COLLECTING = 8;
 
 export interface ReplicaCountDeps {
-  readonly servers: Pick<ServerCount, "set" | "value">;
+  readonly servers: Pick<ServerCount, "set">;
   readonly log: Logger;
   /** For tests: the API of this pod's own cluster. */
   readonly access?: ReadAccess;
-}
-
-/** Counts the servers, and sets the number in `ServerCount`. */
-export interface ReplicaCount {
-  /** What is counted, for operators. */
-  readonly source: string;
-  /** Why the number may be out of date, as a sentence; absent: it is not. */
-  readonly fault: string | undefined;
-  /** This server takes nothing new: others shall not count it any more. */
-  leave(): Promise<void>;
-  /** Leaves, and resolves within seconds, whatever the API server does. */
-  close(): Promise<void>;
 }
 
 /** Counts by the Service that the options name, or else by leases. Throws a `ConfigError`. */
@@ -51,9 +39,12 @@ export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps)
   }
 }
 
-/** Sets and logs the number when it changes, and logs a fault when it begins and when it ends. */
-class Counting {
-  /** What is counted. */
+/**
+ * Counts the servers. Sets the number in `ServerCount` and logs it when it changes, and logs a fault when it begins and
+ * when it ends.
+ */
+export abstract class ReplicaCount {
+  /** What is counted, for operators. */
   readonly source: string;
   readonly #deps: ReplicaCountDeps;
   readonly #faults = new Map<string, string>();
@@ -63,21 +54,26 @@ class Counting {
     this.#deps = deps;
   }
 
+  /** Why the number may be out of date, as a sentence; absent: it is not. */
   get fault(): string | undefined {
     return [...this.#faults.values()][0];
   }
 
+  /** This server takes nothing new: others shall not count it any more. */
+  abstract leave(): Promise<void>;
+
+  /** Leaves, and resolves within seconds, whatever the API server does. */
+  abstract close(): Promise<void>;
+
   /** A server that asks is there itself, whatever it finds. */
-  counted(found: number): void {
+  protected counted(found: number): void {
     const { servers, log } = this.#deps;
     this.succeeded("count");
     const count = Math.max(1, found);
-    if (count === servers.value) return;
-    servers.set(count);
-    log.info({ servers: count, source: this.source }, "number of servers changed");
+    if (servers.set(count)) log.info({ servers: count, source: this.source }, "number of servers changed");
   }
 
-  failed(part: string, sentence: string): void {
+  protected failed(part: string, sentence: string): void {
     if (this.#faults.get(part) === sentence) return;
     this.#faults.set(part, sentence);
     this.#deps.log.warn(
@@ -86,7 +82,7 @@ class Counting {
     );
   }
 
-  succeeded(part: string): void {
+  protected succeeded(part: string): void {
     if (this.#faults.delete(part) && this.#faults.size === 0) {
       this.#deps.log.info({ source: this.source }, "the number of servers is right again");
     }
@@ -130,7 +126,7 @@ export function serversIn(slices: readonly EndpointSlice[]): number {
 }
 
 /** Counts the endpoints of a Service of this pod's own cluster. */
-class EndpointCount extends Counting implements ReplicaCount {
+class EndpointCount extends ReplicaCount {
   readonly #slices: KubeCollection;
   readonly #watch: ObjectWatch<EndpointSlice>;
 
@@ -168,7 +164,7 @@ class EndpointCount extends Counting implements ReplicaCount {
 }
 
 /** Writes a lease for this server, counts those of all, and deletes what servers that were killed have left behind. */
-class LeaseCount extends Counting implements ReplicaCount {
+class LeaseCount extends ReplicaCount {
   readonly #leases: KubeCollection;
   readonly #watch: ObjectWatch<Lease>;
   readonly #own: OwnLease;

@@ -20,11 +20,12 @@ export class ServerCount {
     return this.#value;
   }
 
-  /** A number that was known stays until another one is. */
-  set(value: number): void {
-    if (value === this.#value) return;
+  /** A number that was known stays until another one is. Returns false if it is the same. */
+  set(value: number): boolean {
+    if (value === this.#value) return false;
     this.#value = value;
     for (const listener of [...this.#listeners]) listener(value);
+    return true;
   }
 
   /** Calls the listener for each change. Returns the function that ends this. */

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { duplexPair } from "node:stream";
 import { after } from "node:test";
-import { until } from "../../shared/basics/testing/wait.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
@@ -13,11 +12,10 @@ import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { LinkOwners } from "../tunnels/links.ts";
-import { CONNECT, callerOf, collect, pki, type TestServer } from "./server.ts";
+import { callerOf, dialOptions, HELLO, pki, type TestServer } from "./server.ts";
+import { OpenCaller } from "./tenants.ts";
 
 type Resume = NonNullable<Hello["resume"]>;
-
-export const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
 
 /** No other server is known. */
 export const NOBODY: LinkOwners = { open: () => Promise.reject(new Error("no server has this id")) };
@@ -77,17 +75,6 @@ export function dial(server: TestServer, hello: Hello, by?: CertificateAndKey) {
   return dialCarrier(dialOptions(server, hello, by));
 }
 
-export function dialOptions(server: TestServer, hello: Hello, { cert, key }: CertificateAndKey = pki.agent) {
-  const port = server.addresses.agents?.port ?? 0;
-  return {
-    ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
-    tls: { ca: pki.ca.cert, cert, key },
-    hello: () => hello,
-    link: hello.resume?.link,
-    ...{ keepaliveMs: 20_000, timeoutMs: 5_000 },
-  };
-}
-
 export async function echo(stream: Stream): Promise<void> {
   stream.on("error", () => {});
   stream.accept();
@@ -112,13 +99,13 @@ export async function refusalOf(server: TestServer, hello: Hello, by?: Certifica
 
 /** A connection through the tunnel that sends words and waits for their echo. */
 export async function connection(server: TestServer): Promise<(words: string) => Promise<void>> {
-  const socket = await callerOf(server, pki.caller);
-  after(() => socket.destroy());
-  const reads = collect(socket);
-  socket.write(CONNECT);
-  await until(() => reads.length === 1);
-  return async (words) => {
-    socket.write(words);
-    await until(() => reads.join("").endsWith(words));
-  };
+  const caller = await OpenCaller.open(await callerOf(server, pki.caller));
+  after(() => caller.socket.destroy());
+  return (words) => caller.echo(words);
+}
+
+/** Whether resumes with this result were counted. */
+export async function countsResume({ metrics }: TestServer, result: string, cause = "\\w+"): Promise<boolean> {
+  const line = new RegExp(`^culvert_server_link_resumes_total\\{result="${result}",cause="${cause}"\\} [1-9]`, "m");
+  return line.test(await metrics.registry.metrics());
 }

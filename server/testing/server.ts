@@ -83,39 +83,30 @@ export type TestAgent = PlayedAgent & {
   answer: (stream: Stream) => Promise<void>;
 };
 
+export const HELLO: Hello = { type: "hello", version: 1, agentId: "a", instance: "1", software: "test" };
+
+/** How an agent dials that says this hello. */
+export function dialOptions(
+  server: Server,
+  hello: Hello,
+  { cert, key }: CertificateAndKey = pki.agent,
+  port = server.addresses.agents?.port ?? 0,
+) {
+  return {
+    ...{ host: "localhost", port, address: { host: "127.0.0.1", port }, path: "/culvert/v1/tunnel" },
+    tls: { ca: pki.ca.cert, cert, key },
+    hello: () => hello,
+    link: hello.resume?.link,
+    ...{ keepaliveMs: 20_000, timeoutMs: 5_000 },
+  };
+}
+
 /** An agent whose targets echo. */
 export async function agentOf(
   server: Server,
-  more: {
-    agentId?: string;
-    instance?: string;
-    cluster?: string;
-    identifiers?: Hello["identifiers"];
-    by?: CertificateAndKey;
-    path?: string;
-    port?: number | undefined;
-  } = {},
+  { by, port, ...words }: Partial<Hello> & { by?: CertificateAndKey; port?: number } = {},
 ): Promise<TestAgent> {
-  const { agentId = "a", instance = "1", cluster, identifiers, by = pki.agent, path = "/culvert/v1/tunnel" } = more;
-  const port = more.port ?? server.addresses.agents?.port ?? 0;
-  const dialled = await dialCarrier({
-    host: "localhost",
-    port,
-    address: { host: "127.0.0.1", port },
-    path,
-    tls: { ca: pki.ca.cert, cert: by.cert, key: by.key },
-    hello: () => ({
-      type: "hello",
-      version: 1,
-      agentId,
-      instance,
-      software: "test",
-      ...(cluster !== undefined && { cluster }),
-      ...(identifiers !== undefined && { identifiers }),
-    }),
-    keepaliveMs: 20_000,
-    timeoutMs: 5_000,
-  });
+  const dialled = await dialCarrier(dialOptions(server, { ...HELLO, ...words }, by, port));
   const take = (stream: Stream) => {
     stream.accept();
     void agent.answer(stream);

@@ -1,12 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { connect as dialPlain } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { connect as dialTls, type TLSSocket } from "node:tls";
-import { stringify } from "yaml";
+import { ClusterFiles } from "../../e2e/harness/cluster-files.ts";
+import { TempDir } from "../../e2e/harness/temp.ts";
 import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { Hello, ProvenResume } from "../../shared/link/control.ts";
@@ -17,91 +15,30 @@ import type { Balancer } from "./balancer.ts";
 import { PlayedAgent } from "./played-agent.ts";
 import { collect, start, type TestServer } from "./server.ts";
 
-/** A cluster of a test: its names, its certificates, and its document. */
-export class Tenant {
-  readonly name: string;
-  readonly #folder: string;
-  readonly authority: Authority;
-  readonly server: CertificateAndKey;
-  readonly agent: CertificateAndKey;
-  readonly caller: CertificateAndKey;
-
-  private constructor(
-    name: string,
-    folder: string,
-    authority: Authority,
-    pairs: { server: CertificateAndKey; agent: CertificateAndKey; caller: CertificateAndKey },
-  ) {
-    this.name = name;
-    this.#folder = folder;
-    this.authority = authority;
-    this.server = pairs.server;
-    this.agent = pairs.agent;
-    this.caller = pairs.caller;
-  }
-
-  /** With a CA of its own, or under one that is shared. */
-  static async create(name: string, folder: string, shared?: Authority): Promise<Tenant> {
-    const authority = shared ?? (await Authority.create(name));
-    const tenant = new Tenant(name, folder, authority, {
-      server: await authority.issue({ cn: name, names: [`${name}.example`, "127.0.0.1"], usage: "server" }),
-      agent: await authority.issue({ cn: "agent", o: [`agents:${name}`], usage: "client" }),
-      caller: await authority.issue({ cn: "kube-apiserver", o: [`callers:${name}`], usage: "client" }),
-    });
-    await writeFile(join(folder, `${name}.crt`), tenant.server.cert);
-    await writeFile(join(folder, `${name}.key`), tenant.server.key);
-    await writeFile(join(folder, `${name}.ca`), authority.cert);
-    return tenant;
-  }
-
-  get sni(): string {
-    return `${this.name}.example`;
-  }
-
-  get uds(): string {
-    return join(this.#folder, `${this.name}.sock`);
-  }
-
-  /** Writes the document; `more` is put over what a cluster with an agents' and a callers' port has. */
-  async write(more: { agents?: object; callers?: object; [key: string]: unknown } = {}): Promise<void> {
-    const { name } = this;
-    const files = { cert: `${name}.crt`, key: `${name}.key`, ca: `${name}.ca` };
-    const side = (role: string) => ({ sni: [this.sni], ...files, identities: [`O=${role}:${name}`] });
-    const { agents, callers, ...rest } = more;
-    const path = join(this.#folder, `${name}.yaml`);
-    const document = {
-      name,
-      ...rest,
-      agents: { ...side("agents"), ...agents },
-      callers: { ...side("callers"), uds: `${name}.sock`, ...callers },
-    };
-    await writeFile(`${path}.new`, stringify(document));
-    await rename(`${path}.new`, path);
-  }
-
-  remove(): Promise<void> {
-    return rm(join(this.#folder, `${this.name}.yaml`));
-  }
-}
+/** A cluster of a test, with a certificate of an agent and one of a caller. */
+export type Tenant = ClusterFiles & { readonly agent: CertificateAndKey; readonly caller: CertificateAndKey };
 
 /** A folder of tenants and a server that serves them. */
 export class Tenants implements AsyncDisposable {
-  readonly folder: string;
+  readonly #dir = new TempDir();
   readonly #tenants = new Map<string, Tenant>();
   #server: TestServer | undefined;
 
-  private constructor(folder: string) {
-    this.folder = folder;
-  }
-
   /** `names` with a CA each, `sharing` under one. */
   static async create(names: readonly string[], sharing: readonly string[] = []): Promise<Tenants> {
-    const all = new Tenants(await mkdtemp(join(tmpdir(), "culvert-tenants-")));
+    const all = new Tenants();
     const shared = await Authority.create("shared");
-    for (const name of names) all.#tenants.set(name, await Tenant.create(name, all.folder));
-    for (const name of sharing) all.#tenants.set(name, await Tenant.create(name, all.folder, shared));
-    for (const tenant of all.#tenants.values()) await tenant.write();
+    for (const name of [...names, ...sharing]) {
+      const files = await ClusterFiles.create(name, all.#dir, sharing.includes(name) ? shared : undefined);
+      await files.write();
+      const pairs = { agent: await files.agentPair, caller: await files.callerPair };
+      all.#tenants.set(name, Object.assign(files, pairs));
+    }
     return all;
+  }
+
+  get folder(): string {
+    return this.#dir.path;
   }
 
   async start(options: Parameters<typeof start>[0] = {}): Promise<TestServer> {
@@ -119,7 +56,7 @@ export class Tenants implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#server?.close();
-    await rm(this.folder, { recursive: true, force: true });
+    this.#dir[Symbol.dispose]();
   }
 }
 

@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
+import { never } from "../../shared/kubernetes/testing/https-stub.ts";
 import type { TokenTrust } from "../clusters/document.ts";
 import { createVerifier } from "./create-verifier.ts";
 import { captureLog, ISSUER, Issuer, SUBJECT } from "./testing/tokens.ts";
 
 test("what a cluster's document says becomes the verifier of its kind", async (t) => {
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   const issuer = await Issuer.create();
   const file = join(dir, "jwks.json");
   writeFileSync(file, JSON.stringify(await issuer.keySet()));

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { exportSPKI } from "jose";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
-import { HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
+import { folderOf, hugeFileAt, pipeAt } from "../../shared/documents/testing/files.ts";
+import { HttpsStub, never } from "../../shared/kubernetes/testing/https-stub.ts";
 import type { JwtTrust } from "../clusters/document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
 import { captureLog, ISSUER, Issuer, nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
@@ -14,7 +14,7 @@ import { captureLog, ISSUER, Issuer, nowS, refusal, SUBJECT, showsPartOf, unsign
 /** A verifier that knows one issuer's keys from a file. */
 async function fromFile(t: TestContext, change: Partial<JwtTrust> = {}) {
   const issuer = await Issuer.create();
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   const file = join(dir, "jwks.json");
   // Renamed over, as editors and Kubernetes do: the verifier never sees half a file.
   const write = (text: string) => {
@@ -189,7 +189,7 @@ async function fromUrl(t: TestContext) {
   const stub = await HttpsStub.start(t);
   const keySet = await issuer.keySet();
   stub.answer = () => ({ status: 200, body: keySet });
-  const caFile = join(await tempDir(t), "ca.crt");
+  const caFile = join(folderOf(t), "ca.crt");
   writeFileSync(caFile, stub.authority.cert);
   const jwks = { url: `${stub.url}/openid/v1/jwks`, caFile };
   const make = () => {

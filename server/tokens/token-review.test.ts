@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
 import { kubeconfig } from "../../shared/kubernetes/access.ts";
-import { type Answer, type Asked, HttpsStub, never, tempDir } from "../../shared/kubernetes/testing/https-stub.ts";
+import { type Answer, type Asked, HttpsStub, never } from "../../shared/kubernetes/testing/https-stub.ts";
 import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
 import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
@@ -21,7 +22,7 @@ function yes(change: object = {}): Answer {
 async function reviewed(t: TestContext, change: Partial<TokenReviewOptions> = {}) {
   const stub = await HttpsStub.start(t);
   stub.answer = () => yes();
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   const path = await stub.kubeconfig(dir);
   const verifier = new TokenReviewVerifier({
     audience: "culvert",
@@ -141,11 +142,12 @@ test("without an answer of the API server an agent is asked to come back, and no
     assert.equal(verdict.retryAfterMs, retryAfterMs ?? 5_000);
   }
   stub.answer = () => yes();
-  assert.ok("ok" in (await verify(token())), "none of them was kept");
+  const mine = token();
+  assert.ok("ok" in (await verify(mine)), "none of them was kept");
   stub.stop();
   const down = await verify(token("another"));
   assert.ok("unavailable" in down && /ECONNREFUSED/.test(down.detail), JSON.stringify(down));
-  assert.ok("ok" in (await verify(token())), "a verdict of a moment ago outlives the API server");
+  assert.ok("ok" in (await verify(mine)), "a verdict of a moment ago outlives the API server");
   writeFileSync(path, "no: kubeconfig");
   const broken = await verify(token("a third"));
   assert.ok("unavailable" in broken && broken.detail.includes(path), JSON.stringify(broken));

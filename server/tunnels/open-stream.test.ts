@@ -5,8 +5,7 @@ import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/routing-rules.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import type { PeerFinder, ServerHop } from "./elsewhere.ts";
-import { openStream } from "./open-stream.ts";
+import { openStream, type PeerFinder, type ServerHop } from "./open-stream.ts";
 import { type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
 
 const TARGET = { host: "10.0.0.1", port: 443 };

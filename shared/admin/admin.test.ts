@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { Agent, get, request } from "node:http";
+import { Agent, get, type IncomingMessage, request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
-import { test } from "node:test";
+import { afterEach, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "prom-client";
+import { until } from "../basics/testing/wait.ts";
 import { ConfigError } from "../config/options.ts";
 import { createLogger } from "../runtime/logger.ts";
 import { Instruments } from "../runtime/metrics.ts";
@@ -17,10 +19,16 @@ const log = createLogger({ level: "silent", format: "json", name: "test" });
 
 const FLAGS = { option: "--health-port", hostOption: "--health-bind-address" };
 
-function start(options: Partial<AdminOptions> = {}): Promise<Admin> {
+const open: Admin[] = [];
+afterEach(() => Promise.all(open.splice(0).map((admin) => admin.close())));
+
+/** An admin port that is closed after the test. */
+async function start(options: Partial<AdminOptions> = {}): Promise<Admin> {
   const { registry } = new Instruments({ processMetrics: false });
   const common = { metrics: registry, log, throttledLog: new ThrottledLog(log), checks: () => [] };
-  return startAdmin({ port: 0, host: "127.0.0.1", ...FLAGS, ...common, ...options });
+  const admin = await startAdmin({ port: 0, host: "127.0.0.1", ...FLAGS, ...common, ...options });
+  open.push(admin);
+  return admin;
 }
 
 function dial(admin: Admin): Socket {
@@ -34,22 +42,21 @@ async function exchange(admin: Admin, written: string | Buffer): Promise<string>
   return await text(socket);
 }
 
-function fetchText(admin: Admin, path: string, agent?: Agent): Promise<{ status: number; type: string; body: string }> {
-  return new Promise((resolve, reject) => {
-    get({ host: "127.0.0.1", port: admin.address.port, path, agent: agent ?? false }, (response) => {
-      let body = "";
-      response.on("data", (chunk) => (body += String(chunk)));
-      response.on("end", () =>
-        resolve({ status: response.statusCode ?? 0, type: response.headers["content-type"] ?? "", body }),
-      );
-    }).on("error", reject);
-  });
+async function fetchText(admin: Admin, path: string, agent: Agent | false = false) {
+  const [response] = await once(get({ host: "127.0.0.1", port: admin.address.port, path, agent }), "response");
+  const { statusCode: status, headers } = response as IncomingMessage;
+  return { status, type: headers["content-type"] ?? "", body: await text(response) };
+}
+
+/** A log, and the lines that it has written. */
+function recorded() {
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  return { lines, log: createLogger({ level: "info", format: "json", name: "test", destination }) };
 }
 
 test("operators see the level of the log and change it while the process runs; the health port does neither", async () => {
-  const lines: string[] = [];
-  const destination = { write: (line: string) => void lines.push(line) };
-  const own = createLogger({ level: "info", format: "json", name: "test", destination });
+  const { lines, log: own } = recorded();
   const admin = await start({ status: () => ({}), log: own });
   const put = (query: string) => exchange(admin, `PUT /log-level${query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
   assert.match(await put("?level=debug"), /^HTTP\/1.1 200 [\s\S]*\r\n\r\ndebug\n$/);
@@ -61,11 +68,8 @@ test("operators see the level of the log and change it while the process runs; t
   assert.match(await put("?level=loud"), /^HTTP\/1.1 400 [\s\S]*level must be one of trace, debug/);
   assert.match(await put(""), /^HTTP\/1.1 400 /);
   assert.equal(own.level, "debug");
-  await admin.close();
-
   const health = await start();
   assert.equal((await fetchText(health, "/log-level")).status, 404);
-  await health.close();
 });
 
 test("ready says which condition failed, and which has faults and passes; alive is whoever answers", async () => {
@@ -88,7 +92,6 @@ test("ready says which condition failed, and which has faults and passes; alive 
   assert.equal(failed.body, "[+]listeners ok\n[-]draining failed: closing since 3s\nreadyz check failed\n");
   for (const path of ["/healthz", "/livez"]) assert.equal((await fetchText(admin, path)).status, 200);
   assert.equal((await fetchText(admin, "/status")).status, 404);
-  await admin.close();
 });
 
 test("metrics are in Prometheus' text format, status is JSON and only where asked for", async () => {
@@ -100,7 +103,6 @@ test("metrics are in Prometheus' text format, status is JSON and only where aske
   assert.match(metrics.body, /^things_total 2$/m);
   assert.deepEqual(JSON.parse((await fetchText(admin, "/status")).body), { tunnels: [] });
   assert.equal((await fetchText(admin, "/nothing")).status, 404);
-  await admin.close();
 });
 
 test("closing does not wait for idle or half-open connections", async () => {
@@ -122,7 +124,6 @@ test("garbage on the port ends that connection alone", async () => {
   socket.write(Buffer.from([0x16, 3, 1, 0, 0xff, 0, 0]));
   await once(socket, "close");
   assert.equal((await fetchText(admin, "/healthz")).status, 200);
-  await admin.close();
 });
 
 test("a port in use is reported with the flag that moves it", async () => {
@@ -132,13 +133,11 @@ test("a port in use is reported with the flag that moves it", async () => {
     assert.match(error.message, /^Cannot listen on 127\.0\.0\.1 port \d+: it is in use .* \(--health-port\)\.$/);
     return true;
   });
-  await first.close();
 });
 
 test("an empty host is every interface", async () => {
   const admin = await start({ host: "" });
   assert.equal((await fetchText(admin, "/livez")).body, "ok\n");
-  await admin.close();
 });
 
 const GET = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -155,7 +154,6 @@ test("one request of each connection is answered, whatever stands behind it, and
     assert.match(answers, /^connection: close\r$/im);
   }
   assert.deepEqual(asked, [{ a: 1 }]);
-  await admin.close();
 });
 
 test("a body may come in pieces, and is bounded", async () => {
@@ -168,19 +166,16 @@ test("a body may come in pieces, and is bounded", async () => {
     ":1}",
   ]) {
     socket.write(piece);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await sleep(20);
   }
   assert.match(await text(socket), /\r\n\r\n\{"a":1\}$/);
   const head = "POST /trial HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
   assert.match(await exchange(admin, `${head}Content-Length: 1025\r\n\r\n${"x".repeat(1_025)}`), /^HTTP\/1\.1 413 /);
   assert.match(await exchange(admin, `${head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n`), /^HTTP\/1\.1 411 /);
-  await admin.close();
 });
 
 test("a request that no page answers gets a sentence, and a page that fails is logged", async () => {
-  const lines: string[] = [];
-  const destination = { write: (line: string) => void lines.push(line) };
-  const own = createLogger({ level: "info", format: "json", name: "test", destination });
+  const { lines, log: own } = recorded();
   const fail = () => assert.fail("broken");
   const admin = await start({
     trial: async (asked) => asked,
@@ -204,7 +199,6 @@ test("a request that no page answers gets a sentence, and a page that fails is l
     "this page failed: the log says why\n",
   ]);
   assert.match(lines.find((line) => line.includes("a page failed")) ?? "", /broken.*"path":"\/status"/);
-  await admin.close();
 });
 
 test("who ends its side behind the request is answered; half a request is not", async () => {
@@ -215,7 +209,6 @@ test("who ends its side behind the request is answered; half a request is not", 
   const half = dial(admin);
   half.end(GET.slice(0, -2));
   assert.equal(await text(half), "");
-  await admin.close();
 });
 
 test("a long answer comes whole to a reader that takes longer than the linger, though more was sent than is read", async () => {
@@ -226,10 +219,9 @@ test("a long answer comes whole to a reader that takes longer than the linger, t
   const socket = dial(admin);
   socket.write("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500));
   socket.pause();
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  await sleep(1_500);
   const answer = await text(socket);
   assert.equal(answer.length - answer.indexOf("\r\n\r\n") - 4, long.length);
-  await admin.close();
 });
 
 test("metrics are rendered once for all who ask at a time, and for a second", async () => {
@@ -237,16 +229,14 @@ test("metrics are rendered once for all who ask at a time, and for a second", as
   let renderings = 0;
   registry.metrics = async () => {
     renderings++;
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await sleep(50);
     return `rendering ${renderings}\n`;
   };
   const admin = await start({ metrics: registry });
   const bodies = await Promise.all(Array.from({ length: 20 }, async () => (await fetchText(admin, "/metrics")).body));
   assert.deepEqual(new Set(bodies), new Set(["rendering 1\n"]));
-  while ((await fetchText(admin, "/metrics")).body === "rendering 1\n")
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  await until(async () => (await fetchText(admin, "/metrics")).body !== "rendering 1\n");
   assert.equal(renderings, 2);
-  await admin.close();
 });
 
 test("who holds connections displaces its own, and a probe is answered", async () => {
@@ -260,15 +250,13 @@ test("who holds connections displaces its own, and a probe is answered", async (
     idle.push(socket);
   }
   assert.equal((await fetchText(admin, "/livez")).body, "ok\n");
-  const until = performance.now() + 5_000;
-  while (ended < 40 && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 5));
-  assert.ok(ended >= 40 && ended <= 41, `${ended} were dropped`);
+  await until(() => ended >= 40);
+  assert.ok(ended <= 41, `${ended} were dropped`);
   assert.ok(
     idle.slice(0, 40).every(({ closed }) => closed),
     "the oldest",
   );
   for (const socket of idle) socket.destroy();
-  await admin.close();
 });
 
 test("a known path with another method is answered with the methods that it has", async () => {
@@ -284,7 +272,6 @@ test("a known path with another method is answered with the methods that it has"
       new RegExp(`^HTTP/1\\.1 405 [\\s\\S]*\nallow: ${allow}\r\n[\\s\\S]*\nthis path takes: ${allow}\n$`),
     );
   }
-  await admin.close();
 });
 
 test("the absolute form of a request is taken, and its authority is checked in the place of Host", async () => {
@@ -296,7 +283,6 @@ test("the absolute form of a request is taken, and its authority is checked in t
   for (const authority of ["evil.example", "localhost@evil.example", "user@localhost", ""])
     assert.equal(await statusOf(`http://${authority}/status`, "localhost"), "421", authority);
   assert.equal(await statusOf("http://localhost", "localhost"), "404");
-  await admin.close();
 });
 
 test("a Host that is no address is refused where names are given, on every path", async () => {
@@ -316,7 +302,6 @@ test("a Host that is no address is refused where names are given, on every path"
     assert.equal(await statusFor(host, "/status"), 200, host);
   const answer = await exchange(admin, "GET /status HTTP/1.1\r\nHost: evil.example\r\n\r\n");
   assert.match(answer, /"evil\.example" is no IP address, not localhost and not in --admin-allowed-hosts\n$/);
-  await admin.close();
 });
 
 test("a CONNECT to the admin port is told which port that is", async () => {
@@ -326,7 +311,6 @@ test("a CONNECT to the admin port is told which port that is", async () => {
     said,
     /^HTTP\/1\.1 405 [\s\S]*\nthis is the admin port \(\/status, \/metrics\), which takes no CONNECT: /,
   );
-  await admin.close();
 });
 
 test("what is no HTTP/1, and who leaves Host out, is answered and not held", async () => {
@@ -366,7 +350,6 @@ test("what is no HTTP/1, and who leaves Host out, is answered and not held", asy
     await exchange(admin, "GET /livez HTTP/1.1\r\nHost: x\r\nUpgrade: y\r\nConnection: upgrade\r\n\r\n"),
     /200/,
   );
-  await admin.close();
 });
 
 const ALLOWED = ["Admin.Example", "culvert-server"];

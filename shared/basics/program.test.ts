@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
+import { folderOf } from "../documents/testing/files.ts";
 import { ROOT } from "../runtime/testing/project.ts";
 import { buildInfo } from "./program.ts";
 
@@ -16,12 +16,6 @@ function revisionIn(folder: string, env: NodeJS.ProcessEnv = {}): string | undef
   assert.equal(status, 0, stderr);
   const file = join(folder, "dist/revision.json");
   return existsSync(file) ? JSON.parse(readFileSync(file, "utf8")).revision : undefined;
-}
-
-function project(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), "culvert-revision-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  return folder;
 }
 
 function addScript(folder: string): void {
@@ -37,7 +31,7 @@ function git(folder: string, ...parameters: readonly string[]): string {
 }
 
 test("a build knows the commit that it was made from, or what the environment says, and nothing without either", (t) => {
-  const folder = project(t);
+  const folder = folderOf(t);
   addScript(folder);
   assert.equal(revisionIn(folder), undefined);
   assert.equal(revisionIn(folder, { CULVERT_REVISION: "abc123" }), "abc123");
@@ -50,7 +44,7 @@ test("a build knows the commit that it was made from, or what the environment sa
 });
 
 test("the commit of another project's checkout, in which this one was unpacked, is not ours", (t) => {
-  const folder = project(t);
+  const folder = folderOf(t);
   git(folder, "init", "-q");
   git(folder, "commit", "-q", "--allow-empty", "-m", "theirs");
   addScript(join(folder, "unpacked"));

@@ -99,7 +99,7 @@ function parseHead(text: string): AnswerHead {
 }
 
 /** All items of a list field, in lower case. */
-export function listOf(head: AnswerHead, name: string): string[] {
+function listOf(head: AnswerHead, name: string): string[] {
   const values = head.fields.get(name) ?? [];
   return values.flatMap((value) => value.toLowerCase().split(",")).map((item) => item.trim());
 }

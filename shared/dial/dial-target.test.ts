@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { test } from "node:test";
 import { blackHoleTarget, freePort } from "../../e2e/harness/targets/absent.ts";
+import { until } from "../basics/testing/wait.ts";
 import { CulvertError } from "../outcomes.ts";
 import { dialTarget, type Lookup, type TargetDialOptions } from "./dial-target.ts";
 
@@ -112,7 +113,7 @@ test("a target that swallows SYN is dial_timeout, and no socket is left", async 
     error.message,
     `127.0.0.1:${hole.port} did not answer within 0.061 s: check firewalls and network policies on the way`,
   );
-  await eventually(() => handles() === before);
+  await until(() => handles() === before);
 });
 
 test("a resolver that stays silent is dial_timeout and says that it was the name", async () => {
@@ -173,7 +174,7 @@ test("of a name's addresses only those that the policy permits are dialled", asy
   assert.equal(socket.remoteAddress, "::1");
   assert.equal(four.accepted.length, 0);
   socket.destroy();
-  await eventually(() => six.accepted.length === 1);
+  await until(() => six.accepted.length === 1);
   const refuseAll = start("web.svc", four.port, { permit: () => "none", lookup: answers("127.0.0.1", "::1") });
   assert.equal((await refusal(refuseAll.promise)).code, "forbidden");
 });
@@ -191,7 +192,7 @@ test("cancel() ends a dial at each stage and leaves nothing", async () => {
     connecting.cancel();
     assert.equal((await refusal(connecting.promise)).code, "caller_gone");
   }
-  await eventually(() => handles() === before);
+  await until(() => handles() === before);
 });
 
 test("a late answer of the resolver after cancel() dials nothing", async () => {
@@ -219,12 +220,4 @@ test("cancel() after success leaves the socket to its owner", async () => {
 
 function handles(): number {
   return process.getActiveResourcesInfo().filter((name) => /TCPSocket|Timeout/.test(name)).length;
-}
-
-async function eventually(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 5_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, "the condition did not come true");
-    await new Promise((resolve) => setImmediate(resolve));
-  }
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
 import { type Kerberos, KerberosTickets, kerberosFrom, type LoadKerberos } from "./auth/kerberos.ts";
+import type { ProxyOptions } from "./http-proxy.ts";
 import { formatProxy, KdcTimeout } from "./proxy-route.ts";
 import { authorizations, BASIC, credentials, guarded, refuse } from "./testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "./testing/scripted-proxy.ts";
@@ -28,6 +29,12 @@ function fakeKerberos(last: string, services: string[] = []): LoadKerberos {
   return async () => kerberos;
 }
 
+/** Opens a connection with Kerberos from this library. */
+function openBy(loadKerberos: LoadKerberos, proxy: ScriptedProxy, options: Partial<ProxyOptions> = {}) {
+  const signal = AbortSignal.timeout(20_000);
+  return open(proxy, { tickets: new KerberosTickets({}), ...options }, signal, loadKerberos);
+}
+
 test("Negotiate goes on with the proxy's tokens on one connection, and its last token is checked", async () => {
   for (const [final, ends] of [
     ["", "well"],
@@ -44,11 +51,9 @@ test("Negotiate goes on with the proxy's tokens on one connection, and its last 
         else socket.write(`HTTP/1.1 200 OK\r\n${final}\r\n`);
       },
     });
-    const signal = AbortSignal.timeout(20_000);
     const onSent = () => assert.fail("a ticket is no password");
     const login = { onSent, onAccepted: () => {}, mayResend: () => true };
-    const options = { credentials, login, tickets: new KerberosTickets({}) };
-    const opening = open(proxy, options, signal, fakeKerberos("done", services));
+    const opening = openBy(fakeKerberos("done", services), proxy, { credentials, login });
     if (ends === "well") (await opening).destroy();
     else assert.equal((await faultOf(opening)).message, `the proxy ${formatProxy(proxy.url)} ${ends}`);
     assert.deepEqual(authorizations(proxy), [undefined, "Negotiate client", "Negotiate moreclient"]);
@@ -57,32 +62,28 @@ test("Negotiate goes on with the proxy's tokens on one connection, and its last 
 });
 
 test("a ticket that is refused is not followed by a password, and no proxy asks for proofs without end", async () => {
-  const signal = AbortSignal.timeout(20_000);
   await using proxy = await guarded({ offers: ["Negotiate", "Basic realm=x"] });
-  const fault = await faultOf(
-    open(proxy, { credentials, tickets: new KerberosTickets({}) }, signal, fakeKerberos("done")),
-  );
+  const fault = await faultOf(openBy(fakeKerberos("done"), proxy, { credentials }));
   assert.deepEqual([fault.fault, proxy.requests.length], ["proxy_auth_refused", 2]);
   assert.match(fault.message, /refuses the Kerberos ticket/);
   await using endless = await guarded({ offers: ["Negotiate more"] });
-  const asked = await faultOf(open(endless, { tickets: new KerberosTickets({}) }, signal, fakeKerberos("done")));
+  const asked = await faultOf(openBy(fakeKerberos("done"), endless));
   assert.deepEqual([asked.fault, endless.requests.length], ["proxy_auth_refused", 3]);
   assert.match(asked.message, /keeps asking for credentials/);
   await using forger = await guarded(({ index }) => ({ offers: [index === 0 ? "Negotiate" : "Negotiate forged"] }));
-  const forged = await faultOf(open(forger, { tickets: new KerberosTickets({}) }, signal, fakeKerberos("done")));
+  const forged = await faultOf(openBy(fakeKerberos("done"), forger));
   assert.equal(forged.fault, "proxy_auth_unsupported");
   assert.match(forged.message, /cannot be answered by Negotiate: the checksum is wrong \(407/);
 });
 
 test("where there is no ticket a weaker scheme does, and where there is none the sentence says how to get one", async () => {
-  const signal = AbortSignal.timeout(20_000);
   const noTicket: LoadKerberos = async () => ({
     GSS_MECH_OID_SPNEGO: 6,
     initializeClient: () => Promise.reject(new Error(`No credentials\n\x1b[31m${" were supplied".repeat(1_000)}`)),
   });
   await using both = await guarded({ offers: ["Negotiate", "Basic realm=x"] }, (sent) => sent === BASIC);
-  (await open(both, { credentials, tickets: new KerberosTickets({}) }, signal, noTicket)).destroy();
-  const required = await faultOf(open(both, { tickets: new KerberosTickets({}) }, signal, noTicket));
+  (await openBy(noTicket, both, { credentials })).destroy();
+  const required = await faultOf(openBy(noTicket, both));
   assert.equal(required.fault, "proxy_auth_required");
   assert.match(
     required.message,
@@ -90,13 +91,11 @@ test("where there is no ticket a weaker scheme does, and where there is none the
   );
   assert.match(required.message, /^[\x20-\x7e]{1,1000}$/);
   await using only = await guarded({ offers: ["Negotiate"] });
-  const locked = new KerberosTickets({ KRB5_CLIENT_KTNAME: "/nowhere/old.keytab" });
-  await faultOf(open(only, { tickets: locked }, signal, noTicket));
-  const waits = await faultOf(open(only, { tickets: locked }, signal, noTicket));
+  const tickets = new KerberosTickets({ KRB5_CLIENT_KTNAME: "/nowhere/old.keytab" });
+  await faultOf(openBy(noTicket, only, { tickets }));
+  const waits = await faultOf(openBy(noTicket, only, { tickets }));
   assert.match(waits.message, /it offers Negotiate: the keytab \S+old.keytab gave no .* not tried again for 2 min/);
-  const absent = await faultOf(
-    open(only, { credentials, tickets: new KerberosTickets({}) }, signal, kerberosFrom("kerberos-of-nobody")),
-  );
+  const absent = await faultOf(openBy(kerberosFrom("kerberos-of-nobody"), only, { credentials }));
   assert.equal(absent.fault, "proxy_auth_unsupported");
   assert.match(absent.message, /kerberos is not installed: run "npm install --prefix \S+ kerberos@7" \(/);
 });
@@ -142,10 +141,10 @@ test("behind a KDC that is slower than an attempt, the next attempt reaches the 
   });
   const late = await faultOf(open(proxy, { credentials, tickets }, abort.signal, slow));
   assert.match(late.message, /took too long because Kerberos gave no ticket/);
-  const waiting = open(proxy, { credentials, tickets }, AbortSignal.timeout(20_000), slow);
+  const waiting = openBy(slow, proxy, { credentials, tickets });
   await until(() => proxy.requests.length === 2);
   fail(new Error("cannot contact any KDC"));
   (await waiting).destroy();
-  (await open(proxy, { credentials, tickets }, AbortSignal.timeout(20_000), slow)).destroy();
+  (await openBy(slow, proxy, { credentials, tickets })).destroy();
   assert.deepEqual(authorizations(proxy), [undefined, undefined, BASIC, undefined, BASIC]);
 });

@@ -4,12 +4,12 @@ import net from "node:net";
 import { test } from "node:test";
 import tls from "node:tls";
 import { gzipSync } from "node:zlib";
+import { freePort } from "../../e2e/harness/targets/absent.ts";
 import { until } from "../basics/testing/wait.ts";
 import { openThroughProxy } from "./http-proxy.ts";
 import { formatProxy } from "./proxy-route.ts";
+import { OK } from "./testing/guarded-proxy.ts";
 import { faultOf, open, read, ScriptedProxy, testCertificates } from "./testing/scripted-proxy.ts";
-
-const OK = "HTTP/1.1 200 Connection established\r\n\r\n";
 
 /** A proxy that gives every CONNECT this answer. */
 function answering(answer: string | Buffer, end = false): Promise<ScriptedProxy> {
@@ -230,11 +230,7 @@ test("an abort says what the attempt waited for, and destroys the connection", a
 });
 
 test("a proxy that does not exist is a fault with its address", async () => {
-  const free = net.createServer().listen(0, "127.0.0.1");
-  await once(free, "listening");
-  const { port } = free.address() as net.AddressInfo;
-  free.close();
-  await once(free, "close");
+  const port = await freePort();
   const proxy = { scheme: "http", host: "127.0.0.1", port, credentials: undefined } as const;
   const refused = await faultOf(open(proxy));
   assert.deepEqual([refused.fault, refused.at], ["refused", `http://127.0.0.1:${port}`]);
@@ -242,15 +238,18 @@ test("a proxy that does not exist is a fault with its address", async () => {
   assert.deepEqual([nobody.fault, nobody.at], ["dns", `http://nobody.invalid:${port}`]);
 });
 
-test("TLS to a server goes through plain proxies and through TLS to the proxy", async () => {
+test("TLS to a server goes through plain proxies and through TLS to the proxy", async (t) => {
   const { ca, server } = await testCertificates();
-  await using target = await ScriptedTarget.start(server);
+  const target = tls.createServer(server, (socket) => socket.on("error", () => {}).write("welcome"));
+  await once(target.listen(0, "127.0.0.1"), "listening");
+  t.after(() => target.close());
+  const { port } = target.address() as net.AddressInfo;
   for (const scheme of ["http", "https"]) {
     await using proxy = await ScriptedProxy.start({
       ...(scheme === "https" ? { tls: server } : {}),
       onRequest: (_request, socket) => {
         socket.write(OK);
-        const onward = net.connect(target.port, "127.0.0.1");
+        const onward = net.connect(port, "127.0.0.1");
         socket.removeAllListeners("data");
         socket.on("close", () => onward.destroy());
         socket.pipe(onward).pipe(socket);
@@ -296,32 +295,6 @@ test("a failure of TLS to the proxy is a fault with its cure", async () => {
   (await open(mutual, { tls: { ca: [ca], ...client } })).destroy();
   await closed(stranger);
 });
-
-/** A server that says `welcome` over TLS. */
-class ScriptedTarget implements AsyncDisposable {
-  readonly #server: tls.Server;
-
-  private constructor(options: tls.TlsOptions) {
-    this.#server = tls.createServer(options, (socket) => {
-      socket.on("error", () => {});
-      socket.write("welcome");
-    });
-  }
-
-  static async start(options: tls.TlsOptions): Promise<ScriptedTarget> {
-    const target = new ScriptedTarget(options);
-    await once(target.#server.listen(0, "127.0.0.1"), "listening");
-    return target;
-  }
-
-  get port(): number {
-    return (this.#server.address() as net.AddressInfo).port;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.close();
-  }
-}
 
 async function closed(proxy: ScriptedProxy): Promise<void> {
   await until(() => proxy.sockets.size === 0);

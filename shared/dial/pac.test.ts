@@ -1,13 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
+import { freePort } from "../../e2e/harness/targets/absent.ts";
 import { Pac, type PacReadOptions, type PacSource, pacSource, parsePacResult } from "./pac.ts";
 import { formatRoute, type ProxyRoute, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";
@@ -197,7 +195,7 @@ test("what is no script's source is a fault that names it, without its query", a
   await rejectsWith(pacSource(endless), "pac", /is larger than 1 MiB$/);
   const broken = await serve(t, ({ socket }) => socket.destroy());
   await rejectsWith(pacSource(broken), "pac", /cannot be fetched: /);
-  const refused = `http://127.0.0.1:${await unusedPort()}/proxy.pac`;
+  const refused = `http://127.0.0.1:${await freePort()}/proxy.pac`;
   await rejectsWith(pacSource(refused), "refused", /the PAC script http:.* refused the connection/);
 });
 
@@ -240,13 +238,4 @@ async function rejectsWith(
     assert.ok(!error.message.includes("secret"));
     return true;
   });
-}
-
-async function unusedPort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

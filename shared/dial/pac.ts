@@ -243,17 +243,16 @@ async function fetchFollowing(url: URL, ca: PacReadOptions["ca"], signal: AbortS
 }
 
 async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): Promise<IncomingMessage> {
-  const ca = url.protocol === "https:" ? list?.() : undefined;
-  const options = { agent: false, signal, headers: { "accept-encoding": "identity", "user-agent": "culvert" } };
-  const request =
-    url.protocol === "https:"
-      ? https.get(url, {
-          ...options,
-          // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
-          rejectUnauthorized: true,
-          ca: ca && [...wellKnownAuthorities(), ...ca],
-        })
-      : http.get(url, options);
+  const isSecure = url.protocol === "https:";
+  const ca = isSecure ? list?.() : undefined;
+  const request = (isSecure ? https : http).get(url, {
+    agent: false,
+    signal,
+    headers: { "accept-encoding": "identity", "user-agent": "culvert" },
+    // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
+    rejectUnauthorized: true,
+    ca: ca && [...wellKnownAuthorities(), ...ca],
+  });
   const [response] = (await once(request, "response")) as [IncomingMessage];
   // A later error also ends the response, where its reader sees it.
   request.on("error", () => {});

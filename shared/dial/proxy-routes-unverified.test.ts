@@ -6,7 +6,7 @@ import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";
 import { credentialsFile, never, rejected, routes } from "./testing/routes.ts";
 import { ScriptedProxy, TO } from "./testing/scripted-proxy.ts";
-import { AUTHENTICATED, NO_AUTH, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
+import { AUTHENTICATED, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
 
 interface Named {
   readonly options: Partial<ProxyRoutesOptions>;
@@ -98,9 +98,7 @@ test("a SOCKS proxy that a PAC script of an http:// URL names is offered no pass
 test("proxies that a PAC script of an http:// URL names, and that want no password, lead on", async (t) => {
   await using http = await ScriptedProxy.start({ onRequest: (_, socket) => socket.write("HTTP/1.1 200 OK\r\n\r\n") });
   const socks = await scripted(t, async (peer) => {
-    await peer.readSome();
-    peer.write(NO_AUTH);
-    await peer.readRequest();
+    await peer.readRequestWithoutLogin();
     peer.write(reply(0));
   });
   for (const answer of [`PROXY ${placeOf(http)}`, `SOCKS5 127.0.0.1:${socks.port}`]) {

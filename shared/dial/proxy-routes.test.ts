@@ -1,14 +1,16 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { formatProxy, formatRoute, type ProxyRoute, parseProxyUrl } from "./proxy-route.ts";
 import { ProxyRoutes, type ProxyRoutesOptions, RouteHistory } from "./proxy-routes.ts";
+import { OK } from "./testing/guarded-proxy.ts";
 import { basicProxy, httpProxy, never, rejected, routes, SERVER, socks } from "./testing/routes.ts";
+import { ScriptedProxy } from "./testing/scripted-proxy.ts";
 import { NO_AUTH, reply, scripted } from "./testing/scripted-socks.ts";
 
 test("if no source names a proxy, the route is direct", async () => {
@@ -56,22 +58,15 @@ test("a direct route is opened", async (t) => {
   const { port } = server.address() as AddressInfo;
   const { socket, route } = await routes({}).open({ host: "127.0.0.1", port }, {}, never());
   assert.deepEqual(route, { kind: "direct" });
-  const [hello] = await once(socket, "data");
-  assert.equal(String(hello), "hello");
+  assert.equal(await text(socket), "hello");
 });
 
-test("a route is opened through an HTTP proxy", async (t) => {
-  const proxy = createHttpServer();
-  proxy.on("connect", ({ url }, socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\nto ${url}`));
-  proxy.listen(0, "127.0.0.1");
-  await once(proxy, "listening");
-  t.after(() => proxy.close());
-  const { port } = proxy.address() as AddressInfo;
-  const { socket, route } = await routes({ proxies: [`http://127.0.0.1:${port}`] }).open(SERVER, {}, never());
-  assert.equal(formatRoute(route), `http://127.0.0.1:${port} (--proxy)`);
-  const chunks: Buffer[] = [];
-  for await (const chunk of socket) chunks.push(chunk as Buffer);
-  assert.equal(String(Buffer.concat(chunks)), "to culvert.example.com:443");
+test("a route is opened through an HTTP proxy", async () => {
+  await using proxy = await ScriptedProxy.start({ onRequest: ({ line }, socket) => socket.end(`${OK}to ${line}`) });
+  const at = formatProxy(proxy.url);
+  const { socket, route } = await routes({ proxies: [at] }).open(SERVER, {}, never());
+  assert.equal(formatRoute(route), `${at} (--proxy)`);
+  assert.match(await text(socket), /^to CONNECT culvert\.example\.com:443 /);
 });
 
 test("the next route is tried when one fails, and later attempts remember it", async (t) => {
@@ -196,48 +191,33 @@ const [A, B, C] = ["a", "b", "c"].map(
 ) as [ProxyRoute, ProxyRoute, ProxyRoute];
 const ALL = [A, B, C];
 
-test("without a history, the order is the one in which routes were named", () => {
-  assert.deepEqual(new RouteHistory(() => 0).order(ALL), ALL);
-});
+const MEMORY_MS = 5 * 60_000;
 
-test("the route that worked last comes first, until it fails", () => {
-  const memory = new RouteHistory(() => 0);
-  memory.worked(B);
-  memory.worked(C);
-  assert.deepEqual(memory.order(ALL), [C, A, B]);
-  memory.failed(C);
-  assert.deepEqual(memory.order(ALL), [A, B, C]);
-});
+/** `+B`: the route B worked; `-B`: it failed; a number: so many ms have passed. */
+const HISTORIES: readonly [title: string, events: string, order: readonly ProxyRoute[]][] = [
+  ["without a history, the order is the one in which routes were named", "", [A, B, C]],
+  ["the route that worked last comes first", "+B +C", [C, A, B]],
+  ["the route that worked last comes first until it fails", "+B +C -C", [A, B, C]],
+  ["routes that failed come behind the others", "-A 1 -B", [C, A, B]],
+  ["of routes that failed the one with the latest failure is last", "-A 1 -B 1 -A", [C, B, A]],
+  ["a route that works has not failed", "-A +A +B", [B, A, C]],
+  ["a failure is remembered for five minutes", `-A ${MEMORY_MS - 1}`, [B, C, A]],
+  ["after five minutes a failure is forgotten", `-A ${MEMORY_MS}`, [A, B, C]],
+];
 
-test("routes that failed come behind the others, the latest failure last", () => {
-  let now = 0;
-  const memory = new RouteHistory(() => now);
-  memory.failed(A);
-  now += 1;
-  memory.failed(B);
-  assert.deepEqual(memory.order(ALL), [C, A, B]);
-  now += 1;
-  memory.failed(A);
-  assert.deepEqual(memory.order(ALL), [C, B, A]);
-});
-
-test("a route that works has not failed", () => {
-  const memory = new RouteHistory(() => 0);
-  memory.failed(A);
-  memory.worked(A);
-  memory.worked(B);
-  assert.deepEqual(memory.order(ALL), [B, A, C]);
-});
-
-test("after five minutes a failure is forgotten", () => {
-  let now = 0;
-  const memory = new RouteHistory(() => now);
-  memory.failed(A);
-  now += 5 * 60_000 - 1;
-  assert.deepEqual(memory.order(ALL), [B, C, A]);
-  now += 1;
-  assert.deepEqual(memory.order(ALL), ALL);
-});
+for (const [title, events, order] of HISTORIES) {
+  test(title, () => {
+    let now = 0;
+    const memory = new RouteHistory(() => now);
+    for (const [, sign, name, ms] of events.matchAll(/([+-])(\w)|(\d+)/g)) {
+      const route = ALL["ABC".indexOf(name ?? "")] ?? A;
+      if (sign === "+") memory.worked(route);
+      else if (sign === "-") memory.failed(route);
+      else now += Number(ms);
+    }
+    assert.deepEqual(memory.order(ALL), order);
+  });
+}
 
 test("after five minutes it is forgotten that a route was cut short", () => {
   let now = 0;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
-import { buffer } from "node:stream/consumers";
+import { buffer, text } from "node:stream/consumers";
 import { test } from "node:test";
 import { connect, createServer } from "node:tls";
 import { inspect } from "node:util";
@@ -81,9 +81,7 @@ test("a user and a password are sent when the proxy asks for them", async (t) =>
 for (const split of ["in one piece with it", "in pieces of a byte"]) {
   test(`bytes behind the proxy's answer are kept, when they come ${split}`, async (t) => {
     const proxy = await scripted(t, async (peer) => {
-      await peer.read(3);
-      peer.write(NO_AUTH);
-      await peer.readRequest();
+      await peer.readRequestWithoutLogin();
       const answer = `${reply(0)}${hex("early bytes")}`;
       if (split.startsWith("in one")) peer.write(answer);
       else for (const [byte] of answer.replaceAll(" ", "").matchAll(/../g)) await peer.writeAlone(byte);
@@ -101,9 +99,7 @@ test("TLS goes through", async (t) => {
   const server = createServer(await authority.issue({ cn: SERVER.host, names: [SERVER.host], usage: "server" }));
   server.on("secureConnection", (socket) => socket.pipe(socket));
   const proxy = await scripted(t, async (peer) => {
-    await peer.read(3);
-    peer.write(NO_AUTH);
-    await peer.readRequest();
+    await peer.readRequestWithoutLogin();
     peer.write(reply(0));
     server.emit("connection", peer.handOver());
   });
@@ -134,9 +130,7 @@ const REPLIES: readonly [code: number, fault: RouteFaultCode, sentence: string][
 for (const [code, fault, sentence] of REPLIES) {
   test(`reply ${code} is ${fault}, and the proxy is named as the one who says it`, async (t) => {
     const proxy = await scripted(t, async (peer) => {
-      await peer.read(3);
-      peer.write(NO_AUTH);
-      await peer.readRequest();
+      await peer.readRequestWithoutLogin();
       peer.write(reply(code));
     });
     await rejectsWith(open(proxy), fault, proxy.at, new RegExp(`^the proxy ${proxy.at} ${sentence}$`));
@@ -253,10 +247,4 @@ async function rejectsWith(
   assert.deepEqual({ fault: error.fault, at: error.at }, { fault, at });
   assert.match(error.message, sentence);
   return error;
-}
-
-async function text(socket: Socket): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of socket) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString();
 }

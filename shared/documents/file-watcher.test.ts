@@ -1,22 +1,16 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
-import { appendFile, mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
 import { syncBuiltinESMExports } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "../basics/testing/wait.ts";
 import { FileWatcher, type Suspects, type WatchTiming } from "./file-watcher.ts";
+import { folderOf } from "./testing/files.ts";
 
 /** Only events: neither a poll nor a check of directories hides a missed one. */
 const EVENTS: WatchTiming = { settleMs: 20, pollMs: 60_000, missingPollMs: 60_000 };
-
-async function folderOf(t: TestContext): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "culvert-watcher-"));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}
 
 function watcherOf(
   t: TestContext,
@@ -29,7 +23,7 @@ function watcherOf(
 }
 
 test("a file that is written in parts is reported when the last of them is there", async (t) => {
-  const path = join(await folderOf(t), "routes.yaml");
+  const path = join(folderOf(t), "routes.yaml");
   await writeFile(path, "");
   const read: string[] = [];
   const watcher = watcherOf(t, { settleMs: 1_000 }, async () => void read.push(await readFile(path, "utf8")));
@@ -43,7 +37,7 @@ test("a file that is written in parts is reported when the last of them is there
 });
 
 test("a file that is written without an end is reported all the same", async (t) => {
-  const path = join(await folderOf(t), "busy");
+  const path = join(folderOf(t), "busy");
   let reports = 0;
   const watcher = watcherOf(t, { settleMs: 100 }, async () => void reports++);
   watcher.follow("busy", [path]);
@@ -54,7 +48,7 @@ test("a file that is written without an end is reported all the same", async (t)
 });
 
 test("links are followed again when all files are checked, so that the new directory is watched", async (t) => {
-  const folder = await folderOf(t);
+  const folder = folderOf(t);
   for (const name of ["old", "new"]) {
     await mkdir(join(folder, name));
     await writeFile(join(folder, name, "ca.crt"), name);
@@ -73,7 +67,7 @@ test("links are followed again when all files are checked, so that the new direc
 });
 
 test("a late error of a watcher that was replaced leaves the new one in place, to be closed with all others", async (t) => {
-  const path = join(await folderOf(t), "routes.yaml");
+  const path = join(folderOf(t), "routes.yaml");
   await writeFile(path, "");
   const opened = t.mock.method(fs, "watch").mock;
   syncBuiltinESMExports();

@@ -1,17 +1,16 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import net from "node:net";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import fc from "fast-check";
+import { listening } from "../basics/testing/wait.ts";
 import { HeaderEnd, peerAction } from "./connection.ts";
 
 /** The error of node:tls when the peer ends the connection at the beginning of the handshake. */
-async function inHandshake(t: { after(done: () => void): void }, end: (socket: net.Socket) => void): Promise<Error> {
+async function inHandshake(t: TestContext, end: (socket: net.Socket) => void): Promise<Error> {
   const server = net.createServer((socket) => socket.on("error", () => {}).once("data", () => end(socket)));
-  t.after(() => server.close());
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const { port } = server.address() as net.AddressInfo;
+  const port = await listening(t, server);
   const [error] = await once(tls.connect({ port, host: "127.0.0.1" }), "error");
   return error as Error;
 }

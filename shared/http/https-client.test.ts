@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { createServer } from "node:https";
-import type { AddressInfo, Socket } from "node:net";
+import type { Socket } from "node:net";
 import { test } from "node:test";
+import { listening } from "../basics/testing/wait.ts";
 import { testCertificate } from "../link/testing/ends.ts";
 import { Authority } from "../pki/certificates.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
@@ -20,15 +20,9 @@ test("a kept connection that breaks under a request is no failure: the request g
     connections++;
     response.end("fine");
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  const url = new URL(`https://localhost:${await listening(t, server)}`);
   const client = new HttpsClient();
-  t.after(() => {
-    client.close();
-    server.close();
-    server.closeAllConnections();
-  });
-  const url = new URL(`https://localhost:${(server.address() as AddressInfo).port}`);
+  t.after(() => client.close());
   for (let i = 1; i <= 3; i++) {
     const { status, text } = await client.send({
       url,
@@ -44,14 +38,9 @@ test("a kept connection that breaks under a request is no failure: the request g
 test("an address that is not in the certificate fails with the names that are", async (t) => {
   const authority = await Authority.create("ca");
   const leaf = await authority.issue({ cn: "api", names: ["api.example"], usage: "server" });
-  const server = createServer(leaf).listen(0, "127.0.0.1");
-  await once(server, "listening");
+  const url = new URL(`https://127.0.0.1:${await listening(t, createServer(leaf))}`);
   const client = new HttpsClient();
-  t.after(() => {
-    client.close();
-    server.close();
-  });
-  const url = new URL(`https://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  t.after(() => client.close());
   const asked = client.send({
     url,
     method: "GET",

@@ -3,10 +3,9 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { stringify } from "yaml";
-import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
+import { folderOf, hugeFileAt, pipeAt } from "../documents/testing/files.ts";
 import { Authority } from "../pki/certificates.ts";
 import { checkAccess, inCluster, kubeconfig } from "./access.ts";
-import { tempDir } from "./testing/https-stub.ts";
 
 interface Parts {
   readonly cluster?: object;
@@ -37,7 +36,7 @@ function configOf({ cluster = {}, user = { token: "t" }, top = {} }: Parts): str
 }
 
 test("the current context counts; paths are relative to the file, and everything is read again at each call", async (t) => {
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   const path = join(dir, "kubeconfig");
   mkdirSync(join(dir, "pki"));
   for (const name of ["ca", "crt", "key", "token"]) writeFileSync(join(dir, "pki", name), `${name} 1\n`);
@@ -55,7 +54,7 @@ test("the current context counts; paths are relative to the file, and everything
 });
 
 test("what a kubeconfig asks for and we do not do is refused with its reason, and no word of a secret", async (t) => {
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   const path = join(dir, "kubeconfig");
   const cases: [Parts | string, RegExp][] = [
     [{ cluster: { "insecure-skip-tls-verify": true } }, /insecure-skip-tls-verify is not supported: give the CA/],
@@ -98,7 +97,7 @@ test("what a kubeconfig asks for and we do not do is refused with its reason, an
 });
 
 test("a pod finds its API server and its own token, which is read again at each call", async (t) => {
-  const dir = await tempDir(t);
+  const dir = folderOf(t);
   writeFileSync(join(dir, "ca.crt"), "ca");
   writeFileSync(join(dir, "token"), "one\n");
   const read = inCluster({ KUBERNETES_SERVICE_HOST: "fd00::1", KUBERNETES_SERVICE_PORT: "6443" }, dir);
@@ -109,7 +108,7 @@ test("a pod finds its API server and its own token, which is read again at each 
 });
 
 test("a certificate, key or CA that is damaged is found at the start", async (t) => {
-  const path = join(await tempDir(t), "kubeconfig");
+  const path = join(folderOf(t), "kubeconfig");
   const authority = await Authority.create("api");
   const { cert, key } = await authority.issue({ cn: "u", usage: "client" });
   const other = await authority.issue({ cn: "other", usage: "client" });

@@ -91,11 +91,14 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable, MemoryHolder {
+  held = 0;
+  /** The time of the last addition. */
+  lastProgressAt = 0;
+  /** They are never taken in parts. */
+  readonly longestPauseMs = 0;
   #account: Pick<MemoryAccount, "hold" | "enter">;
   readonly #onEvict: () => void;
   readonly #node = new QueueNode<MemoryHolder>(this);
-  #held = 0;
-  #lastProgressAt = 0;
 
   /** @param onEvict ends the connection, because memory is short, and calls `clear` */
   constructor(account: Pick<MemoryAccount, "hold" | "enter">, onEvict: () => void) {
@@ -103,32 +106,18 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
     this.#onEvict = onEvict;
   }
 
-  get held(): number {
-    return this.#held;
-  }
-
-  /** The time of the last addition. */
-  get lastProgressAt(): number {
-    return this.#lastProgressAt;
-  }
-
-  /** They are never taken in parts. */
-  get longestPauseMs(): number {
-    return 0;
-  }
-
   add(bytes: number): void {
-    this.#held += bytes;
-    this.#lastProgressAt = performance.now();
+    this.held += bytes;
+    this.lastProgressAt = performance.now();
     this.#account.hold(bytes);
     this.#account.enter(this.#node);
   }
 
   /** From now on another account pays for them. */
   moveTo(account: Pick<MemoryAccount, "hold" | "enter">): void {
-    if (this.#held > 0) {
-      this.#account.hold(-this.#held);
-      account.hold(this.#held);
+    if (this.held > 0) {
+      this.#account.hold(-this.held);
+      account.hold(this.held);
       account.enter(this.#node);
     }
     this.#account = account;
@@ -136,8 +125,8 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
 
   /** They are gone, or another object counts them. */
   clear(): void {
-    if (this.#held > 0) this.#account.hold(-this.#held);
-    this.#held = 0;
+    if (this.held > 0) this.#account.hold(-this.held);
+    this.held = 0;
     this.#node.leave();
   }
 

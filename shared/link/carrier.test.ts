@@ -3,11 +3,11 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import type { TLSSocket } from "node:tls";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
+import { bytesIn } from "../basics/bytes.ts";
 import { until } from "../basics/testing/wait.ts";
 import { TurnQueue } from "../basics/timers.ts";
 import { PacedClose } from "../listen/paced-close.ts";
+import { collectGarbage } from "../node/v8.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import type { Link } from "./link.ts";
 import { dial, HELLO, Inbox, LinkServer, linkPair, Relay, rawClient, welcome } from "./testing/ends.ts";
@@ -27,10 +27,7 @@ function send(link: Link, inbox: Inbox, chunks: Buffer[]): Promise<number> {
     const more = (): void => {
       while (chunks.length > 0 && link.pendingBytes < 256 * 1024) {
         const batch = chunks.splice(0, 3);
-        link.write(
-          batch,
-          batch.reduce((sum, { length }) => sum + length, 0),
-        );
+        link.write(batch, bytesIn(batch));
         most = Math.max(most, link.pendingBytes);
       }
       if (chunks.length === 0 && link.pendingBytes === 0) resolve(most);
@@ -55,7 +52,7 @@ test("64 MiB each way arrive whole, with control messages in between", async () 
   const expected = createHash("sha256");
   for (const chunk of chunks()) expected.update(chunk);
   const wanted = expected.digest("hex");
-  const total = chunks().reduce((sum, { length }) => sum + length, 0);
+  const total = bytesIn(chunks());
   // A pong comes back for each ping: a second of all these must stay under what a peer may say.
   const controls = setInterval(() => {
     near.sendControl({ type: "drain", retryAfterMs: 1 });
@@ -275,8 +272,6 @@ test("what comes behind a hello is read behind it, however long that waits for i
 });
 
 test("of what comes without end while a hello waits for its turn nothing is kept", async () => {
-  setFlagsFromString("--expose-gc");
-  const collect = runInNewContext("gc") as () => void;
   class Never extends TurnQueue {
     override run(): void {}
   }
@@ -285,11 +280,11 @@ test("of what comes without end while a hello waits for its turn nothing is kept
     Array.from({ length: 500_000 }, () => frame({ opcode: 1, payload: KEY.subarray(0, 1), mask: KEY })),
   );
   const socket = await rawClient(server.port, Buffer.alloc(0));
-  collect();
+  collectGarbage();
   const before = process.memoryUsage().heapUsed;
   socket.write(flood);
   await until(() => (server.upgraded[0]?.bytesRead ?? 0) >= flood.length || socket.destroyed);
-  collect();
+  collectGarbage();
   const grown = process.memoryUsage().heapUsed - before;
   assert.ok(grown < 10 * MIB, `${Math.round(grown / MIB)} MiB more`);
   socket.destroy();

@@ -65,6 +65,13 @@ test("what bears the server's mark is its refusal, in its words, whoever has pas
   }
 });
 
+test("a refusal asks for another attempt after seconds or at a date, and a word that is neither asks for nothing", () => {
+  const retryAfterMs = (value: string) => classify(503, "Busy", { ...OURS, "retry-after": value }).retryAfterMs;
+  assert.deepEqual([retryAfterMs("7"), retryAfterMs("soon")], [7_000, undefined]);
+  const inAnHour = retryAfterMs(new Date(Date.now() + 3_600_000).toUTCString()) ?? 0;
+  assert.ok(inAnHour > 3_590_000 && inAnHour <= 3_600_000, `${inAnHour}`);
+});
+
 test("what does not is somebody in between, in whatever words", () => {
   for (const status of [502, 503, 504]) {
     for (const headers of [{}, HTML, { server: "envoy" }, { "proxy-status": "cdn; error=destination_unavailable" }]) {

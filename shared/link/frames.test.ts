@@ -209,30 +209,18 @@ for (const peerMasks of [true, false]) {
 const KEY = Buffer.from([1, 2, 3, 4]);
 const TEXT = { opcode: 1, payload: Buffer.from("hi"), mask: KEY };
 const BINARY = { opcode: 2, payload: Buffer.from("hi"), mask: KEY };
+/** The beginning of a binary message. */
+const BEGUN = { ...BINARY, final: false };
 
 test("a violation that ws could not notice is reported on the header of the frame", () => {
   const table: [string, FrameShape[], RegExp][] = [
-    ["text inside binary", [{ ...BINARY, final: false }, TEXT], /inside another/],
-    ["binary inside binary", [{ ...BINARY, final: false }, BINARY], /inside another/],
-    [
-      "a reserved kind inside binary",
-      [
-        { ...BINARY, final: false },
-        { ...BINARY, opcode: 5 },
-      ],
-      /inside another/,
-    ],
+    ["text inside binary", [BEGUN, TEXT], /inside another/],
+    ["binary inside binary", [BEGUN, BINARY], /inside another/],
+    ["a reserved kind inside binary", [BEGUN, { ...BINARY, opcode: 5 }], /inside another/],
     ["16 MiB and a byte", [{ ...BINARY, claims: 16n * 1024n * 1024n + 1n }], /16777217 bytes is too long/],
     ["2^63 bytes", [{ ...BINARY, claims: 1n << 63n }], /too long/],
     ["2^64 - 1 bytes", [{ ...BINARY, claims: (1n << 64n) - 1n }], /too long/],
-    [
-      "a long continuation",
-      [
-        { ...BINARY, final: false },
-        { ...BINARY, opcode: 0, claims: 1n << 40n },
-      ],
-      /too long/,
-    ],
+    ["a long continuation", [BEGUN, { ...BINARY, opcode: 0, claims: 1n << 40n }], /too long/],
   ];
   for (const [name, shapes, expected] of table) {
     const heard = new Heard(true);
@@ -255,17 +243,11 @@ test("a frame that is not well formed goes to ws with all that follows", () => {
     ["a kind that is none, with all bits set", [{ ...TEXT, opcode: 15, reserved: 0x70 }]],
     ["text without a mask from a client", [{ opcode: 1, payload: Buffer.from("hi") }]],
     ["a continuation without a start", [{ ...BINARY, opcode: 0 }]],
-    [
-      "a reserved bit in a continuation",
-      [
-        { ...BINARY, final: false },
-        { ...BINARY, opcode: 0, reserved: 0x20 },
-      ],
-    ],
+    ["a reserved bit in a continuation", [BEGUN, { ...BINARY, opcode: 0, reserved: 0x20 }]],
   ];
   for (const [name, shapes] of table) {
     const heard = new Heard(true);
-    const behind = [BINARY, { ...BINARY, final: false }, TEXT].map(frame);
+    const behind = [BINARY, BEGUN, TEXT].map(frame);
     const last = Buffer.concat([frame(shapes.at(-1) as FrameShape), ...behind]);
     for (const chunk of cut(Buffer.concat([...shapes.slice(0, -1).map(frame), last]), [3])) heard.lane.push(chunk);
     assert.equal(heard.violation, undefined, name);
@@ -273,25 +255,15 @@ test("a frame that is not well formed goes to ws with all that follows", () => {
   }
 });
 
+const BAD_LENGTH = "WS_ERR_INVALID_CONTROL_PAYLOAD_LENGTH";
+
 test("a continuation without a start, long control frames and unknown kinds are left to ws, which refuses them", async () => {
   const table: [string, FrameShape, string][] = [
     ["continuation without start", { ...BINARY, opcode: 0 }, "WS_ERR_INVALID_OPCODE"],
-    [
-      "a ping of 126 bytes",
-      { opcode: 9, payload: Buffer.alloc(126), mask: KEY },
-      "WS_ERR_INVALID_CONTROL_PAYLOAD_LENGTH",
-    ],
-    [
-      "a ping that claims 2^40 bytes",
-      { opcode: 9, claims: 1n << 40n, mask: KEY },
-      "WS_ERR_INVALID_CONTROL_PAYLOAD_LENGTH",
-    ],
+    ["a ping of 126 bytes", { opcode: 9, payload: Buffer.alloc(126), mask: KEY }, BAD_LENGTH],
+    ["a ping that claims 2^40 bytes", { opcode: 9, claims: 1n << 40n, mask: KEY }, BAD_LENGTH],
     ["a ping in fragments", { opcode: 9, final: false, mask: KEY }, "WS_ERR_EXPECTED_FIN"],
-    [
-      "a close of one byte",
-      { opcode: 8, payload: Buffer.alloc(1), mask: KEY },
-      "WS_ERR_INVALID_CONTROL_PAYLOAD_LENGTH",
-    ],
+    ["a close of one byte", { opcode: 8, payload: Buffer.alloc(1), mask: KEY }, BAD_LENGTH],
     ["kind 3", { ...BINARY, opcode: 3 }, "WS_ERR_INVALID_OPCODE"],
     ["kind 15", { ...BINARY, opcode: 15 }, "WS_ERR_INVALID_OPCODE"],
     ["text that claims 2^40 bytes", { ...TEXT, claims: 1n << 40n }, "WS_ERR_UNSUPPORTED_MESSAGE_LENGTH"],

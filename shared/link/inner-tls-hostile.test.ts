@@ -4,10 +4,9 @@ import { test } from "node:test";
 import tls from "node:tls";
 import { verifyPeer } from "../tls/identity.ts";
 import { LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
-import { dialInner, type InnerDialOptions, InnerServers, type InnerTls } from "./inner-tls.ts";
-import { type End, link, pki } from "./testing/inner-ends.ts";
+import { InnerServers } from "./inner-tls.ts";
+import { dial, type End, link, pki, TIMEOUT_MS } from "./testing/inner-ends.ts";
 
-const TIMEOUT_MS = 5_000;
 const INNER_PROTOCOL = "culvert-inner/1";
 
 /** A client that is no agent of ours: by `change`, it does otherwise. */
@@ -39,12 +38,6 @@ test("a peer that resumes the TLS session of an agent without a certificate is n
   assert.equal((await meet(agent)).identity?.cn, "agent");
   assert.match((await meet(session === undefined ? {} : { session })).refusal ?? "", /no client certificate was sent/);
 });
-
-/** An agent of ours. */
-function dial(end: End, tls: InnerDialOptions["tls"]): Promise<InnerTls> {
-  const { signal } = new AbortController();
-  return dialInner(end, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal });
-}
 
 /** A server that is none of ours. */
 function serverOf({ cert, key }: tls.TlsOptions, end: End, change: tls.TlsOptions): void {

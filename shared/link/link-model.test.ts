@@ -1,14 +1,12 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
-import { PRESSURE } from "../limits/memory-account.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import type { ProvenResume } from "./control.ts";
 import { Link } from "./link.ts";
 import { LinkLost } from "./link-events.ts";
-import type { LinkPool } from "./outgoing.ts";
 import { LinkKey } from "./proof.ts";
-import { Wire } from "./testing/wire.ts";
+import { Pool, Wire } from "./testing/wire.ts";
 
 type Side = "agent" | "server";
 const OTHER: Record<Side, Side> = { agent: "server", server: "agent" };
@@ -52,18 +50,6 @@ class Oracle implements TransportConsumer {
     assert.ok(reason === undefined || reason instanceof LinkLost, `${this.name}: ${reason?.message}`);
     this.ends++;
     assert.equal(this.ends, 1, `${this.name}: ended twice`);
-  }
-}
-
-/** What both ends keep together: 0 when neither keeps anything, whatever has happened before. */
-class Pool implements LinkPool {
-  readonly pressure = PRESSURE.none;
-  held = 0;
-
-  enter(): void {}
-
-  hold(delta: number): void {
-    this.held += delta;
   }
 }
 

@@ -1,24 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PRESSURE, type Pressure } from "../limits/memory-account.ts";
+import { PRESSURE } from "../limits/memory-account.ts";
 import type { TransportConsumer } from "../yamux/transport.ts";
 import { Link } from "./link.ts";
-import type { LinkPool } from "./outgoing.ts";
-import { Wire } from "./testing/wire.ts";
+import { Pool, Wire } from "./testing/wire.ts";
 
 const KIB = 1024;
 const FLOOR = 64 * KIB;
-
-class Pool implements LinkPool {
-  pressure: Pressure = PRESSURE.none;
-  held = 0;
-
-  hold(delta: number): void {
-    this.held += delta;
-  }
-
-  enter(): void {}
-}
 
 const IGNORES: TransportConsumer = { onBytes: () => {}, onWritable: () => {}, onClosed: () => {} };
 

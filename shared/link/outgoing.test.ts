@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
+import { bytesIn } from "../basics/bytes.ts";
 import { until } from "../basics/testing/wait.ts";
 import { Replay } from "./outgoing.ts";
 
@@ -35,10 +36,7 @@ test("whatever was appended and acknowledged, what is read are the bytes of the 
             buffers.push(bytesFrom(end, size));
             end += size;
           }
-          replay.append(
-            buffers,
-            buffers.reduce((sum, { length }) => sum + length, 0),
-          );
+          replay.append(buffers, bytesIn(buffers));
         } else if (each.do === "acknowledge") {
           acked = within(each.share);
           replay.acknowledge(acked);

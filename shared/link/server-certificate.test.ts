@@ -4,11 +4,11 @@ import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 import tls from "node:tls";
 import { DialFault, isUnknownIssuer } from "../faults/faults.ts";
-import { dialInner, InnerServers, InnerTlsFault } from "../link/inner-tls.ts";
+import { InnerServers, InnerTlsFault } from "../link/inner-tls.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../pki/certificates.ts";
 import { certificateOf } from "../pki/testing/certificates.ts";
 import { failure } from "./testing/ends.ts";
-import { link } from "./testing/inner-ends.ts";
+import { dial, link, TIMEOUT_MS } from "./testing/inner-ends.ts";
 
 const DAY = 86_400_000;
 const CODE_SIGNING = "1.3.6.1.5.5.7.3.3";
@@ -111,13 +111,8 @@ async function outside(shown: CertificateAndKey, ca: string | undefined): Promis
 async function inside(shown: CertificateAndKey, ca: string | undefined): Promise<Error | undefined> {
   const ends = link();
   const material = { ...shown, ca: ours.cert, notAfter: new Date() };
-  const accepted = new InnerServers().accept(ends.server, material, 5_000).catch(() => {});
-  const { signal } = new AbortController();
-  const dialled = dialInner(ends.agent, {
-    ...{ host: "localhost", timeoutMs: 5_000, signal },
-    tls: { ...(ca !== undefined && { ca }) },
-  });
-  const error = await dialled.then(
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS).catch(() => {});
+  const error = await dial(ends.agent, { ca }, { host: "localhost" }).then(
     () => undefined,
     (why: Error) => why,
   );

@@ -228,7 +228,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     if (this.waiting === 0) return;
     if (this.#quick.size < this.#limit) this.#turn ??= setImmediate(this.#beginOne);
     // One client alone begins in the next turn: there is nothing to look at, unless its budget keeps it back.
-    if (this.#look === undefined && (this.waiting > 1 || this.#turn === undefined)) this.#startLooking();
+    if (this.waiting > 1 || this.#turn === undefined) this.#startLooking();
   }
 
   readonly #beginOne = (): void => {
@@ -243,7 +243,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#turnsGiven = 0;
     const item = this.#takeNext();
     if (item === undefined) {
-      if (this.#look === undefined) this.#startLooking();
+      this.#startLooking();
       return;
     }
     this.#begunSince++;
@@ -303,6 +303,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   // ── how late the loop is ───────────────────────────────────────────────────────────────────────────────────────
 
   #startLooking(): void {
+    if (this.#look !== undefined) return;
     this.#lookedAt = performance.now();
     this.#cpuMs = cpuNow();
     this.#look = setInterval(this.#onLook, LOOK_MS);

@@ -2,7 +2,6 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf, withoutMapping } from "../address/network.ts";
 import { QueueNode } from "../basics/collections.ts";
-import { rawSocketOf } from "../node/sockets.ts";
 import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
 import type { Endpoint, FirstBytes, FoundHello } from "./preface.ts";
 
@@ -19,7 +18,7 @@ interface WithConnection {
 /**
  * The state of a connection. Its owner is the acceptor, and from `request` on the port that it was handed to.
  */
-export type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
+type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
 
 /**
  * A connection from its accept to its close, with every fact that is known about it.
@@ -64,7 +63,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   constructor(raw: Socket) {
     this.raw = raw;
     this.#socket = raw;
-    this.peer = kernelPeerOf(raw);
+    this.peer = peerOf(raw);
     (raw as WithConnection)[CONNECTION] = this;
   }
 
@@ -119,18 +118,12 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   }
 }
 
-/** The address and port that the kernel has for the other end. IPv4 is written as IPv4. */
-function kernelPeerOf(socket: Socket): Endpoint {
-  const { remoteAddress = "nowhere", remotePort = 0 } = rawSocketOf(socket) ?? socket;
-  return { address: withoutMapping(remoteAddress), port: remotePort };
-}
-
 /**
- * The source of any socket, also of one that no listener of ours has accepted. Prefer `IncomingConnection.source`: the
- * kernel soon forgets the address of a connection that was lost.
+ * The address and port that the kernel has for the other end. IPv4 is written as IPv4. Prefer
+ * `IncomingConnection.source`: the kernel soon forgets the address of a connection that was lost.
  */
-export function sourceOf(socket: Socket): Endpoint {
-  return IncomingConnection.of(socket)?.source ?? kernelPeerOf(socket);
+export function peerOf({ remoteAddress = "nowhere", remotePort = 0 }: Socket): Endpoint {
+  return { address: withoutMapping(remoteAddress), port: remotePort };
 }
 
 /** An end of a connection as it is written in logs. */

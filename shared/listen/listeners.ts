@@ -65,7 +65,7 @@ export function tlsListener<Host extends VirtualHost>(options: TlsListenerOption
   return new TlsProtocol(options).acceptor;
 }
 
-export interface PlainListenerOptions extends AcceptRules {
+interface PlainListenerOptions extends AcceptRules {
   /** May this address connect at all? Connections from others are closed at once. */
   admits(address: string): boolean;
   /** The socket has an error listener, and its first bytes are still to be read. */

@@ -4,36 +4,11 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
 import type { TlsListenerOptions, VirtualHost } from "./listeners.ts";
-import { type Fixture, listening, readCalls } from "./testing/tls-clients.ts";
-
-const UPLOAD_BYTES = 8 << 20;
-
-/** Reads of 16 KiB would be as many at least. */
-const RECORDS = UPLOAD_BYTES / 16_384;
-
-/**
- * How many reads an upload takes: the least of three, each on a connection of its own, because a busy kernel makes
- * more.
- */
-async function readsOfUpload(it: Fixture): Promise<number> {
-  const counts: number[] = [];
-  const others = it.listener.connections;
-  while (counts.length < 3) {
-    const socket = it.tls();
-    const { socket: accepted } = await it.next(it.secured.length + 1);
-    const before = await readCalls();
-    socket.end(Buffer.alloc(UPLOAD_BYTES));
-    await once(accepted.resume(), "end");
-    counts.push((await readCalls()) - before);
-    accepted.destroy();
-    await until(() => it.listener.connections === others);
-  }
-  return Math.min(...counts);
-}
+import { type Fixture, listening, RECORDS_OF_UPLOAD, readsOfUpload } from "./testing/tls-clients.ts";
 
 test("who comes alone skips the preface, and is read in buffers of more than a TLS record", async () => {
   await using it = await listening({ skipPrefaceBelow: 1 });
-  assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS);
+  assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS_OF_UPLOAD);
 });
 
 const host = (it: Fixture, rest: Partial<VirtualHost> = {}): VirtualHost => ({
@@ -59,7 +34,7 @@ for (const [who, others] of Object.entries(READ_FIRST)) {
   test(`${who} is read first`, async () => {
     await using it = await listening({ skipPrefaceBelow: who.includes("as many") ? 1 : 100 });
     await others(it);
-    assert.ok((await readsOfUpload(it)) >= RECORDS);
+    assert.ok((await readsOfUpload(it)) >= RECORDS_OF_UPLOAD);
   });
 }
 

@@ -8,6 +8,7 @@ import { Duplex } from "node:stream";
 import { before, test } from "node:test";
 import tls from "node:tls";
 import { Worker } from "node:worker_threads";
+import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { endedByReset, resetSocket } from "./reset.ts";
 
@@ -29,13 +30,16 @@ async function pair(kind: "tcp" | "tls" | "unix"): Promise<Pair> {
   const dir = await mkdtemp(join(tmpdir(), "culvert-reset-"));
   const server = createServer({ allowHalfOpen: true });
   const secure = tls.createServer(certificate);
-  if (kind === "tls")
-    server.on("connection", (raw) =>
-      secure.emit(
-        "connection",
-        raw.on("error", () => {}),
-      ),
+  if (kind === "tls") {
+    server.on(
+      "connection",
+      (raw: Socket) =>
+        void secure.emit(
+          "connection",
+          raw.on("error", () => {}),
+        ),
     );
+  }
   server.listen(kind === "unix" ? { path: join(dir, "s") } : { port: 0, host: "127.0.0.1" });
   await once(server, "listening");
   const accepted = once(kind === "tls" ? secure : server, kind === "tls" ? "secureConnection" : "connection");
@@ -85,8 +89,7 @@ for (const kind of ["tcp", "tls"] as const) {
     let received = 0;
     it.peer.on("data", (chunk: Buffer) => (received += chunk.length));
     it.peer.resume();
-    const deadline = Date.now() + 5_000;
-    while (it.seen.length === 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 5));
+    await until(() => it.seen.length > 0);
     assert.ok(received < 20_000_000);
     assert.match(it.seen[0] ?? "nothing", /^(ECONNRESET|end, in truth a reset)$/);
   });
@@ -177,14 +180,9 @@ function sometime(): Promise<void> {
 for (const kind of ["tcp", "tls", "unix"] as const) {
   test(`${kind}: a socket whose end is under way is closed by a reset, too`, async () => {
     await using it = await pair(kind);
-    it.ours.on("error", () => {});
-    const closed = once(it.ours, "close");
     it.ours.end();
     await null;
     process.nextTick(() => resetSocket(it.ours));
-    await Promise.race([
-      closed,
-      new Promise((_, reject) => setTimeout(reject, 5_000, new Error("never closed")).unref()),
-    ]);
+    await until(() => it.ours.closed);
   });
 }

@@ -8,7 +8,7 @@ import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "../basics/testing/wait.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import { DESTROYED, memoryNeeded, type Reclaimable } from "../limits/memory-account.ts";
+import { DESTROYED, memoryNeeded } from "../limits/memory-account.ts";
 import { MemoryPool } from "../limits/memory-pool.ts";
 import { RECLAIM, reclaim } from "../limits/reclaim.ts";
 import type { Stream } from "../yamux/stream.ts";
@@ -32,6 +32,13 @@ function direction(sink: Duplex, source: Duplex = new Stuck()): WaitingSink & { 
   return { source, sink, waitingWrites: 1, taken: 0 };
 }
 
+/** What this direction holds, in a pool of its own. */
+function counted(one: WaitingSink) {
+  const pool = new MemoryPool(1e9);
+  const share = pool.share("red");
+  return { pool, share, memory: new SpliceMemory(share, [one], () => {}) };
+}
+
 /** Whatever holds something has been looked at. */
 function looked(): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -44,7 +51,7 @@ function looked(): Promise<void> {
   });
 }
 
-/** The writing end of a unix socket of which nobody reads. */
+/** The writing end of a unix socket that takes nothing more, because nobody reads. */
 async function unixSocket(t: TestContext): Promise<Socket> {
   const path = join(tmpdir(), `culvert-splice-memory-${process.pid}.sock`);
   const server = createServer((socket) => socket.pause()).listen(path);
@@ -55,12 +62,12 @@ async function unixSocket(t: TestContext): Promise<Socket> {
     socket.destroy();
     server.close();
   });
+  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
   return socket;
 }
 
 test("a sink that takes everything holds nothing and is not counted again", async () => {
-  const pool = new MemoryPool(1e9);
-  const memory = new SpliceMemory(pool.share("red"), [direction(new Stuck())], () => {});
+  const { pool, memory } = counted(direction(new Stuck()));
   memory.onWrite(false);
   await sleep(250);
   assert.equal(pool.held, 0);
@@ -68,10 +75,9 @@ test("a sink that takes everything holds nothing and is not counted again", asyn
 });
 
 test("what waits in a sink counts, with each write, and what the source has read ahead only if it is a socket", async () => {
-  const pool = new MemoryPool(1e9);
   const sink = new Stuck();
   const one = direction(sink);
-  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  const { pool, memory } = counted(one);
   one.source.unshift(Buffer.alloc(500));
   sink.write(Buffer.alloc(1_000));
   memory.onWrite(true);
@@ -85,10 +91,8 @@ test("what waits in a sink counts, with each write, and what the source has read
 });
 
 test("a unix socket that takes nothing more counts with what the kernel holds for it", async (t) => {
-  const pool = new MemoryPool(1e9);
   const socket = await unixSocket(t);
-  const memory = new SpliceMemory(pool.share("red"), [direction(socket)], () => {});
-  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  const { pool, memory } = counted(direction(socket));
   memory.onWrite(true);
   assert.ok(Math.abs(pool.held - socket.writableLength - UNIX_BUFFER) <= 4 * KIB, `${pool.held} bytes`);
 
@@ -107,11 +111,8 @@ test("a unix socket that takes nothing more counts with what the kernel holds fo
 });
 
 test("bytes left in the kernel count for a cluster that is not served any more, until the process has enough memory", async (t) => {
-  const pool = new MemoryPool(1e9);
   const socket = await unixSocket(t);
-  const share = pool.share("red");
-  const memory = new SpliceMemory(share, [direction(socket)], () => {});
-  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  const { pool, share, memory } = counted(direction(socket));
   memory.onWrite(true);
   share.close();
   pool.onProcess(KIB);
@@ -122,10 +123,9 @@ test("bytes left in the kernel count for a cluster that is not served any more, 
 });
 
 test("a splice whose stream or socket was ended for its memory is not ended and counted again", () => {
-  const pool = new MemoryPool(1e9);
   const sink = new Stuck();
   const one = direction(sink);
-  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  const { pool, memory } = counted(one);
   sink.write(Buffer.alloc(1_000));
   memory.onWrite(true);
   assert.equal(memory.held, 1_000 + 256);
@@ -136,11 +136,9 @@ test("a splice whose stream or socket was ended for its memory is not ended and 
 });
 
 test("when a stream is ended for its memory, only what it leaves in the kernel counts from that moment on", async (t) => {
-  const pool = new MemoryPool(1e9);
   const socket = await unixSocket(t);
   const stream = new Stuck().on("error", () => {});
-  const memory = new SpliceMemory(pool.share("red"), [direction(socket, stream)], () => {});
-  while (socket.writableLength < 64 * KIB) socket.write(Buffer.alloc(64 * KIB));
+  const { pool, memory } = counted(direction(socket, stream));
   memory.onWrite(true);
   pool.onProcess(KIB);
   stream.destroy(memoryNeeded());
@@ -168,11 +166,9 @@ test("bytes of a stream that ended in order are held for a caller that does not 
 });
 
 test("the time without progress begins when a sink last took something", async () => {
-  const pool = new MemoryPool(1e9);
-  const holds: Reclaimable[] = [];
   const sink = new Stuck();
   const one = direction(sink);
-  const memory = new SpliceMemory(pool.share("red"), [one], () => {});
+  const { memory } = counted(one);
   sink.write(Buffer.alloc(1_000));
   memory.onWrite(true);
   const begun = memory.lastProgressAt;
@@ -184,8 +180,7 @@ test("the time without progress begins when a sink last took something", async (
   await looked();
   assert.ok(memory.lastProgressAt > begun);
   assert.equal(memory.longestPauseMs, memory.lastProgressAt - begun, "so long it stood, and moved again");
-  holds.push(...memory.reclaimables());
-  assert.deepEqual(holds, [memory]);
+  assert.deepEqual([...memory.reclaimables()], [memory]);
   memory.close();
 });
 
@@ -198,9 +193,7 @@ test("a TCP socket counts with what the kernel may hold for it once it has been 
     socket.destroy();
     server.close();
   });
-  const pool = new MemoryPool(1e9);
-  const fast = { ...direction(socket), taken: 1_000_000 };
-  const memory = new SpliceMemory(pool.share("red"), [fast], () => {});
+  const { pool, memory } = counted({ ...direction(socket), taken: 1_000_000 });
   socket.cork();
   socket.write(Buffer.alloc(64 * KIB));
   memory.onWrite(true);

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import tls from "node:tls";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
-import { asVersion1, certificateOf, crlOf } from "../pki/testing/certificates.ts";
+import { asVersion1, certificateOf, crlOf, derOf } from "../pki/testing/certificates.ts";
 import { ClientTrust } from "./client-trust.ts";
 import { RevocationList } from "./revocation-list.ts";
 
@@ -139,8 +139,7 @@ test("CAs that have signed each other again and again cost a bounded number of s
 });
 
 /** CRLs as `ClientTrust` takes them. */
-const listsOf = (...pems: readonly string[]) =>
-  pems.map((pem) => new RevocationList(Buffer.from(pem.replace(/-----[^-]+-----/g, ""), "base64")));
+const listsOf = (...pems: readonly string[]) => pems.map((pem) => new RevocationList(derOf(pem)));
 
 const AT = new Date();
 const LATER = new Date(AT.getTime() + 3_600_000);

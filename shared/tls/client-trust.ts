@@ -5,7 +5,7 @@ import type { RevocationList } from "./revocation-list.ts";
 
 /** The status of a certificate under a set of CAs and their CRLs, the best first; `crl_expired`: nobody can tell. */
 const STATUSES = ["valid", "crl_expired", "revoked", "untrusted"] as const;
-export type CertificateStatus = (typeof STATUSES)[number];
+type CertificateStatus = (typeof STATUSES)[number];
 
 /** Maximum length of a path: real ones have three certificates. */
 const MAX_PATH = 10;
@@ -107,14 +107,9 @@ function statusBy(
   now: Date | undefined,
 ): CertificateStatus {
   if (lists.some((list) => list.has(certificate))) return "revoked";
-  return now !== undefined && lists.length > 0 && lists.every((list) => hasExpired(list, now))
-    ? "crl_expired"
-    : "valid";
-}
-
-/** A CRL without a date of the next one does not expire (RFC 5280 §5.1.2.5 requires the date). */
-function hasExpired({ nextUpdate }: RevocationList, now: Date): boolean {
-  return nextUpdate !== undefined && nextUpdate <= now;
+  if (now === undefined || lists.length === 0) return "valid";
+  // A CRL without a date of the next one does not expire (RFC 5280 §5.1.2.5 requires the date).
+  return lists.every(({ nextUpdate }) => nextUpdate !== undefined && nextUpdate <= now) ? "crl_expired" : "valid";
 }
 
 function worse(one: CertificateStatus, other: CertificateStatus): CertificateStatus {

@@ -21,7 +21,7 @@ export interface PeerIdentity {
   readonly chain: readonly Buffer[];
 }
 
-export type Role = "caller" | "agent";
+type Role = "caller" | "agent";
 
 /**
  * The names that Konnectivity's installers give each role. Under one CA, and without a list of identities, a

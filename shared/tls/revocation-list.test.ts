@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
 import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
 import { Authority } from "../pki/certificates.ts";
-import { certificateOf, crlOf, emptyExtension as extension } from "../pki/testing/certificates.ts";
+import { certificateOf, crlOf, derOf, emptyExtension as extension } from "../pki/testing/certificates.ts";
 import { loadCrls, RevocationList, WatchedCrl } from "./revocation-list.ts";
 
 /** The kind of public keys of elliptic curves (RFC 5480 §2.1.1). */
@@ -21,7 +21,7 @@ test("a CA whose key is of a kind that Node does not know has no CRL, and ends n
   const odd = new X509Certificate(raw);
   assert.throws(() => odd.publicKey);
   const pem = await crlOf(authority, []);
-  const list = new RevocationList(Buffer.from(pem.replace(/-----[^-]+-----/g, ""), "base64"));
+  const list = new RevocationList(derOf(pem));
   assert.equal(list.isOf(new X509Certificate(authority.cert)), true);
   assert.equal(list.isOf(odd), false);
 });
@@ -85,7 +85,7 @@ test("a file that cannot be used is refused with its path and the reason", async
   const ca = await certificateOf({ cn: "ca" });
   const good = await crlOf(ca, [ca]);
   const pemOf = (der: Buffer) => `-----BEGIN X509 CRL-----\n${der.toString("base64")}\n-----END X509 CRL-----\n`;
-  const der = Buffer.from(good.replace(/-----[^-]+-----/g, ""), "base64");
+  const der = derOf(good);
   for (const [text, says] of [
     ["", /holds no PEM CRL/],
     [ca.cert, /holds no PEM CRL/],
@@ -111,11 +111,7 @@ test("a file that cannot be used is refused with its path and the reason", async
 test("no cut or changed byte of a CRL is anything but an error or a CRL that nobody has signed", async () => {
   const ca = await certificateOf({ cn: "ca" });
   const anchor = new X509Certificate(ca.cert);
-  const der = Buffer.from(
-    (await crlOf(ca, [ca], { nextUpdate: new Date() })).replace(/-----[^-]+-----/g, ""),
-    "base64",
-  );
-  const { RevocationList } = await import("./revocation-list.ts");
+  const der = derOf(await crlOf(ca, [ca], { nextUpdate: new Date() }));
   assert.equal(new RevocationList(der).isOf(anchor), true);
   for (let at = 0; at < der.length; at++) {
     const changed = Buffer.from(der);

@@ -22,7 +22,7 @@ export function shownBy(socket: TLSSocket): () => readonly Buffer[] {
 }
 
 /** Where a certificate was shown, and to whom. */
-export interface CertificateContext extends IssuerContext {
+interface CertificateContext extends IssuerContext {
   /** The server's name, as it was dialled. */
   readonly host: string;
 }
@@ -202,7 +202,7 @@ const INSPECTORS = [
 const OF_AN_INSPECTION = new RegExp(`(?:^|[^a-z0-9])(?:${INSPECTORS.join("|")})(?![a-z0-9])`, "i");
 
 /** What is known of a certificate that comes from none of our CAs. */
-export interface IssuerFacts {
+interface IssuerFacts {
   /** Who has signed it, at the top of what was shown, as it calls itself. */
   readonly issuer: string;
   readonly relation: CaRelation;

@@ -96,5 +96,10 @@ export const ALREADY_CONNECTED = "already_connected";
 /** The agent has a tunnel to this server already. The same close code refuses another process of its id. */
 export function isAlreadyConnected(error: unknown): boolean {
   if (!(error instanceof LinkRefused)) return false;
-  return error.closeCode === CloseCode.alreadyConnected && error.reason.startsWith(`${ALREADY_CONNECTED}: `);
+  return error.closeCode === CloseCode.alreadyConnected && codeBefore(error.reason) === ALREADY_CONNECTED;
+}
+
+/** `code: a sentence`, as `closeReason` writes a fault. */
+function codeBefore(text: string): string | undefined {
+  return /^(\w+): /.exec(text)?.[1];
 }

@@ -281,15 +281,7 @@ test("streams whose readers take a little again and again hold twice the cap of 
 });
 
 /** A session that has accepted streams of two accounts, each with so many unread bytes. */
-async function twoAccounts({
-  budget = 1024 * KIB,
-  blueHolds,
-  redHolds,
-}: {
-  budget?: number;
-  blueHolds: number;
-  redHolds: number;
-}) {
+async function twoAccounts(blueHolds: number, redHolds: number, budget = 1024 * KIB) {
   const pool = new MemoryPool(16 * 1024 * KIB);
   const [peers, blue, red] = ["(peers)", "blue", "red"].map((name) => pool.share(name)) as [
     MemoryShare,
@@ -310,7 +302,7 @@ async function twoAccounts({
 }
 
 test("each account pays for its streams, and nobody for a stream that has ended", async () => {
-  const { peers, blue, red, ofBlue, ofRed } = await twoAccounts({ blueHolds: 1_000, redHolds: 200 });
+  const { peers, blue, red, ofBlue, ofRed } = await twoAccounts(1_000, 200);
   assert.deepEqual([peers.held, blue.held, red.held], [0, 1_000, 200]);
   ofBlue.destroy();
   ofRed.destroy();
@@ -318,7 +310,7 @@ test("each account pays for its streams, and nobody for a stream that has ended"
 });
 
 test("an account above its cap loses its stalled streams, and another one of the session none", async () => {
-  const { blue, red, ofBlue, ofRed } = await twoAccounts({ blueHolds: 64 * KIB, redHolds: 64 * KIB });
+  const { blue, red, ofBlue, ofRed } = await twoAccounts(64 * KIB, 64 * KIB);
   blue.cap = 32 * KIB;
   await until(() => ofBlue.destroyed);
   assert.deepEqual([blue.held, red.held, ofRed.destroyed], [0, 64 * KIB, false]);
@@ -326,7 +318,7 @@ test("an account above its cap loses its stalled streams, and another one of the
 
 test("an account gets as much of the session's budget as it leaves to others", async () => {
   const budget = 256 * KIB;
-  const { blue, red, ofBlue, ofRed, take } = await twoAccounts({ budget, blueHolds: 64 * KIB, redHolds: 64 * KIB });
+  const { blue, red, ofBlue, ofRed, take } = await twoAccounts(64 * KIB, 64 * KIB, budget);
   const another = take(5, blue, 64 * KIB);
   await until(() => ofBlue.destroyed || another.destroyed);
   assert.deepEqual([blue.held, red.held, ofRed.destroyed], [64 * KIB, 64 * KIB, false]);

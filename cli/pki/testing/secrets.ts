@@ -1,6 +1,7 @@
 import type { TestContext } from "node:test";
+import { folderOf } from "../../../shared/documents/testing/files.ts";
 import { kubeconfig, type ReadAccess } from "../../../shared/kubernetes/access.ts";
-import { type Answer, type Asked, HttpsStub, tempDir } from "../../../shared/kubernetes/testing/https-stub.ts";
+import { type Answer, type Asked, HttpsStub } from "../../../shared/kubernetes/testing/https-stub.ts";
 
 interface StoredSecret {
   readonly type?: string;
@@ -36,7 +37,7 @@ export class KubeSecretsStub {
 
   static async start(t: TestContext): Promise<KubeSecretsStub> {
     const stub = await HttpsStub.start(t);
-    return new KubeSecretsStub(stub, await stub.kubeconfig(await tempDir(t)));
+    return new KubeSecretsStub(stub, await stub.kubeconfig(folderOf(t)));
   }
 
   get access(): ReadAccess {

@@ -51,7 +51,7 @@ export class ServerFleet implements AsyncDisposable {
     const clusters: ClusterOfCrowd[] = [];
     await runConcurrently(this.folder.all.length, 8, async (index) => {
       const cluster = this.folder.all[index];
-      if (cluster) clusters[index] = { servername: cluster.sni, ca: cluster.ca, ...(await cluster.agent) };
+      if (cluster) clusters[index] = { servername: cluster.sni, ca: cluster.ca, ...(await cluster.agentPair) };
     });
     await this.crowd.call("gather", { port: this.#agentsPort, clusters, each });
   }

@@ -61,7 +61,7 @@ async function side(folder: ClusterFolder, clusters: number): Promise<Side> {
     const more: Visitor[] = [];
     await runConcurrently(clusters, 8, async (index) => {
       const cluster = folder.all[index];
-      if (cluster) more[index] = { servername: cluster.sni, ca: cluster.ca, ...(await cluster.caller) };
+      if (cluster) more[index] = { servername: cluster.sni, ca: cluster.ca, ...(await cluster.callerPair) };
     });
     await visitors.call("invite", { more });
     await visitors.call("visitAll", { port, clusters });

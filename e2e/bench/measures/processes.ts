@@ -40,7 +40,7 @@ async function measure(bench: Bench, folder: ClusterFolder, count: 1 | 2): Promi
     for (const server of servers) await server.start();
     const more: Visitor[] = [];
     for (const cluster of folder.all) {
-      more.push({ servername: cluster.sni, ca: cluster.ca, ...(await cluster.caller) });
+      more.push({ servername: cluster.sni, ca: cluster.ca, ...(await cluster.callerPair) });
     }
     for (const load of loads) {
       await load.call("invite", { more });

@@ -9,6 +9,7 @@ import type { FaultRelay } from "../../harness/faults.ts";
 import { NatsServers } from "../../harness/nats-servers.ts";
 import { PeerFiles } from "../../harness/peer-files.ts";
 import type { Flags } from "../../harness/pki-files.ts";
+import { started } from "../../harness/started.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { ClusterTargets } from "./cluster-target.ts";
@@ -62,14 +63,10 @@ export class DirectoryFleet implements AsyncDisposable {
       between: await PathBetween.start(peerPorts),
     };
     const fleet = new DirectoryFleet(parts, await ClusterTargets.start(clusterNames), agentsPort);
-    try {
+    return await started(fleet, async () => {
       await fleet.#startServers(serverNames, peerPorts);
       await runConcurrently(clusterNames.length, AT_ONCE, (index) => fleet.startAgent(clusterNames[index] ?? ""));
-      return fleet;
-    } catch (error) {
-      await fleet[Symbol.asyncDispose]();
-      throw error;
-    }
+    });
   }
 
   async #startServers(names: readonly string[], peerPorts: readonly [number, number]): Promise<void> {

@@ -3,6 +3,7 @@ import { Balancer } from "../../harness/balancer.ts";
 import { type Connection, connectThrough } from "../../harness/caller.ts";
 import { startClusterAgent } from "../../harness/cluster-agents.ts";
 import { ClusterFolder } from "../../harness/cluster-files.ts";
+import { started } from "../../harness/started.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { ClusterTargets } from "./cluster-target.ts";
@@ -35,13 +36,7 @@ export class Replicas implements AsyncDisposable {
     const folder = await ClusterFolder.create(clusterNames);
     const [ready, published, agents] = await Promise.all([freePort(), freePort(), freePort()]);
     const replicas = new Replicas(folder, await ClusterTargets.start(clusterNames), { ready, published, agents });
-    try {
-      await replicas.#start(serverNames);
-      return replicas;
-    } catch (error) {
-      await replicas[Symbol.asyncDispose]();
-      throw error;
-    }
+    return await started(replicas, () => replicas.#start(serverNames));
   }
 
   get clusters(): readonly string[] {

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import type { Mount } from "../../harness/machine-root.ts";
+import { Program } from "../../harness/program.ts";
 import { within } from "../../harness/wait.ts";
-import { Program } from "../../kubernetes/world/program.ts";
 import type { Image } from "./build.ts";
 
 export interface ContainerOptions {
@@ -26,9 +26,9 @@ export class Container implements AsyncDisposable {
     const argv = [...(command ?? image.entrypoint), ...(args ?? (command === undefined ? image.command : []))];
     const { root, env, folder, user } = image;
     const line = root.commandLine({ argv, env, folder, mounts: volumes, owner: user, readOnly: true });
-    const program = new Program(argv.join(" ").slice(0, 40), line, { PATH: process.env["PATH"] ?? "" });
-    const [, pid] = await program.waitForLog(/^pid (\d+)$/);
-    return new Container(program, Number(pid));
+    const program = new Program(argv.join(" ").slice(0, 40), line, { env: { PATH: process.env["PATH"] } });
+    const pid = await program.waitForLog(/^pid \d+$/);
+    return new Container(program, Number(pid.slice("pid ".length)));
   }
 
   /** What it has printed so far. */
@@ -45,16 +45,12 @@ export class Container implements AsyncDisposable {
     process.kill(this.pid, signal);
   }
 
-  waitForLog(pattern: RegExp): Promise<RegExpExecArray> {
+  waitForLog(pattern: RegExp): Promise<string> {
     return this.#program.waitForLog(pattern);
   }
 
   async waitForHealth(port: number): Promise<void> {
-    const isReady = async () => {
-      const answer = await fetch(`http://127.0.0.1:${port}/readyz`, { signal: AbortSignal.timeout(1_000) });
-      return answer.ok;
-    };
-    await this.#program.waitUntil(() => isReady().catch(() => false), 15_000, `200 from port ${port}`);
+    await this.#program.waitForHealth(`http://127.0.0.1:${port}/readyz`, 15_000);
   }
 
   /** `exit code N`, or the signal that it died of. */

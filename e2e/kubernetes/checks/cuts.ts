@@ -83,7 +83,7 @@ async function portForward(stage: Stage): Promise<Seen> {
   const check = new PayloadCheck();
   const { result, way } = await spoken(stage, "portforward", "WebSocket", async (env) => {
     await using forward = kubectl.start(["port-forward", "pod/stand-in", `:${PORTS.http}`], env);
-    const [, port] = await forward.waitForLog(/Forwarding from 127\.0\.0\.1:(\d+)/);
+    const port = /:(\d+) ->/.exec(await forward.waitForLog(/Forwarding from 127\.0\.0\.1:\d+/))?.[1];
     const url = `http://127.0.0.1:${port}/bytes/${DOWNLOAD_BYTES}`;
     const onStdout = (chunk: Buffer) => check.take(chunk);
     const work = world.network.controlPlane.must(["curl", "-sS", url], { onStdout, signal });

@@ -1,10 +1,10 @@
+import type { Program } from "../../harness/program.ts";
 import { waitFor, within } from "../../harness/wait.ts";
 import { type Check, CULVERT_LANES, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
 import { PORTS } from "../world/addresses.ts";
 import { callerPair, egressOverTcp } from "../world/egress.ts";
 import { inMain, type Kubectl } from "../world/kubectl.ts";
 import { judgedBy, type NodeName } from "../world/objects.ts";
-import type { Program } from "../world/program.ts";
 
 /**
  * Users wait no longer than this for a sentence, also where kubectl asks again over SPDY when a WebSocket was refused.

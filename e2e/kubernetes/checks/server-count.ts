@@ -2,12 +2,12 @@ import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { flags } from "../../harness/pki-files.ts";
 import { MAIN } from "../../harness/processes.ts";
+import type { Program } from "../../harness/program.ts";
 import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { kubeconfigOf, roleOf, rulesOfThePage, tokenOf } from "../world/accounts.ts";
 import { PORTS } from "../world/addresses.ts";
 import type { Kubectl } from "../world/kubectl.ts";
 import type { Namespace } from "../world/namespace.ts";
-import type { Program } from "../world/program.ts";
 import type { World } from "../world/world.ts";
 
 const NAMESPACE = "count";

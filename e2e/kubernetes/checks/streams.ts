@@ -84,7 +84,7 @@ async function portForward(stage: Stage, protocol: Protocol): Promise<Seen> {
 /** Seconds that they take, all at once. */
 async function forwardedRequests({ world, kubectl, signal }: Stage, env: Readonly<Record<string, string>>) {
   await using forward = kubectl.start(["port-forward", "pod/stand-in", `:${PORTS.http}`], env);
-  const [, port] = await forward.waitForLog(/Forwarding from 127\.0\.0\.1:(\d+)/);
+  const port = /:(\d+) ->/.exec(await forward.waitForLog(/Forwarding from 127\.0\.0\.1:\d+/))?.[1];
   const request = ["curl", "-sS", `http://127.0.0.1:${port}/bytes/${FORWARDED_BYTES}`];
   const started = performance.now();
   const requests = Array.from({ length: FORWARDED_REQUESTS }, async () => {

@@ -1,12 +1,12 @@
 import { writeFileSync } from "node:fs";
 import { flags } from "../../harness/pki-files.ts";
+import type { Program } from "../../harness/program.ts";
 import type { TempDir } from "../../harness/temp.ts";
 import type { Assets } from "../assets.ts";
 import { CONTROL_PLANE, PORTS, SERVICES } from "./addresses.ts";
 import { Kubectl } from "./kubectl.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WorldPki } from "./pki.ts";
-import type { Program } from "./program.ts";
 
 /** Of etcd or kube-apiserver; well within the deadline of a check that starts one. */
 const STARTED_MS = 45_000;

@@ -1,10 +1,10 @@
 import { agentFiles, flags, serverFiles } from "../../harness/pki-files.ts";
 import { MAIN } from "../../harness/processes.ts";
+import type { Program } from "../../harness/program.ts";
 import { Scrape } from "../../harness/scrape.ts";
 import { CONTROL_PLANE, PORTS } from "./addresses.ts";
 import type { Namespace } from "./namespace.ts";
 import type { Network } from "./network.ts";
-import type { Program } from "./program.ts";
 
 const READY_MS = 15_000;
 /** kube-apiserver keeps connections for the next request, and a drain waits for them. */

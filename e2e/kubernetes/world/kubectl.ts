@@ -1,7 +1,7 @@
 import { dirname, join } from "node:path";
+import type { Program } from "../../harness/program.ts";
 import type { KubeObject } from "../../helm/harness/objects.ts";
 import type { Namespace } from "./namespace.ts";
-import type { Program } from "./program.ts";
 import type { Finished, RunOptions } from "./run.ts";
 
 /** kubectl with the rights of an administrator, run in the control plane's namespace. */

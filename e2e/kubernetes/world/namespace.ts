@@ -1,4 +1,4 @@
-import { Program } from "./program.ts";
+import { Program } from "../../harness/program.ts";
 import { type Finished, type RunOptions, run } from "./run.ts";
 
 /** Nothing of this machine's own settings: proxies, certificates, options of culvert. */
@@ -26,7 +26,7 @@ export class Namespace {
 
   /** `ip netns exec` replaces itself with the program, so signals reach the program. */
   start(name: string, argv: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
-    return new Program(name, this.#inside(argv), { ...ENVIRONMENT, ...env });
+    return new Program(name, this.#inside(argv), { env: { ...ENVIRONMENT, ...env } });
   }
 
   #inside(argv: readonly string[]): string[] {

@@ -23,7 +23,12 @@ test("namespaces, their files and their programs are gone with the run, and thos
   skip: missing ?? false,
 }, async () => {
   await run(["ip", "netns", "add", `${KILLED_RUN}control`], { env: { PATH: process.env["PATH"] ?? "" } });
-  await using orphan = new Namespace(`${KILLED_RUN}control`).start("orphan", ["sleep", "1000"]);
+  await using orphan = new Namespace(`${KILLED_RUN}control`).start("orphan", [
+    "sh",
+    "-c",
+    "echo inside; exec sleep 1000",
+  ]);
+  await orphan.waitForLog("inside");
   mkdirSync(`/etc/netns/${KILLED_RUN}node`, { recursive: true });
   writeFileSync(`/run/netns/${KILLED_RUN}between`, ""); // killed between the name and the namespace
   const network = await createNetwork();

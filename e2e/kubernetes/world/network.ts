@@ -1,3 +1,4 @@
+import { started } from "../../harness/started.ts";
 import { isRunOfOurs } from "../run-of-ours.ts";
 import { CONTROL_PLANE, INSTALLED_SERVERS, NODE, NOWHERE, PORTS, SERVICES } from "./addresses.ts";
 import { ip, removeAll, sweepStale, writeSettings } from "./ip-netns.ts";
@@ -124,13 +125,5 @@ const PREFIX = "culvert-e2e-";
 /** Removes what a run left behind that never got to clean up, and builds the namespaces. */
 export async function createNetwork(): Promise<Network> {
   await sweepStale(PREFIX, isRunOfOurs);
-  const network = new Network(`${PREFIX}${process.pid}-`);
-  try {
-    await network.build();
-    return network;
-  } catch (error) {
-    // What went wrong first is told.
-    await network[Symbol.asyncDispose]().catch(() => {});
-    throw error;
-  }
+  return await started(new Network(`${PREFIX}${process.pid}-`), (network) => network.build());
 }

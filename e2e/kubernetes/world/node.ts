@@ -1,8 +1,8 @@
+import type { Program } from "../../harness/program.ts";
 import { Scrape } from "../../harness/scrape.ts";
 import { PORTS } from "./addresses.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WorldPki } from "./pki.ts";
-import type { Program } from "./program.ts";
 
 /** The node's services: kubelet, web server, webhook, aggregated API, and a target that speaks first. */
 export class NodeStandIn implements AsyncDisposable {

@@ -1,12 +1,12 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Mount, SEARCH_PATH } from "../../harness/machine-root.ts";
+import type { Program } from "../../harness/program.ts";
 import { within } from "../../harness/wait.ts";
 import type { Container, Pod, Probe, VolumeMount } from "../../helm/harness/objects.ts";
 import { type Sources, writeVolumes } from "../../helm/harness/pod-files.ts";
 import type { Namespace } from "./namespace.ts";
 import { inPodRoot } from "./pod-root.ts";
-import type { Program } from "./program.ts";
 import type { Finished } from "./run.ts";
 
 const ENTRY_POINT = ["culvert"];

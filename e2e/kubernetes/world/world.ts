@@ -1,4 +1,5 @@
 import { writeFileSync } from "node:fs";
+import type { Program } from "../../harness/program.ts";
 import { TempDir } from "../../harness/temp.ts";
 import type { Assets } from "../assets.ts";
 import { ControlPlane, type KubeApiserver } from "./control-plane.ts";
@@ -8,7 +9,6 @@ import { createNetwork, type Network } from "./network.ts";
 import { NodeStandIn } from "./node.ts";
 import { RUNNING, worldObjects } from "./objects.ts";
 import { createWorldPki, type WorldPki } from "./pki.ts";
-import type { Program } from "./program.ts";
 
 /** A control plane and a node that see each other through culvert only, and everything it takes. */
 export class World implements AsyncDisposable {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import type { Program } from "../../kubernetes/world/program.ts";
+import type { Program } from "../../harness/program.ts";
 
 export interface Failure {
   /** The sentence in the log. */
@@ -10,9 +10,9 @@ export interface Failure {
 
 /** Waits for a failed attempt, stops the agent, and returns the log line of the attempt. */
 export async function failureOf(agent: Program): Promise<Failure> {
-  const { input } = await agent.waitForLog(/"uplink attempt failed"/);
+  const line = await agent.waitForLog(/"uplink attempt failed"/);
   await agent.stop();
-  return JSON.parse(input) as Failure;
+  return JSON.parse(line) as Failure;
 }
 
 /** The log must not contain these passwords in any of the forms in which a proxy gets them. */

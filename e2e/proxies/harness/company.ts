@@ -1,8 +1,9 @@
 import { createPki, type Pki } from "../../../cli/pki/pki.ts";
 import { flags } from "../../harness/pki-files.ts";
 import { MAIN, requireBuilt } from "../../harness/processes.ts";
+import type { Program } from "../../harness/program.ts";
+import { started } from "../../harness/started.ts";
 import { TempDir } from "../../harness/temp.ts";
-import type { Program } from "../../kubernetes/world/program.ts";
 import { INSECURE_PORT, NAMES, SERVER } from "./addresses.ts";
 import { type Identities, writeCluster } from "./cluster.ts";
 import { CorporateNetwork } from "./network.ts";
@@ -91,14 +92,9 @@ export class Company implements AsyncDisposable {
 
   /** Starts an agent and waits for its tunnel. */
   async connectAgent(options: readonly string[], more?: AgentOptions): Promise<Program> {
-    const agent = this.startAgent(options, more);
-    try {
-      await agent.waitForLog(/"uplink connected"/, CONNECTED_MS);
-      return agent;
-    } catch (error) {
-      await agent.stop();
-      throw error;
-    }
+    return await started(this.startAgent(options, more), (agent) =>
+      agent.waitForLog(/"uplink connected"/, CONNECTED_MS),
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,4 +1,5 @@
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { started } from "../../harness/started.ts";
 import { TempDir } from "../../harness/temp.ts";
 import { BORDER, NAMES, PORTS } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
@@ -22,15 +23,8 @@ export class Realm implements AsyncDisposable {
     this.#dir = dir;
   }
 
-  static async start(network: CorporateNetwork): Promise<Realm> {
-    const realm = new Realm(network, new TempDir());
-    try {
-      await realm.#build();
-      return realm;
-    } catch (error) {
-      await realm[Symbol.asyncDispose]();
-      throw error;
-    }
+  static start(network: CorporateNetwork): Promise<Realm> {
+    return started(new Realm(network, new TempDir()), (realm) => realm.#build());
   }
 
   /** For squid. */

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { started } from "../../harness/started.ts";
 import { ip, removeAll, sweepStale, writeSettings } from "../../kubernetes/world/ip-netns.ts";
 import { Namespace } from "../../kubernetes/world/namespace.ts";
 import { BORDER, INSIDE, NAMES, PORTS, SERVER } from "./addresses.ts";
@@ -29,14 +30,7 @@ export class CorporateNetwork implements AsyncDisposable {
   static async create(): Promise<CorporateNetwork> {
     await sweepStale(PREFIX, isRunOfOurs);
     const network = new CorporateNetwork(`${PREFIX}${process.pid}-${++made}-`);
-    try {
-      await network.#build();
-      return network;
-    } catch (error) {
-      // The first error is the one to report.
-      await network[Symbol.asyncDispose]().catch(() => {});
-      throw error;
-    }
+    return await started(network, () => network.#build());
   }
 
   /** Number of packets that tried to bypass the proxies. */

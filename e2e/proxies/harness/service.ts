@@ -1,5 +1,7 @@
+import type { Program } from "../../harness/program.ts";
+import { started } from "../../harness/started.ts";
+import type { TempDir } from "../../harness/temp.ts";
 import type { Namespace } from "../../kubernetes/world/namespace.ts";
-import type { Program } from "../../kubernetes/world/program.ts";
 
 const READY_MS = 20_000;
 
@@ -8,6 +10,8 @@ export interface ServiceOptions {
   readonly argv: readonly string[];
   readonly port: number;
   readonly env?: Readonly<Record<string, string>>;
+  /** Its files, which are removed with it. */
+  readonly dir?: TempDir;
 }
 
 /** A program that listens on a port, and can be killed and started again there. */
@@ -21,15 +25,8 @@ export class Service implements AsyncDisposable {
     this.#options = options;
   }
 
-  static async start(where: Namespace, options: ServiceOptions): Promise<Service> {
-    const service = new Service(where, options);
-    try {
-      await service.start();
-      return service;
-    } catch (error) {
-      await service[Symbol.asyncDispose]();
-      throw error;
-    }
+  static start(where: Namespace, options: ServiceOptions): Promise<Service> {
+    return started(new Service(where, options), (service) => service.start());
   }
 
   /** Its output since the last start. */
@@ -58,5 +55,6 @@ export class Service implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     // squid takes two seconds to stop with SIGTERM.
     await this.kill();
+    this.#options.dir?.[Symbol.dispose]();
   }
 }

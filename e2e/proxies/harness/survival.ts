@@ -1,5 +1,5 @@
+import type { Program } from "../../harness/program.ts";
 import { waitFor } from "../../harness/wait.ts";
-import type { Program } from "../../kubernetes/world/program.ts";
 import type { Company } from "./company.ts";
 
 /** A conversation that began before a connection loss continues after it, and every byte arrives in order. */

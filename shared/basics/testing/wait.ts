@@ -1,3 +1,7 @@
+import { once } from "node:events";
+import type { AddressInfo, Server } from "node:net";
+import type { TestContext } from "node:test";
+
 /** After so long a test fails that waits. It is for tests that hang; a busy machine never needs it. */
 const DEADLINE_MS = 45_000;
 /** A condition that holds soon is seen at once, and one that takes longer leaves the processor to others. */
@@ -18,4 +22,11 @@ export async function until(
     if (now() > deadline) throw new Error(`not within ${DEADLINE_MS} ms: ${typeof what === "string" ? what : what()}`);
     await new Promise((resolve) => (polls < QUICK_POLLS ? nextTurn(resolve) : later(resolve, POLL_MS)));
   }
+}
+
+/** Resolves with the port of loopback on which the server listens until the test ends. */
+export async function listening(t: TestContext, server: Server): Promise<number> {
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  return (server.address() as AddressInfo).port;
 }

@@ -16,7 +16,7 @@ import {
  * test, a row of `OFFERS` in `proxy-routes-unverified.test.ts`, and a seed in `fuzz/targets/digest.ts`. What it sends,
  * if not a password or a ticket, is a new value of `AuthScheme.sends`. The login of SOCKS is in `socks-proxy.ts`.
  */
-export const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
+const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
 
 /** Why a 407 cannot be answered. The message is the end of a sentence that begins with the proxy. */
 export class AuthenticationFailed extends Error {
@@ -129,9 +129,6 @@ export class Authentication {
   }
 }
 
-/** What to do about schemes that are not implemented, by name in lower case. */
-const WORKAROUNDS = new Map([["ntlm", "for NTLM let px or cntlm run on this machine and name that with --proxy"]]);
-
 const NAMES = new Map([...SCHEMES.map(({ name }) => name), "NTLM"].map((name) => [name.toLowerCase(), name]));
 const MAX_NAMED = 6;
 const MAX_NAME = 20;
@@ -146,8 +143,7 @@ function offeredSchemes(challenges: readonly Challenge[]): string {
 
 /** Why none of the offered schemes can be used, and what to do. */
 function unusableSchemes(challenges: readonly Challenge[]): readonly string[] {
-  const offered = new Set(challenges.map(({ scheme }) => scheme));
-  const reasons = SCHEMES.map((scheme) => scheme.whyNot?.(challenges));
-  const workarounds = [...WORKAROUNDS].map(([scheme, workaround]) => (offered.has(scheme) ? workaround : undefined));
-  return [...reasons, ...workarounds].filter((reason) => reason !== undefined);
+  const reasons = SCHEMES.map((scheme) => scheme.whyNot?.(challenges)).filter((reason) => reason !== undefined);
+  const offersNtlm = challenges.some(({ scheme }) => scheme === "ntlm");
+  return offersNtlm ? [...reasons, "for NTLM let px or cntlm run on this machine and name that with --proxy"] : reasons;
 }

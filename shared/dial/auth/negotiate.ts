@@ -1,5 +1,5 @@
 import type { Challenge } from "./challenges.ts";
-import { type KerberosClient, KerberosMissing } from "./kerberos.ts";
+import { type KerberosClient, KerberosMissing, type KerberosTickets } from "./kerberos.ts";
 import { type AuthContext, type AuthExchange, type Authorization, type AuthScheme, NoCredentials } from "./scheme.ts";
 
 /** Negotiate (RFC 4559) with a Kerberos ticket for `HTTP/proxy-host`. No password leaves this machine. */
@@ -13,8 +13,9 @@ export const NEGOTIATE: AuthScheme = {
 
   async begin(context) {
     if (context.isUnverified) throw new NoCredentials();
-    if (context.tickets === undefined) throw new NoCredentials("Kerberos is not set up here");
-    return new NegotiateExchange(context);
+    const { tickets } = context;
+    if (tickets === undefined) throw new NoCredentials("Kerberos is not set up here");
+    return new NegotiateExchange({ ...context, tickets });
   },
 };
 
@@ -24,11 +25,13 @@ const MAX_MESSAGE = 200;
 const NO_TICKET =
   "there is no Kerberos ticket for it: run kinit, or name a keytab in KRB5_CLIENT_KTNAME; with one of them, check that it is still good, that the proxy is called by the name of its service, and krb5.conf";
 
+type KerberosContext = AuthContext & { readonly tickets: KerberosTickets };
+
 class NegotiateExchange implements AuthExchange {
-  readonly #context: AuthContext;
+  readonly #context: KerberosContext;
   #client: KerberosClient | undefined;
 
-  constructor(context: AuthContext) {
+  constructor(context: KerberosContext) {
     this.#context = context;
   }
 
@@ -61,13 +64,11 @@ class NegotiateExchange implements AuthExchange {
     const { proxyHost, tickets, loadKerberos, signal } = this.#context;
     try {
       const kerberos = await loadKerberos();
-      const request = async (): Promise<string> => {
-        this.#client = await kerberos.initializeClient(`HTTP@${proxyHost}`, {
-          mechOID: kerberos.GSS_MECH_OID_SPNEGO,
-        });
+      const options = { mechOID: kerberos.GSS_MECH_OID_SPNEGO };
+      return await tickets.take(async () => {
+        this.#client = await kerberos.initializeClient(`HTTP@${proxyHost}`, options);
         return this.#client.step(token);
-      };
-      return await (tickets?.take(request, signal) ?? request());
+      }, signal);
     } catch (error) {
       signal.throwIfAborted();
       const { message } = error as Error;

@@ -1,5 +1,5 @@
 /** NO_PROXY, who is called, and whether Go's httpproxy would take the proxy. Go itself is asked in e2e/interop. */
-export type NoProxyRow = readonly [noProxy: string, host: string, port: number, proxied: boolean];
+type NoProxyRow = readonly [noProxy: string, host: string, port: number, proxied: boolean];
 
 const MIXED =
   "foobar.com, .barbaz.net, *.wildcard.io, 192.168.1.1, 192.168.1.2:81, 192.168.1.3:80, 10.0.0.0/30, " +

@@ -11,7 +11,7 @@ import { inspect } from "node:util";
 import { CredentialsFile } from "../proxy-credentials.ts";
 import { RouteFault, type RouteFaultCode } from "../proxy-route.ts";
 import { type OpenRouteOptions, ProxyRoutes, type ProxyRoutesOptions } from "../proxy-routes.ts";
-import { NO_AUTH, reply, scripted } from "./scripted-socks.ts";
+import { reply, scripted } from "./scripted-socks.ts";
 
 export const SERVER = { host: "culvert.example.com", port: 443 };
 
@@ -42,9 +42,7 @@ export function never(): AbortSignal {
 /** A SOCKS proxy that gives every request this reply. */
 export function socks(t: TestContext, code: number) {
   return scripted(t, async (peer) => {
-    await peer.read(3);
-    peer.write(NO_AUTH);
-    await peer.readRequest();
+    await peer.readRequestWithoutLogin();
     peer.write(reply(code));
   });
 }

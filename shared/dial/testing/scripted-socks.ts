@@ -72,6 +72,13 @@ export class Peer {
     await this.read(name + 2);
   }
 
+  /** Reads greeting and request of a client without a password, up to the reply. */
+  async readRequestWithoutLogin(): Promise<void> {
+    await this.read(3);
+    this.write(NO_AUTH);
+    await this.readRequest();
+  }
+
   /** Asks for a password (RFC 1929), and gives `user:password`. */
   async readLogin(): Promise<string> {
     await this.read(4);

@@ -1,5 +1,15 @@
 import { execFileSync, spawn } from "node:child_process";
-import { closeSync, openSync, truncateSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, rmSync, truncateSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+
+/** Makes a folder that is removed after the test. */
+export function folderOf(t: TestContext): string {
+  const path = mkdtempSync(join(tmpdir(), "culvert-"));
+  t.after(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
 
 /**
  * Makes a named pipe with a writer that opens it again and again and writes nothing. A reader that waits for the other

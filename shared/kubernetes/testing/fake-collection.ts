@@ -1,8 +1,9 @@
 import type { ServerResponse } from "node:http";
 import type { TestContext } from "node:test";
+import { folderOf } from "../../documents/testing/files.ts";
 import { kubeconfig, type ReadAccess } from "../access.ts";
 import type { KubeResource, KubeVerb } from "../kube-collection.ts";
-import { type Answer, type Asked, HttpsStub, tempDir } from "./https-stub.ts";
+import { type Answer, type Asked, HttpsStub } from "./https-stub.ts";
 
 interface FakeObject {
   readonly metadata: {
@@ -36,7 +37,7 @@ export class FakeCollection {
 
   static async start(t: TestContext, resource: KubeResource): Promise<FakeCollection> {
     const stub = await HttpsStub.start(t);
-    return new FakeCollection(stub, await stub.kubeconfig(await tempDir(t)), resource);
+    return new FakeCollection(stub, await stub.kubeconfig(folderOf(t)), resource);
   }
 
   get access(): ReadAccess {

@@ -1,20 +1,13 @@
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { stringify } from "yaml";
 import { Authority } from "../../pki/certificates.ts";
-
-export async function tempDir(t: TestContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), "culvert-"));
-  t.after(() => rm(dir, { recursive: true }));
-  return dir;
-}
 
 /** A signal that never aborts. Each call makes a new one, as in the server. */
 export const never = (): AbortSignal => new AbortController().signal;

@@ -4,6 +4,7 @@ import { createServer as createHttpsServer } from "node:https";
 import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
 import { type WebSocket, WebSocketServer } from "ws";
+import { deferred } from "../../basics/promises.ts";
 import { until } from "../../basics/testing/wait.ts";
 import { TurnQueue } from "../../basics/timers.ts";
 import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
@@ -39,7 +40,8 @@ export function testCertificate(): Promise<{ ca: string; leaf: CertificateAndKey
 
 /** The consumer of a transport in tests, which records its calls. */
 export class Inbox implements TransportConsumer {
-  readonly closed: Promise<Error | undefined>;
+  readonly #over = deferred<Error | undefined>();
+  readonly closed = this.#over.promise;
   readonly hash = createHash("sha256");
   readonly pieces: Buffer[] = [];
   bytes = 0;
@@ -49,13 +51,9 @@ export class Inbox implements TransportConsumer {
   /** Called for each `onWritable`. */
   writable: () => void = () => {};
   readonly #keep: boolean;
-  #close: (reason: Error | undefined) => void = () => {};
 
   constructor(keep = true) {
     this.#keep = keep;
-    this.closed = new Promise((resolve) => {
-      this.#close = resolve;
-    });
   }
 
   get text(): string {
@@ -76,7 +74,7 @@ export class Inbox implements TransportConsumer {
 
   onClosed(reason: Error | undefined): void {
     this.closedCount++;
-    this.#close(reason);
+    this.#over.resolve(reason);
   }
 }
 
@@ -200,14 +198,14 @@ export class LinkServer extends Listener {
   }
 }
 
+/** `upgrade` is the 101 answer, which the test writes. */
+type Talk = (socket: tls.TLSSocket, upgrade: string, request: string) => void;
+
 /** A server whose every byte the test writes after the upgrade. */
 export class RawServer extends Listener {
   readonly server: net.Server;
 
-  private constructor(
-    leaf: CertificateAndKey,
-    talk: (socket: tls.TLSSocket, upgrade: string, request: string) => void,
-  ) {
+  private constructor(leaf: CertificateAndKey, talk: Talk) {
     super();
     this.server = tls.createServer(leaf, (socket) => {
       socket.on("error", () => {});
@@ -218,8 +216,7 @@ export class RawServer extends Listener {
     });
   }
 
-  /** `upgrade` is the 101 answer, which the test writes. */
-  static async start(talk: (socket: tls.TLSSocket, upgrade: string, request: string) => void): Promise<RawServer> {
+  static async start(talk: Talk): Promise<RawServer> {
     const { leaf } = await testCertificate();
     const server = new RawServer(leaf, talk);
     await server.listen();

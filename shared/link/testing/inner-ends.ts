@@ -1,6 +1,7 @@
 import { Authority } from "../../pki/certificates.ts";
 import type { TransportConsumer } from "../../yamux/transport.ts";
 import type { InnerLink } from "../inner-pipe.ts";
+import { dialInner, type InnerDialOptions, type InnerTls } from "../inner-tls.ts";
 
 /** One end of a link in memory: what is written arrives at the other in a later turn. */
 export class End implements InnerLink {
@@ -67,4 +68,17 @@ export async function pki() {
   const agent = await authority.issue({ cn: "agent", usage: "client" });
   const material = { ...leaf, ca: authority.cert, notAfter: new Date() };
   return { authority, agent, material };
+}
+
+/** Time for a handshake, ms. */
+export const TIMEOUT_MS = 5_000;
+
+/** Dials inner TLS as an agent does. */
+export function dial(
+  end: End,
+  tls: InnerDialOptions["tls"],
+  change: Partial<InnerDialOptions> = {},
+): Promise<InnerTls> {
+  const { signal } = new AbortController();
+  return dialInner(end, { host: "server.example", tls, timeoutMs: TIMEOUT_MS, signal, ...change });
 }

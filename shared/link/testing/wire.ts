@@ -1,7 +1,9 @@
+import { PRESSURE, type Pressure } from "../../limits/memory-account.ts";
 import type { TransportConsumer } from "../../yamux/transport.ts";
 import type { LinkCarrier } from "../carrier.ts";
 import type { ControlMessage } from "../control.ts";
 import { CarrierLost } from "../link-events.ts";
+import type { LinkPool } from "../outgoing.ts";
 
 type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
 
@@ -16,19 +18,11 @@ class WireEnd implements LinkCarrier {
   isAbandoned = false;
   /** The time of the last `probe`, ms. */
   probedMs: number | undefined;
-  #consumer: TransportConsumer | undefined;
-  #pendingBytes = 0;
-  #gone = false;
-  #early: Buffer[] = [];
-
-  get pendingBytes(): number {
-    return this.#pendingBytes;
-  }
-
+  pendingBytes = 0;
   /** The owner knows of the end. */
-  get gone(): boolean {
-    return this.#gone;
-  }
+  gone = false;
+  #consumer: TransportConsumer | undefined;
+  #early: Buffer[] = [];
 
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
@@ -40,13 +34,13 @@ class WireEnd implements LinkCarrier {
   }
 
   write(batch: readonly Buffer[], byteLength: number): void {
-    if (this.#gone) return;
-    this.#pendingBytes += byteLength;
+    if (this.gone) return;
+    this.pendingBytes += byteLength;
     this.sent.push({ payload: Buffer.concat(batch, byteLength) });
   }
 
   sendControl(message: ControlMessage): void {
-    if (!this.#gone) this.sent.push({ message });
+    if (!this.gone) this.sent.push({ message });
   }
 
   probe(withinMs: number): void {
@@ -59,7 +53,7 @@ class WireEnd implements LinkCarrier {
 
   close(code: number): void {
     this.isAbandoned = false;
-    if (this.#gone || this.closedWith !== undefined) return;
+    if (this.gone || this.closedWith !== undefined) return;
     this.closedWith = code;
     this.sent.push({ close: code });
   }
@@ -69,21 +63,16 @@ class WireEnd implements LinkCarrier {
     this.isAbandoned = true;
   }
 
-  /** Ends like a process that is killed: it sends nothing. */
-  destroy(): void {
-    this.#gone = true;
-  }
-
   /** Bytes leave this end's buffer, delivered or not. */
   take(bytes: number): void {
-    this.#pendingBytes -= bytes;
-    if (!this.#gone) this.#consumer?.onWritable();
+    this.pendingBytes -= bytes;
+    if (!this.gone) this.#consumer?.onWritable();
   }
 
   // ── what arrives ───────────────────────────────────────────────────────────────────────────────────────────────
 
   receive(item: Item): void {
-    if (this.#gone) return;
+    if (this.gone) return;
     if ("payload" in item) {
       if (this.#consumer === undefined) this.#early.push(item.payload);
       else this.#consumer.onBytes(item.payload);
@@ -99,8 +88,8 @@ class WireEnd implements LinkCarrier {
 
   /** It ends here: in order, or for this reason. */
   over(reason: Error | undefined): void {
-    if (this.#gone) return;
-    this.#gone = true;
+    if (this.gone) return;
+    this.gone = true;
     this.#consumer?.onClosed(reason);
   }
 }
@@ -109,15 +98,11 @@ class WireEnd implements LinkCarrier {
 export class Wire {
   readonly agent = new WireEnd();
   readonly server = new WireEnd();
-  #cut = false;
-
-  get isCut(): boolean {
-    return this.#cut;
-  }
+  isCut = false;
 
   /** Nothing arrives any more; nobody knows yet. */
   cut(): void {
-    this.#cut = true;
+    this.isCut = true;
   }
 
   /**
@@ -126,7 +111,7 @@ export class Wire {
   deliver(from: "agent" | "server", bytes: number): void {
     const [near, far] = from === "agent" ? [this.agent, this.server] : [this.server, this.agent];
     let left = bytes;
-    while (!this.#cut) {
+    while (!this.isCut) {
       const item = near.sent[0];
       if (item === undefined) return;
       if (!("payload" in item)) {
@@ -149,4 +134,16 @@ export class Wire {
 /** Why a carrier was lost. */
 export function lost(message: string): CarrierLost {
   return new CarrierLost(message, { lossCause: "reset", ageMs: 1, idleMs: 1 });
+}
+
+/** What links keep together, and the pressure that the test wants. */
+export class Pool implements LinkPool {
+  pressure: Pressure = PRESSURE.none;
+  held = 0;
+
+  enter(): void {}
+
+  hold(delta: number): void {
+    this.held += delta;
+  }
 }

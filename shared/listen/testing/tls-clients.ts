@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -64,7 +65,7 @@ export class Fixture implements AsyncDisposable {
     };
     this.listener = tlsListener({
       hosts: { single: host, find: () => host },
-      handshakeTimeoutMs: 10_000,
+      handshakeTimeoutMs: 60_000, // longer than any test waits
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
       clientsObeyRetryAfter: false,
@@ -118,7 +119,32 @@ export async function listening(options: Partial<TlsListenerOptions<VirtualHost>
   return fixture;
 }
 
+const UPLOAD_BYTES = 8 << 20;
+/** Reads of 16 KiB would be as many at least. */
+export const RECORDS_OF_UPLOAD = UPLOAD_BYTES / 16_384;
+
+/**
+ * How many reads an upload takes: the least of three, each on a connection of its own, because a kernel that is busy or
+ * short of buffers makes more.
+ */
+export async function readsOfUpload(it: Fixture): Promise<number> {
+  const counts: number[] = [];
+  const others = it.listener.connections;
+  while (counts.length < 3) {
+    const socket = it.tls();
+    const { socket: accepted } = await it.next(it.secured.length + 1);
+    const before = await readCalls();
+    socket.end(Buffer.alloc(UPLOAD_BYTES));
+    await once(accepted.resume(), "end");
+    counts.push((await readCalls()) - before);
+    assert.equal(accepted.bytesRead, UPLOAD_BYTES);
+    accepted.destroy();
+    await until(() => it.listener.connections === others);
+  }
+  return Math.min(...counts);
+}
+
 /** How often this process has called read(2). */
-export async function readCalls(): Promise<number> {
+async function readCalls(): Promise<number> {
   return Number(/syscr: (\d+)/.exec(await readFile("/proc/self/io", "utf8"))?.[1]);
 }

@@ -96,6 +96,11 @@ interface MadeCrl {
   readonly entryExtensions?: readonly x509.Extension[];
 }
 
+/** The content of one block of PEM. */
+export function derOf(pem: string): Buffer {
+  return Buffer.from(pem.replace(/-----[^-]+-----/g, ""), "base64");
+}
+
 /** The CRL of a CA (PEM) that lists these certificates. */
 export async function crlOf(
   issuer: CertificateAndKey,

@@ -5,7 +5,7 @@ import type { Transport, TransportConsumer } from "../transport.ts";
 export class DuplexTransport implements Transport {
   readonly #duplex: Duplex;
   #consumer: TransportConsumer | undefined;
-  #pendingBytes = 0;
+  pendingBytes = 0;
   #failure: Error | undefined;
   #delivering = false;
   readonly #arrived: Buffer[] = [];
@@ -15,10 +15,6 @@ export class DuplexTransport implements Transport {
     duplex.on("error", (error) => {
       this.#failure = error;
     });
-  }
-
-  get pendingBytes(): number {
-    return this.#pendingBytes;
   }
 
   room(): number {
@@ -49,9 +45,9 @@ export class DuplexTransport implements Transport {
 
   write(batch: readonly Buffer[], byteLength: number): void {
     if (this.#duplex.destroyed || this.#duplex.writableEnded) return;
-    this.#pendingBytes += byteLength;
+    this.pendingBytes += byteLength;
     const taken = () => {
-      this.#pendingBytes -= byteLength;
+      this.pendingBytes -= byteLength;
       this.#consumer?.onWritable();
     };
     this.#duplex.cork();
