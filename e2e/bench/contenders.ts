@@ -72,7 +72,7 @@ export class Surroundings implements AsyncDisposable {
 export async function startRelayPair(joining: Joining, around: Surroundings, processes: 2 | 3 = 2): Promise<Contender> {
   const near = new BenchChild<RelayMethods>("floors/relay.ts");
   const far = new BenchChild<RelayMethods>("floors/relay.ts");
-  const certificate = selfSigned();
+  const certificate = await selfSigned();
   const ports = BENCH_TARGETS.map((target) => around.ports[target]);
   const farPorts = await far.call("far", { ports, certificate, joining });
   const between = processes === 3 ? new BenchChild<RelayMethods>("floors/relay.ts") : undefined;

@@ -1,9 +1,9 @@
-import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
 import type { TestContext } from "node:test";
 import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
+import { established } from "./caller.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
 import { Middlebox, type MiddleboxBehaviour } from "./middlebox.ts";
 import { type Scrape, scrapeRegistry } from "./scrape.ts";
@@ -88,8 +88,7 @@ export class BehindMiddlebox {
 
   async #transfer(bytes: number): Promise<void> {
     const transfer = { seed: ++this.#seed, closing: "both at once", bytesUp: bytes, bytesDown: bytes } as const;
-    await using connection = await this.world.connect(this.#target.address);
-    assert.equal(connection.status, 200, connection.reason);
+    await using connection = await established(this.world.connect(this.#target.address));
     connection.socket.write(encodeTransfer(transfer));
     const both = Promise.all([play(connection.socket, "caller", transfer), this.#target.outcome(transfer.seed)]);
     await within(both, TRANSFER_MS, `a transfer of ${bytes} bytes each way`);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import type { Agent } from "../../agent/agent.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
-import { type Connection, connectThrough, isAnswered } from "./caller.ts";
+import { type Connection, connectThrough, established, isAnswered } from "./caller.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";
 import { PeerFiles } from "./peer-files.ts";
 import { started } from "./started.ts";
@@ -83,8 +83,7 @@ export class FleetWorld implements AsyncDisposable {
 
   /** A CONNECT that is answered 200, and a word that comes back over it. */
   async echo(name: string): Promise<Connection> {
-    const connection = await this.connect(name);
-    assert.equal(connection.status, 200, `${connection.status} ${connection.reason}`);
+    const connection = await established(this.connect(name));
     await connection.send("over the fleet");
     assert.equal((await connection.readBytes(14, 10_000)).toString(), "over the fleet");
     return connection;

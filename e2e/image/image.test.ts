@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { validate } from "dockerfile-utils";
 import { createPki } from "../../cli/pki/pki.ts";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -211,8 +211,7 @@ describe("the image, built step by step with this machine in place of its base",
     }
     // The evaluation of a PAC script is a process of its own.
     await waitFor(() => agent.children().length === 0, { what: "children of process 1 to be waited for" });
-    await using connection = await connectThrough({ path: join(sockets, "k.socket") }, echo.address);
-    assert.equal(connection.status, 200);
+    await using connection = await established(connectThrough({ path: join(sockets, "k.socket") }, echo.address));
     await connection.send("hello");
     assert.equal((await connection.readBytes(5)).toString(), "hello");
     connection.socket.destroy();

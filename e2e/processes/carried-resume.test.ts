@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createSite } from "../harness/binaries.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { startRelay } from "../harness/faults.ts";
 import { NatsServers } from "../harness/nats-servers.ts";
 import { PeerFiles } from "../harness/peer-files.ts";
@@ -40,8 +40,7 @@ test("a resume that a balancer leads to another server is carried home, and no b
   await using agent = await site.startAgent({}, { agentPort: line.port });
 
   const transfer: Transfer = { seed: 1, closing: "both at once", bytesUp: BYTES, bytesDown: BYTES };
-  const caller = await connectThrough({ path: a.uds }, target.address);
-  assert.equal(caller.status, 200, caller.reason);
+  const caller = await established(connectThrough({ path: a.uds }, target.address));
   await caller.send(encodeTransfer(transfer));
   const [sent, received] = [play(caller.socket, "caller", transfer), target.outcome(transfer.seed)];
   const passes = async (bytes: number, server: ManagedProcess, line: string) => {

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { askAdmin, askStatus } from "../../cli/status/ask.ts";
 import { filesLeft } from "../../shared/limits/file-descriptors.ts";
 import { createSite } from "../harness/binaries.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { flags } from "../harness/pki-files.ts";
 import { startCulvert } from "../harness/processes.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
@@ -57,8 +57,7 @@ test("a server that comes to its limit of open files says so in log, readiness a
   }
   await server.waitForLog("file descriptors are enough again");
   assert.match(await readyz(), /^200 /);
-  await using next = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(next.status, 200);
+  await using _next = await established(connectThrough(site.listener("uds"), echo.address));
 });
 
 test("an agent that comes to its limit of open files refuses new streams, and stays there for those it has and for probes", {
@@ -97,8 +96,7 @@ test("an agent that comes to its limit of open files refuses new streams, and st
   }
   await agent.waitForLog("file descriptors are enough again");
   assert.match(await readyz(), /^200 /);
-  await using next = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(next.status, 200);
+  await using _next = await established(connectThrough(site.listener("uds"), echo.address));
 });
 
 /**

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
-import { connectThrough, dialListener } from "../harness/caller.ts";
+import { connectThrough, dialListener, established } from "../harness/caller.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
 import { FULL, IN_CI } from "../harness/counts.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
@@ -72,8 +72,7 @@ test("garbage on every port of both processes: all of it is cut, nobody else not
   await throwAll(ROUNDS);
 
   await steadyCaller.assertUnharmed();
-  await using after = await connectThrough(site.listener("uds"), echo.address);
-  assert.equal(after.status, 200);
+  await using _after = await established(connectThrough(site.listener("uds"), echo.address));
   for (const process of [server, agent]) assertCalm(process);
   assert.ok(server.rssBytes() - before.server < RSS_GROWTH, `server: +${server.rssBytes() - before.server} bytes`);
   assert.ok(agent.rssBytes() - before.agent < RSS_GROWTH, `agent: +${agent.rssBytes() - before.agent} bytes`);
@@ -97,8 +96,7 @@ test("a flood of connections that say nothing costs the server its bounds, not i
     for (let round = 0; round < 10; round++) {
       for (const dial of listeners) silent.push(...Array.from({ length: most }, dial));
       for (const socket of silent) socket.on("error", () => {}).resume();
-      await using next = await connectThrough(site.listener("uds"), echo.address);
-      assert.equal(next.status, 200, next.reason);
+      await using _next = await established(connectThrough(site.listener("uds"), echo.address));
       const bound = before + listeners.length * most + 40;
       await waitFor(() => server.fdCount() < bound, { what: `fewer than ${bound} descriptors, from ${before}` });
     }

@@ -8,7 +8,7 @@ import { before, test } from "node:test";
 import { promisify } from "node:util";
 import { parse } from "yaml";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { MAIN, requireBuilt, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
@@ -143,8 +143,7 @@ test("the commands of docs/kubernetes.md carry a CONNECT by each of its egress f
     { path: uds.transport.uds.udsName },
     { host: "127.0.0.1", port: Number(port), tls: { ca, cert, key, servername } },
   ]) {
-    await using connection = await connectThrough(listener, echo.address);
-    assert.equal(connection.status, 200, connection.reason);
+    await using connection = await established(connectThrough(listener, echo.address));
     await connection.send("hello");
     assert.equal((await connection.readBytes(5)).toString(), "hello");
   }

@@ -97,7 +97,7 @@ test("a session of another server, too, is no way in: TLS 1.3", SKIP, async () =
 
 /** TLS as Node does it by itself: with tickets. */
 async function resumingServer(): Promise<TcpTarget> {
-  const server = createTlsServer({ ...selfSigned() }, (socket) => {
+  const server = createTlsServer(await selfSigned(), (socket) => {
     socket.on("error", () => {});
     socket.once("data", () => socket.end("welcome\r\n"));
   });

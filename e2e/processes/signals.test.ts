@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSite } from "../harness/binaries.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { peerEnd } from "../harness/peer-end.ts";
@@ -29,8 +29,7 @@ describe("signals", { concurrency: 2 }, () => {
       using site = await createSite();
       await using server = await site.startServer();
       await using _agent = await site.startAgent();
-      await using connection = await connectThrough(site.listener("tls"), echo.address);
-      assert.equal(connection.status, 200);
+      await using connection = await established(connectThrough(site.listener("tls"), echo.address));
 
       server.signal(first);
       await server.waitForLog(/"closing"/);

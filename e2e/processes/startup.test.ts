@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { FULL } from "../harness/counts.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
@@ -117,8 +117,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     };
     await using server = await site.startServer({}, { env });
     await using agent = await site.startAgent({}, { env });
-    await using connection = await connectThrough(site.listener("uds"), echo.address);
-    assert.equal(connection.status, 200, connection.reason);
+    await using _connection = await established(connectThrough(site.listener("uds"), echo.address));
     assert.deepEqual([warnings(server), warnings(agent)], [[], []]);
   });
 
@@ -189,8 +188,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     );
     await agent.waitForHealth(`http://127.0.0.1:${agentHealth}/readyz`);
     for (const via of ["uds", "tls"] as const) {
-      await using connection = await connectThrough(site.listener(via), echo.address);
-      assert.equal(connection.status, 200, connection.reason);
+      await using _connection = await established(connectThrough(site.listener(via), echo.address));
     }
     assert.deepEqual(warnings(server), [
       "Accepted without effect: --logtostderr, --log-file-max-size, --v (klog's: use --log-level and --log-format); " +

@@ -5,7 +5,7 @@ import { parseTarget } from "../../shared/address/target.ts";
 import { encodeAnswer, encodeOpen, readOpen } from "../../shared/wire/stream-head.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { connectThrough } from "../harness/caller.ts";
+import { connectThrough, established } from "../harness/caller.ts";
 import { fdCount } from "../harness/proc.ts";
 import { welcomingServer } from "../harness/raw-server.ts";
 import { scriptedAgent } from "../harness/scripted-agent.ts";
@@ -83,8 +83,7 @@ test("a stream that its agent ends and resets at once leaves nothing at the serv
   const bases = new Map<string, number>();
   for (let round = 0; round < ROUNDS; round++) {
     const via = round % 2 === 0 ? "uds" : "tls";
-    await using connection = await world.connect("10.0.0.1:80", { via });
-    assert.equal(connection.status, 200, connection.reason);
+    await using connection = await established(world.connect("10.0.0.1:80", { via }));
     const closed = once(connection.socket.resume(), "close").catch(() => {});
     connection.socket.write("go");
     await waitFor(() => tunnel?.streamCount === 0 && agent.session.streamCount === 0, {
@@ -108,8 +107,7 @@ test("a caller's end and reset that reach the agent in one read leave no socket,
     {
       const { tap, listener } = await tapBefore(world.listener("tls"));
       await using _ = tap;
-      await using connection = await connectThrough(listener, echo.address);
-      assert.equal(connection.status, 200, connection.reason);
+      await using connection = await established(connectThrough(listener, echo.address));
       await connection.send("here");
       await connection.readBytes(4);
       await waitFor(() => tunnel?.replayBytes === 0, { what: "nothing under way" });

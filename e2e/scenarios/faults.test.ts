@@ -29,8 +29,7 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
   assert.equal(uds, "fin", "a unix socket knows no reset");
 
   for (let i = 0; i < 5; i++) {
-    await using next = await connectThrough(site.listener("tls"), echo.address);
-    assert.equal(next.status, 200, next.reason);
+    await using _next = await established(connectThrough(site.listener("tls"), echo.address));
   }
   await steadyCaller.assertUnharmed();
   assert.equal(server.running, true);
@@ -48,8 +47,7 @@ test("a path that drops everything silently is found at both ends, and the calle
     server: { keepaliveMs: KEEPALIVE_MS, linkGraceMs: 0 },
     agent: { keepaliveMs: KEEPALIVE_MS },
   });
-  await using caller = await world.connect("echo", { via: "tls" });
-  assert.equal(caller.status, 200);
+  await using caller = await established(world.connect("echo", { via: "tls" }));
   const ended = peerEnd(caller.socket.resume());
   world.relay.drop();
   for (const message of ["tunnel lost", "uplink lost"]) await waitFor(() => lines.some(({ msg }) => msg === message));
@@ -61,8 +59,7 @@ test("a path that drops everything silently is found at both ends, and the calle
   world.relay.restore();
   world.relay.cut("rst"); // attempts that were made in the dark
   await waitFor(() => world.agents[0]?.connected, { what: "the agent to be back", deadlineMs: 15_000 });
-  await using again = await world.connect("echo");
-  assert.equal(again.status, 200, again.reason);
+  await using _again = await established(world.connect("echo"));
 });
 
 for (const direction of ["forward", "backward"] as const) {
@@ -79,8 +76,7 @@ for (const direction of ["forward", "backward"] as const) {
 for (const how of ["fin", "rst"] as const) {
   test(`a path that is cut by ${how.toUpperCase()}, without grace: callers are reset, the agent is back, new CONNECTs go through`, async () => {
     await using world = await startWorld({ targets: ["echo"], relay: true, server: { linkGraceMs: 0 } });
-    await using caller = await world.connect("echo", { via: "tls" });
-    assert.equal(caller.status, 200);
+    await using caller = await established(world.connect("echo", { via: "tls" }));
     const ended = peerEnd(caller.socket.resume());
     world.relay.cut(how);
     assert.equal(await ended, "ECONNRESET");

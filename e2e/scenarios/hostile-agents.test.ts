@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { after, before, test } from "node:test";
 import { LINK_ENDED } from "../../shared/link/link-events.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
+import { established } from "../harness/caller.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
@@ -217,8 +218,7 @@ function lineOf(message: string, remote: string): Promise<LogLine> {
 /** The honest agent goes on to be picked, and the hostile one is gone from the table. */
 async function assertOthersServed(): Promise<void> {
   await waitFor(() => world.server.tunnels.clusters.get("default")?.tunnels().size === 1);
-  await using next = await world.connect("echo");
-  assert.equal(next.status, 200, next.reason);
+  await using _next = await established(world.connect("echo"));
 }
 
 test("an agent that has sent a close frame is asked for nothing any more, although its TCP stays open", async () => {
@@ -230,8 +230,7 @@ test("an agent that has sent a close frame is asked for nothing any more, althou
   await lineOf("tunnel suspended", peer.remote);
   // It would be the one with the fewest streams: half of them would be tried there first, and wait for its ACK.
   for (let count = 0; count < 6; count++) {
-    await using connection = await world.connect("echo", { via: "tls" });
-    assert.equal(connection.status, 200, connection.reason);
+    await using connection = await established(world.connect("echo", { via: "tls" }));
     assert.ok(connection.answeredMs < ACK_TIMEOUT_MS, `${connection.answeredMs} ms`);
   }
 });

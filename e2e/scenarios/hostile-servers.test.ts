@@ -4,6 +4,7 @@ import { test } from "node:test";
 import type { WebSocket } from "ws";
 import { encodeOpen } from "../../shared/wire/stream-head.ts";
 import { Flag, FrameType, header } from "../../shared/yamux/frame.ts";
+import { established } from "../harness/caller.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { type RawServerScript, rawServer, welcomeText, welcomingServer } from "../harness/raw-server.ts";
 import { rawHead } from "../harness/scripted-agent.ts";
@@ -96,8 +97,7 @@ for (const [what, { because, ...script }] of Object.entries(ATTEMPTS)) {
     assert.equal(failed.length, 2);
     for (const { reason } of failed) assert.match(String(reason), because);
     for (const { reason } of failed) assert.match(String(reason), /^[\x20-\x7e]{1,1100}$/, "one printable line");
-    await using connection = await world.connect("echo");
-    assert.equal(connection.status, 200, connection.reason);
+    await using _connection = await established(world.connect("echo"));
   });
 }
 
@@ -140,8 +140,7 @@ for (const [what, { does, because }] of Object.entries(VIOLATIONS)) {
     const lost = await waitFor(() => lines.find(({ msg }) => msg === "uplink lost"), { what: "the end of the tunnel" });
     assert.match(String(lost["reason"]), because);
     await within(agent.whenConnected(), 20_000, "the real server to be found");
-    await using connection = await world.connect("echo");
-    assert.equal(connection.status, 200, connection.reason);
+    await using _connection = await established(world.connect("echo"));
   });
 }
 

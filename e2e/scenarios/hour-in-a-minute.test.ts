@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { established } from "../harness/caller.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { type Fleet, startFleet } from "../harness/fleet.ts";
 import { captureLog } from "../harness/log-lines.ts";
@@ -75,8 +76,7 @@ const PULSE_BYTES = 64;
 
 /** An echo a hundred times a second, whatever has come back so far. */
 async function startPulse(world: World<"echo">): Promise<{ finish(): Promise<void> }> {
-  const connection = await world.connect("echo", { via: "tls" });
-  assert.equal(connection.status, 200, connection.reason);
+  const connection = await established(world.connect("echo", { via: "tls" }));
   const { socket } = connection;
   const payload = new Payload(1);
   const check = new PayloadCheck(1);

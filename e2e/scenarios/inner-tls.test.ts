@@ -7,6 +7,7 @@ import { textFrame } from "../../shared/link/testing/frames.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 import { BehindMiddlebox, type BehindMiddleboxOptions } from "../harness/behind-middlebox.ts";
+import { established } from "../harness/caller.ts";
 import { type Middlebox, messagesIn } from "../harness/middlebox.ts";
 import { waitFor, within } from "../harness/wait.ts";
 
@@ -17,8 +18,7 @@ async function behindBox(t: TestContext, options: BehindMiddleboxOptions = {}) {
   const behind = await BehindMiddlebox.start(t, options);
   const { world, box, lines } = behind;
   const echoed = async (text: string) => {
-    await using connection = await world.connect("echo");
-    assert.equal(connection.status, 200);
+    await using connection = await established(world.connect("echo"));
     await connection.send(text);
     await waitFor(async () => (await connection.read()) === text);
   };

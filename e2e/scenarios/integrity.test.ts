@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { established } from "../harness/caller.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
 import { CLOSINGS, type Closing, encodeTransfer, play, type Transfer, transferTarget } from "../harness/transfer.ts";
@@ -29,8 +30,9 @@ for (const via of ["uds", "tls"] as const) {
     async function run(via: Via, transfer: Transfer): Promise<void> {
       const header = encodeTransfer(transfer);
       const early = transfer.seed % 2 === 0;
-      await using connection = await world.connect(target.address, { via, ...(early ? { early: header } : {}) });
-      assert.equal(connection.status, 200, connection.reason);
+      await using connection = await established(
+        world.connect(target.address, { via, ...(early ? { early: header } : {}) }),
+      );
       if (!early) connection.socket.write(header);
       await Promise.all([play(connection.socket, "caller", transfer), target.outcome(transfer.seed)]);
     }

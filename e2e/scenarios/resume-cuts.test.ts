@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { established } from "../harness/caller.ts";
 import { atFull } from "../harness/counts.ts";
 import type { FaultRelay } from "../harness/faults.ts";
 import { Payload, PayloadCheck } from "../harness/payload.ts";
@@ -58,8 +59,7 @@ class Stream implements Disposable {
 
 /** A stream that has heard its first byte. */
 async function echoingStream(world: World<"echo">): Promise<Stream> {
-  const connection = await world.connect("echo", { via: "tls" });
-  assert.equal(connection.status, 200, connection.reason);
+  const connection = await established(world.connect("echo", { via: "tls" }));
   const stream = new Stream(connection);
   stream.say(1);
   await stream.heardAll("the first byte");

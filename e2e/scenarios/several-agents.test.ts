@@ -4,7 +4,7 @@ import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { encodeAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { Connection } from "../harness/caller.ts";
+import { type Connection, established } from "../harness/caller.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
 import {
@@ -169,8 +169,7 @@ test("the same id, the same identity, another process: the newcomer takes over a
   await waitFor(() => old.session.draining);
   await open.send("still here");
   assert.equal(await open.read(), "still here");
-  await using next = await world.connect("10.0.0.1:443");
-  assert.equal(next.status, 200);
+  await using _next = await established(world.connect("10.0.0.1:443"));
   assert.deepEqual([old.streams.length, young.streams.length], [1, 1]);
   open.end();
   await open.readAll();

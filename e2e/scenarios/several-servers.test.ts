@@ -4,7 +4,7 @@ import type { Agent } from "../../agent/agent.ts";
 import type { AgentOptions } from "../../agent/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
-import { type Connection, connectThrough } from "../harness/caller.ts";
+import { type Connection, connectThrough, established } from "../harness/caller.ts";
 import { type FaultRelay, startRelay } from "../harness/faults.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { peerEnd } from "../harness/peer-end.ts";
@@ -78,8 +78,9 @@ class TwoServers implements AsyncDisposable {
 
   /** One CONNECT to the echo target, by a caller of this server. */
   async connect(name: Name): Promise<Connection> {
-    const connection = await connectThrough({ path: this.#world.dir.file(name) }, this.#world.targets.echo.address);
-    assert.equal(connection.status, 200, `${connection.status} ${connection.reason}`);
+    const connection = await established(
+      connectThrough({ path: this.#world.dir.file(name) }, this.#world.targets.echo.address),
+    );
     return connection;
   }
 

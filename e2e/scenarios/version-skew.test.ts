@@ -14,6 +14,7 @@ import { CloseCode, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { established } from "../harness/caller.ts";
 import { captureLog } from "../harness/log-lines.ts";
 import { helloText, type RawAgent, rawAgent } from "../harness/raw-agent.ts";
 import { rawServer } from "../harness/raw-server.ts";
@@ -57,8 +58,7 @@ for (const age of ["older", "newer"] as const) {
     await using raw = await rawAgent(world, undefined, ["culvert.v2", SUBPROTOCOL]);
     assert.equal(raw.ws.protocol, SUBPROTOCOL);
     using session = await greet(raw, agent);
-    await using connection = await world.connect("10.0.0.1:1");
-    assert.equal(connection.status, 200, connection.reason);
+    await using connection = await established(world.connect("10.0.0.1:1"));
     await connection.send("through it");
     assert.equal(await connection.read(), "through it");
     for (const head of agent.streams) {

@@ -1,6 +1,6 @@
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
-import type { Certificate } from "../../harness/certificate.ts";
+import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
 import { serve } from "../child.ts";
 import { listen, setHighWaterMarks } from "./sockets.ts";
 
@@ -14,7 +14,7 @@ export type Joining = "pipe" | "corked";
 
 interface ListenParams {
   readonly ports: readonly number[];
-  readonly certificate: Certificate;
+  readonly certificate: CertificateAndKey;
   readonly joining: Joining;
 }
 
@@ -51,7 +51,7 @@ async function near({ ways, ca, joining }: NearParams): Promise<object> {
 
 function listenOverTls(
   ports: readonly number[],
-  certificate: Certificate,
+  certificate: CertificateAndKey,
   onSocket: (socket: Socket, port: number) => void,
 ): Promise<number[]> {
   return Promise.all(

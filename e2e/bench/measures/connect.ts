@@ -15,7 +15,7 @@ export type Kind = "CONNECT on unix socket" | "CONNECT on mTLS" | "CONNECT, 1-by
  */
 export async function connect(bench: Bench): Promise<Row[]> {
   const rounds = new Rounds();
-  const certificate = selfSigned();
+  const certificate = await selfSigned();
   const path = bench.around.dir.file("responder");
   const tls = { ca: certificate.cert, ...certificate };
   const { port } = await bench.around.bulkTargets.call("startResponders", { path, tls });

@@ -133,7 +133,7 @@ async function startTenants(targets: Targets) {
 async function startRelay({ around }: Bench, targets: Targets) {
   const near = new BenchChild<RelayMethods>("floors/relay.ts");
   const far = new BenchChild<RelayMethods>("floors/relay.ts");
-  const certificate = selfSigned();
+  const certificate = await selfSigned();
   const path = (name: string) => around.dir.file(`noisy-${name}`);
   const names = Object.keys(targets);
   const farPorts = await far.call("far", { ports: Object.values(targets), certificate, joining: "pipe" });

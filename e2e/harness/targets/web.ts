@@ -3,13 +3,14 @@ import { createSecureServer, type Http2SecureServer } from "node:http2";
 import { createServer as createHttpsServer } from "node:https";
 import type { Server, Socket } from "node:net";
 import { type WebSocket, WebSocketServer } from "ws";
-import { type Certificate, selfSigned } from "../certificate.ts";
+import type { CertificateAndKey } from "../../../shared/pki/certificates.ts";
+import { selfSigned } from "../certificate.ts";
 import { Payload } from "../payload.ts";
 import { listenOnLoopback, TcpTarget } from "./tcp.ts";
 
 /** A target over TLS; `certificate.cert` is what a client trusts. */
 export interface TlsTarget extends TcpTarget {
-  readonly certificate: Certificate;
+  readonly certificate: CertificateAndKey;
 }
 
 /** `GET /bytes/N` answers N bytes of `Payload()`, POST echoes its body, everything else says hello. */
@@ -48,7 +49,7 @@ async function start(server: Server): Promise<TcpTarget> {
   return target;
 }
 
-async function startTls(server: Server, certificate: Certificate): Promise<TlsTarget> {
+async function startTls(server: Server, certificate: CertificateAndKey): Promise<TlsTarget> {
   server.on("tlsClientError", () => {});
   return Object.defineProperty(await start(server), "certificate", { value: certificate }) as TlsTarget;
 }
@@ -57,16 +58,18 @@ export function httpTarget(): Promise<TcpTarget> {
   return start(createHttpServer(answer));
 }
 
-export function httpsTarget(certificate = selfSigned()): Promise<TlsTarget> {
-  return startTls(createHttpsServer({ ...certificate }, answer), certificate);
+export async function httpsTarget(): Promise<TlsTarget> {
+  const certificate = await selfSigned();
+  return await startTls(createHttpsServer(certificate, answer), certificate);
 }
 
 /** HTTP/2 over TLS, chosen by ALPN. */
-export function http2Target(certificate = selfSigned()): Promise<TlsTarget> {
-  const server: Http2SecureServer = createSecureServer({ ...certificate });
+export async function http2Target(): Promise<TlsTarget> {
+  const certificate = await selfSigned();
+  const server: Http2SecureServer = createSecureServer(certificate);
   server.on("sessionError", () => {});
   server.on("request", (request, response) => answer(request as never, response as never));
-  return startTls(server as unknown as Server, certificate);
+  return await startTls(server as unknown as Server, certificate);
 }
 
 /** Echoes WebSocket messages, text as text. */

@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
+import { started } from "../../harness/started.ts";
 import { TempDir } from "../../harness/temp.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { BORDER, NAMES, PORTS } from "./addresses.ts";
@@ -34,15 +35,11 @@ export class Mitmproxy implements AsyncDisposable {
       ...["mitmdump", "--listen-host", BORDER, "--listen-port", String(PORTS.inspecting)],
       ...["-w", dir.file("flows"), ...options.flatMap((option) => ["--set", option])],
     ];
-    try {
-      const service = await Service.start(outside, { name: "mitmdump", argv, port: PORTS.inspecting });
+    const service = await Service.start(outside, { name: "mitmdump", argv, port: PORTS.inspecting, dir });
+    return await started(new Mitmproxy(dir, service), (proxy) =>
       // It writes the files of its CA when it starts.
-      await waitFor(() => readFileSync(dir.file("mitmproxy-ca-cert.pem"), "utf8").includes("END"));
-      return new Mitmproxy(dir, service);
-    } catch (error) {
-      dir[Symbol.dispose]();
-      throw error;
-    }
+      waitFor(() => readFileSync(proxy.caFile, "utf8").includes("END")),
+    );
   }
 
   /** The CA that a client must trust for its TLS to be intercepted. */
@@ -64,6 +61,5 @@ export class Mitmproxy implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#service[Symbol.asyncDispose]();
-    this.#dir[Symbol.dispose]();
   }
 }

@@ -18,11 +18,9 @@ export interface NginxOptions {
 export class Nginx implements AsyncDisposable {
   /** The address to dial instead of the server's. */
   readonly address = `${BORDER}:${PORTS.https}`;
-  readonly #dir: TempDir;
   readonly #service: Service;
 
-  private constructor(dir: TempDir, service: Service) {
-    this.#dir = dir;
+  private constructor(service: Service) {
     this.#service = service;
   }
 
@@ -32,12 +30,7 @@ export class Nginx implements AsyncDisposable {
     writeFileSync(dir.file("nginx.conf"), configuration(dir.file("pair.pem"), options));
     const own = `daemon off; pid ${dir.file("pid")}; error_log stderr;`;
     const argv = ["nginx", "-c", dir.file("nginx.conf"), "-e", "stderr", "-g", own];
-    try {
-      return new Nginx(dir, await Service.start(outside, { name: "nginx", argv, port: PORTS.https }));
-    } catch (error) {
-      dir[Symbol.dispose]();
-      throw error;
-    }
+    return new Nginx(await Service.start(outside, { name: "nginx", argv, port: PORTS.https, dir }));
   }
 
   /** All connections through it are lost. */
@@ -49,7 +42,7 @@ export class Nginx implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     // The worker process survives when the master is killed.
     await this.#service.stop();
-    this.#dir[Symbol.dispose]();
+    await this.#service[Symbol.asyncDispose]();
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Program } from "../../harness/program.ts";
 import { started } from "../../harness/started.ts";
+import type { TempDir } from "../../harness/temp.ts";
 import type { Namespace } from "../../kubernetes/world/namespace.ts";
 
 const READY_MS = 20_000;
@@ -9,6 +10,8 @@ export interface ServiceOptions {
   readonly argv: readonly string[];
   readonly port: number;
   readonly env?: Readonly<Record<string, string>>;
+  /** Its files, which are removed with it. */
+  readonly dir?: TempDir;
 }
 
 /** A program that listens on a port, and can be killed and started again there. */
@@ -52,5 +55,6 @@ export class Service implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     // squid takes two seconds to stop with SIGTERM.
     await this.kill();
+    this.#options.dir?.[Symbol.dispose]();
   }
 }

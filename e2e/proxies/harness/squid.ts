@@ -59,15 +59,10 @@ export class Squid implements AsyncDisposable {
     for (const one of auth) if (one.scheme !== "negotiate") writePassword(dir.path, one);
     writeFileSync(dir.file("squid.conf"), configuration(dir.path, options));
     const port = tls ? PORTS.https : PORTS.http;
-    try {
-      const argv = ["squid", "-N", "-d", "1", "-f", dir.file("squid.conf")];
-      const env = Object.assign({}, ...auth.map((one) => (one.scheme === "negotiate" ? one.env : {})));
-      const service = await Service.start(outside, { name: "squid", argv, port, env });
-      return new Squid(dir, service, `${tls ? "https" : "http"}://${NAMES.proxy}:${port}`);
-    } catch (error) {
-      dir[Symbol.dispose]();
-      throw error;
-    }
+    const argv = ["squid", "-N", "-d", "1", "-f", dir.file("squid.conf")];
+    const env = Object.assign({}, ...auth.map((one) => (one.scheme === "negotiate" ? one.env : {})));
+    const service = await Service.start(outside, { name: "squid", argv, port, env, dir });
+    return new Squid(dir, service, `${tls ? "https" : "http"}://${NAMES.proxy}:${port}`);
   }
 
   /** All requests, in the order in which they ended. */
@@ -97,7 +92,6 @@ export class Squid implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#service[Symbol.asyncDispose]();
-    this.#dir[Symbol.dispose]();
   }
 }
 

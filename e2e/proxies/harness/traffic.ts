@@ -1,5 +1,4 @@
-import assert from "node:assert/strict";
-import { type Connection, connectThrough } from "../../harness/caller.ts";
+import { type Connection, connectThrough, established } from "../../harness/caller.ts";
 import { Exchange, type ExchangeTarget, exchangeTarget, type Pace } from "../../harness/exchange.ts";
 import { Payload } from "../../harness/payload.ts";
 import { encodeTransfer, play, type TransferTarget, transferTarget } from "../../harness/transfer.ts";
@@ -58,8 +57,7 @@ export class Traffic implements AsyncDisposable {
   }
 
   async #connect(target: string): Promise<Connection> {
-    const connection = await connectThrough({ path: this.#uds }, target);
-    assert.equal(connection.status, 200, connection.reason);
+    const connection = await established(connectThrough({ path: this.#uds }, target));
     return connection;
   }
 }
