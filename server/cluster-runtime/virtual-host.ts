@@ -38,7 +38,6 @@ const NO_LISTS: readonly RevocationList[] = [];
 /** A cluster's own unix socket: every process that may write to the file is a caller. */
 export interface UnixHost {
   readonly kind: "unix";
-  readonly cluster: string;
   readonly tunnels: ClusterTunnels;
 }
 
