@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { formatTarget } from "../shared/address/target.ts";
-import { dialTarget } from "../shared/dial/dial-target.ts";
+import { TargetDial } from "../shared/dial/dial-target.ts";
 import { answerAndEnd } from "../shared/http/connection.ts";
 import type { FileDescriptors } from "../shared/limits/file-descriptors.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../shared/listen/client-hello.ts";
@@ -61,7 +61,7 @@ async function dialBackend(client: Socket, route: Route, deps: ForwardDeps) {
   for (const backend of backends.inOrder(route, started)) {
     const leftMs = started + options.connectTimeoutMs - performance.now();
     if (leftMs <= 0) break;
-    const dialling = dialTarget({ target: backend.target, timeoutMs: Math.min(options.dialTimeoutMs, leftMs) });
+    const dialling = new TargetDial({ target: backend.target, timeoutMs: Math.min(options.dialTimeoutMs, leftMs) });
     const cancel = (): void => dialling.cancel();
     client.on("close", cancel);
     backends.enter(backend);

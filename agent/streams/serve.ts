@@ -1,6 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { dialTarget, type Lookup, type LookupDone, lookupAll } from "../../shared/dial/dial-target.ts";
+import { type Lookup, type LookupDone, lookupAll, TargetDial } from "../../shared/dial/dial-target.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
@@ -144,7 +144,7 @@ async function dialFor(
   const { policy, dials } = deps;
   deps.requireFiles();
   dials.take();
-  const dialling = dialTarget({
+  const dialling = new TargetDial({
     target,
     timeoutMs,
     permit: (address, port) => policy.refusal({ host: target.host, address, port }),

@@ -75,25 +75,21 @@ test("the headers by which balancers pass a client certificate on are known, and
   for (const name of OTHERS) assert.equal(claimedCertificate({ [name]: "CN=agent" }), undefined, name);
 });
 
-for (const [code, status] of [
-  ["unauthenticated", 401],
-  ["forbidden", 403],
-  ["limited", 429],
-  ["draining", 503],
-] as const) {
-  test(`an agent gets ${status} for ${code}, at the level of the table of outcomes`, () => {
-    const answer = answerTo(new CulvertError(code, "a sentence\nof two lines"));
-    assert.equal(answer.status, status);
-    assert.match(answer.sentence, /^a sentence of two lines(: come back in 1 s)?$/);
-    assert.equal(answer.level, OUTCOMES[code].level);
-  });
-}
-
-test("every outcome has a status for agents, and only draining says when to come back", () => {
+test("an agent gets a status for every outcome, at the level of the table; only draining says when to come back", () => {
+  const statuses: Readonly<Record<string, number>> = {
+    unauthenticated: 401,
+    forbidden: 403,
+    limited: 429,
+    draining: 503,
+  };
   for (const code of Object.keys(OUTCOMES) as OutcomeCode[]) {
-    const { status, headers } = answerTo(new CulvertError(code, "x"));
+    const { status, headers, sentence, level } = answerTo(new CulvertError(code, "a sentence\nof two lines"));
     assert.ok(status >= 400 && status < 600, code);
-    assert.deepEqual(Object.keys(headers), code === "draining" ? ["retry-after"] : []);
+    assert.equal(status, statuses[code] ?? status);
+    assert.equal(level, OUTCOMES[code].level);
+    const [comeBack, fields] = code === "draining" ? [": come back in 1 s", ["retry-after"]] : ["", []];
+    assert.equal(sentence, `a sentence of two lines${comeBack}`);
+    assert.deepEqual(Object.keys(headers), fields);
   }
 });
 

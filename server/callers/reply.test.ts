@@ -8,7 +8,7 @@ import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import { CulvertError, isOutcomeCode, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { type CallerHttpRefusal, PendingCaller, refused, refusedRequest } from "./reply.ts";
+import { PendingCaller, refused } from "./reply.ts";
 
 /** Everything that `answer` writes, up to the end. */
 async function written(answer: (socket: ReturnType<typeof duplexPair>[0]) => void): Promise<string> {
@@ -83,23 +83,6 @@ test("what an agent says cannot add a header, a line or an escape sequence", asy
   assert.doesNotMatch(head, /^Set-Cookie/m);
   assert.match(head, /details="[^"\\]*"\r\n/);
 });
-
-const REQUESTS: Record<CallerHttpRefusal, RegExp> = {
-  method:
-    /^HTTP\/1\.1 405 ([^\r]+)\r\nAllow: CONNECT\r\nProxy-Status: culvert; error=http_request_error; details="\1"\r\n/,
-  wholeUrl: /^HTTP\/1\.1 405 .*; curl: add --proxytunnel\r\nAllow: CONNECT\r\n/,
-  malformed: /^HTTP\/1\.1 400 /,
-  grpc: /^HTTP\/1\.1 505 the caller speaks gRPC .*proxyProtocol: HTTPConnect/,
-  twoCredentials: /^HTTP\/1\.1 400 .*two Proxy-Authorization lines/,
-  headerTooLarge: /^HTTP\/1\.1 431 /,
-  headerTimeout: /^HTTP\/1\.1 408 /,
-};
-
-for (const [refusal, expected] of Object.entries(REQUESTS)) {
-  test(`a request refused for its ${refusal} is told so`, async () => {
-    assert.match(await written((socket) => refusedRequest(socket, refusal as CallerHttpRefusal)), expected);
-  });
-}
 
 test("a caller that goes on sending still reads why it was refused", async () => {
   const server = createServer({ allowHalfOpen: true }, (socket) => {

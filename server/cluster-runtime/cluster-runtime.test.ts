@@ -2,29 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { createLogger } from "../../shared/runtime/logger.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
-import type { Cluster, ClusterChanges } from "../clusters/cluster.ts";
-import { ALL_ALIKE } from "../clusters/routing-rules.ts";
-import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { ClusterRuntime } from "./cluster-runtime.ts";
-import { clusterOf } from "./testing/clusters.ts";
+import type { ClusterChanges } from "../clusters/cluster.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
+import { clusterOf, runtimeOf } from "./testing/clusters.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10_250 };
 const LIMITS_CHANGED = { limits: true } as ClusterChanges;
-
-function serve(cluster: Cluster): ClusterRuntime {
-  const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const log = createLogger({ level: "silent", format: "json", name: "server" });
-  const flags = { agents: undefined, callers: undefined };
-  return new ClusterRuntime(cluster, tunnels, {
-    flags,
-    isOfFlags: false,
-    innerTls: "never",
-    routing: ALL_ALIKE,
-    log,
-  });
-}
 
 function refusal(served: ClusterRuntime, target = TARGET): CulvertError | undefined {
   try {
@@ -37,17 +21,17 @@ function refusal(served: ClusterRuntime, target = TARGET): CulvertError | undefi
 }
 
 test("without limits and rules every target is admitted", () => {
-  assert.equal(refusal(serve(clusterOf("blue"))), undefined);
+  assert.equal(refusal(runtimeOf(clusterOf("blue"))), undefined);
 });
 
 test("a cluster that is suspended admits nobody, agents nor callers", () => {
-  const served = serve(clusterOf("blue", { suspended: true }));
+  const served = runtimeOf(clusterOf("blue", { suspended: true }));
   assert.match(refusal(served)?.message ?? "", /^cluster "blue" is suspended$/);
   assert.match(served.agents.objection("10.0.0.1")?.message ?? "", /suspended/);
 });
 
 test("a target against the rules is forbidden before anything is counted", () => {
-  const served = serve(
+  const served = runtimeOf(
     clusterOf("blue", { targets: new TargetRules([], ["10.0.0.0/8"]), limits: { connectsPerSecond: 0.5 } }),
   );
   for (let attempt = 0; attempt < 10; attempt++) assert.equal(refusal(served)?.code, "forbidden");
@@ -55,7 +39,7 @@ test("a target against the rules is forbidden before anything is counted", () =>
 });
 
 test("CONNECTs beyond the limit are refused with a time to come back", () => {
-  const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 2 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { connectsPerSecond: 2 } }));
   const refused = Array.from({ length: 6 }, () => refusal(served)).filter((error) => error !== undefined);
   assert.ok(refused.length >= 1 && refused.length <= 2, `${refused.length} of 6: a burst of 4 is let through`);
   assert.equal(refused[0]?.code, "limited");
@@ -64,7 +48,7 @@ test("CONNECTs beyond the limit are refused with a time to come back", () => {
 });
 
 test("so many CONNECTs may wait for an answer, and no more", () => {
-  const served = serve(clusterOf("blue", { limits: { pendingConnects: 2 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { pendingConnects: 2 } }));
   served.tunnels.pendingConnects = 1;
   assert.equal(refusal(served), undefined);
   served.tunnels.pendingConnects = 2;
@@ -74,7 +58,7 @@ test("so many CONNECTs may wait for an answer, and no more", () => {
 });
 
 test("the TLS handshakes of agents use up nothing of the callers' limit", () => {
-  const served = serve(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }));
   const takes = (side: "agents" | "callers") => served[side].handshakes.budgetFor("192.0.2.1").take();
   assert.deepEqual([takes("agents"), takes("agents"), takes("agents")], [true, true, false]);
   assert.deepEqual([takes("callers"), takes("callers"), takes("callers")], [true, true, false]);
@@ -83,7 +67,7 @@ test("the TLS handshakes of agents use up nothing of the callers' limit", () => 
 });
 
 test("its listeners say whether handshakes are limited, whenever the document changes", () => {
-  const served = serve(clusterOf("blue"));
+  const served = runtimeOf(clusterOf("blue"));
   const said = () => [served.agents.handshakes.isSet, served.callers.handshakes.isSet];
   assert.deepEqual(said(), [false, false]);
   served.update(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }), LIMITS_CHANGED);
@@ -91,7 +75,7 @@ test("its listeners say whether handshakes are limited, whenever the document ch
 });
 
 test("a new document brings its own limits at once", () => {
-  const served = serve(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
   assert.equal(refusal(served), undefined);
   assert.equal(refusal(served)?.code, "limited");
   served.update(clusterOf("blue"), LIMITS_CHANGED);
@@ -99,7 +83,7 @@ test("a new document brings its own limits at once", () => {
 });
 
 test("a cluster that holds more than limits.memory for readers that move is slowed down, and refused in its own words", async () => {
-  const served = serve(clusterOf("blue", { limits: { memory: 1_048_576 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { memory: 1_048_576 } }));
   const { memory } = served.tunnels;
   assert.equal(served.pace(65_536), 0);
   memory.hold(1_048_577);
@@ -118,7 +102,7 @@ test("a cluster that holds more than limits.memory for readers that move is slow
 });
 
 test("each limit that turns a CONNECT away, or slows bytes down, is counted by its name", () => {
-  const served = serve(clusterOf("blue", { limits: { pendingConnects: 1, bytesPerSecond: 65_536 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { pendingConnects: 1, bytesPerSecond: 65_536 } }));
   served.tunnels.pendingConnects = 1;
   for (let attempt = 0; attempt < 3; attempt++) assert.equal(refusal(served)?.code, "limited");
   assert.equal(served.pace(1_000), 0);
@@ -130,7 +114,7 @@ test("each limit that turns a CONNECT away, or slows bytes down, is counted by i
 });
 
 test("connections over other servers count against the limit of the cluster, where its callers are", () => {
-  const served = serve(clusterOf("blue", { limits: { streams: 2 } }));
+  const served = runtimeOf(clusterOf("blue", { limits: { streams: 2 } }));
   served.tunnels.hopStreams = 1;
   assert.equal(refusal(served), undefined);
   served.tunnels.hopStreams = 2;

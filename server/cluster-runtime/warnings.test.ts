@@ -2,14 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
-import { createLogger } from "../../shared/runtime/logger.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import type { AgentSide, ClusterSide } from "../clusters/cluster.ts";
-import { ALL_ALIKE } from "../clusters/routing-rules.ts";
 import { pki } from "../testing/server.ts";
-import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
-import { clusterOf } from "./testing/clusters.ts";
+import type { ClusterRuntime, ClusterRuntimeDeps } from "./cluster-runtime.ts";
+import { clusterOf, runtimeOf } from "./testing/clusters.ts";
 import { localClaimsWarning, sharedCaWarning, unreachedStrategiesWarning, warningsOf } from "./warnings.ts";
 
 const certificate = () => ({ ...pki.server, notBefore: new Date(), notAfter: new Date() });
@@ -27,17 +24,7 @@ function served(
   callers: Partial<ClusterSide>,
   more: Partial<ClusterRuntimeDeps> = {},
 ): ClusterRuntime {
-  const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const log = createLogger({ level: "silent", format: "json", name: "server" });
-  const flags = { agents: undefined, callers: undefined };
-  const made = new ClusterRuntime(clusterOf(name, { agents, callers }), tunnels, {
-    flags,
-    isOfFlags: false,
-    innerTls: "never",
-    routing: ALL_ALIKE,
-    log,
-    ...more,
-  });
+  const made = runtimeOf(clusterOf(name, { agents, callers }), more);
   made.close();
   return made;
 }

@@ -148,13 +148,8 @@ export const replicas = section("Several servers", {
   ),
 });
 
-/** The rows that another option has to agree with. */
-interface Others extends Rows {
-  readonly kubeconfig: Rows[string];
-}
-
 /** Checks the options of this section together. */
-export function checkReplicas(draft: Draft<typeof replicas & Others>): void {
+export function checkReplicas(draft: Draft<typeof replicas>): void {
   const { serverCountService, enableLeaseController, leaseNamespace, leaseLabel } = draft.values;
   if (serverCountService !== "" && !SERVICE.test(serverCountService)) {
     draft.problem(

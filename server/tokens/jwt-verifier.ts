@@ -5,13 +5,13 @@ import {
   decodeProtectedHeader,
   errors,
   type JSONWebKeySet,
+  type JWTPayload,
   type JWTVerifyGetKey,
   jwtVerify,
 } from "jose";
 import { matchesSubject } from "../../shared/basics/text.ts";
 import { readTextSync } from "../../shared/documents/read-bounded.ts";
 import { WatchedFiles } from "../../shared/documents/watched-files.ts";
-import { unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
@@ -22,9 +22,7 @@ import {
   CLOCK_TOLERANCE_S,
   expiredAt,
   identityOf,
-  NO_END,
   notPermitted,
-  quoted,
   refuseUnverified,
   type TokenVerifier,
   type VerificationResult,
@@ -75,9 +73,7 @@ export class JwtVerifier implements TokenVerifier {
         clockTolerance: CLOCK_TOLERANCE_S,
         requiredClaims: ["sub", "exp"],
       });
-      const end = unverifiedClaims(token)?.expiresAt;
-      if (end === undefined) return { refused: NO_END };
-      const identity = identityOf(payload.sub ?? "", end);
+      const identity = identityOf(payload.sub ?? "", endOf(payload));
       const permitted = subjects.some((pattern) => matchesSubject(pattern, identity.subject));
       return permitted ? { ok: identity } : { refused: notPermitted(identity) };
     } catch (error) {
@@ -87,11 +83,10 @@ export class JwtVerifier implements TokenVerifier {
 
   #explain(error: unknown, token: string): VerificationResult {
     if (error instanceof errors.JWTExpired) {
-      return { refused: expiredAt(unverifiedClaims(token)?.expiresAt), fault: "token_expired" };
+      return { refused: expiredAt(endOf(error.payload)), fault: "token_expired" };
     }
-    // The signature was good, so the issuer made these claims, and a sentence may show them.
     if (error instanceof errors.JWTClaimValidationFailed) {
-      const refused = this.#badClaim(error);
+      const refused = badClaim(error);
       return error.claim === "nbf" ? { refused, fault: "token_not_yet_valid" } : { refused };
     }
     if (error instanceof errors.JOSEAlgNotAllowed) {
@@ -105,16 +100,18 @@ export class JwtVerifier implements TokenVerifier {
     const detail = error instanceof errors.JWKSTimeout ? "it took too long to answer" : failureOf(error);
     return { unavailable: "the keys of the token issuer cannot be had now", detail, retryAfterMs: RETRY_AFTER_MS };
   }
+}
 
-  #badClaim({ claim, payload }: errors.JWTClaimValidationFailed): string {
-    const { issuer, audience } = this.#trust;
-    if (claim === "aud") return `the token is for ${quoted(payload.aud)}, not for ${quoted(audience)}`;
-    if (claim === "iss") return `the token was issued by ${quoted(payload.iss)}, not by ${quoted(issuer)}`;
-    if (claim === "nbf") return "the token is not valid yet: check both clocks";
-    if (claim === "exp") return NO_END;
-    if (claim === "sub") return "the token names nobody (sub)";
-    return `the token's claim "${printable(claim, 40)}" is not acceptable`;
-  }
+/** What is wrong with a claim that `refuseUnverified` has not seen. */
+function badClaim({ claim }: errors.JWTClaimValidationFailed): string {
+  if (claim === "nbf") return "the token is not valid yet: check both clocks";
+  if (claim === "sub") return "the token names nobody (sub)";
+  return `the token's claim "${printable(claim, 40)}" is not acceptable`;
+}
+
+/** `refuseUnverified` has seen that it is a date. */
+function endOf({ exp = 0 }: JWTPayload): Date {
+  return new Date(exp * 1_000);
 }
 
 // ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { ALL_ALIKE, Claims, type RoutingRules } from "../clusters/routing-rules.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
+import { type FakeAgent, type FakeAgentOptions, fakeAgent, openOptions } from "./testing/fake-agent.ts";
 
 const LIMITS = { serverId: "srv", maxAgents: 10_000, drainTimeoutMs: 50 };
 
@@ -133,20 +133,13 @@ test("two agents of one host share its streams evenly, and the third gets none",
     const tunnel = world.cluster.candidates(to("api.example")).pick() ?? assert.fail();
     counts[tunnel.agent.agentId] = (counts[tunnel.agent.agentId] ?? 0) + 1;
     // Half of the streams stay open.
-    tunnel.open(to("api.example"), openOptions(i % 2 === 0)).catch(() => {});
+    const cancellation = new Cancellation<CulvertError>();
+    if (i % 2 === 1) cancellation.cancel(new CulvertError("caller_gone", "gone"));
+    tunnel.open(to("api.example"), openOptions({ cancellation })).catch(() => {});
   }
   assert.ok(Math.abs((counts["a"] ?? 0) - 100) <= 10, JSON.stringify(counts));
   assert.equal((counts["a"] ?? 0) + (counts["b"] ?? 0), 200);
 });
-
-function openOptions(isOpen: boolean) {
-  const cancellation = new Cancellation<CulvertError>();
-  if (!isOpen) cancellation.cancel(new CulvertError("caller_gone", "gone"));
-  return {
-    ...{ id: "", deadline: performance.now() + 60_000, dialTimeoutMs: 60_000, ackTimeoutMs: 60_000, cancellation },
-    ...{ hasAlternative: () => false, whenAvailable: () => new Promise<never>(() => {}) },
-  };
-}
 
 test("without its agents a claimed host falls through to the next strategy, which is told apart", () => {
   const world = new RoutedWorld(

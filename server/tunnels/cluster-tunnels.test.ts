@@ -5,17 +5,13 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { Claims } from "../clusters/routing-rules.ts";
 import { ClusterTunnels, Registry } from "./cluster-tunnels.ts";
-import { fakeAgent } from "./testing/fake-agent.ts";
+import { fakeAgent, openOptions } from "./testing/fake-agent.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 const LIMITS = { serverId: "srv", maxAgents: 2, drainTimeoutMs: 50 };
 const A = { agentId: "a", instance: "1", identity: "CN=agent" };
 
 const nobody = () => new Cancellation<CulvertError>();
-
-function code(expected: string, says: RegExp): (error: unknown) => boolean {
-  return (error) => error instanceof CulvertError && error.code === expected && says.test(error.message);
-}
 
 test("a CONNECT that waits is given the first agent the moment it comes", async () => {
   const cluster = new ClusterTunnels("default", LIMITS);
@@ -29,10 +25,10 @@ test("a CONNECT that waits is given the first agent the moment it comes", async 
 
 test("waiting in vain ends with a sentence that names the cluster", async () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
-  await assert.rejects(
-    cluster.whenAvailable(10, nobody()),
-    code("no_agent", /^no agent of cluster "blue" is connected: check that one runs, and its log$/),
-  );
+  await assert.rejects(cluster.whenAvailable(10, nobody()), {
+    code: "no_agent",
+    message: /^no agent of cluster "blue" is connected: check that one runs, and its log$/,
+  });
 });
 
 test("agents that all drain are told apart from no agents", async () => {
@@ -40,7 +36,7 @@ test("agents that all drain are told apart from no agents", async () => {
   const agent = fakeAgent();
   cluster.places.reserve(A).hold(agent.tunnel);
   agent.say({ type: "drain", retryAfterMs: 0 });
-  await assert.rejects(cluster.whenAvailable(10, nobody()), code("draining", /going away/));
+  await assert.rejects(cluster.whenAvailable(10, nobody()), { code: "draining", message: /going away/ });
 });
 
 test("a caller that leaves stops waiting", async () => {
@@ -48,7 +44,7 @@ test("a caller that leaves stops waiting", async () => {
   const caller = new Cancellation<CulvertError>();
   const waiting = cluster.whenAvailable(5_000, caller);
   caller.cancel(new CulvertError("caller_gone", "gone"));
-  await assert.rejects(waiting, code("caller_gone", /gone/));
+  await assert.rejects(waiting, { code: "caller_gone", message: /gone/ });
 });
 
 test("two hellos at once cannot both have the last place", () => {
@@ -122,19 +118,7 @@ function starts(cluster: ClusterTunnels, instances: readonly string[]) {
     const agent = fakeAgent({ instance, onStream: (stream) => stream.accept() });
     const place = cluster.places.reserve({ ...A, instance });
     place.hold(agent.tunnel);
-    agent.tunnel
-      .open(
-        { host: "x", port: 1 },
-        {
-          ...{ id: "", deadline: performance.now() + 500, dialTimeoutMs: 500, ackTimeoutMs: 500 },
-          ...{
-            cancellation: nobody(),
-            hasAlternative: () => false,
-            whenAvailable: () => cluster.whenAvailable(0, nobody()),
-          },
-        },
-      )
-      .catch(() => {});
+    agent.tunnel.open({ host: "x", port: 1 }, openOptions()).catch(() => {});
     return { ...agent, place };
   });
   after(() => {
@@ -201,10 +185,10 @@ test("a peer that only measures has a place beside the agent with its id, and ge
   const measuring = cluster.places.reserveProbe();
   measuring.hold(doctor.tunnel);
   assert.equal(cluster.pick(), undefined);
-  await assert.rejects(
-    cluster.whenAvailable(10, nobody()),
-    code("no_agent", /no agent of cluster "blue" is connected/),
-  );
+  await assert.rejects(cluster.whenAvailable(10, nobody()), {
+    code: "no_agent",
+    message: /no agent of cluster "blue" is connected/,
+  });
   const { tunnel } = fakeAgent();
   cluster.places.reserve(A).hold(tunnel);
   assert.equal(cluster.pick(), tunnel);

@@ -6,26 +6,11 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import { DialRecord } from "./opening.ts";
-import { type FakeAgent, type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
+import { type FakeAgent, type FakeAgentOptions, fakeAgent, openOptions } from "./testing/fake-agent.ts";
 import { type Pickable, pick } from "./tunnel.ts";
 
 const TARGET = { host: "10.0.0.1", port: 10250 };
-const OPTIONS = {
-  ...{ id: "1", deadline: performance.now() + 600_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
-  cancellation: new Cancellation<CulvertError>(),
-  hasAlternative: () => false,
-  whenAvailable: () => new Promise<never>(() => {}),
-};
-
-function code(expected: string, more: { retryable?: boolean; says?: RegExp } = {}): (error: unknown) => boolean {
-  return (error) => {
-    assert.ok(error instanceof CulvertError, String(error));
-    assert.equal(error.code, expected);
-    if (more.retryable !== undefined) assert.equal(error.retryable, more.retryable);
-    if (more.says !== undefined) assert.match(error.message, more.says);
-    return true;
-  };
-}
+const OPTIONS = openOptions();
 
 function using(options: FakeAgentOptions = {}): FakeAgent & Disposable {
   const agent = fakeAgent(options);
@@ -56,17 +41,18 @@ test("the agent is asked for the target, and for a dial that ends before we give
 
 test("what the agent refuses arrives with its code and its words", async () => {
   using agent = using({ answer: () => ({ ok: false, error: "dial_refused", detail: "10.0.0.1:10250 refused" }) });
-  await assert.rejects(
-    agent.tunnel.open(TARGET, OPTIONS),
-    code("dial_refused", { retryable: false, says: /^10\.0\.0\.1:10250 refused$/ }),
-  );
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), {
+    code: "dial_refused",
+    retryable: false,
+    message: /^10\.0\.0\.1:10250 refused$/,
+  });
   assert.equal(agent.tunnel.streamCount, 0);
 });
 
 test("an agent that does not take the stream is passed over", async () => {
   using agent = using({ onStream: () => {} });
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 20 });
-  await assert.rejects(opening, code("agent_timeout", { retryable: true, says: /agent "a" does not respond/ }));
+  await assert.rejects(opening, { code: "agent_timeout", retryable: true, message: /agent "a" does not respond/ });
   assert.equal(agent.tunnel.streamCount, 0);
   assert.equal(agent.link.probes, 1, "and it is asked for a sign of life");
 });
@@ -75,7 +61,7 @@ test("an agent that takes the stream and never answers is not tried elsewhere", 
   using agent = using({ onStream: (stream) => stream.accept() });
   const started = performance.now();
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 200, deadline: started + 500 });
-  await assert.rejects(opening, code("agent_timeout", { retryable: false, says: /did not answer in time/ }));
+  await assert.rejects(opening, { code: "agent_timeout", retryable: false, message: /did not answer in time/ });
   assert.ok(performance.now() - started >= 450, "the acknowledged stream got its whole time");
 });
 
@@ -85,7 +71,7 @@ test("a caller that leaves resets the stream at the agent", async () => {
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, cancellation: caller });
   await until(() => agent.streams.length === 1);
   caller.cancel(new CulvertError("caller_gone", "gone"));
-  await assert.rejects(opening, code("caller_gone"));
+  await assert.rejects(opening, { code: "caller_gone" });
   await until(() => agent.streams[0]?.destroyed === true);
   assert.equal(agent.tunnel.pendingOpens, 0);
 });
@@ -93,7 +79,7 @@ test("a caller that leaves resets the stream at the agent", async () => {
 test("an answer after the end of the wait is nobody's", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, deadline: performance.now() + 20 });
-  await assert.rejects(opening, code("agent_timeout"));
+  await assert.rejects(opening, { code: "agent_timeout" });
   agent.streams[0]?.write(encodeAnswer({ ok: true }));
   await agent.tunnel.open(TARGET, { ...OPTIONS, deadline: performance.now() + 5 }).catch(() => {});
   assert.equal(agent.tunnel.closed, false);
@@ -104,13 +90,13 @@ test("losing the session during the dial is agent_lost, and another agent may be
   const opening = agent.tunnel.open(TARGET, OPTIONS);
   await until(() => agent.streams.length === 1);
   agent.cut();
-  await assert.rejects(opening, code("agent_lost", { retryable: true, says: /connection to agent "a" was lost/ }));
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("agent_lost", { retryable: true }));
+  await assert.rejects(opening, { code: "agent_lost", retryable: true, message: /connection to agent "a" was lost/ });
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), { code: "agent_lost", retryable: true });
 });
 
 test("a reset in place of the ACK says that the agent takes no more", async () => {
   using agent = using({ onStream: (stream) => stream.reset() });
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("agent_exhausted", { retryable: true }));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), { code: "agent_exhausted", retryable: true });
 });
 
 test("a reset behind the ACK is an agent that broke off", async () => {
@@ -120,7 +106,7 @@ test("a reset behind the ACK is an agent that broke off", async () => {
       setImmediate(() => stream.reset());
     },
   });
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("agent_lost", { says: /broke off/ }));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), { code: "agent_lost", message: /broke off/ });
 });
 
 test("a malformed answer is internal, and costs the stream only", async () => {
@@ -130,7 +116,7 @@ test("a malformed answer is internal, and costs the stream only", async () => {
       stream.write(Buffer.from([0, 3, 0x7b, 0x7b, 0x7b]));
     },
   });
-  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), code("internal"));
+  await assert.rejects(agent.tunnel.open(TARGET, OPTIONS), { code: "internal" });
   assert.equal(agent.tunnel.closed, false);
   assert.equal(agent.tunnel.streamCount, 0);
 });
@@ -139,7 +125,7 @@ test("an agent that said go-away, or asked to drain, takes nothing new", async (
   using leaving = using();
   leaving.session.drain();
   await until(() => leaving.tunnel.draining);
-  await assert.rejects(leaving.tunnel.open(TARGET, OPTIONS), code("draining", { retryable: true }));
+  await assert.rejects(leaving.tunnel.open(TARGET, OPTIONS), { code: "draining", retryable: true });
 
   using asking = using();
   asking.say({ type: "drain", retryAfterMs: 0 });
@@ -160,7 +146,7 @@ test("draining tells the agent when to come back, and keeps what is open", async
 test("a stream that an agent opens on its own is refused with a word, unless it is a probe", async () => {
   using agent = using();
   const stream = agent.session.open(encodeOpen({ kind: "connect", target: TARGET, timeoutMs: 1_000, id: "1" }));
-  await assert.rejects(readProbeAnswer(stream), code("forbidden", { says: /probe only/ }));
+  await assert.rejects(readProbeAnswer(stream), { code: "forbidden", message: /probe only/ });
   stream.end();
   await until(() => agent.tunnel.streamCount === 0);
   assert.equal(agent.tunnel.closed, false);
@@ -186,11 +172,11 @@ test("a link that is suspended during the dial: another agent is asked at once, 
       hasAlternative: () => another,
     });
   link.suspend();
-  await assert.rejects(asking, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
+  await assert.rejects(asking, { code: "agent_lost", message: /^the connection to agent "a" was lost$/ });
   another = false;
   const since = performance.now();
   const waiting = patient();
-  await assert.rejects(waiting, code("agent_lost", { says: /^the connection to agent "a" was lost$/ }));
+  await assert.rejects(waiting, { code: "agent_lost", message: /^the connection to agent "a" was lost$/ });
   assert.ok(performance.now() - since >= 55, "not before its deadline");
 });
 

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { blackHoleTarget, freePort } from "../../e2e/harness/targets/absent.ts";
 import { until } from "../basics/testing/wait.ts";
 import { CulvertError } from "../outcomes.ts";
-import { dialTarget, type Lookup, type TargetDialOptions } from "./dial-target.ts";
+import { type Lookup, TargetDial, type TargetDialOptions } from "./dial-target.ts";
 
 interface Listener extends AsyncDisposable {
   readonly port: number;
@@ -39,7 +39,7 @@ const fails = (code: string): Lookup => {
 };
 
 function start(host: string, port: number, options: Partial<TargetDialOptions> = {}) {
-  return dialTarget({ target: { host, port }, timeoutMs: 5_000, ...options });
+  return new TargetDial({ target: { host, port }, timeoutMs: 5_000, ...options });
 }
 
 async function refusal(promise: Promise<Socket>): Promise<CulvertError> {

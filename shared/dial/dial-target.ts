@@ -18,14 +18,6 @@ export interface TargetDialOptions {
   readonly lookup?: Lookup;
 }
 
-/**
- * Dials a target over TCP. A literal address needs no lookup. The addresses of a name that `permit` allows are tried by
- * Node's happy eyeballs (RFC 8305).
- */
-export function dialTarget(options: TargetDialOptions): TargetDial {
-  return new TargetDial(options);
-}
-
 /** The kernel detects a dead peer of a silent connection; nothing else checks. */
 const KEEP_ALIVE_MS = 30_000;
 /** Time for one address of a name while others wait. Node abandons it afterwards: too short loses distant targets. */
@@ -33,7 +25,11 @@ const ADDRESS_TIMEOUT_MS = { min: 250, max: 1_000 };
 /** The kernel chooses source ports from here on (Linux: ip_local_port_range). */
 const FIRST_EPHEMERAL_PORT = 32_768;
 
-class TargetDial {
+/**
+ * Dials a target over TCP. A literal address needs no lookup. The addresses of a name that `permit` allows are tried by
+ * Node's happy eyeballs (RFC 8305).
+ */
+export class TargetDial {
   readonly #options: TargetDialOptions;
   readonly #dialled = deferred<Socket>();
   #timer: NodeJS.Timeout | undefined;

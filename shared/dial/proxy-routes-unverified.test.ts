@@ -3,7 +3,7 @@ import { type TestContext, test } from "node:test";
 import { KerberosTickets } from "./auth/kerberos.ts";
 import type { OpenRouteOptions, ProxyRoutesOptions } from "./proxy-routes.ts";
 import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
-import { serve, serveTls } from "./testing/pac-server.ts";
+import { pacScript, serve, serveTls } from "./testing/pac-server.ts";
 import { credentialsFile, never, rejected, routes } from "./testing/routes.ts";
 import { ScriptedProxy, TO } from "./testing/scripted-proxy.ts";
 import { AUTHENTICATED, reply, scripted, USER_AUTH } from "./testing/scripted-socks.ts";
@@ -24,14 +24,14 @@ const VERIFIED: readonly (readonly [who: string, name: (t: TestContext, place: s
   [
     "a PAC script of an https:// URL",
     async (t, place) => {
-      const { url, ca } = await serveTls(t, (_request, response) => response.end(script(`PROXY ${place}`)));
+      const { url, ca } = await serveTls(t, (_request, response) => response.end(pacScript(`PROXY ${place}`)));
       return { options: { pac: url }, ca };
     },
   ],
   [
     "a PAC script of a file",
     (t, place) => {
-      const { path } = credentialsFile(t, script(`PROXY ${place}`));
+      const { path } = credentialsFile(t, pacScript(`PROXY ${place}`));
       return { options: { pac: path } };
     },
   ],
@@ -52,7 +52,7 @@ const OFFERS = ["Basic realm=x", "Digest realm=x, nonce=n, qop=auth", "Negotiate
 for (const offer of OFFERS) {
   test(`a proxy that a PAC script of an http:// URL names gets nothing by ${offer.split(" ")[0]}`, async (t) => {
     await using proxy = await guarded({ offers: [offer] });
-    const pac = await serve(t, (_request, response) => response.end(script(`PROXY ${placeOf(proxy)}`)));
+    const pac = await serve(t, (_request, response) => response.end(pacScript(`PROXY ${placeOf(proxy)}`)));
     let requested = 0;
     const tickets = new (class extends KerberosTickets {
       override take(): Promise<never> {
@@ -72,7 +72,7 @@ for (const offer of OFFERS) {
 
 test("an http:// URL that redirects to https:// is one without TLS", async (t) => {
   await using proxy = await guarded({ offers: ["Basic realm=x"] });
-  const { url, ca } = await serveTls(t, (_request, response) => response.end(script(`PROXY ${placeOf(proxy)}`)));
+  const { url, ca } = await serveTls(t, (_request, response) => response.end(pacScript(`PROXY ${placeOf(proxy)}`)));
   const pac = await serve(t, (_request, response) => response.writeHead(302, { location: url }).end());
   await rejected(routes({ pac }), "proxy_auth_withheld", { ...file(t), tls: () => ({ ca: ca() }) });
   assert.deepEqual(authorizations(proxy), [undefined]);
@@ -89,7 +89,7 @@ test("a SOCKS proxy that a PAC script of an http:// URL names is offered no pass
     await peer.readSome();
     peer.write(AUTHENTICATED);
   });
-  const pac = await serve(t, (_request, response) => response.end(script(`SOCKS5 127.0.0.1:${proxy.port}`)));
+  const pac = await serve(t, (_request, response) => response.end(pacScript(`SOCKS5 127.0.0.1:${proxy.port}`)));
   const { message } = await rejected(routes({ pac }), "proxy_auth_withheld", file(t));
   assert.match(message, /^the proxy socks5h:\S+ wants a password, and is sent none because a PAC script/);
   assert.deepEqual(greetings, ["00"]);
@@ -102,7 +102,7 @@ test("proxies that a PAC script of an http:// URL names, and that want no passwo
     peer.write(reply(0));
   });
   for (const answer of [`PROXY ${placeOf(http)}`, `SOCKS5 127.0.0.1:${socks.port}`]) {
-    const pac = await serve(t, (_request, response) => response.end(script(answer)));
+    const pac = await serve(t, (_request, response) => response.end(pacScript(answer)));
     (await routes({ pac }).open(TO, file(t), never())).socket.destroy();
   }
   assert.deepEqual(authorizations(http), [undefined]);
@@ -110,14 +110,10 @@ test("proxies that a PAC script of an http:// URL names, and that want no passwo
 
 test("a password that the script itself names goes to the proxy that it names, however it was fetched", async (t) => {
   await using proxy = await guarded({ offers: ["Basic realm=x"] }, () => true);
-  const pac = await serve(t, (_request, response) => response.end(script(`PROXY its:own@${placeOf(proxy)}`)));
+  const pac = await serve(t, (_request, response) => response.end(pacScript(`PROXY its:own@${placeOf(proxy)}`)));
   (await routes({ pac }).open(TO, file(t), never())).socket.destroy();
   assert.deepEqual(authorizations(proxy), [undefined, `Basic ${Buffer.from("its:own").toString("base64")}`]);
 });
-
-function script(answer: string): string {
-  return `function FindProxyForURL() { return "${answer}"; }`;
-}
 
 function placeOf({ url }: ScriptedProxy): string {
   return `${url.host}:${url.port}`;

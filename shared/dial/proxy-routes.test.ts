@@ -1,15 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { formatProxy, formatRoute, type ProxyRoute, parseProxyUrl } from "./proxy-route.ts";
 import { ProxyRoutes, type ProxyRoutesOptions, RouteHistory } from "./proxy-routes.ts";
 import { OK } from "./testing/guarded-proxy.ts";
-import { basicProxy, httpProxy, never, rejected, routes, SERVER, socks } from "./testing/routes.ts";
+import { pacScript } from "./testing/pac-server.ts";
+import { basicProxy, credentialsFile, httpProxy, never, rejected, routes, SERVER, socks } from "./testing/routes.ts";
 import { ScriptedProxy } from "./testing/scripted-proxy.ts";
 import { NO_AUTH, reply, scripted } from "./testing/scripted-socks.ts";
 
@@ -179,11 +177,7 @@ async function named(options: Partial<ProxyRoutesOptions>): Promise<readonly str
 }
 
 function pacFile(t: TestContext, answer: string): string {
-  const folder = mkdtempSync(join(tmpdir(), "culvert-routes-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "proxy.pac");
-  writeFileSync(path, `function FindProxyForURL() { return "${answer}"; }`);
-  return path;
+  return credentialsFile(t, pacScript(answer)).path;
 }
 
 const [A, B, C] = ["a", "b", "c"].map(

@@ -205,7 +205,8 @@ export class InFlight {
     this.#probing = false;
     if (probed || underWay <= IN_FLIGHT_FLOOR) this.#bareAtMs = nowMs;
     if (probed) return;
-    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > this.#probeEveryMs()) {
+    const probeEveryMs = Math.max(PROBE_EVERY_MS, PROBE_EVERY_ROUND_TRIPS * this.#least);
+    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > probeEveryMs) {
       this.#probing = true;
       return;
     }
@@ -247,10 +248,6 @@ export class InFlight {
   #measureAnew(): void {
     this.#least = Number.POSITIVE_INFINITY;
     this.#probing = true;
-  }
-
-  #probeEveryMs(): number {
-    return Math.max(PROBE_EVERY_MS, PROBE_EVERY_ROUND_TRIPS * this.#least);
   }
 
   #setBound(bytes: number): void {

@@ -5,7 +5,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority } from "../pki/certificates.ts";
@@ -258,43 +258,37 @@ for (const [what, raw, payload, wasted] of [
 /** A socket that only counts. */
 const counting = () => Object.assign(new EventEmitter(), { bytesRead: 0 }) as unknown as Socket & { bytesRead: number };
 
-test("a connection that wastes more than its budget is reported once, others are not", async () => {
+/** Watches until the test is over. */
+function overheadIn(t: TestContext): TlsOverhead {
   const overhead = new TlsOverhead();
+  const running = setInterval(() => {}, 1_000); // the looks keep no process alive
+  t.after(() => {
+    overhead.stop();
+    clearInterval(running);
+  });
+  return overhead;
+}
+
+test("a connection that wastes more than its budget is reported once, others are not", async (t) => {
+  const overhead = overheadIn(t);
   const [honest, flooding] = [counting(), counting()];
   const payload = counting();
   let floods = 0;
-  const running = setInterval(() => {}, 1_000); // the looks keep no process alive
-  try {
-    const ended = new Promise<void>((resolve) => {
-      overhead.watch(flooding, counting(), () => {
-        floods++;
-        resolve();
-      });
-    });
-    overhead.watch(honest, payload, () => assert.fail("an honest connection was reported"));
-    [honest.bytesRead, payload.bytesRead] = [10_000_000, 9_000_000];
-    flooding.bytesRead = 200_000;
-    await ended;
-    flooding.bytesRead = 400_000;
-    flooding.emit("close");
-    assert.equal(floods, 1);
-  } finally {
-    overhead.stop();
-    clearInterval(running);
-  }
+  overhead.watch(flooding, counting(), () => floods++);
+  overhead.watch(honest, payload, () => assert.fail("an honest connection was reported"));
+  [honest.bytesRead, payload.bytesRead] = [10_000_000, 9_000_000];
+  flooding.bytesRead = 200_000;
+  await until(() => floods > 0);
+  flooding.bytesRead = 400_000;
+  flooding.emit("close");
+  assert.equal(floods, 1);
 });
 
-test("a flood among thousands of connections is found, one part of them after the other", async () => {
-  const overhead = new TlsOverhead();
-  const running = setInterval(() => {}, 1_000);
-  try {
-    for (let count = 0; count < 1_000; count++) overhead.watch(counting(), counting(), () => assert.fail("honest"));
-    const flooding = counting();
-    const ended = new Promise<void>((resolve) => overhead.watch(flooding, counting(), resolve));
-    flooding.bytesRead = 200_000;
-    await ended;
-  } finally {
-    overhead.stop();
-    clearInterval(running);
-  }
+test("a flood among thousands of connections is found, one part of them after the other", async (t) => {
+  const overhead = overheadIn(t);
+  for (let count = 0; count < 1_000; count++) overhead.watch(counting(), counting(), () => assert.fail("honest"));
+  const flooding = counting();
+  const ended = new Promise<void>((resolve) => overhead.watch(flooding, counting(), resolve));
+  flooding.bytesRead = 200_000;
+  await ended;
 });

@@ -142,13 +142,14 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
       this.acceptor.refuse(connection, host);
       return;
     }
-    const server = this.#serverOf(host.tls);
+    const { tls } = host;
+    const server = this.#serverOf(tls);
     if (typeof server === "string") {
       this.acceptor.refuse(connection, { sentence: server, silently: true });
       return;
     }
     connection.host = host;
-    connection.verifiedBy = host.tls.ca;
+    connection.verifiedBy = tls.ca;
     server.emit("connection", connection.raw);
   }
 

@@ -53,8 +53,7 @@ export class AccountPart implements MemoryHolder, StreamMemory {
 
   giveBack(bytes: number): void {
     this.#reserved -= bytes;
-    this.#session.unreserve(bytes);
-    this.#account.release(bytes);
+    this.#session.giveBackTo(this.#account, bytes);
   }
 
   forget(stream: Stream): void {

@@ -1,19 +1,9 @@
-/** Why a session refused something, or ended. */
-type YamuxErrorCode =
-  /** The peer broke the protocol; the session has ended. */
-  | "protocol"
-  /** The peer sent more idle frames than any honest peer would; the session has ended. */
-  | "flood"
-  /** One side has sent a go-away: no new streams in this session. */
-  | "go_away"
-  /** The stream ids of this session are used up: a new session is needed. */
-  | "exhausted"
-  /** Too many streams. */
-  | "overloaded"
-  /** All sessions of this process together hold too much. */
-  | "pool_full"
-  /** The session has ended. */
-  | "closed";
+/**
+ * Why a session refused something, or ended. `protocol` and `flood`: the peer has broken the protocol, or sent more
+ * idle frames than any honest peer would, and the session has ended. `exhausted`: stream ids are never used twice, so a
+ * new session is needed. `pool_full`: all sessions of this process together hold too much.
+ */
+type YamuxErrorCode = "protocol" | "flood" | "go_away" | "exhausted" | "overloaded" | "pool_full" | "closed";
 
 export class YamuxError extends Error {
   override readonly name = "YamuxError";

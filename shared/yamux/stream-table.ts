@@ -70,11 +70,6 @@ export class StreamTable {
     this.queue.control(FrameType.windowUpdate, Flag.ack, stream.id, this.initialDelta(stream));
   }
 
-  #firstReceiveWindow(account: MemoryAccount | undefined): number {
-    const { initialWindow, freshWindow } = this.options;
-    return this.memory.isTight(account) ? initialWindow : Math.max(initialWindow, freshWindow);
-  }
-
   /** Makes a stream of ours, whose SYN carries `alreadySent` bytes, and which `account` pays for, or else the pool. */
   open(alreadySent: number, account: MemoryAccount | undefined): Stream {
     this.pendingOpens++;
@@ -94,8 +89,9 @@ export class StreamTable {
   }
 
   #add(id: number, sendWindow: number, account?: MemoryAccount): Stream {
-    const { maxWindow, now } = this.options;
-    const receiveWindow = new ReceiveWindow(this.#firstReceiveWindow(account), maxWindow, now());
+    const { initialWindow, freshWindow, maxWindow, now } = this.options;
+    const size = this.memory.isTight(account) ? initialWindow : Math.max(initialWindow, freshWindow);
+    const receiveWindow = new ReceiveWindow(size, maxWindow, now());
     const stream = new Stream(id, this, sendWindow, receiveWindow);
     this.#streams.add(stream);
     return stream;
@@ -238,8 +234,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
   }
 
   giveBack(bytes: number): void {
-    this.unreserve(bytes);
-    this.#pool.release(bytes);
+    this.giveBackTo(this.#pool, bytes);
   }
 
   /** The stream is over on the wire: its credit is free, but not yet what it holds. */
@@ -296,8 +291,9 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     return true;
   }
 
-  unreserve(bytes: number): void {
+  giveBackTo(account: MemoryAccount, bytes: number): void {
     this.#reservedCredit -= bytes;
+    account.release(bytes);
   }
 
   /** No stream is charged to the account any more. */

@@ -1,4 +1,5 @@
 import { duplexPair } from "node:stream";
+import { Cancellation } from "../../../shared/basics/promises.ts";
 import type { ControlMessage } from "../../../shared/link/control.ts";
 import { CarrierLost, type LinkWatcher } from "../../../shared/link/link-events.ts";
 import { encodeAnswer, type OpenAnswer, type OpenRequest, readOpen } from "../../../shared/wire/stream-head.ts";
@@ -6,6 +7,7 @@ import type { SessionOptions } from "../../../shared/yamux/bounds.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
+import type { OpenOptions } from "../opening.ts";
 import { ProbeRoom } from "../probes.ts";
 import { type ConnectedAgent, Tunnel } from "../tunnel.ts";
 
@@ -99,6 +101,15 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
       near.destroy(reason);
       far.destroy();
     },
+  };
+}
+
+/** A stream that is asked of one agent alone, and for which there is time. */
+export function openOptions(more: Partial<OpenOptions> = {}): OpenOptions {
+  return {
+    ...{ id: "1", deadline: performance.now() + 600_000, dialTimeoutMs: 1_000, ackTimeoutMs: 1_000 },
+    ...{ cancellation: new Cancellation(), hasAlternative: () => false, whenAvailable: () => new Promise(() => {}) },
+    ...more,
   };
 }
 

@@ -5,6 +5,11 @@ import type { AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
 import { testCertificates } from "./scripted-proxy.ts";
 
+/** A script that gives this answer for every target. */
+export function pacScript(answer: string): string {
+  return `function FindProxyForURL() { return "${answer}"; }`;
+}
+
 /** The URL of a script on a server without TLS. */
 export async function serve(t: TestContext, listener: RequestListener): Promise<string> {
   return `http://127.0.0.1:${await listen(t, createServer(listener))}/proxy.pac`;
