@@ -12,15 +12,22 @@ export interface Listeners {
   readonly calmListener: CallerListener;
 }
 
-export interface MeasureOptions {
+interface MeasureOptions {
   /** Whose callers are honest, if not blue's. */
   readonly listener?: CallerListener;
   readonly windows?: number;
   /** Pause between two new CONNECTs, ms. */
   readonly connectEveryMs?: number;
-  /** How much longer than that it may take, ms; by default nothing. A file that allows it says why. */
+  /** How much longer than that it may take, ms; by default nothing. */
   readonly plusMs?: number;
 }
+
+/**
+ * Beside peers without a credential: their connections and requests come without limit, and each costs a turn of the
+ * event loop that all tenants share. Such turns are bounded in length and not in number: they may cost 5 ms beside the
+ * factor.
+ */
+export const BESIDE_ANYBODY: MeasureOptions = { plusMs: 5 };
 
 /** How many times as long an echo, or a CONNECT with its first echo, may take through the attacked server. */
 const MOST_RATIO = 2;

@@ -118,6 +118,18 @@ const STOPPED = 192;
 /** Of 20 bytes: with what is there already they fit in a window. */
 const SHORT = { bytes: 20, each: 800 };
 
+/** Each piece goes alone. */
+async function sendShort<T>(ways: readonly T[], send: (way: T, piece: Buffer) => unknown): Promise<void> {
+  let sent = 0;
+  for (let round = 0; round < SHORT.each; round++) {
+    for (const way of ways) {
+      send(way, Buffer.alloc(SHORT.bytes));
+      if (sent++ % PAIRS_AT_ONCE === 0) await sleep(1);
+      else await turn();
+    }
+  }
+}
+
 test("pieces of 20 bytes that callers leave unread, each in a TLS record of its own, hold no more than twice what they are", async (t) => {
   await withGrowthBounded(t, async ({ red, agentPort }, attacked) => {
     await using agent = await tenantAgent(red, agentPort);
@@ -129,15 +141,10 @@ test("pieces of 20 bytes that callers leave unread, each in a TLS record of its 
       const isFull = () => agent.streams.every(({ writableLength }) => writableLength === 0);
       await waitFor(isFull, { deadlineMs: 20_000, what: "the callers' sockets to be full" });
       await attacked(async () => {
-        let sent = 0;
-        for (let piece = 0; piece < SHORT.each; piece++) {
-          for (const { id } of agent.streams) {
-            const alone = frame.data(id, Buffer.alloc(SHORT.bytes));
-            agent.link.write([alone], alone.length);
-            if (sent++ % PAIRS_AT_ONCE === 0) await sleep(1);
-            else await turn();
-          }
-        }
+        await sendShort(agent.streams, ({ id }, piece) => {
+          const alone = frame.data(id, piece);
+          agent.link.write([alone], alone.length);
+        });
       });
       assert.equal(agent.session.streamCount, STOPPED, "nobody was cut");
     } finally {
@@ -160,16 +167,7 @@ test("so do those that callers send before their CONNECT is answered", async (t)
       }
       for (const socket of callers) socket.write("CONNECT 10.0.0.1:1 HTTP/1.1\r\nHost: x\r\n\r\n");
       await waitFor(() => agent.streams.length === STOPPED, { deadlineMs: 5_000, what: "a stream of each" });
-      await attacked(async () => {
-        let sent = 0;
-        for (let piece = 0; piece < SHORT.each; piece++) {
-          for (const socket of callers) {
-            socket.write(Buffer.alloc(SHORT.bytes));
-            if (sent++ % PAIRS_AT_ONCE === 0) await sleep(1);
-            else await turn();
-          }
-        }
-      });
+      await attacked(() => sendShort(callers, (socket, piece) => socket.write(piece)));
     } finally {
       for (const socket of callers) socket.destroy();
     }

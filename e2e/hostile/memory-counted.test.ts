@@ -53,18 +53,26 @@ const UNACKNOWLEDGING: TenantAgentOptions = {
     ),
 };
 
+function callersSend(bytes: number): Scenario["act"] {
+  return async ({ callers }) => {
+    for (const socket of callers) socket.write(Buffer.alloc(bytes));
+  };
+}
+
+function agentSends(bytes: number): Scenario["act"] {
+  return async ({ agent }) => {
+    for (const stream of agent.streams) stream.write(Buffer.alloc(bytes));
+  };
+}
+
 const SCENARIOS: Readonly<Record<string, Scenario>> = {
   "callers on a unix socket that stop reading": {
     ...{ callers: 300, via: "uds" },
-    act: async ({ agent }) => {
-      for (const stream of agent.streams) stream.write(Buffer.alloc(512 * KIB));
-    },
+    act: agentSends(512 * KIB),
   },
   "callers over TLS that stop reading": {
     ...{ callers: 60, via: "tls" },
-    act: async ({ agent }) => {
-      for (const stream of agent.streams) stream.write(Buffer.alloc(8 * MIB));
-    },
+    act: agentSends(8 * MIB),
   },
   "pieces of 512 bytes, each in a read of 16 KiB, for callers that have stopped reading": {
     ...{ callers: 500, via: "uds" },
@@ -86,21 +94,15 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   },
   "targets that stop reading": {
     ...{ callers: 200, via: "uds" },
-    act: async ({ callers }) => {
-      for (const socket of callers) socket.write(Buffer.alloc(MIB));
-    },
+    act: callersSend(MIB),
   },
   "an agent that acknowledges nothing": {
     ...{ callers: 100, via: "uds", agent: UNACKNOWLEDGING },
-    act: async ({ callers }) => {
-      for (const socket of callers) socket.write(Buffer.alloc(MIB));
-    },
+    act: callersSend(MIB),
   },
   "CONNECTs that wait, with bytes that came early": {
     ...{ callers: 500, via: "uds", pending: true, agent: SILENT },
-    act: async ({ callers }) => {
-      for (const socket of callers) socket.write(Buffer.alloc(60 * KIB));
-    },
+    act: callersSend(60 * KIB),
   },
 };
 

@@ -49,7 +49,6 @@ export function readiness(condition: ServerCondition, shows: "names" | "counts",
   const { listeners, certificates, ends, clusters, warnings, files, draining } = condition;
   const down = listeners.filter(({ up }) => !up);
   const all = shows === "names";
-  const faults = clusters ?? [];
   return [
     { name: "listeners", ok: down.length === 0, detail: shownListeners(listeners, down, all) },
     {
@@ -58,7 +57,7 @@ export function readiness(condition: ServerCondition, shows: "names" | "counts",
       ok: certificates.every((certificate) => unfit(certificate, now) === undefined),
       detail: [
         ...certificates.map((certificate) => shownCertificate(certificate, now, all)),
-        ...shownWarnings(all ? atMost(MAX_LISTED, ends, "end soon") : ends, all),
+        ...shownWarnings(all ? firstOf(ends, "end soon") : ends, all),
       ].join("; "),
     },
     {
@@ -69,7 +68,7 @@ export function readiness(condition: ServerCondition, shows: "names" | "counts",
     // The old version of a document stays in use: the other clusters need this server.
     ...(clusters === undefined
       ? []
-      : [{ name: "clusters", ok: true, hasFaults: faults.length > 0, detail: shownFaults(faults, all) }]),
+      : [{ name: "clusters", ok: true, hasFaults: clusters.length > 0, detail: shownFaults(clusters, all) }]),
     ...tokenReviewCheck(condition, all),
     ...replicasCheck(condition.replicas, all),
     ...files,
@@ -94,9 +93,9 @@ export function* endingSoon(inUse: Iterable<Expiring>, now = new Date()): Genera
 /** So many are listed one by one: a thousand clusters may have been set up on one day. */
 const MAX_LISTED = 10;
 
-function atMost(most: number, warnings: readonly string[], what: string): readonly string[] {
-  const more = warnings.length - most;
-  return more > 0 ? [...warnings.slice(0, most), `${more} more ${what}`] : warnings;
+function firstOf(warnings: readonly string[], what: string): readonly string[] {
+  const more = warnings.length - MAX_LISTED;
+  return more > 0 ? [...warnings.slice(0, MAX_LISTED), `${more} more ${what}`] : warnings;
 }
 
 /**
@@ -111,7 +110,7 @@ function tokenReviewCheck({ tokenReviews, readyNeedsTokenReview }: ServerConditi
   const has = tokenReviews.filter(({ reach }) => reach.state === "answers").length;
   const hasAnswered = has > 0 || tokenReviews.some(({ reach }) => reach.state === "failing" && reach.hasAnswered);
   const count = `${has} of ${tokenReviews.length} API servers answer`;
-  const shown = shownWarnings(all ? atMost(MAX_LISTED, faults, "fail too") : faults, all);
+  const shown = shownWarnings(all ? firstOf(faults, "fail too") : faults, all);
   return [{ name: "token-reviews", ok: hasAnswered || !readyNeedsTokenReview, detail: [count, ...shown].join("; ") }];
 }
 

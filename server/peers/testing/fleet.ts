@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { TLSSocket } from "node:tls";
 import { until } from "../../../shared/basics/testing/wait.ts";
 import type { Hello } from "../../../shared/link/control.ts";
 import { dialCarrier } from "../../../shared/link/dial.ts";
@@ -69,9 +70,13 @@ export class Fleet implements AsyncDisposable {
   }
 }
 
-/** One CONNECT; resolves with everything that was read when `until` matches it. */
+/** One CONNECT of a caller; resolves when the head of the answer has been read. */
 export async function ask(server: TestServer, request = CONNECT) {
-  const socket = await callerOf(server, pki.caller);
+  return await askOn(await callerOf(server, pki.caller), request);
+}
+
+/** The same on a connection that is open. */
+export async function askOn(socket: TLSSocket, request: string) {
   const reads = collect(socket);
   socket.write(request);
   await until(() => reads.join("").includes("\r\n\r\n") || socket.destroyed);

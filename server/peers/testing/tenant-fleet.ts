@@ -3,9 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { until } from "../../../shared/basics/testing/wait.ts";
 import type { ServerOptions } from "../../options/options.ts";
-import { collect, type TestServer } from "../../testing/server.ts";
+import type { TestServer } from "../../testing/server.ts";
 import { agentAt, callerAt, type Tenant, Tenants } from "../../testing/tenants.ts";
-import { Fleet } from "./fleet.ts";
+import { askOn, Fleet } from "./fleet.ts";
 
 interface TenantFleetOptions {
   readonly more?: object;
@@ -45,13 +45,10 @@ export async function fleetOf(
   };
 }
 
-/** One CONNECT of a caller of the cluster; resolves with the answer's head. */
-export async function askAs(server: TestServer, tenant: Tenant, target = "10.0.0.1:10250") {
-  const socket = await callerAt(server, tenant.sni, tenant.caller);
-  const reads = collect(socket);
-  socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);
-  await until(() => reads.join("").includes("\r\n\r\n") || socket.destroyed);
-  return { socket, text: reads.join(""), status: reads.join("").split("\r\n", 1)[0] ?? "" };
+/** One CONNECT of a caller of the cluster; resolves as `ask` does. */
+export async function askAs(server: TestServer, { sni, caller }: Tenant, target = "10.0.0.1:10250") {
+  const socket = await callerAt(server, sni, caller);
+  return await askOn(socket, `CONNECT ${target} HTTP/1.1\r\nHost: x\r\n\r\n`);
 }
 
 /** Bytes that a server holds for a cluster. */
