@@ -102,7 +102,6 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
     trust: new ClientTrust(pki.ca.cert),
     tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
     objection: () => undefined,
-    crlFault: () => undefined,
     ...more,
   };
 }

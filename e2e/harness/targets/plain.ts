@@ -77,7 +77,7 @@ export function resettingTarget({ received = 0, sent = 0 } = {}): Promise<TcpTar
 }
 
 /** What a sink took from one connection. */
-export class SinkConnection {
+class SinkConnection {
   readonly #hash: Hash = createHash("sha256");
   readonly socket: Socket;
   bytes = 0;
@@ -102,7 +102,7 @@ export class SinkConnection {
 }
 
 /** Takes everything, counts and digests it; answers FIN with FIN. */
-export interface SinkTarget extends TcpTarget {
+interface SinkTarget extends TcpTarget {
   readonly connections: readonly SinkConnection[];
   /** Bytes of all connections. */
   readonly bytes: number;

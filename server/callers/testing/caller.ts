@@ -90,7 +90,7 @@ export async function start(
     ca: undefined,
     open,
     objection: () => undefined,
-    crlFault: () => undefined,
+    trust: { crlFault: () => undefined },
   };
   const host: CallerHost =
     verifier === undefined ? { kind: "unix", tunnels: cluster } : { kind: "tls", tunnels: cluster, ...rules };
