@@ -15,8 +15,8 @@ const MAX_RAW = 1_024;
 /** Underscores are not allowed in host names (RFC 952), but they occur in DNS, and resolvers accept them. */
 export const HOST_LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/i;
 /**
- * The last label of "127.1" and "0x7f000001", which are addresses to a resolver and names to a reader (WHATWG URL: "ends
- * in a number").
+ * The last label of "127.1" and "0x7f000001", which are addresses to a resolver and names to a reader (WHATWG URL:
+ * "ends in a number").
  */
 export const NUMBER_LABEL = /^(?:[0-9]+|0x[0-9a-f]*)$/i;
 
