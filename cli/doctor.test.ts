@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { createServer } from "node:http";
 import { createServer as createTcpServer } from "node:net";
 import { text } from "node:stream/consumers";
@@ -17,15 +17,10 @@ const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 /** No proxy of whoever runs the tests. */
 const ENV = { PATH: process.env["PATH"] };
 
-function doctor(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [...RUN_SOURCES, MAIN, "doctor", ...args], { env: ENV });
-    let [stdout, stderr] = ["", ""];
-    child.stdout.on("data", (chunk) => (stdout += String(chunk)));
-    child.stderr.on("data", (chunk) => (stderr += String(chunk)));
-    child.on("error", reject);
-    child.on("close", (code) => resolve({ code, stdout, stderr }));
-  });
+function doctor(...args: string[]) {
+  const argv = [...RUN_SOURCES, MAIN, "doctor", ...args];
+  const { status: code, stdout, stderr } = spawnSync(process.execPath, argv, { env: ENV, encoding: "utf8" });
+  return { code, stdout, stderr };
 }
 
 /** The flags of an agent whose server does not run. */
@@ -37,7 +32,7 @@ async function flags(t: TestContext): Promise<string[]> {
 }
 
 test("a report has a line for each step, one sentence for the culprit, and what to do next", async (t) => {
-  const { code, stdout, stderr } = await doctor(...(await flags(t)));
+  const { code, stdout, stderr } = doctor(...(await flags(t)));
   assert.equal(stderr, "");
   assert.equal(code, 1);
   assert.match(
@@ -51,7 +46,7 @@ test("a report has a line for each step, one sentence for the culprit, and what 
 });
 
 test("--json is one object with all that was found", async (t) => {
-  const { code, stdout } = await doctor(...(await flags(t)), "--json");
+  const { code, stdout } = doctor(...(await flags(t)), "--json");
   assert.equal(code, 1);
   const { healthy, servers, version, node, date, command } = JSON.parse(stdout);
   assert.match([version, node, date].join(" "), /^\S+ v\d\S+ 20\S+Z$/);
@@ -60,8 +55,8 @@ test("--json is one object with all that was found", async (t) => {
   assert.equal(servers[0].steps[3].finding.by, "127.0.0.1:1");
 });
 
-test("without a certificate or token the way is examined, what is wrong on it is the fault, and the credential is named beside it", async () => {
-  const { code, stdout, stderr } = await doctor("--server", "wss://127.0.0.1:1");
+test("without a certificate or token the way is examined, what is wrong on it is the fault, and the credential is named beside it", () => {
+  const { code, stdout, stderr } = doctor("--server", "wss://127.0.0.1:1");
   assert.deepEqual([code, stderr], [1, ""]);
   assert.match(stdout, /^✗ configuration +\d+ ms {2}no certificate and no token;/m);
   assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
@@ -69,13 +64,13 @@ test("without a certificate or token the way is examined, what is wrong on it is
     stdout,
     /\n127\.0\.0\.1:1 refuses the connection: .+\nNext: .+ Beside that: The agent has no credential: /,
   );
-  const { servers } = JSON.parse((await doctor("--server", "wss://127.0.0.1:1", "--json")).stdout);
+  const { servers } = JSON.parse(doctor("--server", "wss://127.0.0.1:1", "--json").stdout);
   assert.equal(servers[0].verdict.culprit, "refused");
   assert.equal(servers[0].steps[0].finding.culprit, "no_credential");
 });
 
-test("options that cannot be used are sentences, and exit code 2", async () => {
-  const { code, stdout, stderr } = await doctor("--server", "ws://x", "--seconds", "99");
+test("options that cannot be used are sentences, and exit code 2", () => {
+  const { code, stdout, stderr } = doctor("--server", "ws://x", "--seconds", "99");
   assert.deepEqual([code, stdout], [2, ""]);
   assert.match(stderr, /^culvert doctor: --seconds needs|^culvert doctor: --seconds takes at most 8/m);
   assert.match(stderr, /^See: culvert doctor --help$/m);
@@ -84,7 +79,7 @@ test("options that cannot be used are sentences, and exit code 2", async () => {
 test("--json is JSON also where a file is missing, with exit code 2", async (t) => {
   const given = await flags(t);
   for (const option of ["--proxy-credentials-file", "--ca-cert", "--config"]) {
-    const { code, stdout, stderr } = await doctor(...given, option, "/no/such/file", "--json");
+    const { code, stdout, stderr } = doctor(...given, option, "/no/such/file", "--json");
     assert.equal(code, 2);
     const { healthy, problems, servers, command } = JSON.parse(stdout);
     assert.deepEqual([healthy, servers], [false, []]);

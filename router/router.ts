@@ -49,7 +49,7 @@ export async function startRouter(options: RouterOptions, deps: RouterDeps): Pro
 }
 
 /** A router for TLS connections. It opens none of them and holds no key. */
-export class Router implements AsyncDisposable {
+export class Router {
   readonly addresses: RouterAddresses = {};
   readonly metrics: RouterMetrics;
   readonly #options: RouterOptions;
@@ -280,10 +280,6 @@ export class Router implements AsyncDisposable {
     for (const client of this.#open) resetSocket(client);
     // The health port closes last; until then it reports "not ready".
     await Promise.all(this.#admins.map((admin) => admin.close()));
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
   }
 }
 

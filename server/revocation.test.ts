@@ -8,8 +8,6 @@ import { certificateOf, crlOf } from "../shared/pki/testing/certificates.ts";
 import { agentOf, CONNECT, callerOf, fetchText, pki, start, within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, type Tenant, Tenants } from "./testing/tenants.ts";
 
-const WITHIN_MS = 15_000;
-
 /** Replaced as a tool that fetches CRLs does it. */
 async function replace(path: string, text: string): Promise<void> {
   await writeFile(`${path}.new`, text);
@@ -40,11 +38,9 @@ test("a CRL in a document ends the tunnel and the CONNECTs of what it revokes an
   const overGood = () => good.session.streamCount;
   await until(() => overGood() > 0);
 
-  const since = performance.now();
   await replace(crl, await crlOf(blue.authority, [badAgent, badCaller]));
   await within(bad.closed, "the end of the tunnel");
   await within(leaving.closed, "the reset");
-  assert.ok(performance.now() - since < WITHIN_MS);
   assert.match(String(server.lines.find(({ msg }) => msg === "tunnel lost")?.["reason"]), /certificate is revoked$/);
   const staying = bystanders.filter(({ isClosed }) => !isClosed);
   assert.ok(staying.length > 0 && good.session.closed === false);
@@ -81,11 +77,9 @@ test("--client-crl-file is for both ports; it ends what a new one revokes, and a
   const readyz = () => fetchText(server.addresses.admin?.port, "/readyz?verbose");
   assert.match((await readyz()).text, /--client-crl-file: the CRL file .* holds no PEM CRL .*the old one stays in use/);
   await leaving.echo("still here");
-  const since = performance.now();
   await replace(crl, await crlOf(pki.ca, [bad]));
   await within(leavingAgent.closed, "the end of the tunnel");
   await within(leaving.closed, "the reset");
-  assert.ok(performance.now() - since < WITHIN_MS);
   assert.equal((await leaving.closed)?.code, "ECONNRESET");
   await assert.rejects(agentOf(server, { agentId: "bad", by: bad }), { status: 401 });
   await agentOf(server);

@@ -13,17 +13,12 @@ export interface ChainLink {
 
 /** What the other end has shown, from its own certificate upwards. */
 export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {
-  return shown === undefined ? [] : chainIn(chainFrom(shown));
+  return shown === undefined ? [] : chainFrom(shown).map(linkOf);
 }
 
-/** A chain of certificates, for the report. */
-export function chainIn(shown: readonly X509Certificate[]): readonly ChainLink[] {
-  return shown.map(linkOf);
-}
-
-/** The first certificate of a PEM file. */
-export function firstOf(pem: string): ChainLink {
-  return linkOf(new X509Certificate(pem));
+/** The first certificate of a PEM file, or the one in DER. */
+export function firstOf(content: string | Buffer): ChainLink {
+  return linkOf(new X509Certificate(content));
 }
 
 /** All certificates of these PEM files. */
@@ -36,16 +31,9 @@ export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()
 }
 
 /** `option`: who names its file. */
-export function caExpired(option: "--ca-cert" | "--outer-ca", link: ChainLink): Finding {
-  return { culprit: "ca_expired", by: `${link.subject} (${option})`, ...validityOf(link) };
-}
-
-/** ms since 1970. */
-function validityOf({
-  validFrom,
-  validTo,
-}: Pick<ChainLink, "validFrom" | "validTo">): Record<"validFrom" | "validTo", number> {
-  return { validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
+export function caExpired(option: "--ca-cert" | "--outer-ca", { subject, ...validity }: ChainLink): Finding {
+  const [validFrom, validTo] = [Date.parse(validity.validFrom), Date.parse(validity.validTo)];
+  return { culprit: "ca_expired", by: `${subject} (${option})`, validFrom, validTo };
 }
 
 function linkOf({ subject, issuer, validFrom, validTo }: X509Certificate): ChainLink {

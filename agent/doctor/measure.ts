@@ -213,7 +213,6 @@ async function inTime<T>(promise: Promise<T>, what: string, withinMs = PATIENCE_
 
 /** What ends a probe is the server's doing, as long as the tunnel stands. */
 function lost(error: unknown, { session }: ProbeTunnel): Error {
-  if (error instanceof StepFailed || error instanceof NoProbes) return error;
   const { message } = error as Error;
   if (session.closed) return new StepFailed({ culprit: "lost", by: message }, message, { cause: error });
   if (error instanceof Late) return new StepFailed({ culprit: "held_back", by: message }, message, { cause: error });

@@ -108,11 +108,8 @@ export class StepLog {
     const failed = this.steps.some(({ state }) => state === "failed");
     for (const step of STEPS) {
       if (this.steps.some((done) => done.step === step)) continue;
-      this.add(
-        failed
-          ? { step, state: "not reached", detail: "" }
-          : { step, state: "skipped", detail: "not asked for (--seconds 0)" },
-      );
+      if (failed) this.add({ step, state: "not reached", detail: "" });
+      else this.skip(step, "not asked for (--seconds 0)");
     }
     return this.steps;
   }

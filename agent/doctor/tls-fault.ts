@@ -1,4 +1,3 @@
-import { X509Certificate } from "node:crypto";
 import { type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
@@ -12,7 +11,7 @@ import { CloseCode, DOCTOR, LinkRefused } from "../../shared/wire/handshake.ts";
 import { carrierOptions, type DialTerms, type LinkContext } from "../uplink/open-link.ts";
 import { faultOf } from "../uplink/retry.ts";
 import { UnseenCertificate } from "../uplink/tls-terminator.ts";
-import { type ChainLink, caExpired, chainIn, chainOf, isOver, linksIn } from "./certificates.ts";
+import { type ChainLink, caExpired, chainOf, firstOf, isOver, linksIn } from "./certificates.ts";
 import { type Finding, StepFailed } from "./report.ts";
 
 /** A dial of the doctor's: an agent's. */
@@ -46,8 +45,10 @@ export function opened(openedBy: string | undefined): { readonly openedBy?: stri
   return openedBy === undefined ? {} : { openedBy };
 }
 
+/** `chain`: what the peer has shown. */
 export function stepFailed(finding: Finding, error: Error, chain?: readonly ChainLink[]): StepFailed {
-  return new StepFailed(finding, printable(error.message, 500), { ...(chain && { chain }), cause: error });
+  const detail = `${printable(error.message, 500)}${shown(chain)}`;
+  return new StepFailed(finding, detail, { ...(chain && { chain }), cause: error });
 }
 
 /** Why the outer TLS does not come up. */
@@ -71,17 +72,13 @@ async function certificateStep(error: DialFault, openedBy: string | undefined, d
       ...certificateFinding(error, dial),
       ...opened(openedBy),
     };
-    return new StepFailed(finding, detailOf(error, chain), { chain, cause: error });
+    return stepFailed(finding, error, chain);
   }
   const detail = `a certificate of none of our CAs${shown(chain)}`;
   const found = (finding: Finding) => new StepFailed(finding, detail, { chain, cause: error });
   if (isCallersPort) return found({ culprit: "callers_port", by: dial.at });
   const finding = { ...error.facts, culprit: unknownBy(error, dial) };
   return found(error.fault === "intercepted" ? { ...finding, ...opened(openedBy) } : finding);
-}
-
-function detailOf({ message }: Error, chain: readonly ChainLink[]): string {
-  return `${printable(message, 500)}${shown(chain)}`;
 }
 
 /** What is wrong with a certificate of one of our CAs. */
@@ -133,17 +130,17 @@ export function innerTlsFault(error: Error, openedBy: string | undefined, dial: 
   }
   const { fault, shown: raw = [] } = error instanceof InnerTlsFault ? error : {};
   if (fault === undefined) return stepFailed({ culprit: "inner_tls", by: dial.at, ...opened(openedBy) }, error);
-  const chain = chainIn(raw.map((bytes) => new X509Certificate(bytes)));
+  const chain = raw.map(firstOf);
   if (isUnknownIssuer(fault)) {
     const finding = { ...fault.facts, culprit: "inner_untrusted", ...opened(openedBy) } as const;
-    return new StepFailed(finding, detailOf(error, chain), { chain, cause: error });
+    return stepFailed(finding, error, chain);
   }
   // It is the server's own certificate, whichever peer opens TLS on the way.
   const finding = endedCa(fault, chain, undefined, dial) ?? certificateFinding(fault, dial);
-  return new StepFailed(finding, detailOf(fault, chain), { chain, cause: error });
+  return stepFailed(finding, fault, chain);
 }
 
-function shown([leaf]: readonly ChainLink[]): string {
+function shown([leaf]: readonly ChainLink[] = []): string {
   return leaf === undefined ? "" : `: ${leaf.subject}, signed by ${leaf.issuer}, is shown`;
 }
 

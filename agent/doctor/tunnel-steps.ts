@@ -48,8 +48,8 @@ class WatchedDial {
 
   async #open(): Promise<OpenedLink> {
     const { context } = this.dial;
-    const [onSecure, onAnswer] = [this.secure.resolve, this.answer.resolve];
-    const watch = { onSecure, onAnswer, onInnerSecure: this.innerSecure.resolve };
+    const { secure, answer, innerSecure } = this;
+    const watch = { onSecure: secure.resolve, onAnswer: answer.resolve, onInnerSecure: innerSecure.resolve };
     const terms = { ...this.dial.terms, watch };
     if (context.innerTls === "always") this.openedBy = await middleboxIssuer(this.dial);
     return await dialTerminators(

@@ -62,7 +62,7 @@ export class TargetPolicy {
     if (this.#allow.length > 0 && !this.#allow.some((rule) => matchesRule(rule, host, address, port))) {
       return "no --allow-target of the agent covers it";
     }
-    const special = this.#specialRange([address, ...embedded]);
+    const special = this.#special.find(({ list }) => [address, ...embedded].some((each) => list.check(each)));
     if (
       special !== undefined &&
       !this.#allow.some((rule) => names(rule, special) && matchesRule(rule, host, address, port))
@@ -71,10 +71,6 @@ export class TargetPolicy {
       return `${special.kind} addresses are refused unless ${unless} names them`;
     }
     return undefined;
-  }
-
-  #specialRange(addresses: readonly SocketAddress[]): SpecialRange | undefined {
-    return this.#special.find(({ list }) => addresses.some((address) => list.check(address)));
   }
 
   /** A listener on all addresses is reached by loopback and by each address of the machine. */

@@ -1,10 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
-import type { RetryOptions } from "../../shared/basics/backoff.ts";
-import type { Hello, OuterHello } from "../../shared/link/control.ts";
+import type { Hello, OuterHello, ProvenResume } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
-import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Connection, type ConnectionOptions, type ConnectionOwner } from "./connection.ts";
 import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
 import {
@@ -17,7 +15,6 @@ import {
   openViaMiddlebox,
   startInnerTls,
 } from "./open-link.ts";
-import { provenBy, type ResumeWords } from "./resumption.ts";
 import { dialTerminators, outerTrust } from "./tls-terminator.ts";
 
 /**
@@ -47,14 +44,14 @@ export async function attempt(context: DialContext, owner: ConnectionOwner, sign
 async function connectDirectly(context: DialContext, owner: ConnectionOwner, terms: DialTerms): Promise<Connection> {
   let used = terms.credentials;
   const opened = await openDirectly(context, terms);
-  const { link, welcome, key } = opened;
+  const { graceMs } = opened.welcome;
   return new Connection(opened, owner, {
     ...connectionOptions(context, () => used),
-    redial: async (words, signal) => {
-      const again = resumeTerms(context, welcome.graceMs, signal);
-      const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, words));
+    redial: async (resume, signal) => {
+      const again = resumeTerms(context, graceMs, signal);
+      const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, resume));
       used = again.credentials;
-      return provenBy(key, link.id, dialled);
+      return dialled;
     },
   });
 }
@@ -67,7 +64,7 @@ async function connectViaMiddlebox(
 ): Promise<Connection> {
   let used = terms.credentials;
   const opened = await openViaMiddlebox(context, terms);
-  const { link, welcome, key } = opened;
+  const { link, welcome } = opened;
   return new Connection(opened, owner, {
     ...connectionOptions(context, () => used),
     prove: async (signal) => {
@@ -77,11 +74,11 @@ async function connectViaMiddlebox(
       if (renewal.answer.type !== "renewed") throw new Error("the server did not renew the agent's credential");
       used = again.credentials;
     },
-    redial: async (words, signal) => {
+    redial: async (resume, signal) => {
       const again = resumeTerms(context, welcome.graceMs, signal);
-      const trust = outerTrust(again.credentials);
-      const dialNow = (to: CarrierDialOptions) => dialNext(to, opened, OUTER_HELLO, words);
-      return provenBy(key, link.id, await dialViaMiddlebox(context, again, trust, dialNow));
+      return await dialViaMiddlebox(context, again, outerTrust(again.credentials), (to) =>
+        dialNext(to, opened, OUTER_HELLO, resume),
+      );
     },
   });
 }
@@ -89,24 +86,19 @@ async function connectViaMiddlebox(
 /** Dials the next carrier of an open link. `hello`: what it says beside the resume. */
 function dialNext(
   to: CarrierDialOptions,
-  { link, welcome, key }: OpenedLink,
+  { link, welcome }: OpenedLink,
   hello: Hello | OuterHello,
-  words: () => ResumeWords,
+  resume: () => ProvenResume,
 ): Promise<DialledAgain> {
   const keepaliveMs = Math.min(to.keepaliveMs, welcome.keepaliveMs);
-  return dialAgain({ ...to, link: link.id, keepaliveMs, hello: () => ({ ...hello, resume: key.prove(words()) }) });
+  return dialAgain({ ...to, link: link.id, keepaliveMs, hello: () => ({ ...hello, resume: resume() }) });
 }
 
 /** What an attempt needs, and each later carrier of its link. */
-export interface DialContext extends LinkContext {
+export interface DialContext extends LinkContext, Pick<ConnectionOptions, "retry" | "onStream" | "onServers"> {
   readonly credentials: Pick<KeptCredentials, "current">;
   readonly timeoutMs: number;
-  readonly retry: RetryOptions;
-  /** Serves a stream that the server has opened. */
-  readonly onStream: ConnectionOptions["onStream"];
-  /** The server has announced another number of servers. */
-  readonly onServers?: () => void;
-  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
+  readonly session: ConnectionOptions["session"];
 }
 
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
@@ -121,7 +113,7 @@ const RENEWAL_MS = 60_000;
 function connectionOptions(
   { session, retry, path, onStream, onServers }: DialContext,
   used: () => Credentials,
-): Pick<ConnectionOptions, "session" | "retry" | "carrierAgeMs" | "onStream" | "onServers"> {
+): Omit<ConnectionOptions, "redial" | "prove"> {
   const carrierAgeMs = (): number => Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
   return { session, retry, carrierAgeMs, onStream, onServers };
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { Link } from "../../shared/link/link.ts";
 import { CarrierLost } from "../../shared/link/link-events.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
@@ -17,21 +18,23 @@ function connection(t: TestContext, carrierAgeMs: () => number, owner: Partial<C
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const wire = new Wire();
   const link = new Link("s1-1", "server", wire.agent, { graceMs: 30_000, replayBytes: 1 << 20 });
+  const key = LinkKey.random();
   const dials: { accept(): Promise<Wire> }[] = [];
   const made = new Connection(
-    { link, pipe: link, welcome: welcome() },
+    { link, key, pipe: link, welcome: welcome() },
     { ...NOTHING, ...owner },
     {
       session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
       retry: { baseMs: 100, capMs: 1_000 },
       carrierAgeMs,
       onStream: () => {},
-      redial: (words) =>
+      redial: (say) =>
         new Promise((resolve) => {
-          words();
+          const proof = key.answer(say(), 0);
           const accept = async () => {
             const next = new Wire();
-            resolve({ carrier: next.agent as never, remote: "new", received: 0 });
+            const resumed = { type: "resumed", version: 1, received: 0, proof } as const;
+            resolve({ carrier: next.agent as never, remote: "new", resumed });
             await new Promise((settled) => setImmediate(settled));
             return next;
           };

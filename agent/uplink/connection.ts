@@ -42,7 +42,7 @@ export type UplinkLink = Pick<
 >;
 
 /** What a connection is made of: a link that the server has welcomed. */
-type Opened = Pick<OpenedLink, "pipe" | "welcome"> & { readonly link: UplinkLink };
+type Opened = Omit<OpenedLink, "link"> & { readonly link: UplinkLink };
 
 /** A server that asks all its agents for new carriers gets them spread over this time, ms. */
 const ROTATE_WITHIN_MS = 2_000;
@@ -67,7 +67,7 @@ export class Connection implements SessionHandler {
   #rotation: NodeJS.Timeout | undefined;
   #left = false;
 
-  constructor({ link, pipe, welcome }: Opened, owner: ConnectionOwner, options: ConnectionOptions) {
+  constructor({ link, key, pipe, welcome }: Opened, owner: ConnectionOwner, options: ConnectionOptions) {
     this.link = link;
     this.welcome = welcome;
     this.servers = welcome.servers;
@@ -75,6 +75,7 @@ export class Connection implements SessionHandler {
     this.#owner = owner;
     this.#resumption = new Resumption({
       link,
+      key,
       redial: options.redial,
       prove: options.prove,
       retry: options.retry,

@@ -20,6 +20,7 @@ async function credentialFiles(t: TestContext) {
     agentCert: join(dir, "agent.crt"),
     agentKey: join(dir, "agent.key"),
     serviceAccountTokenPath: "",
+    outerCa: "",
   };
   const renew = async (validity: { readonly notBefore?: Date; readonly notAfter?: Date } = {}) => {
     const { cert, key } = await authority.issue({ cn: "agent", usage: "client", ...validity });
@@ -131,7 +132,7 @@ test("a token file that cannot be one is named with its flag, and nothing of it 
   assert.equal(readCredentials(tokenFiles).token?.text.length, MAX_TOKEN_BYTES);
 });
 
-const FILES = { cluster: "", caCert: "", agentCert: "", agentKey: "", serviceAccountTokenPath: "/token" };
+const FILES = { cluster: "", caCert: "", agentCert: "", agentKey: "", serviceAccountTokenPath: "/token", outerCa: "" };
 const DAY = 86_400_000;
 
 /** The word on a token with these dates, relative to now in ms. */

@@ -13,7 +13,7 @@ export interface CredentialFiles {
   readonly agentKey: string;
   readonly serviceAccountTokenPath: string;
   /** Authorities of middleboxes that may open TLS; `system`: those that Node brings. */
-  readonly outerCa?: string;
+  readonly outerCa: string;
 }
 
 /** `--outer-ca` in place of a file. */
@@ -27,13 +27,8 @@ export type Credentials = Partial<TlsMaterial & Validity> & {
 };
 
 /** The files that are given: a change of one of them changes the credentials. */
-export function pathsOf({
-  caCert,
-  agentCert,
-  agentKey,
-  serviceAccountTokenPath,
-  outerCa = "",
-}: CredentialFiles): string[] {
+export function pathsOf(files: CredentialFiles): string[] {
+  const { caCert, agentCert, agentKey, serviceAccountTokenPath, outerCa } = files;
   const outer = outerCa === SYSTEM ? "" : outerCa;
   return [caCert, agentCert, agentKey, serviceAccountTokenPath, outer].filter((path) => path !== "");
 }
@@ -67,8 +62,8 @@ function readFor<T>(flag: string, read: () => T): T {
   }
 }
 
-function readOuterCa(file: string | undefined): Pick<Credentials, "outerCa"> {
-  if (file === undefined || file === "") return {};
+function readOuterCa(file: string): Pick<Credentials, "outerCa"> {
+  if (file === "") return {};
   if (file === SYSTEM) return { outerCa: wellKnownAuthorities() };
   const { ca } = readFor("--outer-ca", () => loadClientTls({ caFile: file }));
   return ca === undefined ? {} : { outerCa: [ca] };

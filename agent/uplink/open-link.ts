@@ -1,6 +1,5 @@
 import type { SecureVersion, TLSSocket } from "node:tls";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
-import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialWatcher, dialCarrier, dialOuter } from "../../shared/link/dial.ts";
 import {
@@ -95,23 +94,16 @@ export async function openViaMiddlebox(context: LinkContext, terms: DialTerms): 
   return { link, pipe, welcome, key };
 }
 
-/** The inner TLS over a new link, with the server's answer. */
-interface InnerTlsStart extends Pick<InnerTls, "pipe" | "key"> {
-  readonly link: UntrustedLink;
-  readonly carrier: Carrier;
-  readonly answer: InnerWelcome | Renewed;
-}
-
 /**
- * Dials a carrier, starts inner TLS on it and sends the hello. `renews`: the link whose credential is renewed. Rejects
- * with `LinkRefused` or a sentence, and ends the link.
+ * Dials a carrier, starts inner TLS on it and sends the hello, and returns the server's answer with the new link.
+ * `renews`: the link whose credential is renewed. Rejects with `LinkRefused` or a sentence, and ends the link.
  */
 export async function startInnerTls(
   context: LinkContext,
   terms: DialTerms,
   outerCa: CarrierDialOptions["tls"]["ca"],
   renews?: string,
-): Promise<InnerTlsStart> {
+) {
   const { hello, server } = context;
   const { credentials, signal } = terms;
   const { ca, cert, key, token } = credentials;

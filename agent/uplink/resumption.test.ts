@@ -7,7 +7,7 @@ import { CarrierLost } from "../../shared/link/link-events.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { provenBy, Resumption } from "./resumption.ts";
+import { Resumption } from "./resumption.ts";
 
 const GRACE_MS = 30_000;
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
@@ -33,10 +33,11 @@ function resumable(t: TestContext) {
   const key = LinkKey.random();
   const resumption = new Resumption({
     link,
+    key,
     retry: { baseMs: 100, capMs: 10_000 },
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
-        const resume = key.prove(say());
+        const resume = say();
         const settled = () => new Promise<void>((done) => setImmediate(done));
         signal.addEventListener("abort", () => reject(new Error("the attempt was cancelled")));
         dials.push({
@@ -46,8 +47,7 @@ function resumable(t: TestContext) {
             const next = new Wire();
             const carrier = next.agent as unknown as DialledAgain["carrier"];
             const resumed = { type: "resumed", version: 1, received, proof: by.answer(resume, received) } as const;
-            const dialled = Promise.resolve({ carrier, resumed, remote: "new" });
-            resolve(dialled.then((answered) => provenBy(key, link.id, answered)));
+            resolve({ carrier, resumed, remote: "new" });
             await settled();
             return next;
           },

@@ -5,7 +5,6 @@ import {
   MANY_FAILURES,
   type RetryOptions,
 } from "../../shared/basics/backoff.ts";
-import type { Carrier } from "../../shared/link/carrier.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -15,28 +14,12 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 /** The part of a link that a resume uses. */
 export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
 
-/** What a hello says of the link that it resumes, beside the proof. */
-export type ResumeWords = Pick<ProvenResume, "link" | "received">;
-
-/** A carrier on which the server goes on with the link. */
-export interface NextCarrier {
-  readonly carrier: Carrier;
-  readonly remote: string;
-  /** What the server has of the link. */
-  readonly received: number;
-}
-
-/** Checks that the server of this link answered. Closes the carrier and throws a sentence if not. */
-export function provenBy(key: LinkKey, link: string, { carrier, remote, resumed }: DialledAgain): NextCarrier {
-  if (key.isAnswer(link, resumed)) return { carrier, remote, received: resumed.received };
-  carrier.destroy();
-  throw new Error("the answer to the resume does not prove that it comes from the server of this link");
-}
-
 export interface ResumptionDeps {
   readonly link: ResumptionLink;
-  /** Opens a carrier; `words` is called when the hello is sent. */
-  redial(words: () => ResumeWords, signal: AbortSignal): Promise<NextCarrier>;
+  /** Proves both ends of the link to each other. */
+  readonly key: LinkKey;
+  /** Opens a carrier; `resume` is called when the hello is sent. */
+  redial(resume: () => ProvenResume, signal: AbortSignal): Promise<DialledAgain>;
   /** Renews the credential before a planned carrier, where a carrier itself shows none. */
   readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
   readonly retry: RetryOptions;
@@ -82,7 +65,6 @@ export function endsLink(error: unknown): boolean {
  */
 export class Resumption {
   readonly #deps: ResumptionDeps;
-  /** Counts attempts that failed since the link had a carrier. */
   readonly #attempts: Backoff;
   /** Counts carriers in a row that were cut as soon as they were up. */
   readonly #shortLives: Backoff;
@@ -147,19 +129,23 @@ export class Resumption {
   }
 
   async #dial(): Promise<void> {
-    const { link, prove, redial } = this.#deps;
+    const { link, key, prove, redial } = this.#deps;
     const dialling = new AbortController();
     this.#dialling = dialling;
     let named = 0;
-    const words = (): ResumeWords => {
+    const resume = (): ProvenResume => {
       // The server could free what the old carrier acknowledges from now on before it reads this hello.
       link.acks.hold();
       named = link.received;
-      return { link: link.id, received: named };
+      return key.prove({ link: link.id, received: named });
     };
     try {
       if (prove !== undefined && !link.suspended) await prove(dialling.signal);
-      const next = await redial(words, dialling.signal);
+      const next = await redial(resume, dialling.signal);
+      if (!key.isAnswer(link.id, next.resumed)) {
+        next.carrier.destroy();
+        throw new Error("the answer to the resume does not prove that it comes from the server of this link");
+      }
       this.#dialling = undefined;
       this.#goOn(next, named);
     } catch (error) {
@@ -168,14 +154,14 @@ export class Resumption {
     }
   }
 
-  #goOn({ carrier, remote, received }: NextCarrier, named: number): void {
+  #goOn({ carrier, remote, resumed }: DialledAgain, named: number): void {
     const { link } = this.#deps;
     if (this.#stopped) {
       carrier.destroy();
       return;
     }
     try {
-      link.resume(carrier, remote, { peerReceived: received, named });
+      link.resume(carrier, remote, { peerReceived: resumed.received, named });
     } catch (error) {
       const { badOffset, badControl } = CloseCode;
       carrier.close(error instanceof LinkRefused ? badOffset : badControl, (error as Error).message);

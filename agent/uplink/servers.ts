@@ -1,6 +1,6 @@
 import { promises as dns, type LookupAddress, type SrvRecord } from "node:dns";
 import { isIP, isIPv6 } from "node:net";
-import { bracketed, type Target } from "../../shared/address/target.ts";
+import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
@@ -32,8 +32,8 @@ export function repeatedServer(servers: readonly ServerLocation[]): string | und
 export function formatServer(server: ServerLocation): string {
   const { address, srv } = server;
   if (srv !== undefined) return `wss+srv://${srv}${server.path}`;
-  const via = address === undefined ? "" : ` at ${bracketed(address.host)}:${address.port}`;
-  return `wss://${bracketed(server.host)}:${server.port}${server.path}${via}`;
+  const via = address === undefined ? "" : ` at ${formatTarget(address)}`;
+  return `wss://${formatTarget(server)}${server.path}${via}`;
 }
 
 /** Where an agent finds its server: a name that is verified, and what is dialled for it. */

@@ -21,15 +21,14 @@ test("an agent looks for another server soon at first, then for as long again as
     // A server that says there is no other: nothing is looked for, but what is under way waits, too.
     [1, 0, 1, 500],
   ] as const) {
-    assert.equal(searchWaitMs({ answers, lookingMs }, servers, LONGEST), waitMs, `${answers} ${lookingMs} ${servers}`);
+    assert.equal(searchWaitMs(answers, lookingMs, servers, LONGEST), waitMs, `${answers} ${lookingMs} ${servers}`);
   }
 });
 
 test("looks for another server have full jitter, and --sync-interval-cap bounds them", () => {
-  const search = { answers: 50, lookingMs: 60_000 };
-  assert.equal(searchWaitMs(search, 3, { ...LONGEST, random: () => 0 }), 0);
-  assert.equal(searchWaitMs(search, 3, { ...LONGEST, random: () => 0.5 }), 5_000);
-  assert.equal(searchWaitMs(search, 3, { ...LONGEST, capMs: 400 }), 400);
+  assert.equal(searchWaitMs(50, 60_000, 3, { ...LONGEST, random: () => 0 }), 0);
+  assert.equal(searchWaitMs(50, 60_000, 3, { ...LONGEST, random: () => 0.5 }), 5_000);
+  assert.equal(searchWaitMs(50, 60_000, 3, { ...LONGEST, capMs: 400 }), 400);
 });
 
 test("an agent keeps as many uplinks as --uplinks says; all is every URL, and four of what it finds", () => {

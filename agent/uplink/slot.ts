@@ -31,18 +31,11 @@ const SEARCH_CAP_MS = 10_000;
  */
 const SEARCH_SHARE = 0.25;
 
-/** What a slot has met since it began to look for another server. */
-export interface ServerSearch {
-  /** Answers in a row of servers that the agent has tunnels to. */
-  readonly answers: number;
-  readonly lookingMs: number;
-}
-
 /**
  * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or
  * in turn: all of them may be up, so that the first looks follow soon. Each costs a server a handshake.
  */
-export function searchWaitMs({ answers, lookingMs }: ServerSearch, servers: number, retry: RetryOptions): number {
+export function searchWaitMs(answers: number, lookingMs: number, servers: number, retry: RetryOptions): number {
   const { baseMs, capMs, random = Math.random } = retry;
   const isFirst = answers <= 2 * (servers - 1);
   const ceiling = isFirst ? baseMs : Math.max(2 * baseMs, lookingMs * SEARCH_SHARE);
@@ -62,13 +55,13 @@ export class Slot {
   failures = 0;
   /** It had a tunnel when it was looked at last. */
   wasUp = false;
-  #answers = 0;
+  /** Answers in a row of servers that the agent has tunnels to. */
+  answers = 0;
   #lookingSince = 0;
   /** It waits until there is a server for it. */
   #isParked = false;
   readonly #set: UplinkSet;
-  readonly #dial: SlotDeps["dial"];
-  readonly #retry: RetryOptions;
+  readonly #deps: SlotDeps;
   #wake: (() => void) | undefined;
 
   constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
@@ -76,8 +69,7 @@ export class Slot {
     const path = new Path(options);
     this.endpoints = endpoints;
     this.#set = set;
-    this.#dial = deps.dial;
-    this.#retry = retry;
+    this.#deps = deps;
     this.uplink = new Uplink({
       ...{ server: endpoints.name, path, metrics, log, retry },
       drainTimeoutMs: options.drainTimeoutMs,
@@ -97,13 +89,9 @@ export class Slot {
     return [...this.uplink.connections()].length === 0;
   }
 
-  get search(): ServerSearch {
-    return { answers: this.#answers, lookingMs: performance.now() - this.#lookingSince };
-  }
-
   /** There may be something new to find. */
   lookAgain(): void {
-    this.#answers = 0;
+    this.answers = 0;
     this.#wake?.();
     this.uplink.hurry();
   }
@@ -120,9 +108,9 @@ export class Slot {
       const address = this.endpoints.choose(this.#set.heldByOthers(this), !this.#set.hasOther(this));
       this.place = address && addressKey(address);
       try {
-        const connection = await this.#dial({ endpoints: this.endpoints, address, path }, owner, signal);
+        const connection = await this.#deps.dial({ endpoints: this.endpoints, address, path }, owner, signal);
         this.place ??= connection.link.remote;
-        this.#answers = 0;
+        this.answers = 0;
         this.failures = 0;
         return connection;
       } catch (error) {
@@ -134,9 +122,10 @@ export class Slot {
         }
       }
       this.endpoints.ledToKnown(address);
-      if (++this.#answers === 1) this.#lookingSince = performance.now();
+      if (++this.answers === 1) this.#lookingSince = performance.now();
       this.#set.onKnown(this);
-      await this.#wait(searchWaitMs(this.search, this.#set.servers ?? 1, this.#retry), signal);
+      const lookingMs = performance.now() - this.#lookingSince;
+      await this.#wait(searchWaitMs(this.answers, lookingMs, this.#set.servers ?? 1, this.#deps.retry), signal);
     }
   }
 

@@ -121,9 +121,7 @@ test("our certificate is shown to nobody but the server, where it is known or li
 test("a certificate that was not seen is refused as before, and the cure is beside the server's sentence", () => {
   const refusal = new LinkRefused({ status: 401, reason: "no client certificate was sent", retryAfterMs: 7_000 });
   const options = { baseMs: 250, capMs: 30_000, random: () => 0 };
-  const x = new UnseenCertificate(refusal);
-  assert.equal(x.cause, refusal);
-  const [before, now] = [refusal, x].map((error) => retryAfter(error, 0, 0, options));
+  const [before, now] = [refusal, new UnseenCertificate(refusal)].map((error) => retryAfter(error, 0, 0, options));
   assert.deepEqual({ ...now, reason: "", fault: "" }, { ...before, reason: "", fault: "" });
   assert.match(
     now?.reason ?? "",

@@ -127,13 +127,8 @@ export function outerTrust({ ca, outerCa = [] }: Credentials): CarrierDialOption
  * most likely a balancer whose CA was given in place of the server's.
  */
 export class UnseenCertificate extends LinkRefused {
-  /** The refusal as the server sent it. */
-  override readonly cause: LinkRefused;
-
   constructor(refusal: LinkRefused) {
-    const { status, closeCode, reason, retryAfterMs } = refusal;
-    super({ status, closeCode, reason: `${reason}; ${CURE}`, retryAfterMs });
-    this.cause = refusal;
+    super({ ...refusal, note: `; ${CURE}` });
   }
 }
 

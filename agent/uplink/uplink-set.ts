@@ -165,7 +165,7 @@ export class UplinkSet {
   onKnown(slot: Slot): void {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.servers };
-    const { answers } = slot.search;
+    const { answers } = slot;
     if (answers === 1) this.#log.write("info", line, "looking for another server");
     if (answers === FRUITLESS_ANSWERS) this.#log.write("warn", line, "no other server was found yet");
     const isInVain = answers % FRUITLESS_ANSWERS === 0 && this.#slotsOf(slot.endpoints) > 1;

@@ -8,6 +8,7 @@ import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-faults.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { CarrierLost, type LinkWatcher } from "../../shared/link/link-events.ts";
+import { LinkKey } from "../../shared/link/proof.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts";
@@ -108,7 +109,7 @@ function uplink(t: TestContext) {
         const [near, far] = duplexPair();
         const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
         const link = new PairLink(`link-${tunnels.length + 1}`, near);
-        resolve(new Connection({ link, pipe: link, welcome: welcome() }, owner, options));
+        resolve(new Connection({ link, key: LinkKey.random(), pipe: link, welcome: welcome() }, owner, options));
         const tunnel = { link, session, near, far };
         tunnels.push(tunnel);
         return tunnel;

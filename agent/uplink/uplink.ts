@@ -9,17 +9,12 @@ import { UplinkLog, type UplinkLogDeps } from "./uplink-log.ts";
 /** The state of an uplink, with the data that exists in it only. */
 export type UplinkState =
   | { readonly state: "waiting"; readonly untilMs: number; readonly timer: NodeJS.Timeout }
-  | {
-      readonly state: "connecting";
-      readonly abort: AbortController;
-      /** The server that drained this agent asked for so long a pause; another one may accept it at once. */
-      readonly askedMs: number;
-    }
+  | { readonly state: "connecting"; readonly abort: AbortController }
   | { readonly state: "connected"; readonly connection: Connection; readonly sinceMs: number }
   /** The carrier is lost, and the connection dials another one by itself. */
   | { readonly state: "suspended"; readonly connection: Connection; readonly sinceMs: number }
   | { readonly state: "draining"; readonly connection: Connection }
-  | { readonly state: "closed"; readonly reason: string };
+  | { readonly state: "closed" };
 
 export interface UplinkDeps extends UplinkLogDeps {
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
@@ -61,7 +56,7 @@ export class Uplink implements ConnectionOwner {
   readonly path: LearnedPath;
   readonly #deps: UplinkDeps;
   readonly #log: UplinkLog;
-  #state: UplinkState = { state: "closed", reason: "not started" };
+  #state: UplinkState = { state: "closed" };
   readonly #backoff: Backoff;
   /** Connections that still carry streams after their server drained them, and since when. */
   readonly #leaving = new Map<Connection, number>();
@@ -105,8 +100,9 @@ export class Uplink implements ConnectionOwner {
     for (const connection of this.connections()) connection.changeCarrier();
   }
 
+  /** `askedMs`: the server that drained this agent asked for so long a pause; another one may accept it at once. */
   async #connect(askedMs: number): Promise<void> {
-    const connecting: UplinkState = { state: "connecting", askedMs, abort: new AbortController() };
+    const connecting: UplinkState = { state: "connecting", abort: new AbortController() };
     this.#enter(connecting);
     const begunAtMs = performance.now();
     try {
@@ -323,7 +319,7 @@ export class Uplink implements ConnectionOwner {
   #closed(reason: string): void {
     const { state } = this;
     if (state.state === "closed") return;
-    this.#enter({ state: "closed", reason });
+    this.#enter({ state: "closed" });
     if (state.state === "connecting") state.abort.abort();
     this.#log.closed(reason);
   }

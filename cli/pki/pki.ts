@@ -2,6 +2,7 @@ import { constants, existsSync } from "node:fs";
 import { copyFile, link, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { basename, dirname, join, resolve } from "node:path";
+import { HOST_LABEL } from "../../shared/address/server-name.ts";
 import { bracketed } from "../../shared/address/target.ts";
 import { shellQuoted } from "../../shared/basics/text.ts";
 import { ConfigError } from "../../shared/config/options.ts";
@@ -211,8 +212,8 @@ async function place(from: string, to: string): Promise<void> {
 
 /** Throws a `ConfigError` for a name that cannot be in the subjectAltName of a certificate. */
 export function checkName(name: string): void {
-  const label = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?";
-  if (isIP(name) !== 0 || new RegExp(`^(?:\\*\\.)?${label}(?:\\.${label})*$`).test(name)) return;
+  const labels = name.replace(/^\*\./, "").split(".");
+  if (isIP(name) !== 0 || labels.every((label) => HOST_LABEL.test(label))) return;
   throw new ConfigError(`"${name}" is neither a host name nor an IP address that a certificate could carry`);
 }
 

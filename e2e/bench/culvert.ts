@@ -14,7 +14,7 @@ export interface Culvert extends Contender {
   dialTls(target: BenchTarget): DialSpec;
 }
 
-export interface CulvertOptions extends ProcessOptions {
+interface CulvertOptions extends ProcessOptions {
   readonly name?: ContenderName;
   readonly flags?: Flags;
   readonly withAgent?: boolean;

@@ -16,7 +16,7 @@ interface Dials {
   readonly inFlight: number;
 }
 
-export interface DialsResult {
+interface DialsResult {
   readonly seconds: number;
   /** How long each dial took that succeeded, up to its 200. */
   readonly ms: readonly number[];

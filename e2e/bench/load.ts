@@ -96,7 +96,7 @@ interface RateParams {
   readonly until: "connect" | "echo";
 }
 
-export interface RateResult {
+interface RateResult {
   readonly perSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;

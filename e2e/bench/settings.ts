@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 
-export const GROUPS = [
+const GROUPS = [
   "throughput",
   "latency",
   "connect",

@@ -79,7 +79,7 @@ export class Site implements Disposable {
   }
 }
 
-export interface AgentProcessOptions extends ProcessOptions {
+interface AgentProcessOptions extends ProcessOptions {
   readonly wait?: boolean;
   /** Another port to dial: a relay's. */
   readonly agentPort?: number;

@@ -12,7 +12,7 @@ export interface Listeners {
   readonly calmListener: CallerListener;
 }
 
-export interface MeasureOptions {
+interface MeasureOptions {
   /** Whose callers are honest, if not blue's. */
   readonly listener?: CallerListener;
   readonly windows?: number;

@@ -6,7 +6,7 @@ import { runConcurrently } from "./concurrently.ts";
 import { within } from "./wait.ts";
 
 /** CONNECTs to a target that speaks first, by a reader in a process of its own. */
-export interface FirstReadsOrder {
+interface FirstReadsOrder {
   readonly listener: CallerListener;
   readonly target: string;
   readonly count: number;
@@ -16,7 +16,7 @@ export interface FirstReadsOrder {
 }
 
 /** What the first read held → how often; and what came behind it, over all reads → how often. */
-export interface FirstReads {
+interface FirstReads {
   readonly first: Readonly<Record<string, number>>;
   readonly rest: Readonly<Record<string, number>>;
   /** CONNECTs that were made again because the reader had slept; many of them mean that the machine is too busy. */

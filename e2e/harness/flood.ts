@@ -4,7 +4,7 @@ import { ManagedProcess } from "./processes.ts";
 import { started } from "./started.ts";
 
 /** Counters of a flood, as it reports them: connections opened, answers, ends, whatever it counts. */
-export type FloodCounts = Readonly<Record<string, number | string>>;
+type FloodCounts = Readonly<Record<string, number | string>>;
 
 /**
  * Hostile traffic from a process of its own with the lowest priority, so that it takes no time from those that are

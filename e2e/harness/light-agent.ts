@@ -5,7 +5,7 @@ import { backoffMs } from "../../shared/basics/backoff.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { HANDSHAKE_VERSION, SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
-export interface LightAgentOptions {
+interface LightAgentOptions {
   readonly port: number;
   /** Authority, certificate and key: one for all agents, since making it costs more than a handshake. */
   readonly secureContext: SecureContext;

@@ -83,7 +83,7 @@ export class MachineRoot {
   }
 }
 
-export interface RootScript {
+interface RootScript {
   readonly mounts: readonly Mount[];
   /** The root itself; mounts say it for themselves. */
   readonly readOnly: boolean;

@@ -115,14 +115,9 @@ const PASSES_ON: MiddleboxBehaviour = {
   fromServer: (bytes, { toAgent }) => toAgent(bytes),
 };
 
-/** The WebSocket messages in what one side has sent behind its header, unmasked. */
+/** The WebSocket messages in what one side has sent behind its header, unmasked (RFC 6455 §5.2). */
 export function messagesIn(bytes: Buffer): Buffer[] {
-  return framesIn(bytes).map(({ payload }) => payload);
-}
-
-/** The same as frames, each with its mask key, which is empty where there is none (RFC 6455 §5.2). */
-export function framesIn(bytes: Buffer): { readonly mask: Buffer; readonly payload: Buffer }[] {
-  const frames: { mask: Buffer; payload: Buffer }[] = [];
+  const messages: Buffer[] = [];
   let at = bytes.indexOf("\r\n\r\n") + 4;
   while (at + 2 <= bytes.length) {
     const masked = ((bytes[at + 1] ?? 0) & 0x80) !== 0;
@@ -133,8 +128,8 @@ export function framesIn(bytes: Buffer): { readonly mask: Buffer; readonly paylo
     const mask = bytes.subarray(at + skip, begin);
     const payload = Buffer.from(bytes.subarray(begin, begin + length));
     if (masked) for (let i = 0; i < payload.length; i++) payload[i] = (payload[i] ?? 0) ^ (mask[i % 4] ?? 0);
-    frames.push({ mask, payload });
+    messages.push(payload);
     at = begin + length;
   }
-  return frames;
+  return messages;
 }

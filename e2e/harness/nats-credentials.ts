@@ -4,7 +4,7 @@ import { nkeys } from "@nats-io/transport-node";
 type KeyPair = ReturnType<typeof nkeys.createUser>;
 
 /** What a NATS of its own operator trusts, and a `.creds` file of one of its users. */
-export interface NatsOperator {
+interface NatsOperator {
   /** Lines of a server's configuration. */
   readonly config: string;
   readonly creds: string;

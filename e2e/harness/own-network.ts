@@ -5,7 +5,7 @@ import { once } from "node:events";
 const INSIDE = "CULVERT_E2E_OWN_NETWORK";
 
 /** Settings of the kernel for one network namespace, by their names in sysctl(8). */
-export type NetworkSettings = Readonly<Record<string, string>>;
+type NetworkSettings = Readonly<Record<string, string>>;
 
 /**
  * Runs the present test file once more in a network namespace with a loopback of its own, in which the kernel has these

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { Authority } from "../../shared/pki/certificates.ts";
 import type { TempDir } from "./temp.ts";
 
-export interface PeerPlace {
+interface PeerPlace {
   readonly peerPort: number;
   /** Where others reach that port, if it is not the port itself: a relay's. */
   readonly reachedAt?: number;

@@ -11,7 +11,7 @@ export interface PlannedCut {
   readonly next?: CutPoint;
 }
 
-export interface RandomCutsOptions {
+interface RandomCutsOptions {
   readonly random: Random;
   /** Shortest and longest time between two cuts, ms. */
   readonly everyMs: readonly [number, number];

@@ -85,7 +85,7 @@ export async function dialAgentsPort(world: AgentsWorld, certificate?: Certifica
   return socket;
 }
 
-export interface PlainAnswer {
+interface PlainAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: string;

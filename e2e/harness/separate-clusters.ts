@@ -9,8 +9,8 @@ import { TARGETS } from "./targets.ts";
 import { TempDir } from "./temp.ts";
 import { World } from "./world.ts";
 
-export type SeparateClusterName = "blue" | "green";
-export type SeparateCluster = World<"echo">;
+type SeparateClusterName = "blue" | "green";
+type SeparateCluster = World<"echo">;
 
 /** One for all: each log listens for the end of the process. */
 const log = createLogger({ level: "silent", format: "json", name: "clusters" });

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 
 /** One direction of a slow line. */
-export interface SlowDirectionOptions {
+interface SlowDirectionOptions {
   readonly bytesPerSecond: number;
   /** What may wait in front of the wire; when it is full, senders wait. */
   readonly queueBytes: number;

@@ -5,7 +5,7 @@ import { TARGETS } from "./targets.ts";
 import { startTwoTenants, type TwoTenants, type TwoTenantsOptions } from "./two-tenants.ts";
 import { waitFor } from "./wait.ts";
 
-export interface StalledCallers {
+interface StalledCallers {
   readonly tenants: TwoTenants;
   readonly flood: Flood;
   /** A CONNECT to the cluster of those that have stopped. */
@@ -14,7 +14,7 @@ export interface StalledCallers {
   readonly listener: CallerListener;
 }
 
-export interface StalledCallersOptions {
+interface StalledCallersOptions {
   readonly count: number;
   readonly via: "uds" | "tls";
   /** What the target sends to each, bytes: more than can wait on the way. */

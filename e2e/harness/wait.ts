@@ -35,7 +35,7 @@ export async function standing<T>(figure: () => T | Promise<T>, options: WaitOpt
   return last as T;
 }
 
-export interface WaitOptions {
+interface WaitOptions {
   readonly deadlineMs?: number;
   readonly everyMs?: number;
   /** Of the error when the deadline passes. */

@@ -10,7 +10,7 @@ export interface Settings {
 }
 
 /** How long each part of a run takes, ms. A calm follows the warm-up and the load. */
-export interface Phases {
+interface Phases {
   readonly warmUpMs: number;
   readonly loadMs: number;
   readonly calmMs: number;

@@ -12,7 +12,7 @@ import { startTargets } from "./targets.ts";
 import { Traffic } from "./traffic.ts";
 import { growthOf, lossesOf } from "./verdict.ts";
 
-export interface SoakOptions {
+interface SoakOptions {
   readonly minutes: number;
   readonly seed: number;
   readonly logs: string | undefined;

@@ -26,8 +26,8 @@ import type { CarriedFacts, Credential } from "../tunnels/links.ts";
 export interface AgentHost extends PeerRules {
   readonly tunnels: ClusterTunnels;
   readonly tls: TlsMaterial;
-  /** The CA and its CRLs, by which a certificate is verified whose handshake another server has done. */
-  readonly trust: Pick<ClientTrust, "status">;
+  /** By it a certificate is verified whose handshake another server has done. */
+  readonly trust: Pick<ClientTrust, "status" | "crlFault">;
   /** Whether agents behind a middlebox that ends TLS may prove themselves by inner TLS. */
   readonly innerTls: InnerTlsRule;
   /** Its names; without any, every name leads here. */
@@ -98,7 +98,7 @@ export class CarriedConnection extends IncomingConnection<AgentHost> {
  */
 function verifyCarried(
   { chain }: Pick<CarriedConnection, "chain">,
-  rules: Pick<AgentHost, "trust" | "crlFault" | "identities" | "rule">,
+  rules: Pick<AgentHost, "trust" | "identities" | "rule">,
 ): PeerIdentity {
   if (chain.length === 0) {
     const sentence = "the agent has shown no client certificate to the server that carries its connection";
@@ -110,9 +110,10 @@ function verifyCarried(
     throw refusal("has expired, or is not valid yet, by the clock of the server that has the link");
   }
   // Without a time: an expired CRL is a fault of this server, and `crlFault` says so.
-  const status = rules.trust.status(chain);
+  const { trust } = rules;
+  const status = trust.status(chain);
   if (status === "untrusted") throw refusal("is not signed by a CA that is accepted here");
-  const fault = rules.crlFault(identity);
+  const fault = trust.crlFault(identity.chain);
   if (fault !== undefined) throw refusal(fault);
   const refused = identityRefusal(identity, "agent", rules);
   if (refused !== undefined) throw refused;

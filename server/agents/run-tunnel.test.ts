@@ -14,7 +14,11 @@ const PEER: PeerIdentity = {
   ...{ notAfter: new Date(), chain: [] },
 };
 const BY_CERTIFICATE: Credential = { identity: "CN=agent", peer: PEER, ca: "the CA", token: undefined };
-const RULES = { ca: "the CA", identities: [parsePattern("CN=agent")], crlFault: (): string | undefined => undefined };
+const RULES = {
+  ca: "the CA",
+  identities: [parsePattern("CN=agent")],
+  trust: { crlFault: (): string | undefined => undefined },
+};
 
 test("a credential that was verified before the hello must be accepted by the present rules", () => {
   const accept = (credential: Credential, more: Partial<typeof RULES> = {}) =>
@@ -23,7 +27,7 @@ test("a credential that was verified before the hello must be accepted by the pr
   const changed = /trust of this cluster has changed/;
   assert.throws(() => accept(BY_CERTIFICATE, { ca: "another CA" }), changed);
   assert.throws(() => accept(BY_CERTIFICATE, { identities: [parsePattern("CN=other")] }), changed);
-  assert.throws(() => accept(BY_CERTIFICATE, { crlFault: () => "is revoked" }), changed);
+  assert.throws(() => accept(BY_CERTIFICATE, { trust: { crlFault: () => "is revoked" } }), changed);
   accept({ identity: "SUB=agent", peer: undefined, ca: undefined, token: undefined }, { ca: "another CA" });
 });
 

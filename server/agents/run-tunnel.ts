@@ -65,7 +65,7 @@ export function requireAcceptedHello(
   hello: Pick<Hello, "cluster">,
   { peer, ca }: Pick<Credential, "peer" | "ca">,
   { name }: Pick<ClusterTunnels, "name">,
-  rules: Pick<PeerRules, "ca" | "identities" | "crlFault">,
+  rules: Pick<PeerRules, "ca" | "identities" | "trust">,
 ): void {
   if (hello.cluster !== undefined && hello.cluster !== name) {
     throw refused(
@@ -75,7 +75,7 @@ export function requireAcceptedHello(
   }
   if (peer === undefined) return; // a token is verified again regularly
   const isOfCa = ca === undefined || ca === rules.ca;
-  if (isOfCa && rules.crlFault(peer) === undefined && permits(rules.identities, "agent", peer)) return;
+  if (isOfCa && rules.trust.crlFault(peer.chain) === undefined && permits(rules.identities, "agent", peer)) return;
   throw refused("draining", "the trust of this cluster has changed during the handshake: connect again");
 }
 

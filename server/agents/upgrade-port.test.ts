@@ -102,7 +102,6 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
     trust: new ClientTrust(pki.ca.cert),
     tls: { ...pki.server, ca: pki.ca.cert, notAfter: new Date() },
     objection: () => undefined,
-    crlFault: () => undefined,
     ...more,
   };
 }
@@ -145,39 +144,25 @@ test("each 401 says by what one may prove oneself, and no other answer does", as
   assert.match(await misled.over, /^HTTP\/1\.1 401 .*\r\nwww-authenticate: Bearer realm="culvert"\r\n/is);
 });
 
-test("a fault of our own is one agent's 500 and an error in the log", async () => {
-  const broken = hostOf("broken", { objection: () => assert.fail("a fault") });
-  await using it = await portOf((name) => (name === "broken" ? broken : hostOf("whole")));
-  assert.match(await it.ask({ ...pki.agent, servername: "broken" }).over, /^HTTP\/1\.1 500 /);
-  assert.match(await it.ask({ ...pki.agent, servername: "whole" }, "", "GET /elsewhere").over, /^HTTP\/1\.1 404 /);
-  assert.deepEqual(
-    it.lines.map(({ level, msg, code }) => [level, msg, code]),
-    [
-      ["error", "agent refused", 500],
-      ["info", "agent refused", 404],
-    ],
-  );
-});
-
-test("an agent that was refused has one line in the log, and none about how its connection ended", async () => {
-  const closed = hostOf("closed", { objection: () => new CulvertError("forbidden", "not from there") });
-  await using it = await portOf((name) => (name === "closed" ? closed : hostOf("open")));
-  for (const [servername, what, status] of [
-    ["closed", undefined, 403],
-    ["open", "GET /elsewhere", 404],
+test("who is refused, or meets a fault of our own, has one line in the log, and none about how its connection ended", async () => {
+  const hosts: Record<string, AgentHost> = {
+    open: hostOf("open"),
+    closed: hostOf("closed", { objection: () => new CulvertError("forbidden", "not from there") }),
+    broken: hostOf("broken", { objection: () => assert.fail("a fault") }),
+  };
+  await using it = await portOf((name) => hosts[name] ?? assert.fail(name));
+  for (const [servername, what, status, level] of [
+    ["closed", undefined, 403, "warn"],
+    ["broken", undefined, 500, "error"],
+    ["open", "GET /elsewhere", 404, "info"],
   ] as const) {
     const { socket, over } = it.ask({ ...pki.agent, servername }, "", what);
     assert.match(await over, new RegExp(`^HTTP/1.1 ${status} `));
     socket.end();
     await until(() => it.port.connections.size === 0);
+    const lines = it.lines.splice(0).map((line) => [line.level, line.msg, line["code"]]);
+    assert.deepEqual(lines, [[level, "agent refused", status]]);
   }
-  assert.deepEqual(
-    it.lines.map(({ msg, code }) => [msg, code]),
-    [
-      ["agent refused", 403],
-      ["agent refused", 404],
-    ],
-  );
 });
 
 const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));

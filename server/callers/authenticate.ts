@@ -32,7 +32,6 @@ export type CallerHost = UnixHost | TlsCallerHost;
 
 interface TlsCallerHost extends PeerRules {
   readonly kind: "tls";
-  readonly cluster: string;
   readonly tunnels: ClusterTunnels;
   /** The open CONNECTs of its callers. */
   readonly open: OpenConnects;

@@ -45,7 +45,6 @@ test("each unix socket has its own bound of connections without a request: a flo
 function hostOf(cluster: string): UnixHost {
   return {
     kind: "unix",
-    cluster,
     tunnels: new ClusterTunnels(cluster, { serverId: "s", maxAgents: 1, drainTimeoutMs: 0 }),
   };
 }

@@ -217,9 +217,9 @@ class CallerListener implements PortHandler {
   }
 
   onClosedEarly({ socket, remote }: IncomingConnection): void {
-    const { cluster, kind } = this.#host;
+    const { kind, tunnels } = this.#host;
     if (kind === "unix") return;
-    logClosedEarly({ listener: "callers", cluster, remote, socket: socket as TLSSocket }, this.#deps);
+    logClosedEarly({ listener: "callers", cluster: tunnels.name, remote, socket: socket as TLSSocket }, this.#deps);
   }
 
   onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
@@ -249,8 +249,8 @@ class CallerListener implements PortHandler {
   }
 
   #logRefused({ remote }: IncomingConnection, reason: string, caller?: string): void {
-    const { kind, cluster } = this.#host;
-    const line = { cluster, caller, remote: kind === "unix" ? undefined : remote, reason };
+    const { kind, tunnels } = this.#host;
+    const line = { cluster: tunnels.name, caller, remote: kind === "unix" ? undefined : remote, reason };
     this.#deps.throttledLog.write("info", line, "request refused");
   }
 }

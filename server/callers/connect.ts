@@ -120,13 +120,14 @@ export async function connect(
  * it. The rules and limits of both apply.
  */
 function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: ConnectDeps): ServedCluster {
-  const own = deps.clusters.get(host.cluster);
+  const { name } = host.tunnels;
+  const own = deps.clusters.get(name);
   // A cluster of this name that was added later has other callers.
   if (own?.tunnels !== host.tunnels) {
-    throw new CulvertError("unknown_cluster", `cluster "${host.cluster}" is not served here any more`);
+    throw new CulvertError("unknown_cluster", `cluster "${name}" is not served here any more`);
   }
   own.requireAdmission(target);
-  const other = deps.clusters.reachedBy(host.cluster, target);
+  const other = deps.clusters.reachedBy(name, target);
   if (other === undefined) return own;
   record.targetCluster = other.tunnels.name;
   other.requireAdmission(target);
@@ -190,7 +191,14 @@ class ConnectRecord implements OpenContext, OpenConnect {
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
-    if (this.choice?.claimedBy !== undefined) this.#warnUnclaimed(this.choice);
+    const { choice, target, tunnel } = this;
+    if (choice?.claimedBy === undefined) return;
+    // The line at the end of the connection may come hours later.
+    const line = { cluster: this.cluster.name, target, agent: tunnel?.agent.agentId, ...choice };
+    const once = `${target} ${choice.claimedBy}`;
+    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", {
+      once,
+    });
   }
 
   /** Refuses the CONNECT, or resets it if it was answered already. */
@@ -199,15 +207,6 @@ class ConnectRecord implements OpenContext, OpenConnect {
     this.#refusal = refusal;
     if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
     else resetSocket(this.#socket);
-  }
-
-  /** The line at the end of the connection may come hours later. */
-  #warnUnclaimed(choice: Choice): void {
-    const line = { cluster: this.cluster.name, target: this.target, agent: this.tunnel?.agent.agentId, ...choice };
-    const once = `${this.target} ${choice.claimedBy}`;
-    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", {
-      once,
-    });
   }
 
   /** The CONNECT gets no 200. */

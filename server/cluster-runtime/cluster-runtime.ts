@@ -101,7 +101,7 @@ export class ClusterRuntime {
     });
     this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
     this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));
-    this.unix = { kind: "unix", cluster: cluster.name, tunnels };
+    this.unix = { kind: "unix", tunnels };
     this.#apply(cluster);
     this.#applyLimits(cluster);
     // These have timers until they are closed, so nothing may throw after they are made.

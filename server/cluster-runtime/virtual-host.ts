@@ -3,7 +3,6 @@ import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
-import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import type { TlsMaterial, TlsPair, WatchedTls } from "../../shared/tls/tls-material.ts";
 import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
@@ -39,7 +38,6 @@ const NO_LISTS: readonly RevocationList[] = [];
 /** A cluster's own unix socket: every process that may write to the file is a caller. */
 export interface UnixHost {
   readonly kind: "unix";
-  readonly cluster: string;
   readonly tunnels: ClusterTunnels;
 }
 
@@ -208,11 +206,6 @@ export class ClusterVirtualHost implements VirtualHost {
     const lists = (this.#side.crl ?? this.#deps.flagCrl?.content)?.lists ?? NO_LISTS;
     if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
     return this.#trust;
-  }
-
-  /** Why the CRLs refuse a certificate that a handshake has verified; the text continues "the client certificate". */
-  crlFault({ chain }: PeerIdentity): string | undefined {
-    return this.trust.crlFault(chain);
   }
 
   get tls(): TlsMaterial {

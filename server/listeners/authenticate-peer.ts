@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import { networkOf } from "../../shared/address/network.ts";
 import type { PresentedToken } from "../../shared/http/bearer.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { ClientTrust } from "../../shared/tls/client-trust.ts";
 import {
   type IdentityPattern,
   type PeerIdentity,
@@ -25,8 +26,8 @@ export interface PeerRules {
   readonly ca: string | undefined;
   /** Present: tokens are accepted. */
   readonly verifier: TokenVerifier | undefined;
-  /** Why the CRLs do not accept a certificate of that CA; continues "the client certificate". */
-  crlFault(peer: PeerIdentity): string | undefined;
+  /** That CA together with its CRLs; the TLS handshake verifies by the CA alone. */
+  readonly trust: Pick<ClientTrust, "crlFault">;
   /** `proved`: a client from this address has proved a credential. */
   readonly handshakes?: { proved(address: string): void };
 }
@@ -80,7 +81,7 @@ export function verifyCertificate({ socket, verifiedBy }: TlsPeer, role: RoleNam
   if (verifiedBy !== undefined && verifiedBy !== rules.ca) {
     throw new CulvertError(caChanged, "the CA of this cluster has changed during the handshake: connect again");
   }
-  const fault = rules.crlFault(identity);
+  const fault = rules.trust.crlFault(identity.chain);
   if (fault !== undefined) throw new CulvertError("unauthenticated", `the client certificate ${fault}`);
   const refused = identityRefusal(identity, role, rules);
   if (refused !== undefined) throw refused;

@@ -275,27 +275,3 @@ test("an issuer whose certificate comes from another CA is not believed", async 
   const verdict = await verifier.verify(await issuer.token(), { signal: never() });
   assert.ok("unavailable" in verdict && stub.asked.length === 0, JSON.stringify(verdict));
 });
-
-test("a caller may give up: the verifier rejects with the signal's reason", async (t) => {
-  const { issuer, stub, make } = await fromUrl(t);
-  let answer = (): void => {};
-  const { answer: atOnce } = stub;
-  stub.answer = async (asked) => {
-    await new Promise<void>((resolve) => {
-      answer = resolve;
-    });
-    return atOnce(asked);
-  };
-  const verifier = make();
-  const gone = new AbortController();
-  const token = await issuer.token();
-  const [leaves, stays] = [
-    verifier.verify(token, { signal: gone.signal }),
-    verifier.verify(token, { signal: never() }),
-  ];
-  await until(() => stub.asked.length === 1);
-  gone.abort(new Error("the agent has gone"));
-  await assert.rejects(leaves, /the agent has gone/);
-  answer();
-  assert.ok("ok" in (await stays));
-});

@@ -6,6 +6,7 @@ import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AgentCandidate } from "./agent-places.ts";
+import type { ClusterTunnels } from "./cluster-tunnels.ts";
 
 /** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
@@ -21,13 +22,8 @@ export function hellosAllowed(maxAgents: number): number {
   return Math.max(LEAST, PLACES_PER_AGENT * maxAgents);
 }
 
-/** What `HelloPlaces` needs to know of its cluster. */
-interface HelloRules {
-  readonly name: string;
-  /** May change at any time. */
-  readonly maxAgents: number;
-  readonly memory: Pick<MemoryShare, "onConnection">;
-}
+/** The part of a cluster that `HelloPlaces` uses. */
+type HelloRules = Pick<ClusterTunnels, "name" | "maxAgents"> & { readonly memory: Pick<MemoryShare, "onConnection"> };
 
 /**
  * The connections of a cluster's agents that have no tunnel: authenticated and upgraded before their hello is accepted,

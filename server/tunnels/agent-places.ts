@@ -66,10 +66,7 @@ export class AgentPlaces {
     const earlier = new EarlierProcesses(current?.earlier);
     if (current !== undefined) earlier.note(current.instance, runsBeside);
     earlier.forget(instance);
-    const holder: Holder = {
-      ...{ agentId, instance, identity, earlier },
-      ...{ tunnel: undefined, released: false, previous: current },
-    };
+    const holder: Holder = { ...candidate, earlier, tunnel: undefined, released: false, previous: current };
     this.#holders.set(agentId, holder);
     const isAbandoned = () => this.#isAbandoned(holder);
     return {

@@ -43,18 +43,13 @@ const BY_DOCUMENT = "agents.claims";
  * fewest streams is picked, as where all agents are alike.
  */
 export class RoutedCandidates implements Candidates {
-  readonly #cluster: Pick<ClusterTunnels, "name" | "rules" | "tunnels">;
+  readonly #cluster: ClusterTunnels;
   readonly #table: RoutingTable;
   readonly #host: string;
   /** Another server knows that the target is claimed. */
   readonly #isClaimedElsewhere: boolean;
 
-  constructor(
-    cluster: Pick<ClusterTunnels, "name" | "rules" | "tunnels">,
-    table: RoutingTable,
-    target: Target,
-    isClaimedElsewhere: boolean,
-  ) {
+  constructor(cluster: ClusterTunnels, table: RoutingTable, target: Target, isClaimedElsewhere: boolean) {
     this.#cluster = cluster;
     this.#table = table;
     this.#host = canonicalHost(target.host);

@@ -12,10 +12,13 @@ const MAX_NAME = 253;
 const MAX_LABEL = 63;
 /** Maximum length of a name outside ASCII: no longer one fits into 253 bytes as A-labels. */
 const MAX_RAW = 1_024;
-/** Underscores are not allowed in host names (RFC 952), but they occur in DNS. */
-const LABEL = /^[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?$/;
-/** "127.1" and "0x7f000001" are addresses to a resolver and names to a reader (WHATWG URL: "ends in a number"). */
-const NUMBER = /^(?:[0-9]+|0x[0-9a-f]*)$/;
+/** Underscores are not allowed in host names (RFC 952), but they occur in DNS, and resolvers accept them. */
+export const HOST_LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/i;
+/**
+ * The last label of "127.1" and "0x7f000001", which are addresses to a resolver and names to a reader (WHATWG URL:
+ * "ends in a number").
+ */
+export const NUMBER_LABEL = /^(?:[0-9]+|0x[0-9a-f]*)$/i;
 
 /**
  * The canonical spelling of a host name in TLS `server_name` (RFC 6066 §3): lower case, no final dot, labels as
@@ -39,8 +42,9 @@ export function canonicalServerName(text: string): ServerName {
   const labels = name.split(".");
   const long = labels.find((label) => label.length > MAX_LABEL);
   if (long !== undefined) return { fault: `has a label of ${long.length} bytes, and at most ${MAX_LABEL} are allowed` };
-  if (!labels.every((label) => LABEL.test(label))) return { fault: NO_HOST_NAME };
-  if (NUMBER.test(labels.at(-1) ?? "")) return { fault: "is an IP address in disguise: its last label is a number" };
+  if (!labels.every((label) => HOST_LABEL.test(label))) return { fault: NO_HOST_NAME };
+  if (NUMBER_LABEL.test(labels.at(-1) ?? ""))
+    return { fault: "is an IP address in disguise: its last label is a number" };
   return { name };
 }
 

@@ -2,6 +2,7 @@ import { BlockList, isIP, isIPv4, isIPv6, type SocketAddress } from "node:net";
 import { matchesWildcard } from "../basics/text.ts";
 import { CulvertError, printable } from "../outcomes.ts";
 import { parseNetwork } from "./network.ts";
+import { HOST_LABEL, NUMBER_LABEL } from "./server-name.ts";
 
 /** A host and a port to connect to, for example those of a CONNECT request (RFC 9110 §9.3.6). */
 export interface Target {
@@ -66,14 +67,11 @@ function parseBracketed(bracketed: string): string {
 function parseName(host: string, authority: string): string {
   if (isIPv4(host)) return host;
   if (host.includes(":")) throw bad(`write an IPv6 address in brackets, like [2001:db8::1]:443: ${shown(authority)}`);
-  // Underscores are not allowed in host names (RFC 952), but they occur in DNS and resolvers accept them.
   const labels = (host.endsWith(".") ? host.slice(0, -1) : host).split(".");
-  if (!labels.every((label) => /^[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$/.test(label)) || host.length > 254) {
+  if (!labels.every((label) => HOST_LABEL.test(label)) || host.length > 254) {
     throw bad(`${shown(host)} is neither an IP address nor a legal host name`);
   }
-  // "127.1" and "0x7f000001" are addresses to a resolver and names to a reader; the WHATWG URL Standard
-  // ("ends in a number") refuses them for the same reason.
-  if (/^(?:[0-9]+|0[xX][0-9A-Fa-f]*)$/.test(labels.at(-1) ?? "")) {
+  if (NUMBER_LABEL.test(labels.at(-1) ?? "")) {
     throw bad(`${shown(host)} looks like an IPv4 address but is not one: write four decimal numbers with dots`);
   }
   return host;

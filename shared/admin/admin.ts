@@ -224,19 +224,10 @@ function report(checks: readonly Check[], ready: boolean): string {
 async function listen(server: Server, at: ListenAddress): Promise<AddressInfo> {
   const { port, host } = at;
   try {
-    return await listening(server, port, host === "" ? "::" : host);
+    await once(server.listen({ port, host }), "listening");
   } catch (error) {
-    const noIpv6 =
-      host === "" && ["EAFNOSUPPORT", "EADDRNOTAVAIL"].includes((error as NodeJS.ErrnoException).code ?? "");
-    if (!noIpv6) throw listenError(error, at);
-    return await listening(server, port, "0.0.0.0").catch((again: unknown) => {
-      throw listenError(again, at);
-    });
+    throw listenError(error, at);
   }
-}
-
-async function listening(server: Server, port: number, host: string): Promise<AddressInfo> {
-  await once(server.listen({ port, host }), "listening");
   return server.address() as AddressInfo;
 }
 

@@ -110,10 +110,6 @@ export class BySource<T extends object> {
     return this.#order[Symbol.iterator]();
   }
 
-  clear(): void {
-    for (const item of this) this.delete(item);
-  }
-
   #lineOf(source: string): SourceLine<T> {
     const known = this.#lines.get(source);
     if (known !== undefined) return known;

@@ -159,10 +159,6 @@ export class OrderedSet<T extends object> {
   [Symbol.iterator](): IterableIterator<T> {
     return this.#queue[Symbol.iterator]();
   }
-
-  clear(): void {
-    for (const member of this) this.delete(member);
-  }
 }
 
 /** A map that keeps only the entries set most recently; one more replaces the entry that was set longest ago. */

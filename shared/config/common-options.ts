@@ -154,9 +154,9 @@ export function ignored(help: string, boolean = false): ForeignFlag {
 }
 
 /** Refused with a sentence, except for values that ask for nothing. */
-export function refusedUnless(harmless: readonly string[], refused: string, boolean = false): ForeignFlag {
+export function refusedUnless(harmless: readonly string[], refused: string): ForeignFlag {
   return {
-    boolean,
+    boolean: false,
     help: refused,
     effectOf: (value) => (harmless.includes(value.trim()) ? "harmless" : { refused }),
   };

@@ -36,7 +36,7 @@ export function checkPort(at: ListenAddress): Promise<void> {
   return new Promise((resolve, reject) => {
     const probe = createServer((socket) => socket.destroy());
     probe.once("error", (error) => reject(listenError(error, at)));
-    probe.listen({ port, ...(host === "" ? {} : { host }) }, () => probe.close(() => resolve()));
+    probe.listen({ port, host }, () => probe.close(() => resolve()));
   });
 }
 

@@ -1,7 +1,7 @@
 /**
- * Why a session refused something, or ended. `protocol` and `flood`: the peer has broken the protocol, or sent more idle
- * frames than any honest peer would, and the session has ended. `exhausted`: stream ids are never used twice, so a new
- * session is needed. `pool_full`: all sessions of this process together hold too much.
+ * Why a session refused something, or ended. `protocol` and `flood`: the peer has broken the protocol, or sent more
+ * idle frames than any honest peer would, and the session has ended. `exhausted`: stream ids are never used twice, so a
+ * new session is needed. `pool_full`: all sessions of this process together hold too much.
  */
 type YamuxErrorCode = "protocol" | "flood" | "go_away" | "exhausted" | "overloaded" | "pool_full" | "closed";
 

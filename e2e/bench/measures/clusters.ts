@@ -27,25 +27,16 @@ export async function clusters(bench: Bench): Promise<Row[]> {
     await server.stop();
     starts.push(readyMs / 1_000);
   }
-  const one = await side(few, 1);
-  try {
-    const all = await side(many, CLUSTERS);
-    try {
-      return toRows(starts, one, all, await rates(bench, one, all));
-    } finally {
-      await all.stop();
-    }
-  } finally {
-    await one.stop();
-  }
+  await using one = await side(few, 1);
+  await using all = await side(many, CLUSTERS);
+  return toRows(starts, one, all, await rates(bench, one, all));
 }
 
 /** A server with its visitors, all of whose names have been asked for once. */
-interface Side extends ClusterServerProcess {
+interface Side extends ClusterServerProcess, AsyncDisposable {
   readonly clusters: number;
   readonly visitors: BenchChild<HandshakeMethods>;
   readonly rss: { readonly loaded: number; readonly used: number };
-  stop(): Promise<void>;
 }
 
 async function side(folder: ClusterFolder, clusters: number): Promise<Side> {
@@ -65,7 +56,7 @@ async function side(folder: ClusterFolder, clusters: number): Promise<Side> {
     });
     await visitors.call("invite", { more });
     await visitors.call("visitAll", { port, clusters });
-    return { ...process, clusters, visitors, rss: { loaded, used: server.rssBytes() }, stop };
+    return { ...process, clusters, visitors, rss: { loaded, used: server.rssBytes() }, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();
     throw error;

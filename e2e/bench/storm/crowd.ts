@@ -59,7 +59,7 @@ function state(_: object): CrowdState {
 }
 
 /** Counted since the last cut. */
-export interface CrowdState {
+interface CrowdState {
   /** At this moment. */
   readonly connected: number;
   readonly attempts: number;

@@ -26,7 +26,7 @@ export function isService(container: Container): boolean {
 }
 
 /** What the entry point gets: the image's own, or one that platforms name in its place. */
-export function argumentsOf({ command = [], args = [] }: Container): readonly string[] {
+function argumentsOf({ command = [], args = [] }: Container): readonly string[] {
   const [program = "culvert", ...more] = command;
   const name = basename(program);
   if (name === "proxy-server") return ["server", ...more, ...args];

@@ -49,7 +49,7 @@ export interface Render {
 const KUBERNETES = "1.28.0";
 
 export const namespaceOf = ({ namespace = "culvert" }: Installation): string => namespace;
-export const releaseOf = ({ release, chart }: Installation): string => release ?? chart;
+const releaseOf = ({ release, chart }: Installation): string => release ?? chart;
 
 /** Throws what helm has to object. */
 export async function render(installation: Installation): Promise<Render> {
@@ -81,7 +81,7 @@ export async function renderAll(installations: readonly Installation[]): Promise
   return { renders, failures };
 }
 
-export interface Renders {
+interface Renders {
   readonly renders: readonly Render[];
   readonly failures: readonly string[];
 }
@@ -103,7 +103,7 @@ export function template(installation: Installation): Promise<Said> {
   );
 }
 
-export interface Said {
+interface Said {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;

@@ -8,7 +8,7 @@ export interface KubeObject {
   readonly [field: string]: unknown;
 }
 
-export interface Metadata {
+interface Metadata {
   readonly name: string;
   readonly namespace?: string;
   readonly labels?: Labels;
@@ -54,7 +54,7 @@ export interface Probe {
   readonly timeoutSeconds?: number;
 }
 
-export interface PreStop {
+interface PreStop {
   readonly exec?: { readonly command: readonly string[] };
   readonly sleep?: { readonly seconds: number };
 }
@@ -70,7 +70,7 @@ export interface EnvVar {
   };
 }
 
-export interface KeyRef {
+interface KeyRef {
   readonly name: string;
   readonly key: string;
   readonly optional?: boolean;

@@ -27,7 +27,7 @@ export interface Image {
   readonly command: readonly string[];
 }
 
-export interface BuildOptions {
+interface BuildOptions {
   readonly dockerfile: string;
   /** Folder with what is sent to the builder. */
   readonly context: string;

@@ -4,7 +4,7 @@ import { Program } from "../../harness/program.ts";
 import { within } from "../../harness/wait.ts";
 import type { Image } from "./build.ts";
 
-export interface ContainerOptions {
+interface ContainerOptions {
   /** In place of the image's entry point, as `command` of a Kubernetes container. */
   readonly command?: readonly string[];
   readonly args?: readonly string[];

@@ -49,7 +49,7 @@ export class Root extends MachineRoot {
   }
 }
 
-export interface RootCommand {
+interface RootCommand {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly folder: string;

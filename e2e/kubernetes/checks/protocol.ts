@@ -4,7 +4,7 @@ import { expect, type Stage } from "../check.ts";
 /** What kubectl is to speak for exec and port-forward. */
 export type Protocol = "SPDY" | "WebSocket";
 /** As kube-apiserver calls the subresources. */
-export type Verb = "exec" | "portforward";
+type Verb = "exec" | "portforward";
 
 const ENVIRONMENTS = {
   /** Its default since 1.31. */

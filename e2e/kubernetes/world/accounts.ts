@@ -6,7 +6,7 @@ import type { Kubectl } from "./kubectl.ts";
 import type { World } from "./world.ts";
 
 /** A service account. */
-export interface Account {
+interface Account {
   readonly name: string;
   readonly namespace: string;
 }

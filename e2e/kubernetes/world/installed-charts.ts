@@ -117,7 +117,7 @@ export class InstalledCharts {
 }
 
 /** A Job that a hook makes, and where it runs. */
-export interface JobPlace {
+interface JobPlace {
   readonly name: string;
   readonly namespace: string;
   readonly place: Place;

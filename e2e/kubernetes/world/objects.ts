@@ -21,7 +21,7 @@ const called = (address: string): Address => ({ type: "Hostname", address });
 const WEBSOCKETS: Kubelet = { features: ["ExtendWebSocketsToKubelet"] };
 
 /** One node in many guises: each has a pod of the same name. */
-export const NODES = {
+const NODES = {
   "stand-in": node("stand-in", at(NODE.ipv4), WEBSOCKETS),
   "by-name": node("by-name", called(NODE.name), WEBSOCKETS),
   "by-ipv6": node("by-ipv6", at(NODE.ipv6), WEBSOCKETS),
@@ -64,7 +64,7 @@ function service(name: string, clusterIP: string, ports: Readonly<Record<string,
 }
 
 /** ConfigMaps with this label and value are shown to the webhook of that name. */
-export const WEBHOOK_LABEL = "culvert.test/webhook";
+const WEBHOOK_LABEL = "culvert.test/webhook";
 
 function webhook(name: string, serviceName: string, timeoutSeconds: number, caBundle: string): object {
   const path = "/validate";

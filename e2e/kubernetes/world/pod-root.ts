@@ -7,7 +7,7 @@ const REPOSITORY = join(import.meta.dirname, "../../..");
 const APP = ["dist", "node_modules", "package.json", "docs"];
 const ENTRY_POINTS = { culvert: "usr/local/bin/culvert", "proxy-server": "proxy-server", "proxy-agent": "proxy-agent" };
 
-export interface RootOptions {
+interface RootOptions {
   readonly user: number;
   readonly group: number;
   /** Groups beside it, as fsGroup. */

@@ -2,7 +2,7 @@ import { BORDER, NAMES, PORTS } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
-export interface SocksUser {
+interface SocksUser {
   readonly user: string;
   readonly password: string;
 }

@@ -6,7 +6,7 @@ import { BORDER, NAMES, PORTS } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
-export interface MitmproxyOptions {
+interface MitmproxyOptions {
   /** The CA file by which it verifies servers. */
   readonly upstreamCa: string;
   /** The certificate and key (PEM) that it presents to servers. */

@@ -5,7 +5,7 @@ import { BORDER, INSECURE_PORT, NAMES, PORTS, SERVER } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
 
-export interface NginxOptions {
+interface NginxOptions {
   /** Its own certificate, for the server's name. */
   readonly pair: CertificateAndKey;
   /** The CA file by which it verifies the server. Absent: it connects to the server's port without TLS. */

@@ -5,7 +5,7 @@ import type { Namespace } from "../../kubernetes/world/namespace.ts";
 
 const READY_MS = 20_000;
 
-export interface ServiceOptions {
+interface ServiceOptions {
   readonly name: string;
   readonly argv: readonly string[];
   readonly port: number;

@@ -17,7 +17,7 @@ export type SquidAuth =
   | { readonly scheme: "negotiate"; readonly principal: string; readonly keytab: string; readonly env: SquidEnv };
 type SquidEnv = Readonly<Record<string, string>>;
 
-export interface SquidOptions {
+interface SquidOptions {
   /** It closes the connection after each answer of its own. */
   readonly closes?: boolean;
   /** Offered in this order. Without any, no login is needed. */
@@ -27,7 +27,7 @@ export interface SquidOptions {
 }
 
 /** A request in squid's log. A tunnel is logged when it ends. */
-export interface SquidRequest {
+interface SquidRequest {
   readonly status: number;
   /** `-` if there was no login. */
   readonly user: string;

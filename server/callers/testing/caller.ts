@@ -81,7 +81,6 @@ export async function start(
       },
     },
   };
-  const common = { cluster: "default", tunnels: cluster };
   const { verifier } = options;
   const open = new OpenConnects();
   const rules = {
@@ -91,9 +90,10 @@ export async function start(
     ca: undefined,
     open,
     objection: () => undefined,
-    crlFault: () => undefined,
+    trust: { crlFault: () => undefined },
   };
-  const host: CallerHost = verifier === undefined ? { kind: "unix", ...common } : { kind: "tls", ...common, ...rules };
+  const host: CallerHost =
+    verifier === undefined ? { kind: "unix", tunnels: cluster } : { kind: "tls", tunnels: cluster, ...rules };
   const callers = new CallerListeners({
     options: {
       ...{ headerLimit: 16 * 1024, headerTimeoutMs: 30_000, maxWaitingConnections: 100 },

@@ -63,6 +63,11 @@ class WireEnd implements LinkCarrier {
     this.isAbandoned = true;
   }
 
+  /** Ends like a process that is killed: it sends nothing. For who has dialled it, before a link has it. */
+  destroy(): void {
+    this.gone = true;
+  }
+
   /** Bytes leave this end's buffer, delivered or not. */
   take(bytes: number): void {
     this.pendingBytes -= bytes;
