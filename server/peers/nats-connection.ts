@@ -155,7 +155,8 @@ class BoundedTransport implements Transport {
   async *[Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
     try {
       yield this.#info;
-      for await (const chunk of this.#socket as Socket) {
+      // When the client leaves, the socket ends below, and without an error of Node's.
+      for await (const chunk of (this.#socket as Socket).iterator({ destroyOnReturn: false })) {
         yield chunk;
         const waitMs = this.#rate.charge(chunk.length);
         if (waitMs > 0) await sleep(waitMs, undefined, { ref: false });

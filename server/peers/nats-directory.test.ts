@@ -254,5 +254,6 @@ test("a NATS server that floods is read no faster than the bound, and one that s
     });
   });
   await until(() => connections > 1);
+  await until(() => reason(nonsense.directory).includes(": the connection was closed;"));
   assert.ok(nonsense.sockets[0]?.destroyed || nonsense.sockets[0]?.readableEnded);
 });
