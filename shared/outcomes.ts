@@ -1,7 +1,7 @@
 /**
- * Outcomes: one row for each way in which a CONNECT can fail. No other file chooses an HTTP status, a log level
- * or a metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome;
- * `HTTP_REFUSALS` of each side has the answers to those.
+ * Outcomes: one row for each way in which a CONNECT can fail. No other file chooses an HTTP status, a log level or a
+ * metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome; `HTTP_REFUSALS` of
+ * each side has the answers to those.
  */
 export interface Outcome {
   /** HTTP status of the answer to a caller; `undefined`: no answer can be given. */
@@ -47,7 +47,7 @@ export const OUTCOMES = {
   dial_name: { ...DIAL, proxyStatus: "dns_error" },
   dial_reset: { ...DIAL, proxyStatus: "connection_terminated" },
   dial_timeout: {
-    ...{ ...DIAL, http: 504, socks: 0x06 },
+    ...{ ...DIAL, http: 504 },
     ...{ proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
   },
   agent_timeout: {
