@@ -54,9 +54,9 @@ export const CLOCK_TOLERANCE_S = 30;
 /** The issuer could never take back a token without an end. */
 export const NO_END = "the token has no end (exp): use a projected service account token, which has one";
 
-export function expiredAt(end: Date | undefined): string {
-  const when = end === undefined ? "" : ` at ${end.toISOString().replace(".000", "")}`;
-  return `the token expired${when}: the agent's token file holds an old one, or a clock is wrong`;
+export function expiredAt(end: Date): string {
+  const when = end.toISOString().replace(".000", "");
+  return `the token expired at ${when}: the agent's token file holds an old one, or a clock is wrong`;
 }
 
 /** What a token needs before it is verified. */
