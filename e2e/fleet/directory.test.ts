@@ -77,7 +77,7 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     await fleet.startAgent(cluster, a);
     await fleet.startAgent(cluster, c, "second");
     await reviewAt(d, cluster);
-    await fleet.relay.unplug("rst");
+    await fleet.relay.unplug();
     for (let call = 0; call < CALLS; call++) await reviewAt(d, cluster);
     const failed = await reviewAll("while peers cannot connect to one server");
     assert.ok(failed.length > 0, "nobody had to connect to it");

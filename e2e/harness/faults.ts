@@ -88,11 +88,11 @@ export class FaultRelay implements AsyncDisposable {
   }
 
   /** Cuts, and refuses new connections until `plug()`. */
-  async unplug(how: "fin" | "rst" = "rst"): Promise<void> {
+  async unplug(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
     const closed = new Promise((resolve) => (server ? server.close(resolve) : resolve(undefined)));
-    this.cut(how);
+    this.cut("rst");
     await closed;
   }
 
@@ -107,7 +107,7 @@ export class FaultRelay implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.unplug("rst");
+    await this.unplug();
   }
 
   #relay(dialler: Socket): void {

@@ -27,7 +27,7 @@ test("every byte comes, in order, and so do ends and resets", async () => {
   check.expect(300_000, "the download");
   assert.deepEqual(line.bytes, { forward: 4, backward: 300_000 });
 
-  await using resetting = await resettingTarget({ received: 3 });
+  await using resetting = await resettingTarget(3);
   await using other = await startSlowLine(resetting, { bytesPerSecond: 1_000_000, queueBytes: 256 * KIB, rttMs: 2 });
   const reset = dial(other).resume();
   reset.write("abc");

@@ -1,13 +1,5 @@
-import { blackHoleTarget, freePort } from "./targets/absent.ts";
-import {
-  bannerTarget,
-  echoTarget,
-  halfCloseTarget,
-  resettingTarget,
-  sinkTarget,
-  slowTarget,
-  sourceTarget,
-} from "./targets/plain.ts";
+import { freePort } from "./targets/absent.ts";
+import { bannerTarget, echoTarget, sinkTarget, sourceTarget } from "./targets/plain.ts";
 import type { TargetServer } from "./targets/tcp.ts";
 import { http2Target, httpsTarget, httpTarget, webSocketTarget } from "./targets/web.ts";
 
@@ -17,11 +9,6 @@ export const TARGETS = {
   sink: sinkTarget,
   source: sourceTarget,
   banner: bannerTarget,
-  slow: slowTarget,
-  halfclose: halfCloseTarget,
-  resetting: resettingTarget,
-  blackhole: blackHoleTarget,
-  refused: refusedTarget,
   http: httpTarget,
   https: httpsTarget,
   http2: http2Target,

@@ -132,7 +132,7 @@ test("silence beyond the grace ends every stream at each end in its time, as age
 
 /** Unplugs the path of one agent; resolves when the server knows. */
 async function suspend(world: World<"echo">, index = 0): Promise<void> {
-  await world.relays[index]?.unplug("rst");
+  await world.relays[index]?.unplug();
   await waitFor(() => [...world.server.tunnels.tunnels()].some((tunnel) => tunnel.suspended), {
     what: "a suspended tunnel",
   });

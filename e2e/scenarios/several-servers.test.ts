@@ -163,7 +163,7 @@ test("a server that drains: its streams run on to their end, new ones go at the 
 test("a server that begins to drain while its link is cut tells the agent when the link is back, and loses no stream", async () => {
   await using two = await TwoServers.start();
   const atA = await two.connect("a");
-  await two.relay("a").unplug("rst");
+  await two.relay("a").unplug();
   const { closed, isOver } = await two.drain("a");
   await stillThere(await two.connect("b"));
   await two.relay("a").plug();

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { Payload } from "../harness/payload.ts";
 import { peerEnd } from "../harness/peer-end.ts";
-import { sendPayload, sourceTarget } from "../harness/targets/plain.ts";
+import { resettingTarget, sendPayload, sourceTarget } from "../harness/targets/plain.ts";
 import { type TargetServer, type TcpTarget, tcpTarget } from "../harness/targets/tcp.ts";
 import { refusedTarget, TARGETS } from "../harness/targets.ts";
 import { type TransferTarget, transferTarget } from "../harness/transfer.ts";
@@ -38,7 +38,7 @@ export async function startTargets(tally: Tally): Promise<SoakTargets> {
     transferTarget(),
     sourceTarget({ bytes: SOURCE_BYTES }),
     tcpTarget(endless),
-    tcpTarget((socket) => resetAfter(socket, RESET_AFTER_BYTES)),
+    resettingTarget(RESET_AFTER_BYTES),
   ]);
   const tcp = { echo, transfer, source, resetByCaller, resetting };
   return {
@@ -51,14 +51,4 @@ export async function startTargets(tally: Tally): Promise<SoakTargets> {
       await Promise.all(Object.values<TcpTarget>(tcp).map((target) => target[Symbol.asyncDispose]()));
     },
   };
-}
-
-function resetAfter(socket: Socket, bytes: number): void {
-  let received = 0;
-  socket.on("data", (chunk: Buffer) => {
-    received += chunk.length;
-    if (received >= bytes) socket.resetAndDestroy();
-  });
-  // A CONNECT that was given up, for example because it was tried on another agent.
-  socket.on("end", () => socket.end());
 }

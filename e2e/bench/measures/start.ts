@@ -50,7 +50,7 @@ async function cuts(bench: Bench, pair: Culvert, awayMs: number): Promise<number
     // A new agent each time: one that has been cut a few times within a minute backs off.
     await using _agent = await pair.site.startAgent({}, { agentPort: relay.port, ignoreStdout: true });
     await firstConnect(bench, pair);
-    await relay.unplug("rst");
+    await relay.unplug();
     await sleep(awayMs);
     await relay.plug();
     const back = now();

@@ -27,52 +27,25 @@ export function halfCloseTarget({ bytes = 100_000_000, seed = 0 } = {}): Promise
   });
 }
 
-/** Sends N bytes of `Payload(seed)` and FIN, or bytes without end; stops while the peer does not read. */
-export function sourceTarget({ bytes = Number.POSITIVE_INFINITY, seed = 0 } = {}): Promise<TcpTarget> {
+/** Sends N bytes of `Payload()` and FIN, or bytes without end; stops while the peer does not read. */
+export function sourceTarget({ bytes = Number.POSITIVE_INFINITY } = {}): Promise<TcpTarget> {
   return tcpTarget((socket) => {
     socket.resume();
     socket.on("end", () => socket.end());
-    sendPayload(socket, new Payload(seed), bytes);
+    sendPayload(socket, new Payload(), bytes);
   });
 }
 
-/** Reads and echoes at a rate; its windows fill up, ours must hold. */
-export function slowTarget({ bytesPerSecond = 65_536 } = {}): Promise<TcpTarget> {
-  const everyMs = 20;
-  const portion = Math.max(1, Math.round((bytesPerSecond * everyMs) / 1000));
+/** Resets the connection once so many bytes have come. */
+export function resettingTarget(bytes: number): Promise<TcpTarget> {
   return tcpTarget((socket) => {
-    let ended = false;
-    socket.on("readable", () => {}); // paused mode: bytes are taken by read() only
-    const timer = setInterval(() => {
-      if (socket.writableNeedDrain) return;
-      const length = Math.min(portion, socket.readableLength);
-      const chunk = length > 0 ? socket.read(length) : socket.read(0);
-      if (chunk) socket.write(chunk);
-      if (ended) socket.end();
-    }, everyMs);
-    socket.on("end", () => {
-      ended = true;
+    let received = 0;
+    socket.on("data", (chunk: Buffer) => {
+      received += chunk.length;
+      if (received >= bytes) socket.resetAndDestroy();
     });
-    socket.on("close", () => clearInterval(timer));
-  });
-}
-
-/** Resets the connection once `received` bytes have come, or `sent` bytes have gone (both 0: at once). */
-export function resettingTarget({ received = 0, sent = 0 } = {}): Promise<TcpTarget> {
-  return tcpTarget((socket) => {
-    let got = 0;
-    const reset = () => void socket.resetAndDestroy();
-    if (received > 0) {
-      socket.on("data", (chunk: Buffer) => {
-        got += chunk.length;
-        if (got >= received) reset();
-      });
-    } else if (sent > 0) {
-      socket.resume();
-      socket.write(Buffer.concat([new Payload().at(0, sent)]), reset);
-    } else {
-      reset();
-    }
+    // A CONNECT that was given up, for example because it was tried on another agent.
+    socket.on("end", () => socket.end());
   });
 }
 
