@@ -213,20 +213,23 @@ test("a connection that ends before an answer is the proxy's to explain", async 
 });
 
 test("an abort says what the attempt waited for, and destroys the connection", async () => {
-  await using silent = await ScriptedProxy.start({});
-  const abort = new AbortController();
-  const opening = faultOf(open(silent, {}, abort.signal));
-  await until(() => silent.sockets.size === 1);
-  abort.abort(new Error("no more time"));
-  const fault = await opening;
-  assert.equal(fault.fault, "timeout");
-  assert.equal(
-    fault.message,
-    `the proxy ${formatProxy(silent.url)} took too long to answer CONNECT to agents.example:443`,
-  );
-  assert.equal((fault.cause as Error).message, "no more time");
-  await closed(silent);
-  assert.equal((await faultOf(open(silent, {}, AbortSignal.abort()))).fault, "timeout");
+  for (const [scheme, step] of [
+    ["http", "to answer CONNECT to agents.example:443"],
+    ["https", "in the TLS handshake"],
+  ] as const) {
+    await using silent = await ScriptedProxy.start({});
+    const url = { ...silent.url, scheme };
+    const abort = new AbortController();
+    const opening = faultOf(open(url, {}, abort.signal));
+    await until(() => [...silent.sockets].some(({ bytesRead }) => bytesRead > 0));
+    abort.abort(new Error("no more time"));
+    const fault = await opening;
+    assert.equal(fault.fault, "timeout");
+    assert.equal(fault.message, `the proxy ${formatProxy(url)} took too long ${step}`);
+    assert.equal((fault.cause as Error).message, "no more time");
+    await closed(silent);
+    assert.equal((await faultOf(open(url, {}, AbortSignal.abort()))).fault, "timeout");
+  }
 });
 
 test("a proxy that does not exist is a fault with its address", async () => {

@@ -24,8 +24,8 @@ const SUCCEEDED = 0;
 const MAX_BYTES = 255;
 
 /**
- * A connection to `to` through a SOCKS 5 proxy. It has an error listener, and the bytes behind the proxy's answer are
- * still to be read. Rejects with a `RouteFault`; an abort gives `timeout`, or `dns` before a name has resolved.
+ * A connection to `to` through a SOCKS 5 proxy. It has an error listener, is paused, and still holds the bytes behind
+ * the proxy's answer. Rejects with a `RouteFault`; an abort gives `timeout`, or `dns` before a name has resolved.
  */
 export async function openThroughSocks(
   proxy: ProxyServer,

@@ -91,7 +91,6 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable, MemoryHolder {
-  held = 0;
   /** The time of the last addition. */
   lastProgressAt = 0;
   /** They are never taken in parts. */
@@ -99,6 +98,7 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
   #account: Pick<MemoryAccount, "hold" | "enter">;
   readonly #onEvict: () => void;
   readonly #node = new QueueNode<MemoryHolder>(this);
+  #held = 0;
 
   /** @param onEvict ends the connection, because memory is short, and calls `clear` */
   constructor(account: Pick<MemoryAccount, "hold" | "enter">, onEvict: () => void) {
@@ -106,8 +106,12 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
     this.#onEvict = onEvict;
   }
 
+  get held(): number {
+    return this.#held;
+  }
+
   add(bytes: number): void {
-    this.held += bytes;
+    this.#held += bytes;
     this.lastProgressAt = performance.now();
     this.#account.hold(bytes);
     this.#account.enter(this.#node);
@@ -115,9 +119,9 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
 
   /** From now on another account pays for them. */
   moveTo(account: Pick<MemoryAccount, "hold" | "enter">): void {
-    if (this.held > 0) {
-      this.#account.hold(-this.held);
-      account.hold(this.held);
+    if (this.#held > 0) {
+      this.#account.hold(-this.#held);
+      account.hold(this.#held);
       account.enter(this.#node);
     }
     this.#account = account;
@@ -125,8 +129,8 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
 
   /** They are gone, or another object counts them. */
   clear(): void {
-    if (this.held > 0) this.#account.hold(-this.held);
-    this.held = 0;
+    if (this.#held > 0) this.#account.hold(-this.#held);
+    this.#held = 0;
     this.#node.leave();
   }
 

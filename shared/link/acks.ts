@@ -14,8 +14,7 @@ const ACK_WAIT_MS = 10;
 export class Acks {
   readonly #send: (received: number) => void;
   readonly #clock: () => number;
-  /** All payload before this offset has arrived. */
-  received = 0;
+  #received = 0;
   #acked = 0;
   #held = false;
   #sentAt = Number.NEGATIVE_INFINITY;
@@ -28,24 +27,29 @@ export class Acks {
     this.#clock = clock;
   }
 
+  /** All payload before this offset has arrived. */
+  get received(): number {
+    return this.#received;
+  }
+
   arrived(bytes: number): void {
-    this.received += bytes;
+    this.#received += bytes;
     this.#waitTimer ??= setTimeout(this.#onWaited, ACK_WAIT_MS).unref();
-    if (this.received - this.#acked >= ACK_BYTES && this.#gapTimer === undefined) this.#hurry();
+    if (this.#received - this.#acked >= ACK_BYTES && this.#gapTimer === undefined) this.#hurry();
   }
 
   /** An acknowledgement can go with what is about to be written. */
   beforeWrite(): void {
-    if (this.received > this.#acked && this.#clock() - this.#sentAt >= ACK_GAP_MS) this.now();
+    if (this.#received > this.#acked && this.#clock() - this.#sentAt >= ACK_GAP_MS) this.now();
   }
 
   /** Acknowledges now, even if nothing has arrived: the peer waits for a first message on a new carrier. */
   now(): void {
     if (this.#held) return;
-    this.#acked = this.received;
+    this.#acked = this.#received;
     this.#sentAt = this.#clock();
     this.#stopTimers();
-    this.#send(this.received);
+    this.#send(this.#received);
   }
 
   /** Acknowledges nothing until `release`, because a hello or its answer has named an offset as the highest. */
@@ -55,7 +59,7 @@ export class Acks {
 
   release(): void {
     this.#held = false;
-    if (this.received > this.#acked) this.#waitTimer ??= setTimeout(this.#onWaited, ACK_WAIT_MS).unref();
+    if (this.#received > this.#acked) this.#waitTimer ??= setTimeout(this.#onWaited, ACK_WAIT_MS).unref();
   }
 
   stop(): void {

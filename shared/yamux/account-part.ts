@@ -14,8 +14,7 @@ export class AccountPart implements MemoryHolder, StreamMemory {
   readonly #account: MemoryAccount;
   readonly #session: SessionMemory;
   readonly #node = new QueueNode<MemoryHolder>(this);
-  /** Bytes received that no reader has taken. */
-  held = 0;
+  #held = 0;
   #reserved = 0;
 
   constructor(account: MemoryAccount, session: SessionMemory) {
@@ -24,13 +23,18 @@ export class AccountPart implements MemoryHolder, StreamMemory {
     account.enter(this.#node);
   }
 
+  /** Bytes received that no reader has taken. */
+  get held(): number {
+    return this.#held;
+  }
+
   /** What it may hold of the session's budget. */
   get most(): number {
-    return (this.#session.leftToHold + this.held) / 2;
+    return (this.#session.leftToHold + this.#held) / 2;
   }
 
   get isSpent(): boolean {
-    return this.held > this.#session.leftToHold;
+    return this.#held > this.#session.leftToHold;
   }
 
   get mustShrink(): boolean {
@@ -38,7 +42,7 @@ export class AccountPart implements MemoryHolder, StreamMemory {
   }
 
   hold(delta: number): void {
-    this.held += delta;
+    this.#held += delta;
     this.#account.hold(delta);
     this.#session.count(delta);
     if (this.isSpent) this.#session.reclaimSoon();

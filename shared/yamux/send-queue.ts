@@ -38,8 +38,7 @@ export class SendQueue {
   readonly #ready = new Queue<Stream>();
   readonly #tails: TailCoalescer;
   #control: Buffer[] = [];
-  /** Bytes of control frames that wait; they pile up only when the transport takes nothing. */
-  controlBytes = 0;
+  #controlBytes = 0;
   /** Buffers at the beginning of `#control` that have `PACKED` others in them. */
   #packed = 0;
   #flushing = false;
@@ -65,6 +64,11 @@ export class SendQueue {
     this.#tails = new TailCoalescer((stream) => this.ready(stream));
   }
 
+  /** Bytes of control frames that wait; they pile up only when the transport takes nothing. */
+  get controlBytes(): number {
+    return this.#controlBytes;
+  }
+
   /** The number of those frames, which bounds answers: their bytes have the first payload of our streams, too. */
   get controlFrames(): number {
     return this.#control.length + this.#packed * (PACKED - 1);
@@ -75,13 +79,13 @@ export class SendQueue {
     if (this.#stopped) return;
     this.#add(header(type, flags, streamId, length));
     if (payload !== undefined) this.#add(payload);
-    if (this.controlBytes >= FLUSH_CONTROL_AT) this.flush();
+    if (this.#controlBytes >= FLUSH_CONTROL_AT) this.flush();
     else this.#gather();
   }
 
   #add(buffer: Buffer): void {
     this.#control.push(buffer);
-    this.controlBytes += buffer.length;
+    this.#controlBytes += buffer.length;
     if (this.#control.length - this.#packed < PACKED) return;
     this.#control.push(Buffer.concat(this.#control.splice(this.#packed)));
     this.#packed++;
@@ -90,7 +94,7 @@ export class SendQueue {
   #takeControl(): Buffer[] {
     const taken = this.#control;
     this.#control = [];
-    this.controlBytes = 0;
+    this.#controlBytes = 0;
     this.#packed = 0;
     return taken;
   }
@@ -114,7 +118,7 @@ export class SendQueue {
   end(): void {
     if (this.#stopped) return;
     this.flush();
-    if (this.controlBytes > 0) this.#transport.write(this.#control, this.controlBytes);
+    if (this.#controlBytes > 0) this.#transport.write(this.#control, this.#controlBytes);
     this.stop();
   }
 
@@ -143,7 +147,7 @@ export class SendQueue {
       const isDataDue = room > 0 && pendingBytes <= maxPending * DATA_BELOW;
       this.#blocked = room <= 0 || (!isDataDue && this.#ready.size > 0);
       if (room <= 0) break;
-      const controlBytes = this.controlBytes;
+      const controlBytes = this.#controlBytes;
       const batch = this.#takeControl();
       const bytes = isDataDue ? this.#takeTurns(batch, controlBytes, room, pathRoom) : controlBytes;
       if (bytes === 0 || this.#stopped) break;

@@ -141,8 +141,6 @@ const RECLAIM_MS = 50;
  */
 export class SessionMemory implements MemoryHolder, StreamMemory {
   resets = 0;
-  /** Bytes received that no reader has taken. */
-  held = 0;
   readonly #budget: number;
   readonly #pool: MemoryAccount;
   readonly #now: () => number;
@@ -153,6 +151,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
   /** What other accounts than the pool pay for. */
   #parts: Map<MemoryAccount, AccountPart> | undefined;
   #reservedCredit = 0;
+  #held = 0;
   #timer: NodeJS.Timeout | undefined;
 
   /** @param open the streams of the session that are not over */
@@ -162,6 +161,11 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     this.#now = now;
     this.#open = open;
     pool.enter(this.#node);
+  }
+
+  /** Bytes received that no reader has taken. */
+  get held(): number {
+    return this.#held;
   }
 
   /** The number of streams that the session has forgotten and that still hold bytes. */
@@ -184,17 +188,17 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   /** New streams begin with a small window. `payer`: the account of a stream that the pool does not pay for. */
   isTight(payer: MemoryAccount | undefined): boolean {
-    if (this.held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
+    if (this.#held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
     return payer !== undefined && payer.pressure >= PRESSURE.tight;
   }
 
   get #isSpent(): boolean {
-    return this.held > this.#budget;
+    return this.#held > this.#budget;
   }
 
   /** The stream that holds most is reset, even if it moves. */
   get isOverrun(): boolean {
-    return this.held > 2 * this.#budget;
+    return this.#held > 2 * this.#budget;
   }
 
   hold(delta: number): void {
@@ -210,7 +214,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
       if (part.isSpent) this.reclaimSoon();
     }
     if (!this.#isSpent) return;
-    this.#resetStalled(this.#holders(), () => this.held <= this.#budget * RECLAIM_TO);
+    this.#resetStalled(this.#holders(), () => this.#held <= this.#budget * RECLAIM_TO);
     if (this.#isSpent) this.reclaimSoon();
   };
 
@@ -267,7 +271,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   /** What the session's budget leaves for more held bytes. */
   get leftToHold(): number {
-    return this.#budget - this.held;
+    return this.#budget - this.#held;
   }
 
   /** What it leaves for more credit. */
@@ -277,7 +281,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   /** The bytes that the session holds, whoever pays, have changed by `delta`. */
   count(delta: number): void {
-    this.held += delta;
+    this.#held += delta;
     if (this.#isSpent) this.reclaimSoon();
   }
 
