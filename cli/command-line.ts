@@ -264,6 +264,6 @@ function list(text: string, before: readonly string[] = []): string[] {
 }
 
 function days(text: string): number {
-  if (!/^[1-9]\d{0,4}$/.test(text)) program.error(`error: --days needs a whole number from 1, not "${text}"`);
+  if (!/^[1-9]\d{0,4}$/.test(text)) program.error(`error: --days needs a whole number from 1 to 99999, not "${text}"`);
   return Number(text);
 }
