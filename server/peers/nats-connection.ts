@@ -13,6 +13,7 @@ import {
   usernamePasswordAuthenticator,
 } from "@nats-io/transport-node";
 import { sniOf } from "../../shared/address/server-name.ts";
+import { formatTarget } from "../../shared/address/target.ts";
 import { buildInfo } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
@@ -26,7 +27,7 @@ export type NatsOptions = Pick<
 >;
 
 /** Time for one NATS server to be reached, ms. */
-const DIAL_MS = 3_000;
+export const DIAL_MS = 3_000;
 /** A connection on which two pings in a row are not answered is lost, ms between them. */
 const PING_MS = 2_000;
 const MAX_PINGS = 2;
@@ -95,6 +96,9 @@ class BoundedTransport implements Transport {
   readonly #rate = new TokenBucket(READ_RATE);
   #socket: Socket | undefined;
   #info: Uint8Array = new Uint8Array();
+  /** `host:port` of the server, and when it has sent something last, ms of `performance.now()`. */
+  #at = "";
+  #readAt = 0;
   #isConnected = false;
   #isOver = false;
 
@@ -105,6 +109,7 @@ class BoundedTransport implements Transport {
   async connect({ hostname: host, port }: Server, { tls }: ConnectionOptions): Promise<void> {
     const raw = connect({ host, port, noDelay: true, autoSelectFamily: true });
     this.#socket = raw;
+    this.#at = formatTarget({ host, port });
     try {
       await settled(raw, "connect");
       const info = await this.#readInfo(raw);
@@ -115,6 +120,7 @@ class BoundedTransport implements Transport {
       this.#info = info;
       this.#socket = socket;
       this.#isConnected = true;
+      this.#readAt = performance.now();
       socket
         .on("error", (error) => {
           this.closeError ??= error;
@@ -122,7 +128,7 @@ class BoundedTransport implements Transport {
         .on("close", () => this.#end());
     } catch (error) {
       this.#socket.destroy();
-      throw error;
+      throw new Error(`NATS at ${this.#at}: ${(error as Error).message}`, { cause: error });
     }
   }
 
@@ -157,6 +163,7 @@ class BoundedTransport implements Transport {
       yield this.#info;
       // When the client leaves, the socket ends below, and without an error of Node's.
       for await (const chunk of (this.#socket as Socket).iterator({ destroyOnReturn: false })) {
+        this.#readAt = performance.now();
         yield chunk;
         const waitMs = this.#rate.charge(chunk.length);
         if (waitMs > 0) await sleep(waitMs, undefined, { ref: false });
@@ -186,7 +193,11 @@ class BoundedTransport implements Transport {
     this.#end();
   }
 
+  /** The client gives up a server that answers no pings, or one that has refused its credentials. */
   disconnect(): void {
+    if (performance.now() - this.#readAt >= PING_MS) {
+      this.closeError ??= new Error(`NATS at ${this.#at} answers no pings: check its process, and what is on the way`);
+    }
     this.#socket?.destroy();
   }
 

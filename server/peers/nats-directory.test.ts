@@ -213,13 +213,26 @@ test("a NATS server whose first line never ends, or is none, is given up, and no
   await until(() => /first line is too long/.test(reason(endless.directory)));
   assert.ok(sent >= MAX_INFO_BYTES);
   await using other = await rawNats((socket) => void socket.write("SSH-2.0-x\r\n"));
-  await until(() => /no NATS server answers there/.test(reason(other.directory)));
+  await until(() => /NATS at 127\.0\.0\.1:\d+: no NATS server answers there/.test(reason(other.directory)));
 });
 
 test("a connection on which a NATS server says nothing is closed before the next one", async () => {
   await using nats = await rawNats((socket) => void socket.resume());
   await until(() => nats.sockets.length > 1);
   assert.equal(nats.sockets[0]?.destroyed, true);
+  assert.match(reason(nats.directory), /: a NATS server of --directory took longer than 3 s: check its process/);
+});
+
+test("a connection on which a NATS server falls silent is lost, and the reason names the server", async () => {
+  await using nats = await rawNats((socket) => {
+    let answered = 0;
+    socket.write(HELLO);
+    socket.on("data", (chunk: Buffer) => {
+      if (chunk.includes("PING\r\n") && answered++ === 0) socket.write("PONG\r\n");
+    });
+  });
+  await until(() => nats.sockets[0]?.destroyed === true);
+  await until(() => /: NATS at 127\.0\.0\.1:\d+ answers no pings: check its process/.test(reason(nats.directory)));
 });
 
 test("a NATS server that floods is read no faster than the bound, and one that sends nonsense is left", async () => {

@@ -5,16 +5,18 @@ import {
   NoRespondersError,
   PermissionViolationError,
   type Subscription,
+  TimeoutError,
 } from "@nats-io/transport-node";
 import * as z from "zod";
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { seconds } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { Directory, DirectoryAnswer, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
-import { connectNats, type NatsOptions } from "./nats-connection.ts";
+import { connectNats, DIAL_MS, type NatsOptions } from "./nats-connection.ts";
 
 interface NatsDirectoryDeps {
   readonly options: NatsOptions;
@@ -236,6 +238,10 @@ export class NatsDirectory implements Directory {
 
 /** Why there is no connection. NATS names no option with credentials that it refuses, or that it misses. */
 function reasonOf(error: Error): string {
+  if (error instanceof TimeoutError) {
+    const within = seconds(DIAL_MS);
+    return `a NATS server of --directory took longer than ${within}: check its process, and firewalls on the way`;
+  }
   if (!(error instanceof AuthorizationError)) return error.message;
   return `NATS refused the credentials: ${error.message}; check --directory-credentials and the users of NATS`;
 }
