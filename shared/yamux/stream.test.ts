@@ -204,6 +204,24 @@ test("the opener is notified of the ACK once, and never sends one itself", async
   );
 });
 
+test("a reader that pauses at each piece and goes on a turn later gives credit for all of them", async () => {
+  const ends = pair({ initialWindow: 4_000, maxWindow: 4_000 });
+  const [near, far] = await openStream(ends);
+  near.write("head");
+  await once(far, "readable");
+  assert.equal(String(far.read(4)), "head"); // from here on the Duplex has a high-water mark
+  let seen = 0;
+  far.on("data", (chunk: Buffer) => {
+    seen += chunk.length;
+    far.pause();
+    setImmediate(() => far.resume());
+  });
+  for (let count = 0; count < 100; count++) near.write(Buffer.alloc(1_000));
+  near.end();
+  await once(far, "end");
+  assert.deepEqual([seen, far.held], [100_000, 0]);
+});
+
 test("pausing a flowing reader holds the writer at one window, resuming lets it go on", async () => {
   const ends = pair({ initialWindow: 1000, maxWindow: 1000 });
   const [near, far] = await openStream(ends);

@@ -196,6 +196,7 @@ export class Stream extends Duplex {
 
   /** Gives what has arrived, or else what arrives next: the peer sends by itself as far as its window allows. */
   override _read(): void {
+    this.#settleRead(); // from Node.js 26.12 on a flowing reader takes buffered bytes without `read`
     this.#isReadPending = true;
     this.#giveNext();
   }
@@ -211,7 +212,7 @@ export class Stream extends Duplex {
     this.push(piece);
   }
 
-  /** Node takes buffered bytes through here, but gives arriving bytes to a flowing reader inside `push`. */
+  /** Node takes buffered bytes here or after `_read`, but gives arriving bytes to a flowing reader inside `push`. */
   override read(size?: number): unknown {
     const chunk = super.read(size);
     if (chunk === null) return null;
