@@ -9,9 +9,9 @@ import { untilAborted } from "../basics/promises.ts";
 import { peerAction } from "../http/connection.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
-import { readUntil } from "./http-proxy-connection.ts";
 import type { ProxyLogin } from "./proxy-credentials.ts";
 import { formatProxy, type ProxyServer, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
+import { readUntil } from "./read-until.ts";
 
 const VERSION = 5;
 /** The version of the login (RFC 1929 §2). */
