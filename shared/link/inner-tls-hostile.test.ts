@@ -94,3 +94,24 @@ test("a handshake that fails, and whose end TLS learns of later, is not the next
     assert.equal(verifyPeer(far.socket, undefined).identity?.cn, "next");
   }
 });
+
+test("peers in their handshake at the same time cost one context of TLS, and each is told by its own certificate", async (t) => {
+  const { authority, material } = await pki();
+  const createServer = t.mock.method(tls, "createServer");
+  const servers = new InnerServers();
+  const names = Array.from({ length: 20 }, (_, index) => `agent-${index}`);
+  const begun = names.map(() => {
+    const ends = link();
+    t.after(() => ends.agent.destroy());
+    return { ends, accepted: servers.accept(ends.server, material, TIMEOUT_MS) };
+  });
+  const identities = begun.map(async ({ accepted }) => verifyPeer((await accepted).socket, undefined).identity?.cn);
+  await Promise.all(
+    begun.toReversed().map(async ({ ends }, index) => {
+      const shown = await authority.issue({ cn: names.toReversed()[index] ?? "", usage: "client" });
+      await dial(ends.agent, { ...shown, ca: authority.cert });
+    }),
+  );
+  assert.deepEqual(await Promise.all(identities), names);
+  assert.equal(createServer.mock.callCount(), 1);
+});

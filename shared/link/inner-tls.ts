@@ -1,7 +1,10 @@
 import { constants } from "node:crypto";
+import type { Duplex } from "node:stream";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
+import { type Deferred, deferred } from "../basics/promises.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
+import { streamBeneath } from "../node/sockets.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import type { LinkCarrier } from "./carrier.ts";
@@ -90,15 +93,14 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
   return found(link, bottom, socket, options.tls.ca);
 }
 
-/** Idle TLS servers that are kept for one material: to make one costs as much as a few handshakes. */
-const MAX_IDLE = 8;
-
 /**
- * The server's side: TLS servers that never listen. Each has one handshake at a time, so that the connection which it
- * reports as secure is the one that it was given. `verifyPeer` verifies the client's certificate.
+ * The server's side: for each material one TLS server, which never listens. A context takes several times as long as a
+ * handshake, so none is made for a peer. `verifyPeer` verifies the client's certificate.
  */
 export class InnerServers {
-  readonly #idle = new WeakMap<TlsMaterial, tls.Server[]>();
+  readonly #servers = new WeakMap<TlsMaterial, tls.Server>();
+  /** The handshakes under way, by the stream that each is on. */
+  readonly #handshakes = new WeakMap<Duplex, Deferred<tls.TLSSocket>>();
 
   /** Rejects with a `PeerFault`, or with an error of our own; the link is over then. */
   async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
@@ -106,25 +108,31 @@ export class InnerServers {
   }
 
   async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
-    const server = this.#idle.get(material)?.pop() ?? serverOf(material);
+    const server = this.#serverOf(material);
     const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
-    const secured = new Promise<tls.TLSSocket>((resolve, reject) => {
-      server.once("secureConnection", resolve);
-      server.once("tlsClientError", (error) => reject(new Error(`inner TLS: ${error.message}`, { cause: error })));
-    });
+    const secured = deferred<tls.TLSSocket>();
+    this.#handshakes.set(bottom, secured);
     server.emit("connection", bottom);
-    const socket = await handshake(secured, bottom, timeoutMs).catch((error: Error) => {
+    const socket = await handshake(secured.promise, bottom, timeoutMs).catch((error: Error) => {
       throw new PeerFault(error);
     });
-    this.#keep(server, material); // not after a failed handshake, whose end may still be reported
     return found(link, bottom, socket, material.ca);
   }
 
-  #keep(server: tls.Server, material: TlsMaterial): void {
-    server.removeAllListeners("tlsClientError");
-    const idle = this.#idle.get(material) ?? [];
-    if (idle.length < MAX_IDLE) idle.push(server);
-    this.#idle.set(material, idle);
+  #serverOf(material: TlsMaterial): tls.Server {
+    const known = this.#servers.get(material);
+    if (known !== undefined) return known;
+    const server = serverOf(material);
+    const handshakeOn = (socket: tls.TLSSocket) => {
+      const beneath = streamBeneath(socket);
+      return beneath && this.#handshakes.get(beneath);
+    };
+    server.on("secureConnection", (socket) => handshakeOn(socket)?.resolve(socket));
+    server.on("tlsClientError", (error, socket) => {
+      handshakeOn(socket)?.reject(new Error(`inner TLS: ${error.message}`, { cause: error }));
+    });
+    this.#servers.set(material, server);
+    return server;
   }
 }
 

@@ -15,6 +15,7 @@ import {
   rawSocketOf,
   readAgain,
   shownCertificate,
+  streamBeneath,
 } from "./sockets.ts";
 
 /** Both ends of a TCP connection. */
@@ -51,6 +52,24 @@ test("a TLS socket that dialled by itself is its own raw socket, and a stream th
   assert.equal(rawSocketOf(dialling), dialling);
   dialling.destroy();
   assert.equal(rawSocketOf(new Duplex()), undefined);
+});
+
+test("the stream beneath a TLS socket is the one that it was made on, also when its handshake has failed", async () => {
+  const server = tls.createServer(await (await Authority.create("ca")).issue({ cn: "a", usage: "server" }));
+  const [near, far] = duplexPair();
+  const secured = once(server, "secureConnection");
+  server.emit("connection", near);
+  const client = tls.connect({ socket: far, rejectUnauthorized: false }).on("error", () => {});
+  const [socket] = (await secured) as [TLSSocket];
+  assert.equal(streamBeneath(socket), near);
+  client.destroy();
+  const [broken, babbler] = duplexPair();
+  const found = new Promise((resolve) => {
+    server.once("tlsClientError", (_error, failed) => resolve(streamBeneath(failed)));
+  });
+  server.emit("connection", broken);
+  babbler.write("GET / HTTP/1.1\r\n\r\n");
+  assert.equal(await found, broken);
 });
 
 test("the kernel says whether a connection is open, has ended or was reset", async () => {

@@ -15,6 +15,15 @@ export function rawSocketOf(socket: Duplex): Socket | undefined {
 }
 
 /**
+ * The stream that a TLS socket was made on, if that is no socket of the kernel. `undefined` once the TLS socket has
+ * released it.
+ */
+export function streamBeneath(socket: TLSSocket): Duplex | undefined {
+  const { _handle } = socket as { _handle?: { readonly _parentWrap?: { readonly stream?: Duplex } } | null };
+  return _handle?._parentWrap?.stream;
+}
+
+/**
  * Reads once more from a socket that has reported its end, and returns the kernel's answer: `end`, `open` (nothing to
  * read now), or `failed`. `undefined`: the socket has no descriptor any more. A byte that is there is lost.
  */
