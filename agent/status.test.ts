@@ -48,22 +48,26 @@ test("an agent that drains is not ready, however many servers it has", () => {
   assert.deepEqual(draining, { name: "not-draining", ok: false });
 });
 
-test("status says what it is of, and since when an uplink is connected", () => {
+test("status says what it is of, since when an uplink is connected, and why it is not", () => {
   const path = { keepaliveMs: 1, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined };
-  const one = { server: "wss://a", path, connections: () => [] };
+  const one = { server: "wss://a", path, failure: undefined, connections: () => [] };
   const uplinks = [
     { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
-    { ...one, state: { state: "waiting" as const } },
+    { ...one, state: { state: "waiting" as const }, failure: "nobody listens" },
   ];
   const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
     kind: string;
-    uplinks: { since?: string }[];
+    uplinks: { since?: string; failure?: string }[];
   };
   assert.equal(shown.kind, "agent");
   const [connected, waiting] = shown.uplinks;
   const age = Date.now() - Date.parse(connected?.since ?? "");
   assert.ok(age >= 59_000, `${age} ms`);
   assert.equal(waiting?.since, undefined);
+  assert.deepEqual(
+    [connected, waiting].map((each) => each?.failure),
+    [undefined, "nobody listens"],
+  );
 });
 
 test("status shows of each path what it has shown, and no limit that nobody has seen", () => {
@@ -72,7 +76,7 @@ test("status shows of each path what it has shown, and no limit that nobody has 
     { keepaliveMs: 20_000, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined },
   ];
   const uplinks = paths.map((path, index) => ({
-    ...{ server: `wss://${index}`, path, connections: () => [] },
+    ...{ server: `wss://${index}`, path, failure: undefined, connections: () => [] },
     state: { state: "connected" as const },
   }));
   const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {

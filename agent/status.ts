@@ -55,7 +55,7 @@ export function credentialCheck(warnings: readonly string[]): Check {
 }
 
 /** What is shown of an uplink. */
-type ShownUplink = Pick<Uplink, "server" | "path" | "connections"> & {
+type ShownUplink = Pick<Uplink, "server" | "path" | "failure" | "connections"> & {
   /** `sinceMs`: when it was connected, by the monotonic clock. */
   readonly state: UplinkSummary["state"] & { readonly sinceMs?: number };
 };
@@ -78,6 +78,7 @@ export function status(
       server: uplink.server,
       state: uplink.state.state,
       ...since(uplink.state.sinceMs),
+      ...(uplink.failure === undefined ? {} : { failure: uplink.failure }),
       path: shownPath(uplink.path),
       sessions: [...uplink.connections()].map(({ link, welcome, session }) => ({
         serverId: welcome.serverId,

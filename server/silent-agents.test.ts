@@ -76,6 +76,7 @@ test("a credential gets so many connections without a hello, and no agent of ano
   const { session } = await agentAt(server, "green", { at: green, by: green.agent });
 
   silent.pop()?.destroy();
+  await until(() => server.lines.some(({ msg, code }) => msg === "agent refused" && code === "hello"), "its line");
   await getsIn(server, blue);
   for (const open of [before, session]) open.destroy();
   end(silent);

@@ -98,12 +98,12 @@ test("what stands in between has a word of its own in the metric", () => {
   assert.deepEqual([label, refused, reason, waitMs], ["web_page", false, "something in between answered", 2_000]);
 });
 
-test("what speaks no TLS has no word of its own, behind a proxy either: nobody knows whose it is", () => {
+test("what speaks no TLS counts as that, behind a proxy too: nobody knows whose it is", () => {
   const plain = Object.assign(new Error("wrong version number"), { code: "ERR_SSL_WRONG_VERSION_NUMBER" });
   for (const proxy of [undefined, { at: "http://p:3128", from: "--proxy" }]) {
     const error = dialFault(plain, { step: SECURING, host: "server", proxy });
     const { label, fault, refused, waitMs, reason } = retryAfter(error, 0, 0, least);
-    assert.deepEqual([label, refused, waitMs], ["failed", false, 0]);
+    assert.deepEqual([label, refused, waitMs], ["no_tls", false, 0]);
     assert.match(reason, /port in --server /);
     assert.equal(fault, "no_tls");
   }

@@ -560,6 +560,23 @@ test("a connection that has lost its carrier is suspended, says why, and goes on
   assert.deepEqual([up.state.state, lines.at(-1)?.msg, attempts.length], ["connected", "uplink resumed", 1]);
 });
 
+test("an uplink knows why it is not connected, until it is", async (t) => {
+  const { up, refuse, accept, attempts } = uplink(t);
+  assert.equal(up.failure, undefined);
+  up.start();
+  await refuse(new Error("nobody listens"));
+  assert.equal(up.failure, "nobody listens");
+  up.hurry();
+  await until(() => attempts.length === 2, "the next attempt");
+  assert.equal(up.failure, "nobody listens", "while it is tried again");
+  const { link } = await accept();
+  assert.equal(up.failure, undefined);
+  link.suspend(CUT);
+  assert.equal(up.failure, CUT.message);
+  link.resume();
+  assert.equal(up.failure, undefined);
+});
+
 test("a path that cuts again and again fills no log, and at the end of the minute it says how often", async (t) => {
   const { lines, connect } = uplink(t);
   const { link } = await connect();

@@ -57,6 +57,7 @@ export class Uplink implements ConnectionOwner {
   readonly #deps: UplinkDeps;
   readonly #log: UplinkLog;
   #state: UplinkState = { state: "closed" };
+  #failure: string | undefined;
   readonly #backoff: Backoff;
   /** Connections that still carry streams after their server drained them, and since when. */
   readonly #leaving = new Map<Connection, number>();
@@ -78,6 +79,11 @@ export class Uplink implements ConnectionOwner {
 
   get state(): UplinkState {
     return this.#state;
+  }
+
+  /** Why there is no connection now: what the last attempt met, or what cut the carrier. Absent: nothing failed. */
+  get failure(): string | undefined {
+    return this.#failure;
   }
 
   get connected(): boolean {
@@ -128,6 +134,7 @@ export class Uplink implements ConnectionOwner {
 
   /** A server has the agent: none that has drained it is missed. */
   #accepted(): void {
+    this.#failure = undefined;
     this.#drainedBy = undefined;
     this.#shutdownUntilMs = 0;
     this.#strayed = undefined;
@@ -141,6 +148,7 @@ export class Uplink implements ConnectionOwner {
     this.#wait(retry.waitMs);
     const mayBeCut = begunAtMs < this.#shutdownUntilMs;
     const shutdown = mayBeCut || this.#drainedBy !== undefined ? shutdownReason(error, mayBeCut) : undefined;
+    this.#failure = shutdown ?? retry.reason;
     this.#log.failed(error, retry, this.#backoff.failures, shutdown);
   }
 
@@ -178,7 +186,10 @@ export class Uplink implements ConnectionOwner {
 
   onSuspended(connection: Connection, cause: CarrierLost): void {
     const { state } = this;
-    if (state.state === "connected" && state.connection === connection) this.#enter({ ...state, state: "suspended" });
+    if (state.state === "connected" && state.connection === connection) {
+      this.#failure = cause.message;
+      this.#enter({ ...state, state: "suspended" });
+    }
     this.#log.suspended(connection, cause);
   }
 
@@ -187,7 +198,10 @@ export class Uplink implements ConnectionOwner {
     const { lost } = resumption;
     // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
     if (lost !== undefined && !connection.wasRefused) this.#deps.path.onLost(lost);
-    if (state.state === "suspended" && state.connection === connection) this.#enter({ ...state, state: "connected" });
+    if (state.state === "suspended" && state.connection === connection) {
+      this.#failure = undefined;
+      this.#enter({ ...state, state: "connected" });
+    }
     this.#log.resumed(connection, resumption);
     connection.wasRefused = false;
     if (this.#strayed === connection) this.#returnTo(connection);
@@ -213,6 +227,8 @@ export class Uplink implements ConnectionOwner {
   onResumeFailed(connection: Connection, error: unknown): void {
     const retry = retryAfter(error, 0, 0, this.#deps.retry);
     if (retry.fault === "refused") connection.wasRefused = true;
+    const { state } = this;
+    if (state.state === "suspended" && state.connection === connection) this.#failure = retry.reason;
     this.#log.resumeFailed(connection, error, retry);
   }
 
@@ -258,6 +274,7 @@ export class Uplink implements ConnectionOwner {
     const retry = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
     // The server that ended the link is up.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(retry.waitMs);
+    this.#failure = retry.reason;
     this.#log.lost(connection, retry, waitMs);
   }
 

@@ -180,6 +180,8 @@ const uplink = z.object({
   state: z.string(),
   /** When it was connected; absent: it is not connected. */
   since: z.iso.datetime().optional(),
+  /** Why the last attempt failed, or the connection was lost; absent once there is a connection. */
+  failure: z.string().optional(),
   sessions: z.array(
     z.object({
       serverId: z.string(),

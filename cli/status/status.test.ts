@@ -28,7 +28,7 @@ const AGENT = {
       ...{ server: "wss://a.example", state: "connected", since: "2026-06-01T11:58:00Z" },
       sessions: [{ serverId: "srv-1", remote: "10.0.0.1:8091", streams: 1_200, roundTripMs: 1.2, draining: false }],
     },
-    { server: "wss://b.example", state: "waiting", sessions: [] },
+    { server: "wss://b.example", state: "waiting", failure: "the connection is refused", sessions: [] },
   ],
 };
 const ROUTER = {
@@ -57,12 +57,13 @@ async function shown(t: TestContext, said: object, asked: { json?: boolean; clus
   return { out, err, code };
 }
 
-test("the status of an agent is its uplinks", async (t) => {
+test("the status of an agent is its uplinks, after what hinders them", async (t) => {
   const lines = agentTable(AGENT, new Date("2026-06-01T12:00:00Z")).trimEnd().split("\n");
   assert.equal(lines[0], "agent node-1: tunnels hold 1.0 KiB of 2.0 KiB, 0 targets being dialled");
-  assert.match(lines[2] ?? "", /^SERVER +STATE +SERVER-ID +ADDRESS +SINCE +RTT +STREAMS$/);
-  assert.match(lines[3] ?? "", /^wss:\/\/a\.example +connected +srv-1 +10\.0\.0\.1:8091 +2m0s +1\.2 ms +1,200$/);
-  assert.match(lines[4] ?? "", /^wss:\/\/b\.example +waiting +- +- +- +- +-$/);
+  assert.equal(lines[1], "! wss://b.example: the connection is refused");
+  assert.match(lines[3] ?? "", /^SERVER +STATE +SERVER-ID +ADDRESS +SINCE +RTT +STREAMS$/);
+  assert.match(lines[4] ?? "", /^wss:\/\/a\.example +connected +srv-1 +10\.0\.0\.1:8091 +2m0s +1\.2 ms +1,200$/);
+  assert.match(lines[5] ?? "", /^wss:\/\/b\.example +waiting +- +- +- +- +-$/);
   assert.match((await shown(t, AGENT)).out, /^agent node-1: /);
 });
 

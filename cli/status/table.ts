@@ -170,7 +170,10 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
   });
   const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "STREAMS"];
   const first = `agent ${printable(agentId)}: ${held}, ${count(pendingDials)} targets being dialled`;
-  return `${[first, "", ...columns([heading, ...rows])].join("\n")}\n`;
+  const failures = uplinks.flatMap(({ server, failure }) =>
+    failure === undefined ? [] : [`! ${printable(server)}: ${printable(failure, 500)}`],
+  );
+  return `${[first, ...failures, "", ...columns([heading, ...rows])].join("\n")}\n`;
 }
 
 /** Formats the status of a router. */

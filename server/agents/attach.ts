@@ -232,16 +232,16 @@ function onRefused(
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
-  const code = String(refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello"));
+  const code = refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello");
   if (refusal !== undefined && isAlreadyConnected(refusal)) {
     // It looks for another server behind the same address.
-    metrics.agentRefused(code);
+    metrics.agentRefused(String(code));
     log.debug({ remote, identity, reason }, "agent has a tunnel here");
     return;
   }
-  metrics.agentRefused(code, { cluster: cluster.name, from: identity === "" ? address : identity, reason });
+  metrics.agentRefused(String(code), { cluster: cluster.name, from: identity === "" ? address : identity, reason });
   const closeCode = refusal?.closeCode ?? 0;
-  const line = { remote, cluster: cluster.name, identity, code: refusal?.closeCode, reason };
+  const line = { remote, cluster: cluster.name, identity, code, reason };
   const resumeRefusal = RESUME_REFUSALS[closeCode];
   // Refusals of a draining server are no fault: the agents reconnect, to it or to another server.
   const level = closeCode === CloseCode.draining ? "info" : "warn";

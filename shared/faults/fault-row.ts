@@ -47,7 +47,7 @@ type Explain = (facts: FaultFacts) => FaultText;
 export interface FaultRow {
   /** Nothing changes before a person acts, and asking often does harm. Absent: the usual backoff. */
   readonly isSlow?: true;
-  /** Value of `reason` in `culvert_agent_uplink_failures_total`; absent: the code. */
+  /** Value of `reason` in `culvert_agent_uplink_failures_total`, if not the code. */
   readonly label?: string;
   readonly explain: Explain;
   /** Replaces `explain` where the fault is at a proxy. */

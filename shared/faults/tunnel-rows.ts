@@ -86,14 +86,12 @@ export const TUNNEL_FAULTS = {
     }),
   },
   inner_untrusted: {
-    label: "failed",
     explain: ({ by, openedBy, relation = "another" }) => ({
       sentence: `The certificate shown inside inner TLS is ${INNER_WORDS[relation](by)}${openedBy === undefined ? "" : `, while "${openedBy}" opens TLS on the way`}.`,
       next: `If "${by}" is the server's CA for agents, give its present certificate as --ca-cert. If it is not, somebody in between plays the server: tell the network team.`,
     }),
   },
   server_expired: {
-    label: "failed",
     explain: ({ by, validTo }) => ({
       sentence: `The certificate of ${by} expired on ${minuteOf(validTo)}.`,
       next: "Renew it at the server (--cluster-cert), or at the balancer before it.",
@@ -104,7 +102,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   server_not_yet_valid: {
-    label: "failed",
     explain: ({ by, validFrom, isClockRight }) =>
       isClockRight
         ? {
@@ -123,7 +120,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   wrong_name: {
-    label: "failed",
     explain: ({ by, names }) => ({
       sentence:
         names === undefined
@@ -137,7 +133,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   wrong_usage: {
-    label: "failed",
     explain: ({ by, isClients }) => ({
       sentence: `The certificate of ${by} ${isClients ? "is a client's: its extended key usage has no serverAuth" : "may not be used by a server: its usage does not allow it"}.`,
       next: "Issue the server's --cluster-cert again, with serverAuth in its extended key usage and digitalSignature in its key usage.",
@@ -148,14 +143,12 @@ export const TUNNEL_FAULTS = {
     }),
   },
   unknown_name: {
-    label: "failed",
     explain: ({ by }) => ({
       sentence: `Whoever answers for ${by} knows no server of that name (SNI).`,
       next: "Correct the name in --server, or add it to the server's cluster (agents.sni) or to the router's routes.",
     }),
   },
   no_tls: {
-    label: "failed",
     explain: ({ by }) => ({
       sentence: `What answers at ${by} does not speak TLS.`,
       next: "Check the port in --server: is it the server's port for agents?",
@@ -166,7 +159,6 @@ export const TUNNEL_FAULTS = {
     }),
   },
   tls: {
-    label: "failed",
     explain: ({ by, handshake }) => HANDSHAKE_TEXTS[handshake ?? "refused"](by),
     viaProxy: ({ by, proxyFrom, handshake }) =>
       handshake === "silent"
@@ -180,7 +172,6 @@ export const TUNNEL_FAULTS = {
           },
   },
   grpc_server: {
-    label: "failed",
     explain: ({ by }) => ({
       sentence: `What answers at ${by} looks like konnectivity-server, or another server of gRPC, and not like culvert.`,
       next: "Correct host and port in --server: agents of culvert and of Konnectivity cannot be mixed (docs/konnectivity.md). If a culvert server is there, something in between lets no WebSockets through: ask who runs it, and look at the server's log.",
@@ -259,14 +250,12 @@ export const TUNNEL_FAULTS = {
     }),
   },
   inner_tls: {
-    label: "failed",
     explain: ({ by }) => ({
       sentence: `The WebSocket to ${by} comes up, but not the inner TLS over it.`,
       next: "See the detail above. Whatever opens TLS on the way may change or hold back what passes: ask who runs it; else look at the server's log.",
     }),
   },
   lost: {
-    label: "failed",
     explain: () => ({
       sentence: "The tunnel comes up, and is lost at once.",
       next: "Something on the way cuts WebSockets; ask who runs the proxy or balancer, and look at the server's log.",
