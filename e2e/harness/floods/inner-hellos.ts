@@ -1,6 +1,7 @@
 import { connect as connectTcp } from "node:net";
+import { Duplex } from "node:stream";
 import { connect as connectTls } from "node:tls";
-import { textFrame } from "../../../shared/link/testing/frames.ts";
+import { frame, textFrame } from "../../../shared/link/testing/frames.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../../shared/wire/handshake.ts";
 import { flooding } from "./flooding.ts";
 
@@ -10,8 +11,8 @@ interface Args {
   readonly localAddresses: readonly string[];
   /** Connections of each address. */
   readonly each: number;
-  /** Without: they stop behind the upgrade. */
-  readonly hello: boolean;
+  /** What they send last. */
+  readonly until: "upgrade" | "hello" | "ClientHello";
 }
 
 const AGAIN_MS = 1_000;
@@ -21,12 +22,23 @@ const UPGRADE = [
   `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}`,
   `Sec-WebSocket-Protocol: ${SUBPROTOCOL}`,
 ];
-const HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));
+const MASK = Buffer.alloc(4);
+const HELLO = textFrame({ type: "hello", version: 1, inner: true }, MASK);
+const CLIENT_HELLO = frame({ opcode: 2, payload: await firstFlight(), mask: MASK });
+const BEHIND_UPGRADE = { upgrade: [], hello: [HELLO], ClientHello: [HELLO, CLIENT_HELLO] };
 
-/** Clients without a credential that announce inner TLS and never begin it; those that are cut come again. */
+/** What a client of inner TLS sends first. */
+function firstFlight(): Promise<Buffer> {
+  return new Promise((resolve) => {
+    const socket = new Duplex({ read() {}, write: (chunk, _encoding, done) => done(void resolve(chunk)) });
+    connectTls({ socket, minVersion: "TLSv1.3", ALPNProtocols: ["culvert-inner/1"] }).on("error", () => {});
+  });
+}
+
+/** Clients without a credential that announce inner TLS, and never end it; those that are cut come again. */
 await flooding<Args, { opened: number; upgraded: number; cut: number }>(
   { opened: 0, upgraded: 0, cut: 0 },
-  ({ port, servername, localAddresses, each, hello }, counts) => {
+  ({ port, servername, localAddresses, each, until }, counts) => {
     const request = [...UPGRADE, `Host: ${servername}`, "", ""].join("\r\n");
     const open = (localAddress: string): void => {
       counts.opened++;
@@ -36,7 +48,7 @@ await flooding<Args, { opened: number; upgraded: number; cut: number }>(
       socket.once("data", (answer) => {
         if (!String(answer).startsWith("HTTP/1.1 101")) return;
         counts.upgraded++;
-        if (hello) socket.write(HELLO);
+        for (const message of BEHIND_UPGRADE[until]) socket.write(message);
       });
       socket.on("close", () => {
         counts.cut++;
