@@ -19,7 +19,8 @@ const ENV = { PATH: process.env["PATH"] };
 
 function doctor(...args: string[]) {
   const argv = [...RUN_SOURCES, MAIN, "doctor", ...args];
-  const { status: code, stdout, stderr } = spawnSync(process.execPath, argv, { env: ENV, encoding: "utf8" });
+  const options = { env: ENV, encoding: "utf8", timeout: 60_000 } as const;
+  const { status: code, stdout, stderr } = spawnSync(process.execPath, argv, options);
   return { code, stdout, stderr };
 }
 

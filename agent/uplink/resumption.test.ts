@@ -84,17 +84,17 @@ test("a lost carrier is replaced at once, with what was received, and each attem
   assert.equal(dials[1]?.resume.counter, 2);
 });
 
-test("while the link waits, failures are followed by short waits", async (t) => {
-  const { link, wire, dials, failures } = resumable(t);
+test("while the link waits, failures are counted and followed by short waits, until one attempt succeeds", async (t) => {
+  const { link, wire, dials, failures, resumption } = resumable(t);
   wire.agent.over(CUT);
   for (let attempt = 1; attempt <= 12; attempt++) {
     await dials.at(-1)?.refuse(new Error("connect ECONNREFUSED"));
-    assert.equal(failures.length, attempt);
+    assert.deepEqual([failures.length, resumption.failures], [attempt, attempt]);
     t.mock.timers.tick(1_000);
     assert.equal(dials.length, attempt + 1, "a second at most");
   }
   await dials.at(-1)?.accept();
-  assert.equal(link.suspended, false);
+  assert.deepEqual([link.suspended, resumption.failures], [false, 0]);
 });
 
 test("carriers that are cut as soon as they carry are dialled for with waits between, at most a second", async (t) => {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { ALREADY_CONNECTED, CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { Slot, type SlotDeps, searchWaitMs } from "./slot.ts";
 import { mostUplinks, type UplinkSet } from "./uplink-set.ts";
@@ -38,25 +39,32 @@ test("an agent keeps as many uplinks as --uplinks says; all is every URL, and fo
   );
 });
 
+/** A slot of a set that says this of it, and how its dials end. */
+function slotOf(t: TestContext, set: Partial<UplinkSet>, dial: SlotDeps["dial"]): Slot {
+  const all: Partial<UplinkSet> = {
+    ...{ isSurplus: () => false, hasOther: () => false, heldByOthers: () => new Set<string>(), servers: undefined },
+    ...{ onState: () => {}, onFailed: () => {}, onKnown: () => {}, ...set },
+  };
+  const endpoints: Partial<Endpoints> = {
+    ...{ name: "wss://s", needsRecords: false, choose: () => undefined, ledToKnown: () => {} },
+  };
+  const deps: Partial<SlotDeps> = {
+    options: { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 },
+    ...{ retry: { baseMs: 10, capMs: 20 }, log: pino({ level: "silent" }), dial },
+    metrics: { attemptFailed: () => {} } as Partial<SlotDeps["metrics"]> as SlotDeps["metrics"],
+  };
+  const slot = new Slot(endpoints as Endpoints, all as UplinkSet, deps as SlotDeps);
+  t.after(() => slot.uplink.destroy(new Error("the test is over")));
+  return slot;
+}
+
 test("a slot for which there is no server waits, and dials as soon as there is one", async (t) => {
   let isSurplus = true;
   let dials = 0;
-  const set: Partial<UplinkSet> = {
-    ...{ isSurplus: () => isSurplus, hasOther: () => false, heldByOthers: () => new Set<string>() },
-    ...{ onState: () => {}, onFailed: () => {} },
-  };
-  const endpoints: Partial<Endpoints> = { name: "wss://s", needsRecords: false, choose: () => undefined };
-  const deps: Partial<SlotDeps> = {
-    options: { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 },
-    retry: { baseMs: 10, capMs: 20 },
-    dial: () => {
-      dials++;
-      return new Promise(() => {});
-    },
-    log: pino({ level: "silent" }),
-  };
-  const slot = new Slot(endpoints as Endpoints, set as UplinkSet, deps as SlotDeps);
-  t.after(() => slot.uplink.destroy(new Error("the test is over")));
+  const slot = slotOf(t, { isSurplus: () => isSurplus }, () => {
+    dials++;
+    return new Promise(() => {});
+  });
   slot.uplink.start();
   slot.unpark();
   await new Promise(setImmediate);
@@ -64,4 +72,28 @@ test("a slot for which there is no server waits, and dials as soon as there is o
   isSurplus = false;
   slot.unpark();
   await until(() => dials === 1);
+});
+
+const KNOWN = new LinkRefused({
+  ...{ closeCode: CloseCode.alreadyConnected, reason: `${ALREADY_CONNECTED}: this agent has a tunnel here` },
+});
+
+test("a slot that finds no server but those of others has no failure, whatever its attempt before has met", async (t) => {
+  for (const isSurplus of [false, true]) {
+    const dials: ((error: Error) => void)[] = [];
+    let hasFailed = false;
+    const set = { isSurplus: () => isSurplus && hasFailed, hasOther: () => true };
+    const slot = slotOf(t, set, () => new Promise((_, reject) => dials.push(reject)));
+    slot.uplink.start();
+    await until(() => dials.length === 1);
+    hasFailed = true;
+    dials[0]?.(new Error("nobody listens"));
+    await until(() => slot.uplink.failure === "nobody listens");
+    if (!isSurplus) {
+      await until(() => dials.length === 2);
+      dials[1]?.(KNOWN);
+    }
+    await until(() => slot.uplink.failure === undefined);
+    assert.equal(slot.uplink.state.state, "connecting");
+  }
 });

@@ -122,6 +122,7 @@ export class Slot {
         }
       }
       this.endpoints.ledToKnown(address);
+      this.uplink.failure = undefined;
       if (++this.answers === 1) this.#lookingSince = performance.now();
       this.#set.onKnown(this);
       const lookingMs = performance.now() - this.#lookingSince;
@@ -131,6 +132,7 @@ export class Slot {
 
   async #park(signal: AbortSignal): Promise<void> {
     this.#isParked = true;
+    this.uplink.failure = undefined;
     await this.#wait(undefined, signal).finally(() => {
       this.#isParked = false;
     });

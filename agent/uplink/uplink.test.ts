@@ -422,6 +422,7 @@ test("what a server that ends in order does to the next attempts reads as that, 
     await refuse(error);
     const { msg, level, reason, fault } = lines.at(-1) ?? {};
     assert.equal(msg, "uplink attempt failed");
+    assert.equal(up.failure, reason, "status says what the log does");
     assert.ok(level === WARN || fault === undefined, "nothing is to be explained");
     t.mock.timers.tick(60_000); // as long as a reason is not logged again
     return [level, reason];
@@ -575,6 +576,20 @@ test("an uplink knows why it is not connected, until it is", async (t) => {
   assert.equal(up.failure, CUT.message);
   link.resume();
   assert.equal(up.failure, undefined);
+});
+
+test("an uplink knows what its search for a carrier meets, and what has ended its connection", async (t) => {
+  const { up, attempts, connect } = uplink(t);
+  const { link } = await connect();
+  up.changeCarriers();
+  await new Promise(setImmediate);
+  assert.equal(up.failure, undefined, "its connection stands");
+  link.suspend(CUT);
+  await until(() => up.failure === "no way", "the reason why there is no new carrier");
+  link.destroy(new Error("the grace is over"));
+  await until(() => up.failure === "the grace is over", "the reason of the loss");
+  await until(() => attempts.length === 2, "the next attempt");
+  assert.equal(up.failure, "the grace is over");
 });
 
 test("a path that cuts again and again fills no log, and at the end of the minute it says how often", async (t) => {

@@ -54,10 +54,11 @@ const DRAIN_CUT_MS = 60_000;
 export class Uplink implements ConnectionOwner {
   readonly server: string;
   readonly path: LearnedPath;
+  /** Why there is no connection now: what the last attempt met, or what cut the carrier. Absent: nothing failed. */
+  failure: string | undefined;
   readonly #deps: UplinkDeps;
   readonly #log: UplinkLog;
   #state: UplinkState = { state: "closed" };
-  #failure: string | undefined;
   readonly #backoff: Backoff;
   /** Connections that still carry streams after their server drained them, and since when. */
   readonly #leaving = new Map<Connection, number>();
@@ -79,11 +80,6 @@ export class Uplink implements ConnectionOwner {
 
   get state(): UplinkState {
     return this.#state;
-  }
-
-  /** Why there is no connection now: what the last attempt met, or what cut the carrier. Absent: nothing failed. */
-  get failure(): string | undefined {
-    return this.#failure;
   }
 
   get connected(): boolean {
@@ -134,7 +130,7 @@ export class Uplink implements ConnectionOwner {
 
   /** A server has the agent: none that has drained it is missed. */
   #accepted(): void {
-    this.#failure = undefined;
+    this.failure = undefined;
     this.#drainedBy = undefined;
     this.#shutdownUntilMs = 0;
     this.#strayed = undefined;
@@ -148,7 +144,7 @@ export class Uplink implements ConnectionOwner {
     this.#wait(retry.waitMs);
     const mayBeCut = begunAtMs < this.#shutdownUntilMs;
     const shutdown = mayBeCut || this.#drainedBy !== undefined ? shutdownReason(error, mayBeCut) : undefined;
-    this.#failure = shutdown ?? retry.reason;
+    this.failure = shutdown ?? retry.reason;
     this.#log.failed(error, retry, this.#backoff.failures, shutdown);
   }
 
@@ -187,7 +183,7 @@ export class Uplink implements ConnectionOwner {
   onSuspended(connection: Connection, cause: CarrierLost): void {
     const { state } = this;
     if (state.state === "connected" && state.connection === connection) {
-      this.#failure = cause.message;
+      this.failure = cause.message;
       this.#enter({ ...state, state: "suspended" });
     }
     this.#log.suspended(connection, cause);
@@ -199,7 +195,7 @@ export class Uplink implements ConnectionOwner {
     // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
     if (lost !== undefined && !connection.wasRefused) this.#deps.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) {
-      this.#failure = undefined;
+      this.failure = undefined;
       this.#enter({ ...state, state: "connected" });
     }
     this.#log.resumed(connection, resumption);
@@ -228,7 +224,7 @@ export class Uplink implements ConnectionOwner {
     const retry = retryAfter(error, 0, 0, this.#deps.retry);
     if (retry.fault === "refused") connection.wasRefused = true;
     const { state } = this;
-    if (state.state === "suspended" && state.connection === connection) this.#failure = retry.reason;
+    if (state.state === "suspended" && state.connection === connection) this.failure = retry.reason;
     this.#log.resumeFailed(connection, error, retry);
   }
 
@@ -274,7 +270,7 @@ export class Uplink implements ConnectionOwner {
     const retry = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
     // The server that ended the link is up.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(retry.waitMs);
-    this.#failure = retry.reason;
+    this.failure = retry.reason;
     this.#log.lost(connection, retry, waitMs);
   }
 

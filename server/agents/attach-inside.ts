@@ -72,6 +72,7 @@ export async function attachInside(
   deps: InnerDeps,
 ): Promise<void> {
   const { host, options } = deps;
+  deadline.late = "the inner TLS handshake took too long";
   const link = new UntrustedLink(peer.remote, carrier, linkOptions(0, deps));
   const inner = await deps.innerServers.accept(link, host.tls, deadline.leftMs);
   const json = await receiveHello(inner, deadline.leftMs);
@@ -179,9 +180,11 @@ const LINGER_MS = 200;
  * destroyed, also if its refusal is under way. The verification of a token has its own deadline.
  */
 export class HandshakeDeadline {
+  /** What took too long, where only the deadline has ended it. */
+  late = "no hello arrived in time";
+  /** Why the carrier was dropped here, and not by its peer. */
+  dropped: LinkRefused | PeerFault | undefined;
   readonly #socket: Duplex;
-  /** Why the carrier was dropped before its deadline. */
-  dropped: LinkRefused | undefined;
   #leave: () => void = nothing;
   #until: number;
   #timer: NodeJS.Timeout | undefined;
@@ -232,9 +235,14 @@ export class HandshakeDeadline {
     this.#timer = setTimeout(this.#onDeadline, this.leftMs + LINGER_MS);
   }
 
+  /** Each step has a timer for the same time, which a busy process may have started too late. */
   readonly #onDeadline = (): void => {
-    if (this.#socket.destroyed) this.end();
-    else this.#socket.destroy();
+    if (this.#socket.destroyed) {
+      this.end();
+      return;
+    }
+    this.dropped ??= new PeerFault(new Error(this.late));
+    this.#socket.destroy();
   };
 
   /** The carrier is authenticated, resumed or closed. */

@@ -91,7 +91,8 @@ export async function attach(
 ): Promise<void> {
   const { options, cluster } = deps;
   const { socket, remote, source } = connection;
-  const { deadline, shown = "" } = admission;
+  const { shown = "" } = admission;
+  let { deadline } = admission;
   const onlyResumes = connection instanceof CarriedConnection;
   const peer: AgentPeer = { remote, address: source.address, onlyResumes, identity: "", shown };
   if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
@@ -126,7 +127,8 @@ export async function attach(
       const link = new Link(admitted.entry.id, remote, carrier, linkOptions(admitted.graceMs, deps));
       await runTunnel(link, link, hello, admitted, credential, deps);
     } else if (result?.kind === "inner") {
-      await attachInside(carrier, peer, innerDeadline(carrier, peer, socket, deadline, deps), deps);
+      deadline = innerDeadline(carrier, peer, socket, deadline, deps);
+      await attachInside(carrier, peer, deadline, deps);
     }
   } catch (error) {
     // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of

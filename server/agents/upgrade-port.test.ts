@@ -195,6 +195,24 @@ test("of whom nobody knows who it is has one deadline: a late hello, or none, ge
   assert.deepEqual(reasons.sort(), [noHello, noHello, tooLong]);
 });
 
+test("a peer whose time is over while this process is busy has not cut the connection, and the log says what took too long", async () => {
+  const handshakeTimeoutMs = 500;
+  const tls = {
+    ...{ ...pki.server, notAfter: new Date() },
+    /** Is read when the time that is left is known, and no timer for it has begun. */
+    get ca() {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * handshakeTimeoutMs);
+      return pki.ca.cert;
+    },
+  };
+  await using it = await portOf(() => hostOf("default", { innerTls: "auto", tls }), { handshakeTimeoutMs });
+  const { socket, over } = it.ask({});
+  socket.write(INNER_HELLO);
+  await over;
+  await until(() => it.lines.length > 0);
+  assert.equal(it.lines[0]?.["reason"], "the inner TLS handshake took too long");
+});
+
 test("agents whose tokens are verified for long push nobody of another cluster out, and are bounded in their own", async () => {
   let answerVerification: (verdict: VerificationResult) => void = () => {};
   const verdict = new Promise<VerificationResult>((resolve) => {

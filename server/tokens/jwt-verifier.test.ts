@@ -216,6 +216,16 @@ test("keys from a URL are fetched once for many tokens, and an unknown key asks 
   );
 });
 
+test("an issuer that does not answer is waited for no longer than the peer waits", async (t) => {
+  const { issuer, stub, make } = await fromUrl(t);
+  stub.answer = () => new Promise(() => {});
+  const gone = new AbortController();
+  const verdict = make().verify(await issuer.token(), { signal: gone.signal });
+  await until(() => stub.asked.length === 1);
+  gone.abort(new Error("the agent has gone"));
+  await assert.rejects(verdict, /the agent has gone/);
+});
+
 test("an issuer that answers nothing of use makes an agent come back later, and refuses none", async (t) => {
   const { issuer, stub, make, keySet } = await fromUrl(t);
   const token = await issuer.token();
