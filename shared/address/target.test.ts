@@ -69,6 +69,7 @@ const REFUSED: [string | undefined, RegExp][] = [
   ["127.1:80", /looks like an IPv4 address/],
   ["2130706433:80", /looks like an IPv4 address/],
   ["0x7f.0.0.0x1:80", /looks like an IPv4 address/],
+  ["0X7F000001:80", /looks like an IPv4 address/],
   ["010.0.0.1:80", /looks like an IPv4 address/],
   ["1.2.3.256:80", /looks like an IPv4 address/],
   ["1.2.3.4.:80", /looks like an IPv4 address/],

@@ -2,12 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   bypassesProxy,
+  combineFaults,
   type Environment,
   environmentProxy,
   environmentRoute,
   formatProxy,
   formatRoute,
   parseProxyUrl,
+  RouteFault,
 } from "./proxy-route.ts";
 import { NO_PROXY_ROWS } from "./testing/no-proxy-rows.ts";
 
@@ -126,4 +128,12 @@ for (const [noProxy, host, port, proxied] of NO_PROXY_ROWS) {
 
 test("this machine is excepted in every spelling of its name", () => {
   assert.ok(bypassesProxy("", { host: "LocalHost", port: 443 }));
+});
+
+test("what several routes say is one fault, with the wait that the first of them asks for", () => {
+  const faults = ["a", "b"].map(
+    (at) => new RouteFault("proxy_unavailable", `${at} is busy`, { at, ...(at === "a" && { retryAfterMs: 7_000 }) }),
+  );
+  const { fault, at, message, retryAfterMs } = combineFaults(faults);
+  assert.deepEqual([fault, at, message, retryAfterMs], ["proxy_unavailable", "a", "a is busy; b is busy", 7_000]);
 });

@@ -191,6 +191,8 @@ test("a CRL that is too old says nothing good of anybody, unless nobody asks for
   assert.equal(trust.status(chainOf(unlisted), AT), "valid", "a CA of which there is no CRL revokes nothing");
   const young = await crlOf(ca, [], { nextUpdate: LATER });
   assert.equal(new ClientTrust(ca.cert, listsOf(old, young)).status(chainOf(good), AT), "valid");
+  const undated = await crlOf(ca, []);
+  assert.equal(new ClientTrust(ca.cert, listsOf(undated)).status(chainOf(good), AT), "valid", "it names no next one");
 });
 
 test("a CRL that another key has signed is nobody's", async () => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
 import { Flag, FrameType, header, MAX_UINT32 } from "./frame.ts";
@@ -220,6 +221,25 @@ test("a reader that pauses at each piece and goes on a turn later gives credit f
   near.end();
   await once(far, "end");
   assert.deepEqual([seen, far.held], [100_000, 0]);
+});
+
+test("bytes that Node.js takes from the buffer without a call of read give credit when it asks for more", async () => {
+  const { transport, accepted } = await handHeld("server", { initialWindow: 1000, maxWindow: 1000 });
+  transport.receive(frame.syn(1), frame.data(1, Buffer.alloc(600)));
+  const [stream = assert.fail()] = accepted;
+  // As Node.js does from 26.12 on; our own `read` is passed by.
+  const take = (): Buffer | null => Duplex.prototype.read.call(stream);
+  assert.equal(take()?.length, 600);
+  assert.equal(take(), null);
+  assert.equal(stream.held, 0);
+  await turn();
+  assert.deepEqual(
+    transport.frames().map((sent) => [sent.type, sent.flags, sent.length]),
+    [
+      [1, Flag.ack, 0],
+      [1, Flag.none, 600],
+    ],
+  );
 });
 
 test("pausing a flowing reader holds the writer at one window, resuming lets it go on", async () => {
