@@ -112,6 +112,19 @@ test("an old protocol version is refused", async () => {
   await until(() => it.failed.length === 1 && it.listener.connections === 0);
 });
 
+test("a client may choose no key exchange that costs the server much more than the usual ones", async () => {
+  await using it = await listening();
+  const usual = ["X25519", "P-256", "P-384"];
+  for (const [index, ecdhCurve] of usual.entries()) {
+    it.tls({ ecdhCurve });
+    await it.next(index + 1);
+  }
+  const dear = ["P-521", "X448", "ffdhe2048", "ffdhe3072", "ffdhe8192"];
+  for (const ecdhCurve of dear) it.tls({ ecdhCurve });
+  await until(() => it.failed.length + it.secured.length === usual.length + dear.length);
+  assert.equal(it.failed.length, dear.length);
+});
+
 for (const [name, bytes] of [
   ["garbage", Buffer.alloc(200, 0xff)],
   ["plain HTTP", Buffer.from("CONNECT a:1 HTTP/1.1\r\n\r\n")],

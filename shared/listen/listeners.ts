@@ -10,6 +10,7 @@ import {
 import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
+import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import type { AcceptRules, HandshakeRefusal, Protocol } from "./accept-rules.ts";
 import { Acceptor } from "./acceptor.ts";
@@ -216,6 +217,7 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
     ...(material && { cert: material.cert, key: material.key, ca: material.ca === "" ? [] : material.ca }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),
+    ecdhCurve: KEY_EXCHANGE,
     // Tickets off; session ids need a cache, and `readWholeRecords` has none.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
