@@ -69,9 +69,18 @@ export class TokenBuckets {
 
   /** Returns 0 if one was taken, or the wait, ms, until one could be. */
   take(key: string): number {
+    return this.#bucketOf(key).take(1);
+  }
+
+  /** Takes what has been used already: see `TokenBucket.charge`. */
+  charge(key: string, count: number): number {
+    return this.#bucketOf(key).charge(count);
+  }
+
+  #bucketOf(key: string): TokenBucket {
     const bucket = this.#buckets.get(key) ?? new TokenBucket(this.#options);
     this.#buckets.set(key, bucket);
-    return bucket.take(1);
+    return bucket;
   }
 
   /** What was taken last is not used after all. */

@@ -71,6 +71,16 @@ test("a peer that names another protocol inside, or none, is refused, at each si
   await assertRefused({ ALPNProtocols: undefined }, /inner TLS: the peer does not speak its protocol/);
 });
 
+test("a peer that knows only a key exchange which costs the server much more than the usual ones is refused", async () => {
+  const { authority, agent, material } = await pki();
+  for (const ecdhCurve of ["P-521", "X448", "ffdhe2048", "ffdhe8192"]) {
+    const ends = link();
+    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+    client(ends.agent, { ...agent, ca: authority.cert, ecdhCurve });
+    await assert.rejects(accepted, /inner TLS: .*(?:group|key share)/, ecdhCurve);
+  }
+});
+
 test("a handshake that fails, and whose end TLS learns of later, is not the next agent's", async (t) => {
   const { authority, material } = await pki();
   const shown = async (cn: string) => ({ ...(await authority.issue({ cn, usage: "client" })), ca: authority.cert });

@@ -5,6 +5,7 @@ import { sniOf } from "../address/server-name.ts";
 import { type Deferred, deferred } from "../basics/promises.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { streamBeneath } from "../node/sockets.ts";
+import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import type { LinkCarrier } from "./carrier.ts";
@@ -141,6 +142,7 @@ function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
     ...{ cert, key },
     ca: ca === "" ? [] : ca, // without it Node would use the CAs of the system
     minVersion: "TLSv1.3",
+    ecdhCurve: KEY_EXCHANGE,
     requestCert: true,
     rejectUnauthorized: false, // `verifyPeer` says why, in words
     ALPNProtocols: [INNER_PROTOCOL],

@@ -246,10 +246,12 @@ export class Acceptor {
     this.#report(connection, "failed", sentence);
   }
 
-  /** Ends a connection that was handed on and sends a flood. Its network may not connect for a while. */
+  /** Ends a connection that sends a flood, also in its handshake. Its network may not connect for a while. */
   endFlood(connection: IncomingConnection, sentence: string): void {
     this.#penalties.add(connection.network);
-    connection.socket.destroy();
+    if (this.#leave(connection))
+      setImmediate(() => connection.raw.destroy()); // TLS may be in the middle of a call
+    else connection.socket.destroy();
     this.#report(connection, "failed", sentence);
   }
 

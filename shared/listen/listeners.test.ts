@@ -112,6 +112,50 @@ test("an old protocol version is refused", async () => {
   await until(() => it.failed.length === 1 && it.listener.connections === 0);
 });
 
+test("a client may choose no key exchange that costs the server much more than the usual ones", async () => {
+  await using it = await listening();
+  const usual = ["X25519", "P-256", "P-384"];
+  for (const [index, ecdhCurve] of usual.entries()) {
+    it.tls({ ecdhCurve });
+    await it.next(index + 1);
+  }
+  const dear = ["P-521", "X448", "ffdhe2048", "ffdhe3072", "ffdhe8192"];
+  for (const ecdhCurve of dear) it.tls({ ecdhCurve });
+  await until(() => it.failed.length + it.secured.length === usual.length + dear.length);
+  assert.equal(it.failed.length, dear.length);
+});
+
+/** A certificate of a CA of its own, and what stands for a chain of 50 KiB. */
+async function longChain({ cert, key }: { readonly cert: string; readonly key: string }) {
+  const { cert: another } = await Authority.create("another");
+  const pieces = Math.ceil((50 * 1024) / Buffer.from(another, "base64").length);
+  return { cert: cert + another.repeat(pieces), key };
+}
+
+test("a network that shows long chains of certificates which are not accepted has to wait", async () => {
+  await using it = await listening();
+  const stranger = await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" });
+  it.tls(await longChain(stranger));
+  await until(() => it.failed.length === 1);
+  assert.match(it.failed[0] ?? "", /^failed .*long chains of certificates that are not accepted/);
+  it.tls();
+  await until(() => it.failed.length === 2);
+  assert.match(it.failed[1] ?? "", /^failed .*its network has flooded this port/);
+});
+
+test("a client that is accepted may show a long chain, and one without a certificate may send a long request", async () => {
+  await using it = await listening();
+  const accepted = await longChain(await authority.issue({ cn: "client", usage: "client" }));
+  const anonymous = { cert: undefined, key: undefined } as unknown as tls.ConnectionOptions;
+  for (let count = 1; count <= 8; count += 2) {
+    it.tls(accepted);
+    await it.next(count);
+    it.tls(anonymous).write(Buffer.alloc(20 * 1024));
+    await it.next(count + 1);
+  }
+  assert.deepEqual(it.failed, []);
+});
+
 for (const [name, bytes] of [
   ["garbage", Buffer.alloc(200, 0xff)],
   ["plain HTTP", Buffer.from("CONNECT a:1 HTTP/1.1\r\n\r\n")],

@@ -9,11 +9,13 @@ import {
 } from "node:tls";
 import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
+import { rawSocketOf, readWholeRecords, shownCertificate } from "../node/sockets.ts";
+import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import type { AcceptRules, HandshakeRefusal, Protocol } from "./accept-rules.ts";
 import { Acceptor } from "./acceptor.ts";
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
+import { HandshakeBytes } from "./handshake-bytes.ts";
 import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 import { MAX_V2_CONTENT } from "./preface.ts";
@@ -88,6 +90,7 @@ export function plainListener(options: PlainListenerOptions): Acceptor {
 }
 
 const FLOOD = "it sent a flood of TLS messages without payload (KeyUpdate, padding)";
+const LONG_CHAINS = "its network sends long chains of certificates that are not accepted";
 
 /** TLS as the protocol of a port: a TLS server for each virtual host, which never listens itself. */
 class TlsProtocol<Host extends VirtualHost> implements Protocol {
@@ -99,11 +102,13 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   /** One TLS server for each material in use. */
   readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
   readonly #overhead: TlsOverhead;
+  readonly #handshakes: HandshakeBytes;
 
   constructor(options: TlsListenerOptions<Host>) {
     this.#options = options;
     createSecureContext(contextOptions(options)); // may throw
     this.#overhead = new TlsOverhead();
+    this.#handshakes = new HandshakeBytes();
     this.acceptor = new Acceptor(options, this);
   }
 
@@ -123,6 +128,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
 
   onDestroyed(): void {
     this.#overhead.stop();
+    this.#handshakes.stop();
   }
 
   /** The virtual host that the client asks for, or why there is none (RFC 6066 §3: unrecognized_name). */
@@ -150,7 +156,9 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     }
     connection.host = host;
     connection.verifiedBy = tls.ca;
-    server.emit("connection", connection.raw);
+    const { raw, network } = connection;
+    this.#handshakes.watch(raw, network, () => this.acceptor.endFlood(connection, LONG_CHAINS));
+    server.emit("connection", raw);
   }
 
   /** A sentence: OpenSSL refuses certificate or key, for example a key that is too short. */
@@ -184,6 +192,9 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   readonly #onSecure = (socket: TLSSocket): void => {
     socket.on("error", () => {});
     const connection = connectionOf<Host>(socket);
+    // Without a certificate, the long part is a request with a token, which may have come as well.
+    const isHarmless = () => socket.authorized || shownCertificate(socket) === undefined;
+    if (connection !== undefined) this.#handshakes.leave(connection.raw, isHarmless);
     // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
     if (connection === undefined || !this.acceptor.complete(connection, socket)) {
       socket.destroy();
@@ -196,6 +207,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
     const connection = connectionOf(socket);
+    if (connection !== undefined) this.#handshakes.leave(connection.raw, () => false);
     if (connection === undefined || !this.acceptor.fail(connection, error)) return;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => connection.raw.destroy());
@@ -216,6 +228,7 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
     ...(material && { cert: material.cert, key: material.key, ca: material.ca === "" ? [] : material.ca }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),
+    ecdhCurve: KEY_EXCHANGE,
     // Tickets off; session ids need a cache, and `readWholeRecords` has none.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
