@@ -2,9 +2,10 @@ import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { networkOf } from "../../shared/address/network.ts";
 import { BySource } from "../../shared/basics/by-source.ts";
+import { NO_HELLO } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-pipe.ts";
-import { type InnerServers, type InnerTls, PeerFault, UntrustedLink } from "../../shared/link/inner-tls.ts";
+import { type InnerServers, type InnerTls, PeerFault, TOO_LONG, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
@@ -72,7 +73,7 @@ export async function attachInside(
   deps: InnerDeps,
 ): Promise<void> {
   const { host, options } = deps;
-  deadline.late = "the inner TLS handshake took too long";
+  deadline.late = TOO_LONG;
   const link = new UntrustedLink(peer.remote, carrier, linkOptions(0, deps));
   const inner = await deps.innerServers.accept(link, host.tls, deadline.leftMs);
   const json = await receiveHello(inner, deadline.leftMs);
@@ -181,7 +182,7 @@ const LINGER_MS = 200;
  */
 export class HandshakeDeadline {
   /** What took too long, where only the deadline has ended it. */
-  late = "no hello arrived in time";
+  late = NO_HELLO;
   /** Why the carrier was dropped here, and not by its peer. */
   dropped: LinkRefused | PeerFault | undefined;
   readonly #socket: Duplex;

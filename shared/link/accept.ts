@@ -36,6 +36,9 @@ export interface Accepted {
   readonly welcome: Welcome | ResumeAnswer | undefined;
 }
 
+/** Why a carrier is refused whose hello has not come within its time. */
+export const NO_HELLO = "no hello arrived in time";
+
 /** RFC 6455 §7.4.1: an unexpected condition at the server. */
 const INTERNAL_ERROR = 1011;
 
@@ -65,7 +68,7 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
       reject(error);
     };
     const timer = setTimeout(
-      () => refuse(new LinkRefused({ closeCode: CloseCode.helloTimeout, reason: "no hello arrived in time" })),
+      () => refuse(new LinkRefused({ closeCode: CloseCode.helloTimeout, reason: NO_HELLO })),
       options.helloTimeoutMs,
     );
     carrier.onEnded = (reason) => {

@@ -24,6 +24,9 @@ const INNER_PROTOCOL = "culvert-inner/1";
 /** Bytes that an unauthenticated peer may send on a carrier: two certificate chains, a token and the hello fit. */
 const MAX_ANONYMOUS_BYTES = 32 * 1024;
 
+/** Why a handshake that has come to no end is over. */
+export const TOO_LONG = "the inner TLS handshake took too long";
+
 /** Inner TLS after its handshake. */
 export interface InnerTls {
   readonly socket: tls.TLSSocket;
@@ -174,7 +177,7 @@ async function handshake<T>(
   timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<T> {
-  const timer = setTimeout(() => bottom.destroy(new Error("the inner TLS handshake took too long")), timeoutMs);
+  const timer = setTimeout(() => bottom.destroy(new Error(TOO_LONG)), timeoutMs);
   const onAbort = (): void => void bottom.destroy(new Error("the attempt was cancelled"));
   signal?.addEventListener("abort", onAbort, { once: true });
   if (signal?.aborted) onAbort();

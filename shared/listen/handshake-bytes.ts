@@ -10,7 +10,7 @@ const LOOK_MS = 50;
 
 /** A handshake in progress. */
 interface Handshake {
-  readonly raw: Pick<Socket, "bytesRead">;
+  readonly raw: Socket;
   readonly network: string;
   /** What had come when it began. */
   readonly bytesBefore: number;
@@ -29,7 +29,7 @@ export class HandshakeBytes {
   readonly #buckets = new TokenBuckets(BYTES);
   readonly #begun = new Map<Socket, Handshake>();
   readonly #place = SharedInterval.every(LOOK_MS).add(() => {
-    for (const [raw, handshake] of this.#begun) this.#charge(raw, handshake);
+    for (const handshake of this.#begun.values()) this.#charge(handshake);
   });
 
   /** Watches a handshake that begins, until `leave` or its connection's close. `onFlood` is called at most once. */
@@ -44,7 +44,7 @@ export class HandshakeBytes {
     const handshake = this.#forget(raw);
     if (handshake === undefined || excessOf(handshake) === 0) return;
     if (isHarmless()) this.#buckets.charge(handshake.network, -handshake.charged);
-    else this.#charge(raw, handshake);
+    else this.#charge(handshake);
   }
 
   stop(): void {
@@ -52,12 +52,12 @@ export class HandshakeBytes {
     this.#begun.clear();
   }
 
-  #charge(raw: Socket, handshake: Handshake): void {
+  #charge(handshake: Handshake): void {
     const more = excessOf(handshake) - handshake.charged;
     if (more <= 0) return;
     handshake.charged += more;
     if (this.#buckets.charge(handshake.network, more) === 0) return;
-    this.#forget(raw);
+    this.#forget(handshake.raw);
     handshake.onFlood();
   }
 

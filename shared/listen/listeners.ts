@@ -225,7 +225,8 @@ type ContextSettings = Pick<TlsListenerOptions<VirtualHost>, "minVersion" | "cip
 function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
   return {
     // Without a CA no certificate is accepted; left out, the system's CAs would count.
-    ...(material && { cert: material.cert, key: material.key, ca: material.ca === "" ? [] : material.ca }),
+    ca: material?.ca || [],
+    ...(material && { cert: material.cert, key: material.key }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),
     ecdhCurve: KEY_EXCHANGE,

@@ -14,7 +14,7 @@ export const KEY_EXCHANGE = isKnown(HYBRID) ? `${HYBRID}:${USUAL}` : USUAL;
 
 function isKnown(group: string): boolean {
   try {
-    createSecureContext({ ecdhCurve: group });
+    createSecureContext({ ecdhCurve: group, ca: [] }); // left out, Node.js 24 would read all public CAs, for 4 ms
     return true;
   } catch {
     return false;
