@@ -50,7 +50,7 @@ let uses = 0;
 
 /** Events of a tunnel and its link. */
 interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
-  /** It takes no more streams: one end has asked for that. */
+  /** The tunnel takes no more streams: one end has asked for that. */
   onLeaving?(): void;
 }
 
@@ -287,7 +287,10 @@ function precedes(one: Pickable, other: Pickable): boolean {
 
 // ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The first window of a stream when memory is short, bytes: so much an unread stream costs at each end. */
+/**
+ * The first window of a stream when memory is short, bytes. It is also the most that an unread stream costs at each
+ * end.
+ */
 const SMALL_WINDOW = 16 * 1024;
 
 /** The first windows of both ends of a session: `--initial-window`, and less where memory is short. */
