@@ -116,8 +116,8 @@ export interface VerifiedToken {
 }
 
 /**
- * Authenticates a peer by its token. Rejects with `unauthenticated`, or with `overloaded` if the token cannot be verified now or within
- * the deadline.
+ * Authenticates a peer by its token. Rejects with `unauthenticated`, or with `overloaded` if the token cannot be
+ * verified now or within the deadline.
  */
 export async function authenticateByToken(
   { token, cluster }: PresentedToken,
