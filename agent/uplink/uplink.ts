@@ -36,18 +36,21 @@ const DRAIN_CUT_MS = 60_000;
  * The agent's lasting relation to one server.
  *
  * ```
- *             ┌──────────── failed ────────────┐
- *             ▼            timer               │      welcome
- *  start ─▶ waiting ─────────────────────▶ connecting ─────────▶ connected ── drain() ─▶ draining
- *             ▲                                ▲                     │                       │
- *             │                                └── drained (old ─────┤                       │ streams ended,
- *             │                                    streams live on), │                       │ deadline, lost
- *             │                                    closed in order   │                       │
- *             └───── lost; or the same again and again, at once ─────┘                       ▼
- *                               drain(), close(), destroy() while not connected ─────────▶ closed
+ *             ┌───────── failed ──────────┐
+ *             ▼           timer           │     welcome             carrier lost
+ *          waiting ─────────────────▶ connecting ───────▶ connected ────────────▶ suspended
+ *             ▲                         ▲   ▲               │ │ ▲                   │
+ *             │                 start() ┘   └─ replaced ────┤ │ └───── resumed ─────┤
+ *             └── lost; or replaced again and again ────────┘ │                     │
+ *                                                             │ drain()             │ drain()
+ *                                                             ▼                     │
+ *       closed ◀── streams ended, deadline, lost ───────── draining ◀───────────────┘
  * ```
  *
- * `connected` is shown as `suspended` while its link waits for another carrier (resumption.ts).
+ * Replaced: its server drained or closed the connection, or another connection has to be opened instead of it. Streams
+ * of the old connection may go on meanwhile. A suspended connection may be replaced or lost, too; while it is
+ * suspended, its link waits for another carrier (resumption.ts). `drain()`, `close()` and `destroy()` without a
+ * connection lead to `closed` at once.
  *
  * What counts as a failure, and how long it makes us wait: shared/basics/backoff.ts, docs/decisions/0005.
  */

@@ -203,7 +203,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
 
   /** Refuses the CONNECT, or resets it if it was answered already. */
   refuse(refusal: CulvertError): void {
-    if (this.#refusal !== undefined || this.place.queue === undefined) return;
+    if (this.#refusal !== undefined) return;
     this.#refusal = refusal;
     if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
     else resetSocket(this.#socket);
