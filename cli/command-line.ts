@@ -106,9 +106,17 @@ const pki = program.command("pki").enablePositionalOptions();
 pki
   .description("Write a set of certificates for trying out culvert by hand. No file is overwritten.")
   .option("--dir <folder>", "Folder for the certificates.", "pki")
-  .option("--server-san <names>", `Names and addresses of the server for callers. ${MORE_NAMES}`, list)
-  .option("--cluster-san <names>", `Names and addresses of the server for agents. ${MORE_NAMES}`, list)
-  .option("--days <number>", "Days that the certificates are valid.", days, 365)
+  .option(
+    "--server-san <names>",
+    `Names and addresses of the server for callers. ${MORE_NAMES}`,
+    names(pki, "--server-san"),
+  )
+  .option(
+    "--cluster-san <names>",
+    `Names and addresses of the server for agents. ${MORE_NAMES}`,
+    names(pki, "--cluster-san"),
+  )
+  .option("--days <number>", "Days that the certificates are valid.", days(pki), 365)
   .addHelpText(
     "after",
     "\nFor example:\n  culvert pki --server-san culvert-server.kube-system --cluster-san culvert.example.com",
@@ -118,8 +126,8 @@ pki
     await runPki(options);
   });
 
-pki
-  .command("kubernetes")
+const kubernetes = pki.command("kubernetes");
+kubernetes
   .description("Keep the certificates of an installation in Secrets: create missing ones and renew old ones.")
   .requiredOption("--namespace <namespace>", "Namespace of the Secrets.")
   .requiredOption(
@@ -132,7 +140,7 @@ pki
     "More names and addresses of the server, which only agents use, comma separated.",
     list,
   )
-  .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days, 365)
+  .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days(kubernetes), 365)
   .option("--peers", "Keep <name>-peer, too, by which the servers of a fleet know each other.")
   .option("--kubeconfig <file>", "How to reach the API server. Without it, the ServiceAccount of this pod is used.")
   .addHelpText(
@@ -219,7 +227,10 @@ try {
   await program.parseAsync();
 } catch (error) {
   if (error instanceof CommanderError) {
-    if (fault !== undefined) process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
+    if (fault !== undefined) {
+      process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
+      process.stderr.write(`See: ${fullName(fault.command)} --help\n`);
+    }
     // A wrong command line is a wrong configuration, which is exit code 2.
     process.exit(error.exitCode === 0 ? 0 : 2);
   }
@@ -227,6 +238,11 @@ try {
   if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
   process.stderr.write(`culvert: ${error.message}\n`);
   process.exitCode = 2;
+}
+
+/** A command as it is typed, such as "culvert pki kubernetes". */
+function fullName(command: Command): string {
+  return command.parent === null ? command.name() : `${fullName(command.parent)} ${command.name()}`;
 }
 
 /** A command with an option table of its own: commander only passes the rest of the command line on. */
@@ -263,7 +279,21 @@ function list(text: string, before: readonly string[] = []): string[] {
   return [...before, ...items.filter((item) => item !== "")];
 }
 
-function days(text: string): number {
-  if (!/^[1-9]\d{0,4}$/.test(text)) program.error(`error: --days needs a whole number from 1 to 99999, not "${text}"`);
-  return Number(text);
+/** As `list`, but an empty text is refused: most often it is a variable of a shell that is not set. */
+function names(command: Command, flag: string) {
+  return (text: string, before?: readonly string[]): string[] => {
+    if (list(text).length === 0)
+      command.error(
+        `error: ${flag} needs at least one name or address, not "${text}": give one, or leave the flag out`,
+      );
+    return list(text, before);
+  };
+}
+
+function days(command: Command) {
+  return (text: string): number => {
+    if (!/^[1-9]\d{0,4}$/.test(text))
+      command.error(`error: --days needs a whole number from 1 to 99999, not "${text}"`);
+    return Number(text);
+  };
 }

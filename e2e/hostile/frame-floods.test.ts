@@ -14,6 +14,7 @@ const KINDS: Readonly<Record<string, RegExp>> = {
   "window updates for closed streams": /frames a second carry nothing/,
   "window updates of one byte": /frames a second carry nothing/,
   "data for closed streams": /more data came for streams that have ended than was under way/,
+  "new streams": /the agent opens streams again and again/,
 };
 
 /** What `AgentPace` lets one agent begin. */

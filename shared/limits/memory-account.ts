@@ -6,7 +6,7 @@ export const PRESSURE = {
   none: 0,
   /** More than half: a new stream begins with a small window. */
   tight: 1,
-  /** More than all: no window grows, and links keep no more than they need to move. */
+  /** More than all: `reserve` refuses, so that no window grows, and links keep no more than they need to move. */
   over: 2,
   /** Connections alone hold more than `limits.memory` allows: each of them is slowed down. */
   slowed: 3,
