@@ -13,8 +13,10 @@ import {
 /**
  * All authentication schemes, strongest first. `Authentication` uses the first one that the proxy offers and that this
  * process has credentials for. A new scheme is a file beside this one that exports an `AuthScheme`, a row here, its
- * test, a row of `OFFERS` in `proxy-routes-unverified.test.ts`, and a seed in `fuzz/targets/digest.ts`. What it sends,
- * if not a password or a ticket, is a new value of `AuthScheme.sends`. The login of SOCKS is in `socks-proxy.ts`.
+ * test, a row of `OFFERS` in `proxy-routes-unverified.test.ts`, and a seed in `fuzz/targets/digest.ts`. If it sends
+ * anything else than a password, a digest of it or a ticket, that is a new value of `AuthScheme.sends`, by which
+ * `http-proxy.ts` decides. docs/corporate-networks.md names the schemes, too. The login of SOCKS is in
+ * `socks-proxy.ts`.
  */
 const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
 
