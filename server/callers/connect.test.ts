@@ -126,6 +126,5 @@ test("a CONNECT whose caller is not permitted any more is refused before its ans
     assert.match(caller.text, isAnswered ? /^HTTP\/1\.1 200 [^\r]*\r\n\r\n$/ : /^HTTP\/1\.1 403 first\r\n/);
     await until(() => world.lines.length === 1);
     assert.deepEqual([world.lines[0]?.outcome, world.lines[0]?.reason], ["forbidden", "first"]);
-    connect?.refuse(new CulvertError("forbidden", "it is over"));
   }
 });

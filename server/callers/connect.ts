@@ -23,8 +23,8 @@ import type { AdmittedCredential, OpenConnect } from "../tunnels/open-connects.t
 import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
 import { hopEndOf, hopEndSentence, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import { authenticate, type CallerHost, challenges } from "./authenticate.ts";
-import { PendingCaller, refused } from "./reply.ts";
+import { authenticateCaller, type CallerHost, challenges } from "./authenticate.ts";
+import { PendingCaller, refuseConnect } from "./reply.ts";
 
 type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
 
@@ -74,7 +74,7 @@ export async function connect(
   const record = new ConnectRecord(host, connection, pending, deps);
   try {
     const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
-    const caller = await authenticate(host, connection, request.headers, bounds);
+    const caller = await authenticateCaller(host, connection, request.headers, bounds);
     record.caller = caller.name;
     if (caller.proof !== undefined && host.kind === "tls") record.admitted = host.open.add(caller.proof, record);
     record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
@@ -111,7 +111,7 @@ export async function connect(
     const refusal = toCulvertError(error);
     if (refusal.code === "unauthenticated") record.certificate = claimedBy(socket);
     record.onRefused(refusal);
-    refused(socket, refusal, challenges(host));
+    refuseConnect(socket, refusal, challenges(host));
   }
 }
 
@@ -201,7 +201,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
 
   /** Refuses the CONNECT, or resets it if it was answered already. */
   refuse(refusal: CulvertError): void {
-    if (this.#refusal !== undefined || this.place.queue === undefined) return;
+    if (this.#refusal !== undefined) return;
     this.#refusal = refusal;
     if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
     else resetSocket(this.#socket);

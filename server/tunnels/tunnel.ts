@@ -28,7 +28,7 @@ export interface ConnectedAgent {
   /** The credential's subject: an agent id belongs to it. */
   readonly identity: string;
   /** The certificate that it has shown last, if that is its credential. */
-  peer: PeerIdentity | undefined;
+  readonly peer: PeerIdentity | undefined;
   readonly software: string;
   /** It only measures, and takes no callers' streams. */
   readonly probe: boolean;
@@ -56,12 +56,12 @@ interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
 
 /** One connected agent: its identity, and the session with it. It ends when its link ends. */
 export class Tunnel {
-  readonly agent: ConnectedAgent;
   readonly connectedAt = new Date();
   /** A number that grows with each use: the larger, the more recent. */
   lastUsed = 0;
   /** Resolves when the session has ended, with an error unless it was closed cleanly. */
   readonly closedWith: Promise<Error | undefined>;
+  #agent: ConnectedAgent;
   readonly #link: TunnelLink;
   readonly #watcher: TunnelWatcher;
   readonly #session: Session;
@@ -82,7 +82,7 @@ export class Tunnel {
     options: Partial<SessionOptions>,
     { pipe, probes: room }: TunnelParts,
   ) {
-    this.agent = agent;
+    this.#agent = agent;
     this.#link = link;
     this.#watcher = watcher;
     this.#provesByResume = pipe === link;
@@ -129,6 +129,10 @@ export class Tunnel {
 
   get remote(): string {
     return this.#link.remote;
+  }
+
+  get agent(): ConnectedAgent {
+    return this.#agent;
   }
 
   get streamCount(): number {
@@ -195,8 +199,8 @@ export class Tunnel {
   }
 
   /** The agent has proved its credential; `peer`: its certificate, if it was one. */
-  onProof(peer = this.agent.peer): void {
-    this.agent.peer = peer;
+  onProof(peer = this.#agent.peer): void {
+    this.#agent = { ...this.#agent, peer };
     clearTimeout(this.#proofDue?.timer);
     this.#proofDue = undefined;
   }
