@@ -137,7 +137,7 @@ test("the ACK goes out before the name is resolved", async (t) => {
   await until(() => stream.acknowledged, "ACK");
 });
 
-test("a target that refuses is answered with dial_refused, and the stream ends in order", async (t) => {
+test("a target that refuses is answered with dial_refused, and the stream ends cleanly", async (t) => {
   const { server, finished, agent, dials, dialled } = joined(t);
   const stream = open(server, `127.0.0.1:${await closedPort()}`);
   const answer = await answerOf(stream);

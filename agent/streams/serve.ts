@@ -167,7 +167,7 @@ async function dialFor(
   }
 }
 
-/** Answers and ends in order, so that the answer arrives; a reset could overtake it. */
+/** Answers and ends cleanly, so that the answer arrives; a reset could overtake it. */
 function refuse(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodeAnswer({ ok: false, error: refusal.code, detail: refusal.message }));

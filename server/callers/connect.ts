@@ -134,10 +134,8 @@ function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: Co
   return other;
 }
 
-/** An agent that ends in order first drains, and closes when nothing is open or its drain time is over. */
-const AGENT_DRAINED = new Error(
-  "the agent has left in order, and this was still open when its --drain-timeout was over",
-);
+/** An agent that shuts down first drains, and closes when nothing is open or its drain time is over. */
+const AGENT_DRAINED = new Error("the agent has shut down, and this was still open when its --drain-timeout was over");
 
 // ── the log line and the metrics of a CONNECT ────────────────────────────────────────────────────────────────────────
 

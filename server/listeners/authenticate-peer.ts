@@ -53,7 +53,11 @@ const ROLES = {
     plural: "agents",
     /** How the peer sends a token: a part of the error for a peer without a credential. */
     tokenHint: "--service-account-token-path",
-    /** Outcomes of a certificate of an old CA, and of an identity that is not permitted. */
+    /**
+     * Outcomes of a certificate of an old CA, and of an identity that is not permitted. An agent gets `forbidden` for
+     * that: after `unauthenticated` it could try inner TLS with the same certificate. A caller may send another
+     * credential (407).
+     */
     caChanged: "draining",
     notPermitted: "forbidden",
     isOfOtherSide: "is a caller's, not an agent's",

@@ -17,7 +17,7 @@ const LEAST = 16;
 /** When an agent that found no place should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
 
-/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of so many agents. */
+/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of `maxAgents` agents. */
 export function hellosAllowed(maxAgents: number): number {
   return Math.max(LEAST, PLACES_PER_AGENT * maxAgents);
 }

@@ -59,7 +59,7 @@ export class Tunnel {
   readonly connectedAt = new Date();
   /** A number that grows with each use: the larger, the more recent. */
   lastUsed = 0;
-  /** Resolves when the session has ended, with an error unless it was closed in order. */
+  /** Resolves when the session has ended, with an error unless it was closed cleanly. */
   readonly closedWith: Promise<Error | undefined>;
   #agent: ConnectedAgent;
   readonly #link: TunnelLink;

@@ -23,8 +23,8 @@ export interface MemoryAccount {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
   /**
-   * So many bytes stay in the kernel although their connection has been ended: those of a unix socket, until its reader
-   * closes. They count as long as the process is short of memory.
+   * Counts bytes that stay in the kernel although their connection has been ended: those of a unix socket, until its
+   * reader closes. They count as long as the process is short of memory.
    */
   countOrphaned(bytes: number): void;
   /** Takes credit beyond an initial window from the pool. Returns false if there is none. */

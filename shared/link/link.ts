@@ -304,7 +304,7 @@ export class Link implements Transport {
     if (this.#carrier !== carrier) return;
     this.#closePrevious(); // its messages are ignored since the takeover
     const isLost = reason instanceof CarrierLost;
-    // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
+    // The peer closed cleanly, but has not acknowledged everything. It may have moved to the new carrier before our
     // last bytes arrived here. Then it waits for them, and for the end, on the new carrier.
     const isUndelivered = reason === undefined && this.#outgoing.isEndUnacknowledged;
     if (this.#successor !== undefined && (isLost || isUndelivered)) this.#takeOver(this.#successor, true);
