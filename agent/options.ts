@@ -23,7 +23,7 @@ const server = section("The server", {
   ),
   uplinks: option.string(
     "all",
-    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count of the server). A number: so many tunnels, or fewer if the servers announce fewer.",
+    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count of the server). A number: that many tunnels, or fewer if the servers announce fewer.",
     { defaultText: "all" },
   ),
   serverAddress: option.string(

@@ -4,7 +4,7 @@ import { helpWidth } from "../shared/config/flags.ts";
 import type { PkiKubernetesOptions } from "./pki/kubernetes.ts";
 import type { RunPkiOptions } from "./pki/pki.ts";
 
-// A reader such as `head` may close the pipe early. The command still has to finish its work and end in order.
+// A reader such as `head` may close the pipe early. The command still has to finish its work and end cleanly.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code === "EPIPE" || process.exitCode === 1) return;
   process.stderr.write(`culvert: cannot write to stdout: ${error.message}\n`);

@@ -37,10 +37,13 @@ const bounds = section("Deadlines and bounds", {
   connectTimeoutMs: option.duration("9s", "For all backends of a route together; agents give up after 10s.", {
     min: "1ms",
   }),
-  backendRetryMs: option.duration("5s", "A backend that could not be reached is tried after all others for so long."),
+  backendRetryMs: option.duration(
+    "5s",
+    "For this time, a backend that could not be reached is tried after all others.",
+  ),
   stallTimeoutMs: option.duration(
     "15m",
-    "A connection is ended when its peer takes no byte for so long while data waits for it, and when nothing passes for so long after one side has ended. Silent ones live for ever.",
+    "A connection is ended when for this time its peer takes no byte while data waits for it, or nothing passes after one side has ended. Silent ones live for ever.",
     { min: "1s" },
   ),
   listenBacklog: option.integer(4_096, "Connections the kernel holds before they are accepted.", {

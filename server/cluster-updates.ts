@@ -3,11 +3,13 @@ import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
-import { CallerReverification } from "./callers/authenticate.ts";
+
 import type { CallerListeners } from "./callers/caller-listeners.ts";
+import { CallerReverification } from "./callers/verify-again.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
-import { type ClusterSource, Clusters, flagCluster } from "./cluster-runtime/clusters.ts";
+import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls } from "./cluster-runtime/flag-certificates.ts";
+import { flagCluster } from "./cluster-runtime/flag-cluster.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import type { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";

@@ -83,7 +83,7 @@ describe("signals", { concurrency: 2 }, () => {
     assert.deepEqual([server.running, agent.running], [true, true]);
   });
 
-  test("a signal in the middle of the start ends the process in order, and leaves no socket behind", async () => {
+  test("a signal in the middle of the start ends the process cleanly, and leaves no socket behind", async () => {
     using site = await createSite();
     const { serverCert: _c, serverKey: _k, serverCaCert: _a, ...files } = serverFiles(site.dir.path);
     await runConcurrently(atFull(8, 4), 2, async (index) => {

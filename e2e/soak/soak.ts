@@ -18,7 +18,7 @@ interface SoakOptions {
   readonly logs: string | undefined;
   /** Takes lines for people. */
   readonly say: (line: string) => void;
-  /** Ends the run early, in order and with a verdict. */
+  /** Ends the run early, cleanly and with a verdict. */
   readonly signal: AbortSignal;
 }
 

@@ -101,7 +101,8 @@ export class Carrying {
     if (resuming === undefined) return undefined;
     const { owner, place } = resuming;
     const { name: cluster, maxAgents, memory } = host.tunnels;
-    // Each agent has at most two carriers, and the owner lets carriers that have proved nothing wait in two stages.
+    // Each agent has at most two carriers. At the owner, unauthenticated carriers may wait for their hello, and as many
+    // again for the end of their inner TLS handshake.
     const most = maxAgents + this.#deps.options.maxInnerHandshakes;
     const isFull = (this.#counts.get(place) ?? 0) >= 2 * most;
     if (isFull || (this.#asking.get(cluster) ?? 0) >= most) {

@@ -15,7 +15,7 @@ import { HTTP_2, type RequestHeader, valuesOf } from "../listeners/request-reade
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { authenticateConnection, type CallerHost, challenges } from "./authenticate.ts";
+import { authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
 import { type ConnectDeps, connect } from "./connect.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
@@ -236,13 +236,13 @@ class CallerListener implements PortHandler {
     if (!this.connections.leaveWaiting(connection)) return;
     const { socket } = connection;
     try {
-      const { name } = authenticateConnection(this.#host, connection);
-      reply.refusedRequest(socket, refusal);
+      const { name } = authenticateWithoutToken(this.#host, connection);
+      reply.refuseRequest(socket, refusal);
       this.#logRefused(connection, reply.sentenceOf(refusal), name);
     } catch (error) {
       const unauthenticated = toCulvertError(error);
       const reason = printable(unauthenticated.message);
-      reply.refused(socket, unauthenticated, challenges(this.#host));
+      reply.refuseConnect(socket, unauthenticated, challenges(this.#host));
       // Two faults: what the caller speaks, and that it is not authenticated. The log has both.
       this.#logRefused(connection, refusal === "grpc" ? `${reply.sentenceOf(refusal)}; ${reason}` : reason);
     }

@@ -158,7 +158,7 @@ export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
  * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a
  * 407 asks for (RFC 9110 §15.5.8).
  */
-export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
+export function refuseConnect(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
   const { http: status, proxyStatus: type } = outcome(error.code);
   if (status === undefined) {
     socket.destroy();
@@ -180,7 +180,7 @@ export function sentenceOf(refusal: CallerHttpRefusal): string {
 }
 
 /** Answers a request that is no CONNECT. */
-export function refusedRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
+export function refuseRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
   const { status, sentence, header } = HTTP_REFUSALS[refusal];
   send(socket, status, sentence, header);
 }

@@ -54,7 +54,10 @@ const BYTES_BURST_S = 0.1;
  */
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
 
-/** Time in which an agent proves by a new handshake that it is still trusted, ms: one resume, and one that was lost. */
+/**
+ * Time in which an agent proves by a new handshake that it is still trusted, ms: long enough for one failed and one
+ * good resume.
+ */
 const PROOF_MS = 10_000;
 
 /**

@@ -220,7 +220,7 @@ export class ClusterVirtualHost implements VirtualHost {
     return this.sourceObjection(address);
   }
 
-  /** As `objection`, but ignores `suspended`, which lets open connections end in order. */
+  /** As `objection`, but ignores `suspended`, which lets open connections end cleanly. */
   sourceObjection(address: string): CulvertError | undefined {
     const { sourceCIDRs } = this.#side;
     if (sourceCIDRs === undefined || sourceCIDRs.includes(address)) return undefined;

@@ -7,7 +7,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import { type RequestHandler, RequestReader } from "./request-reader.ts";
 
-/** All TCP ports together may have so many times the waiting connections of one (`--max-waiting-connections`). */
+/** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
 
 const DROPPED = "connection dropped: too many have sent no request (--max-waiting-connections)";

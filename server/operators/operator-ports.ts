@@ -217,7 +217,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
   };
 }
 
-/** A busy loop sends thousands of pings slowly: the status waits so many times as long as for one agent. */
+/** A busy loop sends thousands of pings slowly: the status waits this many times as long as for one agent. */
 const ALL = 3;
 
 /** Round trips of the tunnels whose agent has just answered a ping, ms. */

@@ -123,12 +123,13 @@ function natsUrl(text: string): string {
 // ── how many servers there are ──────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * How this server knows how many servers there are. It announces the number to agents, which keep tunnels to so many.
+ * How this server knows how many servers there are. It announces the number to agents, which keep tunnels to this many
+ * servers.
  */
 export const replicas = section("Several servers", {
   serverCount: option.integer(
     0,
-    "How many servers agents of the same clusters reach, this one included. The number is announced to agents, which keep tunnels to so many of them (--uplinks). With one of the two options below, the number until the API has answered. 0: not known.",
+    "How many servers agents of the same clusters reach, this one included. The number is announced to agents, which keep tunnels to this many of them (--uplinks). With one of the two options below, the number until the API has answered. 0: not known.",
     { konnectivity: "--server-count", min: 0, max: 1_000, defaultText: "not known" },
   ),
   serverCountService: option.string(

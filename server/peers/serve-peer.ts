@@ -135,7 +135,7 @@ async function openHere(
 function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServePeerDeps): HopEnd | undefined {
   if (by === "memory") return "stalled";
   if (!isSessionLost(opened)) return undefined;
-  // At the end of the drain time this server closes its tunnels in order.
+  // At the end of the drain time this server closes its tunnels cleanly.
   return draining() && isClosedInOrder(opened) ? "draining" : "agent_lost";
 }
 
@@ -159,7 +159,7 @@ function contextOf(
   };
 }
 
-/** Answers and ends in order, so that the answer arrives: a reset could overtake it. */
+/** Answers and ends cleanly, so that the answer arrives: a reset could overtake it. */
 export function refuseStream(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodePeerAnswer({ ok: false, error: refusal }));

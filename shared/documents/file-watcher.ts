@@ -15,9 +15,9 @@ export interface WatchTiming {
 
 const WATCH_TIMING: WatchTiming = { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000 };
 
-/** A burst that does not end is reported after so many times `settleMs`. */
+/** A burst that does not end is reported after this many times `settleMs`. */
 const MOST_SETTLES = 5;
-/** Links are followed again for so many owners in one turn of the event loop. */
+/** Number of owners whose links are followed again in one turn of the event loop. */
 const OWNERS_IN_TURN = 50;
 
 /** Where problems of files are logged. */

@@ -21,7 +21,10 @@ import { Liveness } from "./liveness.ts";
 
 /** Bounds for ws, which handles long text only. Each piece of an incomplete message may keep a whole read alive. */
 export const WEBSOCKET_BOUNDS = { maxPayload: 128 * 1024, maxFragments: 64, maxBufferedChunks: 1_024 } as const;
-/** Payload that may arrive before `start`, bytes: from a server a window of each stream, from an agent an inner TLS. */
+/**
+ * Payload that may arrive before `start`, bytes: a server may send one window per stream, an agent an inner TLS
+ * handshake.
+ */
 const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
 /** What each piece counts beside its payload. */
 const EARLY_PIECE_BYTES = 256;
@@ -302,7 +305,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0));
   };
 
-  /** From now on ws says more about the end, when the socket closes. */
+  /** From now on the carrier waits for the close event of ws, which has the code and the reason. */
   #waitForClose(): void {
     this.#socket.off(PEER_GONE, this.#onPeerGone);
   }

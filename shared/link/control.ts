@@ -78,7 +78,7 @@ const resumedSchema = z.object({
 });
 export type ResumeAnswer = z.infer<typeof resumedSchema>;
 
-/** How many servers there are. A hint: agents look for so many, within a bound of their own. */
+/** How many servers there are. A hint: agents look for this number of servers, within a bound of their own. */
 const serverCount = z.number().int().min(1).max(1_000_000);
 
 export const welcomeSchema = z.object({

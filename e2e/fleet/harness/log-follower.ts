@@ -30,7 +30,7 @@ export class LogFollower implements Disposable {
     assert.equal(this.#fault, undefined);
   }
 
-  /** Ctrl-C at kubectl; the end comes back in order. */
+  /** Ctrl-C at kubectl; the clean end comes back. */
   async finish(): Promise<void> {
     this.#connection.end();
     assert.equal(await within(this.#ended, SOON_MS, "the end of the log"), "fin");

@@ -9,7 +9,7 @@ import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
 import { type OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
-import { CallerReverification } from "./authenticate.ts";
+import { CallerReverification } from "./verify-again.ts";
 
 /** What this takes of a virtual host. */
 type HostParts = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;
