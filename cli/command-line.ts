@@ -235,7 +235,8 @@ try {
     // itself, since a stdout that cannot be written is told later.
     if (error.exitCode !== 0) process.exitCode = 2;
   } else {
-    // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its stack.
+    // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its
+    // stack.
     if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
     process.stderr.write(`culvert: ${error.message}\n`);
     process.exitCode = 2;
