@@ -231,13 +231,16 @@ try {
       process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
       process.stderr.write(`See: ${fullName(fault.command)} --help\n`);
     }
-    // A wrong command line is a wrong configuration, which is exit code 2.
-    process.exit(error.exitCode === 0 ? 0 : 2);
+    // A wrong command line is a wrong configuration, which is exit code 2. A help that has been shown is left to end by
+    // itself, since a stdout that cannot be written is told later.
+    if (error.exitCode !== 0) process.exitCode = 2;
+  } else {
+    // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its
+    // stack.
+    if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
+    process.stderr.write(`culvert: ${error.message}\n`);
+    process.exitCode = 2;
   }
-  // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its stack.
-  if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
-  process.stderr.write(`culvert: ${error.message}\n`);
-  process.exitCode = 2;
 }
 
 /** A command as it is typed, such as "culvert pki kubernetes". */

@@ -4,6 +4,7 @@ import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, shortSubject } from "../../shared/tls/identity.ts";
+import type { CallerProof, OpenConnects } from "../cluster-runtime/open-connects.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
 import {
   authenticateByCertificate,
@@ -12,7 +13,6 @@ import {
   type TokenBounds,
 } from "../listeners/authenticate-peer.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { CallerProof, OpenConnects } from "../tunnels/open-connects.ts";
 
 /** The authenticated sender of a CONNECT. */
 export interface Caller {

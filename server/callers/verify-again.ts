@@ -2,10 +2,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { type PeerIdentity, shortSubject } from "../../shared/tls/identity.ts";
+import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { identityRefusal, TOKENS_NOT_ACCEPTED } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
-import type { AdmittedCredential, OpenConnect } from "../tunnels/open-connects.ts";
 
 /** A CONNECT that is not permitted any more ends within 5 s, of which the files and the resets take a part. */
 const VERIFIED_WITHIN_MS = 4_000;
