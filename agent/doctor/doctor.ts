@@ -172,7 +172,7 @@ const own = section("The doctor", {
 
 const rows = { ...own, ...agentOptions.options };
 
-/** Those of the agent: what is looked at is what it would do. */
+/** The options of the agent: the doctor checks what the agent would do with them. */
 export const doctorOptions = defineOptions<typeof rows>({
   ...agentOptions,
   command: "doctor",

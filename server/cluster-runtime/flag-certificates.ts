@@ -36,7 +36,7 @@ interface FlagTlsDeps {
 
 /** A certificate in use, for readiness. */
 export interface CertificateState extends Validity {
-  /** Its side, `agents` or `callers`. */
+  /** The side that shows it, `agents` or `callers`. */
   readonly name: string;
   /** Why newer files did not replace it. */
   readonly problem: string | undefined;
@@ -95,7 +95,7 @@ export class FlagTls {
     for (const side of this.#expiry) yield* side;
   }
 
-  /** The same object as long as no CA changes. */
+  /** The CAs of the flags: the same object as long as none changes. */
   get authorities(): FlagAuthorities {
     const agents = this.agents?.content.ca;
     const callers = this.callers?.content.ca;
