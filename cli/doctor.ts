@@ -135,7 +135,7 @@ const FROM_SERVER = "--from-server";
 
 /** A server that is well answers at once: one that is stopped is found out sooner than a CONNECT would be answered. */
 const ALIVE_MS = 5_000;
-/** It then answers within its --connect-timeout, 8 s unless it is configured. */
+/** A server that has answered once answers within its --connect-timeout, 8 s unless it is configured. */
 const WITHIN_MS = 30_000;
 
 const trialSchema = z.object({ outcome: z.string(), sentence: z.string(), steps: z.array(stepSchema) });

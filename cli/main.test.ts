@@ -151,17 +151,14 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   assert.deepEqual([code, stderr], [0, ""]);
   assert.equal((await readdir(join(dir, "set"))).length, 13);
 
-  const full = spawn(
-    "bash",
-    ["-c", `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" server --help >/dev/full`],
-    {
-      stdio: ["ignore", "ignore", "pipe"],
-    },
-  );
-  let complaint = "";
-  full.stderr.on("data", (chunk) => (complaint += String(chunk)));
-  assert.deepEqual(await once(full, "close"), [1, null]);
-  assert.equal(complaint, "culvert: cannot write to stdout: ENOSPC: no space left on device, write\n");
+  for (const argv of ["server --help", "--help", "pki --help", "version"]) {
+    const line = `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" ${argv} >/dev/full`;
+    const full = spawn("bash", ["-c", line], { stdio: ["ignore", "ignore", "pipe"] });
+    let complaint = "";
+    full.stderr.on("data", (chunk) => (complaint += String(chunk)));
+    assert.deepEqual(await once(full, "close"), [1, null], argv);
+    assert.equal(complaint, "culvert: cannot write to stdout: ENOSPC: no space left on device, write\n");
+  }
 });
 
 test("pki kubernetes that cannot ask is exit code 1 and a sentence, and its command line is its own", async () => {

@@ -28,8 +28,9 @@ test("a guess at an unknown flag is one that has an effect in this command", asy
     return problems.find((problem) => problem.startsWith("There is no flag"));
   };
   // --mode and --enable-profiling are flags of Konnectivity without effect here.
-  assert.equal(await problemOf("--nope"), "There is no flag --nope.");
-  assert.equal(await problemOf("--enable-profilling"), "There is no flag --enable-profilling.");
+  const lists = "culvert server --help lists them.";
+  assert.equal(await problemOf("--nope"), `There is no flag --nope. ${lists}`);
+  assert.equal(await problemOf("--enable-profilling"), `There is no flag --enable-profilling. ${lists}`);
   assert.equal(await problemOf("--srever-port=1"), "There is no flag --srever-port. Did you mean --server-port?");
   assert.equal(await problemOf("--admin-adress=1"), "There is no flag --admin-adress. Did you mean --admin-port?");
 });

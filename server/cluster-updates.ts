@@ -24,7 +24,7 @@ export interface ClusterUpdatesDeps {
   readonly tunnels: Registry;
   readonly callers: CallerListeners;
   readonly agents: AgentPorts;
-  /** They are known by CRLs of `--client-crl-file`, too. */
+  /** Links to other servers: CRLs of `--client-crl-file` count for them, too. */
   readonly others: Pick<OtherServers, "peers" | "knowsCrl">;
   /** How long connections of a removed cluster may take to end after their tunnels, ms. */
   readonly resetMs: number;

@@ -161,7 +161,7 @@ export class UplinkSet {
     if (slot.failures >= FAILURES_TO_MOVE) setImmediate(() => this.#moveOn(slot, (next) => this.#slotsOf(next) === 0));
   }
 
-  /** It was led to a server that the agent has a tunnel to. */
+  /** The slot was led to a server that the agent has a tunnel to. */
   onKnown(slot: Slot): void {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.servers };

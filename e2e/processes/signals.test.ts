@@ -13,7 +13,7 @@ import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { within } from "../harness/wait.ts";
 
-/** A second signal counts as another wish only so long after the first. */
+/** A second signal counts as another wish only this time after the first. */
 const SAME_WISH_MS = 1_000;
 
 const PAIRS = [

@@ -135,7 +135,7 @@ test("addresses that lead to one server are one server, and no failure", async (
   assert.deepEqual(complaints(named), []);
 });
 
-test("with a number in --uplinks an agent wants so many servers, and looks for them, until servers say that they are fewer", async () => {
+test("with a number in --uplinks an agent wants that many servers, and looks for them, until servers say that they are fewer", async () => {
   await using named = await Named.start("127.0.0.1", "127.0.0.2");
   let turn = 0;
   let onlyFirst = true;

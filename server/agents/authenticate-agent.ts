@@ -30,7 +30,7 @@ export interface AgentHost extends PeerRules {
   readonly trust: Pick<ClientTrust, "status" | "crlFault">;
   /** Whether agents behind a middlebox that ends TLS may prove themselves by inner TLS. */
   readonly innerTls: InnerTlsRule;
-  /** Its names; without any, every name leads here. */
+  /** The names of this host; without any, every name leads here. */
   readonly side: Pick<ClusterSide, "sni">;
   /** Why no peer from this address is accepted, whatever its credential. */
   objection(address: string): CulvertError | undefined;

@@ -77,7 +77,7 @@ export interface PortHandler extends RequestHandler {
 export class PortConnections {
   readonly #options: PortConnectionsOptions;
   readonly #all = new Queue<IncomingConnection>();
-  /** Those whose request has not come, except those that are set aside; in the order of arrival. */
+  /** Connections whose request has not come, except those that are set aside; in the order of arrival. */
   readonly #waiting = new BySource<IncomingConnection>();
   readonly #requests: RequestReader;
   readonly #handler: PortHandler;

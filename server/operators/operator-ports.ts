@@ -30,7 +30,7 @@ interface OperatorPortsDeps {
   readonly files: FileDescriptors;
   readonly pool: MemoryPool;
   readonly tunnels: Registry;
-  /** Its fields are `undefined` before the clusters are read. */
+  /** What is served: `undefined` in each field before the clusters are read. */
   readonly served: {
     readonly store: ClusterStore | undefined;
     readonly flags: FlagTls | undefined;

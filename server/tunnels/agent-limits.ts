@@ -61,7 +61,7 @@ export class HelloPlaces {
     this.#hold(socket);
   }
 
-  /** Its hello is accepted, or it has ended. A connection that is closing keeps its place. */
+  /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
   leave(socket: Duplex): void {
     if (socket.destroyed || !this.#closing.has(socket)) this.#release(socket);
   }

@@ -8,7 +8,7 @@ class SourceLine<T> {
   readonly source: string;
   readonly items = new Queue<T>();
   readonly turn: QueueNode<SourceLine<T>> = new QueueNode(this);
-  /** Its node among the sources that have as many items. */
+  /** Node of this source among the sources that have as many items. */
   readonly rank: QueueNode<SourceLine<T>> = new QueueNode(this);
 
   constructor(source: string) {

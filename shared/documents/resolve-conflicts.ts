@@ -4,7 +4,7 @@ import { shownDocument } from "./yaml.ts";
 /** A document of a folder, as far as conflicts need it. */
 interface NamedDocument {
   readonly name: string;
-  /** Its number in a file of several documents. */
+  /** Number of the document in a file of several documents. */
   readonly document?: number;
 }
 

@@ -114,7 +114,7 @@ interface ContentCheck {
 class ContentChecks {
   readonly #watcher: FileWatcher<ContentCheck>;
   readonly #checks = new Set<ContentCheck>();
-  /** Those whose files are to be read, and those whose files are being read. */
+  /** Checks whose files are to be read, and checks whose files are being read. */
   readonly #waiting = new Set<ContentCheck>();
   readonly #reading = new Set<ContentCheck>();
 

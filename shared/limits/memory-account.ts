@@ -91,7 +91,7 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable, MemoryHolder {
-  /** They are never taken in parts. */
+  /** These bytes are never taken in parts. */
   readonly longestPauseMs = 0;
   #account: Pick<MemoryAccount, "hold" | "enter">;
   readonly #onEvict: () => void;
@@ -130,7 +130,7 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
     this.#account = account;
   }
 
-  /** They are gone, or another object counts them. */
+  /** The bytes are gone, or another object counts them. */
   clear(): void {
     if (this.#held > 0) this.#account.hold(-this.#held);
     this.#held = 0;

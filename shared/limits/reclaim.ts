@@ -112,7 +112,7 @@ export class CapOverrun {
     this.#since = now;
   }
 
-  /** They hold more although those that had stopped were ended. */
+  /** Whether the connections still hold more, although those that had stopped were ended. */
   get lasts(): boolean {
     return performance.now() - this.#since >= REFUSED_AFTER_MS;
   }

@@ -28,7 +28,7 @@ type WatchedLink = Pick<Link, "suspended" | "unacknowledged" | "acknowledgedOffs
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
 export class AckProgress implements MemoryHolder, Reclaimable {
-  /** Its place among those that can free memory. */
+  /** The place of this link among those that can free memory. */
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: WatchedLink;
   readonly #look: QueueNode<() => void>;

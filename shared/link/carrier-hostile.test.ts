@@ -39,7 +39,7 @@ function closeCode(bytes: Buffer): number | undefined {
   return undefined;
 }
 
-/** A text message, so many bytes a fragment. */
+/** A text message, in fragments of this number of bytes. */
 function fragments(content: string, each: number): Buffer {
   const count = Math.ceil(content.length / each);
   const nth = (index: number) =>

@@ -30,9 +30,9 @@ const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
 const EARLY_PIECE_BYTES = 256;
 /** Time for the peer to answer our close frame, ms. */
 const CLOSE_TIMEOUT_MS = 2_000;
-/** The same time for a link that was given up, whose owner waits for nothing. */
+/** Time for that answer on a link that was given up, ms: its owner waits for nothing. */
 const ABANDON_TIMEOUT_MS = 100;
-/** The same time when all that was written is still to be delivered, which takes a slow path some time. */
+/** Time for that answer when all that was written is still to be delivered, ms: a slow path takes some time. */
 const END_TIMEOUT_MS = 10_000;
 /** Bytes of answers and pings that a peer may leave unread. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;

@@ -82,7 +82,7 @@ const NO_CODE = 1005;
 
 /** Our own codes (`CloseCode`). Any other may come from balancers and proxies that give up a connection. */
 const OURS = { from: 4400, to: 4499 } as const;
-/** Those of our own codes that end a carrier and not its link. */
+/** Our own codes that end a carrier and not its link. */
 const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseCode.superseded]);
 
 /** A connection that ends without a close frame does not tell who ended it. */

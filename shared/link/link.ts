@@ -67,7 +67,7 @@ export class Link implements Transport {
   #state: State = { state: "carried" };
   /** The carrier before the present one, until the peer is known to use the present one. */
   #previous: LinkCarrier | undefined;
-  /** It takes over with the peer's first message on it. Until then the present one goes on. */
+  /** The next carrier. It takes over with the peer's first message on it; until then the present one goes on. */
   #successor: Successor | undefined;
   /** Number of bytes to skip on the present carrier: they were already received on an older one. */
   #toSkip = 0;

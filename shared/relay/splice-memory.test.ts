@@ -179,7 +179,11 @@ test("the time without progress begins when a sink last took something", async (
   memory.onWrite(true);
   await looked();
   assert.ok(memory.lastProgressAt > begun);
-  assert.equal(memory.longestPauseMs, memory.lastProgressAt - begun, "so long it stood, and moved again");
+  assert.equal(
+    memory.longestPauseMs,
+    memory.lastProgressAt - begun,
+    "the time for which it stood still, and then moved again",
+  );
   assert.deepEqual([...memory.reclaimables()], [memory]);
   memory.close();
 });

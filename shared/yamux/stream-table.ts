@@ -228,7 +228,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     yield* this.#unreadStreams;
   }
 
-  /** Those that the pool pays for. */
+  /** Streams that the pool pays for. */
   *reclaimables(): Iterable<Stream> {
     for (const stream of this.#holders()) if (stream.memory === this) yield stream;
   }

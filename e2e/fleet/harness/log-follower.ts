@@ -23,7 +23,7 @@ export class LogFollower implements Disposable {
     connection.socket.write("logs\n");
   }
 
-  /** Resolves when so many more lines have come. */
+  /** Resolves when `count` more lines have come. */
   async more(count: number): Promise<void> {
     const wanted = this.#lines + count;
     await waitFor(() => this.#fault !== undefined || this.#lines >= wanted, { deadlineMs: SOON_MS, what: "log lines" });
