@@ -9,7 +9,7 @@ const read = (...argv: string[]) => readOptions(routerOptions, { argv, env: {} }
 test("only --routes is required, and the error about its absence has the cure", async () => {
   const { problems, values } = await read("--routes=/etc/culvert/routes");
   assert.deepEqual(problems, []);
-  assert.deepEqual([values.port, values.healthPort, values.adminBindAddress], [8443, 8096, "127.0.0.1"]);
+  assert.deepEqual([values.port, values.healthPort, values.adminBindAddress], [8443, 8098, "127.0.0.1"]);
   assert.deepEqual((await read()).problems, ["Where to? Give --routes, a file or a directory with routes."]);
 });
 

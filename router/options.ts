@@ -62,7 +62,7 @@ const bounds = section("Deadlines and bounds", {
 });
 
 const operations = section("Health and administration", {
-  healthPort: option.port(8096, "Port of /healthz, /livez, /readyz and /metrics. 0: off."),
+  healthPort: option.port(8098, "Port of /healthz, /livez, /readyz and /metrics. 0: off."),
   healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces."),
   healthShowsClusters,
   adminPort: option.port(8097, "Port of /status, and of all that the health port answers. 0: off."),

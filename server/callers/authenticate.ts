@@ -57,8 +57,9 @@ export async function authenticateCaller(
   if (host.verifier !== verifier) {
     throw new CulvertError("unauthenticated", "the rules for tokens have changed meanwhile: connect again");
   }
+  requirePermittedAddress(host, connection);
   const proof = { kind: "token", text: presented.token, verifier } as const;
-  return accepted(host, connection, { name: `SUB=${printable(identity.subject, 100)}`, proof });
+  return { name: `SUB=${printable(identity.subject, 100)}`, proof };
 }
 
 /**
@@ -68,13 +69,13 @@ export async function authenticateCaller(
 export function authenticateWithoutToken(host: CallerHost, connection: IncomingConnection): Caller {
   if (host.kind === "unix") return { name: "unix" };
   const peer = authenticateByCertificate(connection, "caller", host);
-  return accepted(host, connection, { name: shortSubject(peer), proof: { kind: "certificate", peer } });
+  requirePermittedAddress(host, connection);
+  return { name: shortSubject(peer), proof: { kind: "certificate", peer } };
 }
 
-function accepted(host: TlsCallerHost, { source }: IncomingConnection, caller: Caller): Caller {
+function requirePermittedAddress(host: TlsCallerHost, { source }: IncomingConnection): void {
   const objection = host.objection(source.address);
   if (objection !== undefined) throw objection;
-  return caller;
 }
 
 /** The credentials that a 407 asks for (RFC 9110 §11.7.1). */

@@ -137,7 +137,7 @@ const ONLY_CONNECT =
 const NO_WHOLE_URL =
   "only CONNECT is served here, and this request asks for a whole URL, as of a web proxy; curl: add --proxytunnel";
 
-/** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
+/** Requests that are not read as a CONNECT of one caller: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
   method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
   wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
