@@ -19,7 +19,7 @@ import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.
 const server = section("The server", {
   server: option.list(
     [],
-    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name behind the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
+    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name after the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
   ),
   uplinks: option.string(
     "all",
