@@ -19,7 +19,7 @@ import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.
 const server = section("The server", {
   server: option.list(
     [],
-    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name behind the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
+    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name after the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
   ),
   uplinks: option.string(
     "all",
@@ -230,8 +230,9 @@ function checkServers(draft: Draft<typeof rows>): void {
   if (urls.length > 0) {
     if (values.proxyServerHost !== "")
       draft.problem("--server and --proxy-server-host cannot be given together; name every server with --server.");
-    else if (draft.given("proxyServerPort"))
+    else if (draft.given("proxyServerPort") && values.proxyServerPort !== 0)
       draft.problem("--proxy-server-port has no effect with --server; put the port in the URL.");
+    values.proxyServerPort = 0; // so that what --print-config prints can be read again
     checkUrls(draft);
   } else if (values.proxyServerPort === 0) {
     draft.problem("--proxy-server-port must not be 0.");

@@ -233,7 +233,7 @@ try {
       process.stderr.write(`See: ${fullName(fault.command)} --help\n`);
     }
     // A wrong command line is a wrong configuration, which is exit code 2. A help that has been shown is left to end by
-    // itself, since a stdout that cannot be written is told later.
+    // itself, since a stdout that cannot be written is reported later.
     if (error.exitCode !== 0) process.exitCode = 2;
   } else {
     // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its

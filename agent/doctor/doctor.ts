@@ -59,7 +59,7 @@ export async function diagnose(options: DoctorOptions, env: Environment, watcher
   return { healthy: servers.every(({ verdict }) => verdict.culprit === "none"), servers };
 }
 
-/** Each host of SRV records in their place. Where they do not resolve, the name behind their labels is examined. */
+/** Each host of SRV records in their place. Where they do not resolve, the name after their labels is examined. */
 async function bySrv(locations: readonly ServerLocation[]): Promise<readonly ServerLocation[]> {
   const found = locations.map(async (location) => {
     const { srv, ...named } = location;

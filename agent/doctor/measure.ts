@@ -63,7 +63,7 @@ async function askForProbe(tunnel: ProbeTunnel, mode: ProbeMode): Promise<{ stre
   const answer = readProbeAnswer(stream);
   answer.catch(ignore); // it may come later than we wait
   try {
-    // Where a slow line still has what was sent before, the question comes behind it.
+    // Where a slow line still has what was sent before, the question comes after it.
     await whileArriving(tunnel.pipe, Promise.race([answer, tunnel.pipe.allArrived()]));
     return { stream, ...(await inTime(answer, "the server's answer to a probe")) };
   } catch (error) {

@@ -162,7 +162,7 @@ test("a smaller number of servers closes no tunnel", async () => {
   assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
 });
 
-test("SRV records say host and port of each server; certificates are verified for the name behind the labels", async () => {
+test("SRV records say host and port of each server; certificates are verified for the name after the labels", async () => {
   await using named = await Named.start("127.0.0.1", "127.0.0.2");
   const records = named.addresses.map((name) => ({ name, port: named.port, priority: 1, weight: 1 }));
   await named.startAgent({ server: ["wss+srv://_culvert._tcp.localhost"] }, async () => records);

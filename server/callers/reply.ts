@@ -56,7 +56,7 @@ export class PendingCaller {
   }
 
   /**
-   * Sends the bytes that came behind the CONNECT to the target, answers 200, and resolves with their number when the
+   * Sends the bytes that came after the CONNECT to the target, answers 200, and resolves with their number when the
    * target's bytes may follow: after `gapMs`, or as soon as the caller sends something. Without a gap they follow at
    * once, in a TLS record of their own. That the answer is written is not waited for: if the caller has gone, it may
    * never be (`endedByReset`).

@@ -34,7 +34,9 @@ export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics">
 /** How long a refused stream may linger until the peer has ended its side, too, ms. */
 const LINGER_MS = 5_000;
 const FAILED = "CONNECT of a peer failed";
-/** Lines in a minute about what one peer asks for in vain before an agent is looked for: nonsense, or no cluster. */
+/**
+ * Log lines in a minute for requests of one peer that fail before an agent is looked for: malformed, or for no cluster.
+ */
 const REFUSED_LINES = 10;
 
 /**

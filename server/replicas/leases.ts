@@ -140,7 +140,7 @@ export class OwnLease {
   }
 }
 
-/** Kubernetes takes this time with exactly six digits behind the point. */
+/** Kubernetes takes this time with exactly six digits after the point. */
 function microTime(time: Date): string {
   return time.toISOString().replace("Z", "000Z");
 }

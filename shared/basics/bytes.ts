@@ -64,7 +64,7 @@ export class ByteQueue {
   readonly #pieces: Buffer[] = [];
   /** Index of the first piece that has not been taken. */
   #first = 0;
-  /** Small pieces are gathered here, behind `#pieces`. */
+  /** Small pieces are gathered here, after `#pieces`. */
   #block: Buffer | undefined;
   #blockUsed = 0;
   #bytes = 0;

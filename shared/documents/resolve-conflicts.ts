@@ -198,7 +198,8 @@ class Resolution<T extends NamedDocument> {
           if (losers.has(other.file) || this.#unchanged.has(other.document)) continue;
           if (!conflict(other.wanted, demand.wanted)) continue;
           if (this.#rank(demand, other) < this.#rank(other, demand)) {
-            // What a file wants that is refused anyhow refuses no other; it is told of each of its own conflicts.
+            // A demand of a file that is refused anyway refuses no other file; each conflict of the refused file is
+            // reported.
             if (!losers.has(demand.file)) refuse(other, demand);
           } else {
             refuse(demand, other);

@@ -10,7 +10,7 @@ const CR = 13;
  */
 export class HeaderEnd {
   #hasEnded = false;
-  /** The last byte was a line break, or a CR behind one. */
+  /** The last byte was a line break, or a CR after one. */
   #afterLineBreak = false;
   /** Only line breaks were read. Empty lines before a request are ignored (RFC 9112 §2.2). */
   #isEmpty = true;

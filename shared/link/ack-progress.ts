@@ -80,7 +80,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
     this.#lastLoss = cause;
   }
 
-  /** Why it is in vain to go on with a new carrier, which has just begun; `undefined`: it is not. */
+  /** Why a new carrier, which has just begun, would not help; `undefined`: it may help. */
   reasonToGiveUp(): Error | undefined {
     if (this.#fruitless < MOST_FRUITLESS || this.#link.acknowledgedOffset !== this.#ackedAtLoss) return undefined;
     const { message } = this.#lastLoss as Error;

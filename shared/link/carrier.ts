@@ -260,7 +260,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.close(code, reason, ABANDON_TIMEOUT_MS);
   }
 
-  /** Closes with a code and a reason, behind all that was written. The peer has `timeoutMs` to answer. */
+  /** Closes with a code and a reason, after all that was written. The peer has `timeoutMs` to answer. */
   close(code: number, reason: string, timeoutMs = CLOSE_TIMEOUT_MS): void {
     this.#waitForClose();
     this.#flushControl();

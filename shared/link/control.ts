@@ -199,7 +199,7 @@ export class ControlReader {
   readonly #others = new TokenBucket(OTHER_RATE);
   /** Where the first message waits to be read. `undefined` from then on. */
   #turns: TurnQueue | undefined;
-  /** The first message and those behind it, while it waits for its turn. */
+  /** The first message and those after it, while it waits for its turn. */
   #unread: Buffer[] = [];
   #listener: ((message: ControlMessage) => void) | undefined;
   #early: ControlMessage[] = [];

@@ -5,7 +5,7 @@ import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 export interface SessionOptions {
   /** Bytes a stream may receive before its reader has taken any; both ends must agree on it. */
   readonly initialWindow: number;
-  /** A larger first window while memory is not short; the difference is announced with SYN or ACK, or right behind. */
+  /** A larger first window while memory is not short; the difference is announced with SYN or ACK, or right after. */
   readonly freshWindow: number;
   /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
   readonly maxWindow: number;

@@ -173,12 +173,12 @@ export class SendQueue {
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
       if (stream.completeWrite(length)) this.#tails.keep(stream);
-      else if (stream.sendable) this.#ready.join(stream.turn); // behind the others
+      else if (stream.sendable) this.#ready.join(stream.turn); // after the others
     }
     return bytes;
   }
 
-  /** The longest payload of a frame behind `before` bytes: what the path has room for, in whole records if it can. */
+  /** The longest payload of a frame after `before` bytes: what the path has room for, in whole records if it can. */
   #frameLimit(before: number, pathRoom: number): number {
     const left = pathRoom - before;
     const parts = left < AMPLE_ROOM && this.#ready.size > 0 ? 2 : 1;

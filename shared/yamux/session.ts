@@ -246,7 +246,7 @@ export class Session {
       }
       if (stream.remoteEnded && length > 0) {
         this.#receiving = undefined;
-        stream.reset(new YamuxError("protocol", `data behind the end of stream ${id}`));
+        stream.reset(new YamuxError("protocol", `data after the end of stream ${id}`));
       }
     },
     onDataPiece: (piece) => {
