@@ -4,7 +4,7 @@ import { helpWidth } from "../shared/config/flags.ts";
 import type { PkiKubernetesOptions } from "./pki/kubernetes.ts";
 import type { RunPkiOptions } from "./pki/pki.ts";
 
-// A reader such as `head` may close the pipe early. The command still has to finish its work and end in order.
+// A reader such as `head` may close the pipe early. The command still has to finish its work and end cleanly.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code === "EPIPE" || process.exitCode === 1) return;
   process.stderr.write(`culvert: cannot write to stdout: ${error.message}\n`);
@@ -13,7 +13,8 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
 
 const STATUS_COLUMNS = `
 Columns of a cluster:
-  AGENTS       Agents that take connections. suspended: lost theirs and may return; draining: take no more.
+  AGENTS       Agents that take connections. suspended: they have lost their connection and may return;
+               draining: they take no more.
   WAITING      CONNECTs without an answer yet.
   OPEN         Connections that are open, or that an agent is opening.
   ENDED-OK     Connections that were opened and have ended, since the server got the cluster.
@@ -26,12 +27,12 @@ Columns of a cluster:
 Columns of an agent:
   LINK         up: it has a connection and takes connections; suspended: it has lost its connection and may resume the
                link; draining: it takes no more; probe: of culvert doctor, which only measures.
-  RTT          Round trip of a ping that was sent for this answer.
+  RTT          Round trip time of a ping that was sent for this answer.
 
 Columns of a server, of several:
   SERVERS      How many servers there are, as far as this one knows.
   CLUSTERS     Clusters of which it holds an agent that takes connections, of those that it serves.
-  HELD         Memory that its tunnels hold, and may hold.
+  HELD         Memory that its tunnels hold, and the most that they may hold.
   REFUSED-AT   Servers that have refused agents or callers lately, how often, and the newest refusal.
 
 Exit code: 0 everything has answered, 1 something has not, 2 the command line is wrong.`;
@@ -63,7 +64,7 @@ service("server", "Accept CONNECT requests and carry them through the tunnels of
   });
 });
 
-service("agent", "Connect to a server and dial targets in this network for it.", async (argv) => {
+service("agent", "Connect to a server, and to targets in this network for the server's callers.", async (argv) => {
   const [{ runService }, { agentOptions }] = await Promise.all([import("./service.ts"), import("../agent/options.ts")]);
   await runService(agentOptions, argv, async (values, log) => {
     const { startAgent } = await import("../agent/agent.ts");
@@ -106,9 +107,17 @@ const pki = program.command("pki").enablePositionalOptions();
 pki
   .description("Write a set of certificates for trying out culvert by hand. No file is overwritten.")
   .option("--dir <folder>", "Folder for the certificates.", "pki")
-  .option("--server-san <names>", `Names and addresses of the server for callers. ${MORE_NAMES}`, list)
-  .option("--cluster-san <names>", `Names and addresses of the server for agents. ${MORE_NAMES}`, list)
-  .option("--days <number>", "Days that the certificates are valid.", days, 365)
+  .option(
+    "--server-san <names>",
+    `Names and addresses of the server for callers. ${MORE_NAMES}`,
+    names(pki, "--server-san"),
+  )
+  .option(
+    "--cluster-san <names>",
+    `Names and addresses of the server for agents. ${MORE_NAMES}`,
+    names(pki, "--cluster-san"),
+  )
+  .option("--days <number>", "Days that the certificates are valid.", days(pki), 365)
   .addHelpText(
     "after",
     "\nFor example:\n  culvert pki --server-san culvert-server.kube-system --cluster-san culvert.example.com",
@@ -118,8 +127,8 @@ pki
     await runPki(options);
   });
 
-pki
-  .command("kubernetes")
+const kubernetes = pki.command("kubernetes");
+kubernetes
   .description("Keep the certificates of an installation in Secrets: create missing ones and renew old ones.")
   .requiredOption("--namespace <namespace>", "Namespace of the Secrets.")
   .requiredOption(
@@ -132,8 +141,8 @@ pki
     "More names and addresses of the server, which only agents use, comma separated.",
     list,
   )
-  .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days, 365)
-  .option("--peers", "Keep <name>-peer, too, by which the servers of a fleet know each other.")
+  .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days(kubernetes), 365)
+  .option("--peers", "Keep the Secret <name>-peer, too, by which the servers of a fleet know each other.")
   .option("--kubeconfig <file>", "How to reach the API server. Without it, the ServiceAccount of this pod is used.")
   .addHelpText(
     "after",
@@ -155,10 +164,10 @@ program
   .description("Show the clusters, agents and refusals of a running server, or the state of a running agent or router.")
   .option(
     "--admin-address <host:port>",
-    "Address of the admin port. The default port of an agent is 8094, of a router 8097. Several times, or comma separated: the servers of a fleet in one table. (default: 127.0.0.1:8095)",
+    "Address of the admin port. The default port of an agent is 8094, of a router 8097. Give several, comma separated or each with the flag, to show the servers of a fleet in one table. (default: 127.0.0.1:8095)",
     (text: string, before: string[] = []) => [...before, ...text.split(",")],
   )
-  .option("--cluster <name>", "Show only this cluster; of several servers, with its agents.")
+  .option("--cluster <name>", "Show only this cluster; where several servers are asked, with its agents.")
   .option("--watch", "Show it again every 2 seconds, until Ctrl-C.")
   .option("--json", "Print the whole status as JSON instead of a table; with --watch, one line each time.")
   .addHelpText("after", STATUS_COLUMNS)
@@ -219,14 +228,25 @@ try {
   await program.parseAsync();
 } catch (error) {
   if (error instanceof CommanderError) {
-    if (fault !== undefined) process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
-    // A wrong command line is a wrong configuration, which is exit code 2.
-    process.exit(error.exitCode === 0 ? 0 : 2);
+    if (fault !== undefined) {
+      process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
+      process.stderr.write(`See: ${fullName(fault.command)} --help\n`);
+    }
+    // A wrong command line is a wrong configuration, which is exit code 2. A help that has been shown is left to end by
+    // itself, since a stdout that cannot be written is reported later.
+    if (error.exitCode !== 0) process.exitCode = 2;
+  } else {
+    // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its
+    // stack.
+    if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
+    process.stderr.write(`culvert: ${error.message}\n`);
+    process.exitCode = 2;
   }
-  // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its stack.
-  if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
-  process.stderr.write(`culvert: ${error.message}\n`);
-  process.exitCode = 2;
+}
+
+/** A command as it is typed, such as "culvert pki kubernetes". */
+function fullName(command: Command): string {
+  return command.parent === null ? command.name() : `${fullName(command.parent)} ${command.name()}`;
 }
 
 /** A command with an option table of its own: commander only passes the rest of the command line on. */
@@ -263,7 +283,21 @@ function list(text: string, before: readonly string[] = []): string[] {
   return [...before, ...items.filter((item) => item !== "")];
 }
 
-function days(text: string): number {
-  if (!/^[1-9]\d{0,4}$/.test(text)) program.error(`error: --days needs a whole number from 1 to 99999, not "${text}"`);
-  return Number(text);
+/** As `list`, but an empty text is refused: most often it is a variable of a shell that is not set. */
+function names(command: Command, flag: string) {
+  return (text: string, before?: readonly string[]): string[] => {
+    if (list(text).length === 0)
+      command.error(
+        `error: ${flag} needs at least one name or address, not "${text}": give one, or leave the flag out`,
+      );
+    return list(text, before);
+  };
+}
+
+function days(command: Command) {
+  return (text: string): number => {
+    if (!/^[1-9]\d{0,4}$/.test(text))
+      command.error(`error: --days needs a whole number from 1 to 99999, not "${text}"`);
+    return Number(text);
+  };
 }

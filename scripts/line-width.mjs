@@ -1,5 +1,6 @@
 /**
- * Checks that comments and Markdown end at 120 columns: `node scripts/line-width.mjs`. `npm run lint` runs it.
+ * Checks that comments and Markdown end at 120 columns, and that each row of a Markdown table begins with `|`:
+ * `node scripts/line-width.mjs`. `npm run lint` runs it.
  * Code is the formatter's; a table row, a code block or a word alone on its line cannot be broken.
  */
 import { execFileSync } from "node:child_process";
@@ -15,10 +16,15 @@ const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "*.
 });
 const files = listed.split("\n").filter((file) => file !== "");
 const faults = files.flatMap((file) => {
-  const lines = file.endsWith(".md") ? prose(textOf(file)) : comments(textOf(file));
-  return lines
+  const isMarkdown = file.endsWith(".md");
+  const lines = isMarkdown ? prose(textOf(file)) : comments(textOf(file));
+  const wide = lines
     .filter(({ text }) => [...text].length > COLUMNS && /\S\s+\S/.test(text.replace(/^\s*(?:[-*]|\/\/|\d+\.)\s+/, "")))
     .map(({ line }) => `${file}:${line} is longer than ${COLUMNS} columns`);
+  const broken = lines
+    .filter(({ text }) => isMarkdown && /\s\|$/.test(text))
+    .map(({ line }) => `${file}:${line} ends like a row of a table, and does not begin with |`);
+  return [...wide, ...broken];
 });
 for (const fault of faults) console.error(fault);
 process.exitCode = faults.length > 0 ? 1 : 0;

@@ -6,20 +6,24 @@ import type { LinkOwners } from "./tunnels/links.ts";
 
 /** The other servers of a fleet, as the composition of a server needs them. Nothing is loaded without `--directory`. */
 export class OtherServers {
-  /** `undefined` without a directory, and until the port is open. */
-  peers: Peers | undefined;
   readonly #deps: PeersDeps;
+  #peers: Peers | undefined;
 
   constructor(deps: PeersDeps) {
     this.#deps = deps;
+  }
+
+  /** `undefined` without a directory, and until the port is open. */
+  get peers(): Peers | undefined {
+    return this.#peers;
   }
 
   /** Opens the port for peers. Rejects with a `ConfigError`. */
   async open(): Promise<{ readonly peers?: AddressInfo }> {
     if (this.#deps.options.directory.length === 0) return {};
     const { Peers } = await import("./peers/peers.ts");
-    this.peers = await Peers.start(this.#deps);
-    return { peers: this.peers.address };
+    this.#peers = await Peers.start(this.#deps);
+    return { peers: this.#peers.address };
   }
 
   /** The servers that have issued the links of other servers; `undefined` without a directory. */
@@ -27,8 +31,8 @@ export class OtherServers {
     if (this.#deps.options.directory.length === 0) return undefined;
     return {
       open: async (...asked) => {
-        if (this.peers === undefined) throw new CulvertError("draining", "this server is starting");
-        return await this.peers.owners.open(...asked);
+        if (this.#peers === undefined) throw new CulvertError("draining", "this server is starting");
+        return await this.#peers.owners.open(...asked);
       },
     };
   }
@@ -43,11 +47,11 @@ export class OtherServers {
 
   /** For readiness. */
   listeners(): { readonly name: string; readonly up: boolean }[] {
-    return this.peers === undefined ? [] : [{ name: "peers", up: this.peers.isUp }];
+    return this.#peers === undefined ? [] : [{ name: "peers", up: this.#peers.isUp }];
   }
 
   /** Whether a CA of `--peer-ca-cert` has issued this CRL; before the files are read, it may have. */
   knowsCrl(list: RevocationList): boolean {
-    return this.peers?.knowsCrl(list) ?? this.#deps.options.directory.length > 0;
+    return this.#peers?.knowsCrl(list) ?? this.#deps.options.directory.length > 0;
   }
 }

@@ -106,10 +106,10 @@ const RESUME_TIMEOUT_MS = 5_000;
 const LEAST_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
 
-/** A carrier is replaced so long before its certificate or token ends, ms. */
+/** A carrier is replaced this time before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
-/** `used`: the credentials of the last dial. */
+/** The options of a connection. `used`: returns the credentials of the last dial. */
 function connectionOptions(
   { session, retry, path, onStream, onServers }: DialContext,
   used: () => Credentials,

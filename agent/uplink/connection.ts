@@ -12,14 +12,17 @@ import { Resumption, type ResumptionDeps, type ResumptionLink } from "./resumpti
 
 /** Receives the events of a connection. */
 export interface ConnectionOwner {
-  /** The server takes no new streams here any more. `retryAfterMs`: come back to it after so long. */
+  /**
+   * The server opens no new streams on this connection any more. `retryAfterMs`: the time after which the agent may
+   * come back to it.
+   */
   onDrain(connection: Connection, retryAfterMs: number): void;
-  /** Its carrier is lost, and it dials another one by itself. */
+  /** The connection has lost its carrier, and dials another one by itself. */
   onSuspended(connection: Connection, cause: CarrierLost): void;
   onResumed(connection: Connection, resumed: ResumeReport): void;
   /** A resume reached another server than the link's own. */
   onElsewhere(connection: Connection): void;
-  /** It goes on without another carrier: it belongs to the certificate that the agent had before. */
+  /** The connection goes on without another carrier: it belongs to the certificate that the agent had before. */
   onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
   onClosed(connection: Connection, reason: Error | undefined): void;
@@ -160,7 +163,7 @@ export class Connection implements SessionHandler {
     onStreamClosed();
   }
 
-  /** Any other code than "normal" is an end, with blame: nothing on this session goes on. */
+  /** Any other code than "normal" means that this agent violated the protocol: the session ends. */
   onGoAway(code: number): void {
     if (code === GoAwayCode.normal) this.#owner.onDrain(this, 0);
     else

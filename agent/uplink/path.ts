@@ -20,12 +20,12 @@ const MEMORY_MS = 24 * 3_600_000;
 const ALIKE = 1.25;
 /** Two cuts at an age: a limit is always the same, and ages differ less by chance than silences do. */
 const SAME_AGE = 1.1;
-/** A longer silence than the last one, by this factor, that was lived through proves that the last one was no cause. */
+/** If the connection survived a silence that was longer by this factor, idle time did not cause the last cut. */
 const LONGER = 1.1;
-/** A shorter limit is none that anybody sets: it is a server that restarts, or a test. */
+/** Nobody configures a shorter limit: such cuts come from a server that restarts, or from a test. */
 const LEAST_AGE_MS = 5_000;
 const LEAST_IDLE_MS = 1_000;
-/** A learned age holds for so many times itself: where it is wrong, each time is a new connection for nothing. */
+/** A learned age is believed for this many times its length: where it is wrong, each of them costs a connection. */
 const HOLDS_FOR_TIMES = 100;
 
 // ── cures: how far the agent stays under a limit ────────────────────────────────────────────────────────────────────
@@ -41,7 +41,7 @@ const LEAST_KEEPALIVE_MS = 500;
 
 /** No line is so long that an answer to a ping takes this; something holds it back. */
 const HELD_BACK_MS = 1_000;
-/** So many of the last few must come so late: one may have waited behind a bulk transfer. */
+/** Number of the last few answers that must be this late: a single one may have waited behind a bulk transfer. */
 const LATE_ECHOES = 3;
 const ECHOES = 4;
 
@@ -170,7 +170,7 @@ export class Path {
     this.#report("age_limit", age.ms, `this path cuts connections that are older than ${seconds(age.ms)}: ${cure}`);
   }
 
-  /** A ping was answered, so long after it was sent. */
+  /** A ping was answered, this time after it was sent. */
   onEcho(ms: number): void {
     this.#echoes = [...this.#echoes, ms].slice(-ECHOES);
     const late = this.#echoes.filter((each) => each >= HELD_BACK_MS);

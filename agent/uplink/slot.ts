@@ -33,7 +33,7 @@ const SEARCH_SHARE = 0.25;
 
 /**
  * The wait before the next look for a server, ms, with full jitter. A balancer leads to each of `servers` by chance or
- * in turn: all of them may be up, so that the first looks follow soon. Each costs a server a handshake.
+ * in turn: all of them may be up, so the first retries come quickly. Each costs a server a handshake.
  */
 export function searchWaitMs(answers: number, lookingMs: number, servers: number, retry: RetryOptions): number {
   const { baseMs, capMs, random = Math.random } = retry;
@@ -44,7 +44,7 @@ export function searchWaitMs(answers: number, lookingMs: number, servers: number
 
 /**
  * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. Where
- * an address leads to a server that another place has, it looks further; the uplink takes this for one long attempt.
+ * an address leads to a server that another place has, it looks further; for the uplink this is one attempt.
  */
 export class Slot {
   readonly uplink: Uplink;
@@ -53,12 +53,12 @@ export class Slot {
   place: string | undefined;
   /** Attempts in a row that failed. */
   failures = 0;
-  /** It had a tunnel when it was looked at last. */
+  /** Whether the slot had a tunnel at the last check. */
   wasUp = false;
   /** Answers in a row of servers that the agent has tunnels to. */
   answers = 0;
   #lookingSince = 0;
-  /** It waits until there is a server for it. */
+  /** The slot waits until there is a server for it. */
   #isParked = false;
   readonly #set: UplinkSet;
   readonly #deps: SlotDeps;
@@ -78,13 +78,13 @@ export class Slot {
     });
   }
 
-  /** It has a tunnel, or one that is being resumed. */
+  /** Whether the slot has a tunnel, or one that is being resumed. */
   get isUp(): boolean {
     const { state } = this.uplink.state;
     return state === "connected" || state === "suspended";
   }
 
-  /** It has no connection, not even one that still has streams to end. */
+  /** Whether the slot has no connection, not even one that still has streams to end. */
   get isIdle(): boolean {
     return [...this.uplink.connections()].length === 0;
   }
@@ -138,7 +138,7 @@ export class Slot {
     });
   }
 
-  /** Resolves after so long, `undefined`: never, or when it is woken. Rejects when the uplink is closed. */
+  /** Resolves after this time (`undefined`: never), or when the slot is woken. Rejects when the uplink is closed. */
   async #wait(ms: number | undefined, signal: AbortSignal): Promise<void> {
     const { promise, resolve } = deferred();
     const timer = ms === undefined ? undefined : setTimeout(resolve, ms);

@@ -132,7 +132,7 @@ test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with 
     () => told().length === 2,
     () => said.text,
   );
-  assert.match(told()[0] ?? "", /outcome=ok dialMs=/, "no reason: it has ended in order");
+  assert.match(told()[0] ?? "", /outcome=ok dialMs=/, "no reason: it has ended cleanly");
 
   const pids = ["server", "agent", "target"].map((name) => pidOf(name, said.text));
   assert.ok(pids.every(runs));
@@ -161,4 +161,25 @@ test("a second Ctrl-C does not wait for what hangs", async (t) => {
     () => !runs(server),
     () => `the server, process ${server}, is killed`,
   );
+});
+
+test("a demo whose output is a full disk or a closed pipe does not stay up, and leaves nothing", async (t) => {
+  for (const [output, code] of [
+    [">/dev/full", 1],
+    ["| head -n 1", 0],
+  ] as const) {
+    const { tmp, folders } = demo(t);
+    const line = `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" demo ${output}; exit "\${PIPESTATUS[0]}"`;
+    const child = spawn("bash", ["-c", line], {
+      stdio: ["ignore", "ignore", "pipe"],
+      env: { ...process.env, TMPDIR: tmp },
+      detached: true,
+    });
+    t.after(() => killGroup(child));
+    let complaint = "";
+    child.stderr.on("data", (chunk) => (complaint += String(chunk)));
+    assert.deepEqual(await once(child, "close"), [code, null], complaint);
+    assert.match(complaint, code === 0 ? /^$/ : /^culvert: cannot write to stdout: ENOSPC.*\n$/);
+    assert.deepEqual(await folders(), []);
+  }
 });

@@ -38,6 +38,7 @@ export async function runDemo(options: DemoOptions): Promise<void> {
   const out = printer();
   let follow: ((line: string) => void) | undefined;
   let shown = false;
+  const outputFailed = new Promise<void>((resolve) => process.stdout.once("error", () => resolve()));
   const children = new Children((name, line) => follow?.(`  ${logLine(name, line)}`));
   let folder: DemoFolder | undefined;
   const stop = untilSignal(() => {
@@ -64,7 +65,8 @@ export async function runDemo(options: DemoOptions): Promise<void> {
     printCommands(ports, pki, targetCa, out);
     lines.forEach(out.command);
     follow = out.command;
-    await Promise.race([stop.signal, children.died]);
+    // Nobody reads a log whose output is a full disk or a pipe that was closed.
+    await Promise.race([stop.signal, children.died, outputFailed]);
   };
 
   const showing = show();

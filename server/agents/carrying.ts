@@ -93,7 +93,7 @@ export class Carrying {
   /**
    * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. What another
    * server has carried here goes no further. If the owner takes the connection, returns the function that hands it
-   * over; nothing may have been read behind its request.
+   * over; nothing may have been read after its request.
    */
   async ask(upgrade: AdmittedUpgrade): Promise<(() => void) | undefined> {
     const { connection, credential, host } = upgrade;
@@ -101,7 +101,8 @@ export class Carrying {
     if (resuming === undefined) return undefined;
     const { owner, place } = resuming;
     const { name: cluster, maxAgents, memory } = host.tunnels;
-    // Each agent has at most two carriers, and the owner lets carriers that have proved nothing wait in two stages.
+    // Each agent has at most two carriers. At the owner, unauthenticated carriers may wait for their hello, and as many
+    // again for the end of their inner TLS handshake.
     const most = maxAgents + this.#deps.options.maxInnerHandshakes;
     const isFull = (this.#counts.get(place) ?? 0) >= 2 * most;
     if (isFull || (this.#asking.get(cluster) ?? 0) >= most) {

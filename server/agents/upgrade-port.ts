@@ -162,8 +162,8 @@ export class UpgradePort {
   }
 
   /**
-   * Whether this is the upgrade of an agent. The checks are in this order so that an unauthenticated peer learns
-   * nothing but that it is unauthenticated.
+   * Whether this is the upgrade of an agent. Authentication comes before the checks of path, method and subprotocol:
+   * an unauthenticated peer learns nothing of these, unless it may still authenticate by inner TLS.
    */
   async #admit(
     request: RequestHeader,

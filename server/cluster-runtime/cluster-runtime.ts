@@ -54,7 +54,10 @@ const BYTES_BURST_S = 0.1;
  */
 const MS_PER_BYTE_ABOVE_CAP = 1 / 1_000;
 
-/** Time in which an agent proves by a new handshake that it is still trusted, ms: one resume, and one that was lost. */
+/**
+ * Time in which an agent proves by a new handshake that it is still trusted, ms: long enough for one failed and one
+ * good resume.
+ */
 const PROOF_MS = 10_000;
 
 /**
@@ -66,7 +69,7 @@ export class ClusterRuntime {
   readonly callers: ClusterVirtualHost;
   readonly unix: UnixHost;
   readonly figures: ClusterFigures;
-  /** It comes from the flags, not from a document. */
+  /** Whether the cluster comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
   readonly hasDirectory: boolean;
   readonly #routing: ClusterRuntimeDeps["routing"];
@@ -151,7 +154,7 @@ export class ClusterRuntime {
     return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;
   }
 
-  /** It is not served any more. Its owner ends what is open. */
+  /** The cluster is not served any more. The owner of this object ends what is open. */
   close(): void {
     this.tunnels.closedBecause = `cluster "${this.#cluster.name}" is not served here any more`;
     this.agents.close();

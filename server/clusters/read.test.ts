@@ -37,3 +37,14 @@ test("a fault of one document among several says which and where, empty ones cou
   assert.match(told("name: blue\n---\n# none\n---\nname: [red\n")[0] ?? "", /^document 3: Flow .* at line 6, column 1/);
   assert.match(told("name: blue\n---\nnam: red\n")[1] ?? "", /^document 2: the document has no key "nam"/);
 });
+
+test("every file of a document that cannot be read is told at once", (t) => {
+  const folder = folderOf(t);
+  const files = "cert: a.crt, key: a.key, ca: ca.crt, crl: ca.crl";
+  const text = `name: blue\nagents: {${files}}\ncallers: {${files}}\n`;
+  const { faults } = parseClusterFile(join(folder, "blue.yaml"), text, new MaterialFiles()).load();
+  assert.deepEqual(
+    faults.map((fault) => /^\w+\.\w+/.exec(fault)?.[0]),
+    ["agents.cert", "agents.ca", "agents.crl", "callers.cert", "callers.ca", "callers.crl"],
+  );
+});

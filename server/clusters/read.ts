@@ -92,24 +92,31 @@ function readSide(
   const [certFile, keyFile, caFile, crlFile] = [at(cert), at(key), at(ca), at(crl)];
   for (const path of [certFile, keyFile, caFile, crlFile]) if (path !== undefined) inputs.set(path, "");
   const side: Mutable<ClusterSide> = { sni, identities, sourceCIDRs, token: token && withAbsolutePaths(token, folder) };
-  try {
-    if (certFile !== undefined && keyFile !== undefined) {
-      side.certificate = materials.pair(certFile, keyFile);
-      inputs.set(certFile, side.certificate.cert).set(keyFile, side.certificate.key);
+  /** Each kind of file is read although another one cannot be, so that all faults are reported at once. */
+  const attempt = (read: () => void): void => {
+    try {
+      read();
+    } catch (error) {
+      if (error instanceof CrlFileError) faults.push(`${name}.crl: ${error.message}.`);
+      else if (error instanceof TlsFileError) faults.push(`${name}.${KEYS[error.file]}: ${error.message}.`);
+      else throw error;
     }
-    if (caFile !== undefined) {
-      side.ca = materials.authorities(caFile);
-      inputs.set(caFile, side.ca);
-    }
-    if (crlFile !== undefined) {
-      side.crl = materials.crls(crlFile);
-      inputs.set(crlFile, side.crl.pem);
-    }
-  } catch (error) {
-    if (error instanceof CrlFileError) faults.push(`${name}.crl: ${error.message}.`);
-    else if (error instanceof TlsFileError) faults.push(`${name}.${KEYS[error.file]}: ${error.message}.`);
-    else throw error;
-  }
+  };
+  attempt(() => {
+    if (certFile === undefined || keyFile === undefined) return;
+    side.certificate = materials.pair(certFile, keyFile);
+    inputs.set(certFile, side.certificate.cert).set(keyFile, side.certificate.key);
+  });
+  attempt(() => {
+    if (caFile === undefined) return;
+    side.ca = materials.authorities(caFile);
+    inputs.set(caFile, side.ca);
+  });
+  attempt(() => {
+    if (crlFile === undefined) return;
+    side.crl = materials.crls(crlFile);
+    inputs.set(crlFile, side.crl.pem);
+  });
   return side;
 }
 

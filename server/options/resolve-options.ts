@@ -45,7 +45,7 @@ function checkStrategies(draft: ServerDraft): void {
   const unreached = behindDefault(values.proxyStrategies).join(", ");
   if (unreached !== "") {
     draft.warn(
-      `--proxy-strategies: default takes any agent, so ${unreached} behind it has no effect: name default last.`,
+      `--proxy-strategies: default takes any agent, so ${unreached} after it has no effect: name default last.`,
     );
   }
   // With documents, each may have strategies of its own.

@@ -17,7 +17,7 @@ const LEAST = 16;
 /** When an agent that found no place should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
 
-/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of so many agents. */
+/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of `maxAgents` agents. */
 export function hellosAllowed(maxAgents: number): number {
   return Math.max(LEAST, PLACES_PER_AGENT * maxAgents);
 }
@@ -61,7 +61,7 @@ export class HelloPlaces {
     this.#hold(socket);
   }
 
-  /** Its hello is accepted, or it has ended. A connection that is closing keeps its place. */
+  /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
   leave(socket: Duplex): void {
     if (socket.destroyed || !this.#closing.has(socket)) this.#release(socket);
   }
@@ -89,7 +89,7 @@ type AgentNames = Pick<AgentCandidate, "agentId" | "identity">;
 
 /** Rate of new tunnels of one agent. An honest agent resumes its link, and begins another one when it starts. */
 const TUNNELS = { burst: 20, perSecond: 1 };
-/** Rate of violations of one identity before all its agents wait: one bad agent of many commits fewer. */
+/** Rate of violations of one identity before all its agents wait: one bad agent alone stays below this rate. */
 const VIOLATIONS = { burst: 10, perSecond: 10 / 60 };
 
 /**
@@ -113,7 +113,7 @@ export class AgentPace {
     if (waitMs > 0) throw tooEarly("this agent begins tunnels too often", waitMs);
   }
 
-  /** The agent has a tunnel here: it looks for another server, and has come to this one again by chance. */
+  /** Gives the token back: the agent looks for another server, and a balancer has led it to this one again. */
   didNotBegin(agent: AgentNames): void {
     this.#begun.giveBack(keyOf(agent));
   }

@@ -56,7 +56,7 @@ export class RoutedCandidates implements Candidates {
     this.#isClaimedElsewhere = isClaimedElsewhere;
   }
 
-  /** In the order in which they are asked. A claim of an agent ends it where identifiers are strict. */
+  /** In the order in which they are asked. With strict identifiers the search stops at the first claim. */
   *#groups(): Generator<Group> {
     const { strategies } = this.#cluster.rules;
     const strict = this.#isStrict;

@@ -6,6 +6,7 @@ import { heldMemory } from "../../e2e/harness/held-memory.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { encodeHead, encodeProbe, type ProbeMode, readProbeAnswer } from "../../shared/wire/stream-head.ts";
+import { isViolation } from "../../shared/yamux/errors.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
@@ -16,13 +17,20 @@ function agentOf(maxMs?: number, room = new ProbeRoom()) {
   const [near, far] = duplexPair();
   const probes = new Probes(room, UNBOUNDED, maxMs);
   const none = { onStream: () => assert.fail("no stream is opened here"), onClosed: () => {} };
+  let ended: Error | undefined;
   const server = new Session("server", new DuplexTransport(near), {
-    ...none,
     onStream: (stream) => probes.take(stream),
+    onClosed: (reason) => {
+      ended = reason;
+    },
   });
   const agent = new Session("client", new DuplexTransport(far), none);
   return {
     server,
+    /** What the server has ended the session for. */
+    get ended() {
+      return ended;
+    },
     open: (head: Buffer | undefined): Stream => agent.open(head).on("error", () => {}) as Stream,
     [Symbol.dispose]: () => {
       agent.destroy();
@@ -128,6 +136,17 @@ test("every stream of an agent is over in time, whatever it does, and a flood of
   const flood = Array.from({ length: 50 }, () => world.open(undefined));
   await until(() => [silent, greedy, refused, ...flood].every((stream) => stream.destroyed || stream.readableEnded));
   await until(() => world.server.streamCount === 0);
+});
+
+test("an agent that opens streams again and again, whatever for, loses its session", async () => {
+  using world = agentOf();
+  const open = () => world.open(encodeProbe("flood" as ProbeMode));
+  for (let opened = 1; opened < 100; opened++) open().destroy();
+  await assert.rejects(readProbeAnswer(open()));
+  assert.equal(world.ended, undefined, "no doctor needs as many");
+  for (let opened = 0; opened < 2_000; opened++) open().destroy();
+  await until(() => world.ended !== undefined);
+  assert.ok(isViolation(world.ended));
 });
 
 test("two agents of a cluster measure at a time; one more is told when to come again", async () => {

@@ -15,10 +15,16 @@ import {
   parseProbe,
   receiveHead,
 } from "../../shared/wire/stream-head.ts";
+import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
 /** More than one, so that a probe that is one too many gets an answer. */
 const MAX_STREAMS = 4;
+/**
+ * Streams that an agent may open, over which its tunnel ends: the doctor opens ten or so, and each takes the event loop
+ * 30 µs.
+ */
+const OPENED = { burst: 100, perSecond: 10 };
 const BLOCK_BYTES = 64 * 1024;
 /** Bytes that a source gives in one turn of the loop: enough that the turns do not limit the measurement. */
 const TURN_BYTES = 1024 * 1024;
@@ -45,8 +51,8 @@ export class ProbeRoom {
   }
 
   /**
-   * How long a probe pauses after so many bytes, ms. The hourly budget pauses none, which would falsify the
-   * measurement: it may be overdrawn, and the next probe waits until it is repaid.
+   * How long a probe pauses after `bytes`, ms. The hourly budget pauses none, which would falsify the measurement: it
+   * may be overdrawn, and the next probe waits until it is repaid.
    */
   readonly pace = (bytes: number): number => {
     this.#hourly.charge(bytes);
@@ -77,6 +83,7 @@ export class Probes {
   readonly #room: ProbeRoom;
   readonly #memory: SpliceAccount;
   readonly #maxMs: number;
+  readonly #opened = new TokenBucket(OPENED);
   #streams = 0;
   #answered: Stream | undefined;
 
@@ -87,8 +94,10 @@ export class Probes {
     this.#maxMs = maxMs;
   }
 
+  /** Throws a violation of the session if the agent opens streams too often. */
   take(stream: Stream): void {
     stream.on("error", ignore);
+    if (this.#opened.take(1) > 0) throw new YamuxError("flood", "the agent opens streams again and again");
     if (this.#streams >= MAX_STREAMS) {
       stream.reset();
       return;

@@ -28,9 +28,9 @@ export interface ConnectedAgent {
   /** The credential's subject: an agent id belongs to it. */
   readonly identity: string;
   /** The certificate that it has shown last, if that is its credential. */
-  peer: PeerIdentity | undefined;
+  readonly peer: PeerIdentity | undefined;
   readonly software: string;
-  /** It only measures, and takes no callers' streams. */
+  /** The agent only measures, and takes no callers' streams. */
   readonly probe: boolean;
   /** What it says that it serves, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
@@ -50,18 +50,18 @@ let uses = 0;
 
 /** Events of a tunnel and its link. */
 interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
-  /** It takes no more streams: one end has asked for that. */
+  /** The tunnel takes no more streams: one end has asked for that. */
   onLeaving?(): void;
 }
 
 /** One connected agent: its identity, and the session with it. It ends when its link ends. */
 export class Tunnel {
-  readonly agent: ConnectedAgent;
   readonly connectedAt = new Date();
   /** A number that grows with each use: the larger, the more recent. */
   lastUsed = 0;
-  /** Resolves when the session has ended, with an error unless it was closed in order. */
+  /** Resolves when the session has ended, with an error unless it was closed cleanly. */
   readonly closedWith: Promise<Error | undefined>;
+  #agent: ConnectedAgent;
   readonly #link: TunnelLink;
   readonly #watcher: TunnelWatcher;
   readonly #session: Session;
@@ -82,7 +82,7 @@ export class Tunnel {
     options: Partial<SessionOptions>,
     { pipe, probes: room }: TunnelParts,
   ) {
-    this.agent = agent;
+    this.#agent = agent;
     this.#link = link;
     this.#watcher = watcher;
     this.#provesByResume = pipe === link;
@@ -131,6 +131,10 @@ export class Tunnel {
     return this.#link.remote;
   }
 
+  get agent(): ConnectedAgent {
+    return this.#agent;
+  }
+
   get streamCount(): number {
     return this.#session.streamCount;
   }
@@ -168,17 +172,17 @@ export class Tunnel {
     return this.#roundTrip.measured;
   }
 
-  /** It accepts no callers' streams: it only measures, or is leaving. */
+  /** Whether the agent accepts no callers' streams: it only measures, or is leaving. */
   get draining(): boolean {
     return this.agent.probe || this.leaving;
   }
 
-  /** Its agent has asked to drain, or one end has sent go-away. */
+  /** Whether the agent has asked to drain, or one end has sent go-away. */
   get leaving(): boolean {
     return this.#drainRequested || this.#session.draining;
   }
 
-  /** Its link has no carrier: its streams wait. */
+  /** Whether the link has no carrier: the streams of the tunnel wait. */
   get suspended(): boolean {
     return this.#link.suspended;
   }
@@ -195,8 +199,8 @@ export class Tunnel {
   }
 
   /** The agent has proved its credential; `peer`: its certificate, if it was one. */
-  onProof(peer = this.agent.peer): void {
-    this.agent.peer = peer;
+  onProof(peer = this.#agent.peer): void {
+    this.#agent = { ...this.#agent, peer };
     clearTimeout(this.#proofDue?.timer);
     this.#proofDue = undefined;
   }
@@ -283,7 +287,10 @@ function precedes(one: Pickable, other: Pickable): boolean {
 
 // ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The first window of a stream when memory is short, bytes: so much an unread stream costs at each end. */
+/**
+ * The first window of a stream when memory is short, bytes. It is also the most that an unread stream costs at each
+ * end.
+ */
 const SMALL_WINDOW = 16 * 1024;
 
 /** The first windows of both ends of a session: `--initial-window`, and less where memory is short. */

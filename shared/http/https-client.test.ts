@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
-import { createServer } from "node:https";
+import type { RequestListener } from "node:http";
+import { createServer, type ServerOptions } from "node:https";
 import type { Socket } from "node:net";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
+import type { TLSSocket } from "node:tls";
 import { listening } from "../basics/testing/wait.ts";
 import { testCertificate } from "../link/testing/ends.ts";
 import { Authority } from "../pki/certificates.ts";
+import { rsaCertificate } from "../pki/testing/certificates.ts";
 import { failureOf, HttpsClient } from "./https-client.ts";
 
 test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
@@ -50,4 +53,65 @@ test("an address that is not in the certificate fails with the names that are", 
   });
   const error = await asked.catch((reason: unknown) => reason);
   assert.match(failureOf(error), /the certificate is for api\.example, not for 127\.0\.0\.1$/);
+});
+
+/** Asks a server with these options once. */
+async function ask(t: TestContext, ca: string, options: ServerOptions, answer = atOnce): Promise<number> {
+  const port = await listening(t, createServer(options, answer));
+  const client = new HttpsClient();
+  t.after(() => client.close());
+  const url = new URL(`https://localhost:${port}`);
+  const signal = new AbortController().signal;
+  return (await client.send({ url, method: "GET", headers: {}, tls: { ca }, signal })).status;
+}
+
+const atOnce: RequestListener = (_request, response) => void response.end();
+
+test("a server may choose no key exchange that costs the client much more than the usual ones", async (t) => {
+  const { ca, leaf } = await testCertificate();
+  for (const ecdhCurve of ["X25519", "P-256", "P-384"]) {
+    assert.equal(await ask(t, ca, { ...leaf, ecdhCurve }), 200, ecdhCurve);
+    assert.equal(await ask(t, ca, { ...leaf, ecdhCurve, maxVersion: "TLSv1.2" }), 200, `${ecdhCurve}, TLS 1.2`);
+  }
+  for (const ecdhCurve of ["P-521", "X448", "ffdhe2048", "ffdhe8192"]) {
+    await assert.rejects(ask(t, ca, { ...leaf, ecdhCurve }), /handshake failure/, ecdhCurve);
+  }
+});
+
+test("a server of TLS 1.2 may bring no modulus of its own for the key exchange", async (t) => {
+  const leaf = await rsaCertificate("localhost");
+  const old = { ...leaf, maxVersion: "TLSv1.2" } as const;
+  assert.equal(await ask(t, leaf.cert, { ...old, ciphers: "ECDHE-RSA-AES128-GCM-SHA256" }), 200);
+  const dhe = { ...old, ciphers: "DHE-RSA-AES128-GCM-SHA256", dhparam: "auto" };
+  await assert.rejects(ask(t, leaf.cert, dhe), /handshake failure/);
+});
+
+test("a server of TLS 1.2 gets one handshake for each connection", async (t) => {
+  const { ca, leaf } = await testCertificate();
+  let again = 0;
+  const answer: RequestListener = ({ socket }, response) => {
+    (socket as TLSSocket).renegotiate({ rejectUnauthorized: false }, (error) => {
+      if (error === null) again++;
+      response.end();
+    });
+  };
+  await ask(t, ca, { ...leaf, maxVersion: "TLSv1.2" }, answer).catch(() => {});
+  assert.equal(again, 0);
+});
+
+test("no TLS session is resumed: each connection verifies the certificate", async (t) => {
+  const { ca, leaf } = await testCertificate();
+  const reused: boolean[] = [];
+  const server = createServer(leaf, ({ socket }, response) => {
+    reused.push((socket as TLSSocket).isSessionReused());
+    response.setHeader("connection", "close").end();
+  });
+  const url = new URL(`https://localhost:${await listening(t, server)}`);
+  const client = new HttpsClient();
+  t.after(() => client.close());
+  for (let count = 0; count < 3; count++) {
+    const signal = new AbortController().signal;
+    await client.send({ url, method: "GET", headers: {}, tls: { ca }, signal });
+  }
+  assert.deepEqual(reused, [false, false, false]);
 });

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
+import { CLIENT_KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { identityWords } from "../tls/server-certificate.ts";
 
 /** One request over TLS, with the certificates that it trusts and shows. */
@@ -27,8 +28,8 @@ const MAX_ANSWER_BYTES = 1024 * 1024;
  * with the package undici, whose present version needs a newer Node than culvert promises.
  */
 export class HttpsClient {
-  /** Node reuses a connection only for requests with equal certificates. */
-  readonly #agent = new Agent({ keepAlive: true });
+  /** Node reuses a connection only for requests with equal certificates. Sessions would be resumed unverified. */
+  readonly #agent = new Agent({ keepAlive: true, maxCachedSessions: 0, ...CLIENT_KEY_EXCHANGE });
 
   async send(wanted: HttpsRequest): Promise<HttpsAnswer> {
     try {

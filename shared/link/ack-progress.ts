@@ -6,15 +6,15 @@ import { PeerViolation } from "./link-events.ts";
 
 /** How often progress is checked, ms. */
 const LOOK_MS = 5_000;
-/** A link of which nothing is acknowledged during so many checks ends: 60 s. */
+/** A link ends when nothing of it was acknowledged during this number of checks: 60 s. */
 const MOST_LOOKS = 12;
-/** When memory is short, a link may be given up with a byte that has waited for more than so many checks: 10 s. */
+/** When memory is short, a link whose oldest byte has waited for more checks than these may be given up: 10 s. */
 const LOOKS_WHEN_SHORT = 2;
-/** A peer makes progress if at its pace it acknowledges all that is kept within so many checks: 5 min. */
+/** A peer makes progress if at its pace it acknowledges all that is kept within this number of checks: 5 min. */
 const DRAINED_WITHIN = 60;
 /**
- * A link ends with so many carriers in a row that were lost before the peer had more: a middlebox cuts them for what we
- * send, which would be sent first on the next one, too.
+ * A link ends when this number of carriers in a row was lost before the peer acknowledged anything new: a middlebox
+ * cuts them for what we send, which would be sent first on the next one, too.
  */
 const MOST_FRUITLESS = 8;
 
@@ -22,13 +22,13 @@ type WatchedLink = Pick<Link, "suspended" | "unacknowledged" | "acknowledgedOffs
 
 /**
  * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One
- * that acknowledges next to nothing holds as much memory, and loses its link when memory is short. A slow line may take
- * minutes for what a faster one before it left: its link goes on, and is the last to be given up.
+ * that acknowledges next to nothing holds as much memory, and loses its link when memory is short. After a move to a
+ * slower line, what is buffered may need minutes: such a link goes on, and is the last to be given up.
  *
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
 export class AckProgress implements MemoryHolder, Reclaimable {
-  /** Its place among those that can free memory. */
+  /** The place of this link among those that can free memory. */
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: WatchedLink;
   readonly #look: QueueNode<() => void>;
@@ -39,7 +39,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
   #silentLooks = 0;
   /** When the peer was last seen to make progress, if it did so at the last check. */
   #progressAt: number | undefined;
-  /** Carriers in a row that were lost without progress, and what the peer had at the last loss. */
+  /** Number of carriers in a row that were lost without progress, and what the peer had received at the last loss. */
   #fruitless = 0;
   #ackedAtLoss = -1;
   #lastLoss: Error | undefined;
@@ -80,7 +80,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
     this.#lastLoss = cause;
   }
 
-  /** Why it is in vain to go on with a new carrier, which has just begun; `undefined`: it is not. */
+  /** Why a new carrier, which has just begun, would not help; `undefined`: it may help. */
   reasonToGiveUp(): Error | undefined {
     if (this.#fruitless < MOST_FRUITLESS || this.#link.acknowledgedOffset !== this.#ackedAtLoss) return undefined;
     const { message } = this.#lastLoss as Error;

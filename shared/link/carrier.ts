@@ -21,15 +21,18 @@ import { Liveness } from "./liveness.ts";
 
 /** Bounds for ws, which handles long text only. Each piece of an incomplete message may keep a whole read alive. */
 export const WEBSOCKET_BOUNDS = { maxPayload: 128 * 1024, maxFragments: 64, maxBufferedChunks: 1_024 } as const;
-/** Payload that may arrive before `start`, bytes: from a server a window of each stream, from an agent an inner TLS. */
+/**
+ * Payload that may arrive before `start`, bytes: a server may send one window per stream, an agent an inner TLS
+ * handshake.
+ */
 const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
 /** What each piece counts beside its payload. */
 const EARLY_PIECE_BYTES = 256;
 /** Time for the peer to answer our close frame, ms. */
 const CLOSE_TIMEOUT_MS = 2_000;
-/** The same time for a link that was given up, whose owner waits for nothing. */
+/** Time for that answer on a link that was given up, ms: its owner waits for nothing. */
 const ABANDON_TIMEOUT_MS = 100;
-/** The same time when all that was written is still to be delivered, which takes a slow path some time. */
+/** Time for that answer when all that was written is still to be delivered, ms: a slow path takes some time. */
 const END_TIMEOUT_MS = 10_000;
 /** Bytes of answers and pings that a peer may leave unread. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
@@ -257,7 +260,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.close(code, reason, ABANDON_TIMEOUT_MS);
   }
 
-  /** Closes with a code and a reason, behind all that was written. The peer has `timeoutMs` to answer. */
+  /** Closes with a code and a reason, after all that was written. The peer has `timeoutMs` to answer. */
   close(code: number, reason: string, timeoutMs = CLOSE_TIMEOUT_MS): void {
     this.#waitForClose();
     this.#flushControl();
@@ -302,7 +305,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#onClose(ABNORMAL_CLOSURE, Buffer.alloc(0));
   };
 
-  /** From now on ws says more about the end, when the socket closes. */
+  /** From now on the carrier waits for the close event of ws, which has the code and the reason. */
   #waitForClose(): void {
     this.#socket.off(PEER_GONE, this.#onPeerGone);
   }

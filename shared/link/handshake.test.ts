@@ -114,6 +114,21 @@ test("a client that sends nothing, or another message first, is refused once", a
   await until(() => server.sockets.size === 0);
 });
 
+test("from its welcome on a server sends pings as often as that says, however long its own interval is", async () => {
+  await using server = await LinkServer.start({
+    keepaliveMs: 3_600_000,
+    welcome: () => welcome({ keepaliveMs: 20 }),
+  });
+  const client = await rawClient(server.port, textFrame(HELLO, KEY));
+  let received = "";
+  client.on("data", (chunk: Buffer) => {
+    received += chunk.toString("latin1");
+  });
+  client.resume();
+  await until(() => received.includes('{"type":"ping"}'), "a ping");
+  client.destroy();
+});
+
 test("a hello is answered once, however often it comes", async () => {
   let verified = 0;
   await using server = await LinkServer.start({

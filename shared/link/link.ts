@@ -38,7 +38,8 @@ type State =
   | { readonly state: "closed" };
 
 /**
- * The ordered, reliable byte pipe between an agent and a server, which outlives its carriers (docs/link-protocol.md).
+ * The ordered, reliable byte pipe between an agent and a server, or two servers, which outlives its carriers
+ * (docs/link-protocol.md).
  *
  * ```
  *            carrier lost                     grace over
@@ -66,9 +67,9 @@ export class Link implements Transport {
   #state: State = { state: "carried" };
   /** The carrier before the present one, until the peer is known to use the present one. */
   #previous: LinkCarrier | undefined;
-  /** It takes over with the peer's first message on it. Until then the present one goes on. */
+  /** The next carrier. It takes over with the peer's first message on it; until then the present one goes on. */
   #successor: Successor | undefined;
-  /** So many bytes that arrive next on the present carrier have arrived on an older one. */
+  /** Number of bytes to skip on the present carrier: they were already received on an older one. */
   #toSkip = 0;
 
   constructor(id: string, remote: string, carrier: LinkCarrier, options: LinkOptions) {
@@ -206,7 +207,9 @@ export class Link implements Transport {
     this.acks.release();
   }
 
-  /** From now on it is the present carrier. What its hello acknowledged stays buffered until an ack: see `#onAck`. */
+  /**
+   * The successor becomes the present carrier. What its hello acknowledged stays buffered until an ack: see `#onAck`.
+   */
   #takeOver({ carrier, remote, peerReceived, named }: Successor, isStarted: boolean): void {
     this.#successor = undefined;
     const suspension = this.#state.state === "suspended" ? this.#state : undefined;
@@ -301,7 +304,7 @@ export class Link implements Transport {
     if (this.#carrier !== carrier) return;
     this.#closePrevious(); // its messages are ignored since the takeover
     const isLost = reason instanceof CarrierLost;
-    // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
+    // The peer closed cleanly, but has not acknowledged everything. It may have moved to the new carrier before our
     // last bytes arrived here. Then it waits for them, and for the end, on the new carrier.
     const isUndelivered = reason === undefined && this.#outgoing.isEndUnacknowledged;
     if (this.#successor !== undefined && (isLost || isUndelivered)) this.#takeOver(this.#successor, true);

@@ -80,7 +80,7 @@ export class Outgoing {
     if (this.isAllSent) this.carrier?.end();
   }
 
-  /** So many more bytes were given to the present carrier. */
+  /** `byteLength` more bytes were given to the present carrier. */
   #advance(byteLength: number): void {
     this.#sent += byteLength;
     if (this.#sent > this.everSent) this.everSent = this.#sent;
@@ -102,7 +102,7 @@ export class Outgoing {
     return !this.#isEnding;
   }
 
-  /** Whether sending can begin again there: not before what the peer has acknowledged, nor behind what was sent. */
+  /** Whether sending can begin again there: not before what the peer has acknowledged, nor after what was sent. */
   canRestart(offset: number): boolean {
     return offset >= this.peerHas && offset <= this.everSent;
   }
@@ -134,8 +134,8 @@ export class Outgoing {
   }
 
   /**
-   * Frees what the peer has. What it has from an older carrier only is still sent on the present one, where every byte
-   * has its place.
+   * Frees what the peer has. What it received on an older carrier only is still sent on the present one, because
+   * offsets on a carrier must have no gap.
    */
   #release(): void {
     const upTo = Math.min(this.peerHas, this.#sent);
@@ -166,7 +166,7 @@ const LEAST_MEAN = 256;
 const BLOCK = { least: 2 * 1024, most: 16 * 1024 };
 
 const SPENT: Batch = { from: 0, to: 0, buffers: [] };
-/** The ring always has room for so many batches, and shrinks to that when it is empty. */
+/** Number of batches that the ring always has room for. It shrinks to this when it is empty. */
 const LEAST_ROOM = 64;
 
 /**

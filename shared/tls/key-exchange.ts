@@ -1,4 +1,5 @@
-import { createSecureContext } from "node:tls";
+import { constants } from "node:crypto";
+import { createSecureContext, DEFAULT_CIPHERS } from "node:tls";
 
 /** Every TLS client of the last ten years knows one of these. */
 const USUAL = "X25519:P-256:P-384";
@@ -11,6 +12,17 @@ const HYBRID = "X25519MLKEM768";
  * (P-521 10 ms, P-384 5 ms, the others 1 ms): whoever reaches a port could stop everybody.
  */
 export const KEY_EXCHANGE = isKnown(HYBRID) ? `${HYBRID}:${USUAL}` : USUAL;
+
+/**
+ * The same for our TLS clients whose server a tenant may run. In TLS 1.2 such a server also brings the modulus of DHE
+ * (RFC 5246 §7.4.3): one of 10,000 bits, which OpenSSL accepts, takes the client 1.2 s of the event loop. And it asks
+ * for another handshake on the same connection (§7.4.1.1) as often as it likes.
+ */
+export const CLIENT_KEY_EXCHANGE = {
+  ecdhCurve: KEY_EXCHANGE,
+  ciphers: `${DEFAULT_CIPHERS}:!kDHE`,
+  secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
+} as const;
 
 function isKnown(group: string): boolean {
   try {

@@ -119,7 +119,7 @@ test("the session ends when the peer sends pings and never reads the answers", a
   assert.equal(session.closed, false);
   transport.receive(pings);
   assert.match((await closed)?.message ?? "", /reads no answers/);
-  assert.ok(transport.destroyedWith, "not ended in order: nothing would get through");
+  assert.ok(transport.destroyedWith, "not closed cleanly: nothing would get through");
 });
 
 test("the transport is destroyed when the peer does not take the last frames in time", async (t) => {
@@ -141,7 +141,7 @@ test("a session whose transport has gone leaves no timer behind", async (t) => {
   assert.equal(transport.destroyedWith, undefined);
 });
 
-test("whatever bytes come: no crash, no memory, an end in order or none", async () => {
+test("whatever bytes come: no crash, no memory, a clean end or none", async () => {
   const uint32 = fc.oneof(fc.nat(9), fc.integer({ min: 0, max: 0xffff_ffff }), fc.constantFrom(0xffff_ffff, 65_536));
   const someFrame = fc
     .tuple(

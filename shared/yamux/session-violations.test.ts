@@ -69,6 +69,7 @@ for (const { name, role = "server", bytes, message, options = {} } of VIOLATIONS
     const before = process.memoryUsage().arrayBuffers;
     transport.receive(...bytes);
     assert.ok(process.memoryUsage().arrayBuffers - before < 1024 * 1024, "nothing is allocated by a claim");
+    assert.equal(session.closed, true, "the session has ended"); // or `closed` would be waited for without end
     const reason = (await closed) as Error & { reason: string };
     assert.equal(reason.reason, "protocol");
     assert.match(reason.message, message);

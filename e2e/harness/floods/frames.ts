@@ -43,6 +43,7 @@ const message = (payload: Buffer): Buffer => masked({ opcode: 2, payload });
 /** A stream that the agent opens and resets; one that it leaves open. */
 const ENDED = message(Buffer.concat([yamux.syn(1), yamux.rst(1)]));
 const OPEN = message(yamux.syn(1));
+const STREAMS = Array.from({ length: 4_096 }, (_, count) => yamux.syn(2 * count + 1));
 
 const KINDS = {
   nothing: {},
@@ -56,6 +57,7 @@ const KINDS = {
   },
   "window updates of one byte": { first: OPEN, flood: message(many(yamux.windowUpdate(1, 1), MESSAGE_BYTES)) },
   "data for closed streams": { first: ENDED, flood: message(yamux.data(1, Buffer.alloc(MESSAGE_BYTES))) },
+  "new streams": { flood: message(Buffer.concat(STREAMS)) },
 } as const satisfies Readonly<Record<string, Kind>>;
 
 /**

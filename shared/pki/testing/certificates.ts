@@ -1,5 +1,13 @@
 import "../reflect.ts"; // must come before @peculiar/x509
-import { createPrivateKey, createPublicKey, randomBytes, sign, webcrypto, X509Certificate } from "node:crypto";
+import {
+  createPrivateKey,
+  createPublicKey,
+  KeyObject,
+  randomBytes,
+  sign,
+  webcrypto,
+  X509Certificate,
+} from "node:crypto";
 import * as x509 from "@peculiar/x509";
 import { type Element, inside, theElement } from "../../tls/certificate-fields.ts";
 import type { CertificateAndKey } from "../certificates.ts";
@@ -18,7 +26,7 @@ interface MadeCertificate {
   /** The key of this one once more. */
   readonly keyOf?: CertificateAndKey;
   readonly serial?: string;
-  /** So many bytes more. */
+  /** This number of bytes more. */
   readonly padding?: number;
   /** The byte of a Netscape certificate type; absent: the extension is. */
   readonly netscapeType?: number;
@@ -137,5 +145,23 @@ async function keysOf({ key }: CertificateAndKey): Promise<webcrypto.CryptoKeyPa
   return {
     privateKey: await webcrypto.subtle.importKey("pkcs8", der, P256, true, ["sign"]),
     publicKey: await webcrypto.subtle.importKey("spki", spki, P256, true, ["verify"]),
+  };
+}
+
+/** A server's certificate with an RSA key, which signs itself. */
+export async function rsaCertificate(host: string): Promise<CertificateAndKey> {
+  const rsa = { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256", modulusLength: 2048, publicExponent: Buffer.of(1, 0, 1) };
+  const keys = await webcrypto.subtle.generateKey(rsa, true, ["sign", "verify"]);
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    name: `CN=${host}`,
+    notBefore: new Date(Date.now() - HOUR),
+    notAfter: new Date(Date.now() + 24 * HOUR),
+    signingAlgorithm: rsa,
+    keys,
+    extensions: [new x509.SubjectAlternativeNameExtension([{ type: "dns", value: host }])],
+  });
+  return {
+    cert: certificate.toString("pem"),
+    key: KeyObject.from(keys.privateKey).export({ type: "pkcs8", format: "pem" }).toString(),
   };
 }
