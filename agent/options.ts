@@ -230,8 +230,9 @@ function checkServers(draft: Draft<typeof rows>): void {
   if (urls.length > 0) {
     if (values.proxyServerHost !== "")
       draft.problem("--server and --proxy-server-host cannot be given together; name every server with --server.");
-    else if (draft.given("proxyServerPort"))
+    else if (draft.given("proxyServerPort") && values.proxyServerPort !== 0)
       draft.problem("--proxy-server-port has no effect with --server; put the port in the URL.");
+    values.proxyServerPort = 0; // so that what --print-config prints can be read again
     checkUrls(draft);
   } else if (values.proxyServerPort === 0) {
     draft.problem("--proxy-server-port must not be 0.");

@@ -117,6 +117,11 @@ test("a fault of the command line is one sentence and exit code 2, from commande
   const [atRoot, atPki] = ["See: culvert --help", "See: culvert pki --help"];
   const noName = 'needs at least one name or address, not "": give one, or leave the flag out';
   const cases: [args: string[], sentence: string, next?: string][] = [
+    [
+      ["doctor", "--from-server"],
+      "culvert doctor: missing required argument 'cluster'",
+      "See: culvert doctor --from-server --help",
+    ],
     [["frobnicate"], "culvert: unknown command 'frobnicate'", atRoot],
     [["pki", "--server-san="], `culvert: --server-san ${noName}`, atPki],
     [["pki", "--cluster-san", ""], `culvert: --cluster-san ${noName}`, atPki],
