@@ -64,7 +64,7 @@ test("a cluster's limit of handshakes keeps a flood of one address apart from it
   await callerIsAnswered(tenants);
 });
 
-/** Bytes that a network may waste at once at one side of a cluster, and in a second; a handshake of these takes 2 KiB. */
+/** Bytes that a network may waste at once at one side of a cluster, and in a second; such a handshake has 2 KiB. */
 const [WASTE_AT_ONCE, WASTE_PER_SECOND, LEAST_BYTES] = [32 * 1024, 8 * 1024, 2 * 1024];
 
 test("one address whose certificates take long to verify, and come together, holds up nobody", async (t) => {
