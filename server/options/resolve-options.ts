@@ -141,7 +141,7 @@ function checkCallers(draft: ServerDraft): void {
   }
 }
 
-/** Settings of one cluster belong into its document; a certificate in the flags is for clusters without their own. */
+/** Settings of one cluster belong in its document; a certificate in the flags is for clusters without their own. */
 function checkClusters(draft: ServerDraft): void {
   const { values } = draft;
   const elsewhere: [flag: string, given: boolean, key: string][] = [
