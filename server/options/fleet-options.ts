@@ -1,4 +1,5 @@
 import { isIPv6 } from "node:net";
+import { isDeepStrictEqual } from "node:util";
 import { parseTarget } from "../../shared/address/target.ts";
 import { checkPair } from "../../shared/config/common-options.ts";
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
@@ -52,9 +53,10 @@ export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
   const { values } = draft;
   const { directory, peerAddress, peerCert, peerKey, peerCaCert, peerIdentities } = values;
   if (directory.length === 0) {
+    const texts = [values.peerBindAddress, peerAddress, peerCert, peerKey, peerCaCert, ...peerIdentities];
+    const asksForPort = draft.given("peerPort") && values.peerPort !== 0;
     values.peerPort = 0;
-    const given = [peerAddress, peerCert, peerKey, peerCaCert, ...peerIdentities].some((value) => value !== "");
-    if (given || draft.given("peerPort") || draft.given("peerBindAddress"))
+    if (asksForPort || texts.some((value) => value !== ""))
       draft.warn("The options of other servers (--peer-...) have no effect without --directory.");
     return;
   }
@@ -149,6 +151,8 @@ export const replicas = section("Several servers", {
   ),
 });
 
+const LEASE_DEFAULTS = [replicas.leaseNamespace.default, replicas.leaseLabel.default];
+
 /** Checks the options of this section together. */
 export function checkReplicas(draft: Draft<typeof replicas>): void {
   const { serverCountService, enableLeaseController, leaseNamespace, leaseLabel } = draft.values;
@@ -166,7 +170,8 @@ export function checkReplicas(draft: Draft<typeof replicas>): void {
   if (enableLeaseController && leaseLabel.length === 0) {
     draft.problem("--lease-label is empty: without a label, the leases of everything else would be counted.");
   }
-  if (!enableLeaseController && (draft.given("leaseNamespace") || draft.given("leaseLabel"))) {
+  const isDefault = isDeepStrictEqual([leaseNamespace, leaseLabel], LEASE_DEFAULTS);
+  if (!enableLeaseController && !isDefault) {
     draft.warn("--lease-namespace and --lease-label have no effect without --enable-lease-controller.");
   }
 }

@@ -52,6 +52,7 @@ test("data for a stream that has ended may be as much as was under way, and no m
   transport.receive(frame.data(1, Buffer.alloc(45_536)));
   assert.equal(session.closed, false, "all of it was under way");
   transport.receive(frame.data(1, Buffer.alloc(1)));
+  assert.equal(session.closed, true);
   assert.equal(((await closed) as Error & { reason: string }).reason, "protocol");
   transport.close();
 });
@@ -118,6 +119,7 @@ test("the session ends when the peer sends pings and never reads the answers", a
   for (let count = 0; count < 24; count++) transport.receive(pings);
   assert.equal(session.closed, false);
   transport.receive(pings);
+  assert.equal(session.closed, true);
   assert.match((await closed)?.message ?? "", /reads no answers/);
   assert.ok(transport.destroyedWith, "not closed cleanly: nothing would get through");
 });
