@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
+import { printConfig } from "../shared/config/flags.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { agentOptions } from "./options.ts";
 
@@ -46,6 +47,16 @@ test("a token file is enough in place of a certificate, or comes with one; as Ko
   ]);
   const missing = await read([url, "--service-account-token-path=/nowhere/token"]);
   assert.match(missing.problems.join("\n"), /--service-account-token-path.*\/nowhere\/token/);
+});
+
+test("what --print-config prints can be given as --config", async () => {
+  for (const server of [url, "--proxy-server-host=10.0.0.1"]) {
+    const { values, sources } = await read([server, ...tls]);
+    const file = join(dir, "printed.yaml");
+    writeFileSync(file, printConfig(agentOptions, values, sources));
+    const again = await read([`--config=${file}`]);
+    assert.deepEqual([again.problems, again.warnings, again.values], [[], [], values]);
+  }
 });
 
 test("everything that is missing is reported in one go", async () => {

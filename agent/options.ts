@@ -19,11 +19,11 @@ import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.
 const server = section("The server", {
   server: option.list(
     [],
-    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name behind the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
+    "URL of a server, wss://host[:port][/path]; port 443 and path /culvert/v1/tunnel when absent. Or wss+srv://_service._tcp.name[/path], whose SRV records say hosts and ports; certificates are verified for the name after the labels. With several, the agent keeps a tunnel to each, and none of them depends on another.",
   ),
   uplinks: option.string(
     "all",
-    "How many servers to have a tunnel to: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count of the server). A number: so many tunnels, or fewer if the servers announce fewer.",
+    "To how many servers the agent keeps a tunnel: a number, or all. Servers are found by the URLs of --server, by the addresses that DNS has for them, and behind one address by dialling it again. all: one tunnel for each URL, plus up to 4 servers found by DNS or announced by the servers (--server-count of the server). A number: that many tunnels, or fewer if the servers announce fewer.",
     { defaultText: "all" },
   ),
   serverAddress: option.string(
@@ -49,7 +49,7 @@ const server = section("The server", {
   innerTls: option.oneOf(
     ["always", "auto", "never"],
     "auto",
-    "The second TLS inside: always, never, or where the server's certificate is not from --ca-cert but from --outer-ca.",
+    "When the second TLS inside is used: always, never, or (auto) where the server's certificate is not from --ca-cert but from --outer-ca.",
   ),
   serviceAccountTokenPath: option.file(
     "",
@@ -63,16 +63,20 @@ const server = section("The server", {
   }),
   cluster: option.identifier(
     "",
-    "Cluster that this agent is meant to serve; the server refuses it when its certificate or token says otherwise.",
+    "Cluster that this agent is meant to serve. The server refuses the agent if its certificate or token is another cluster's.",
   ),
   agentIdentifiers: option.list(
     [],
     "What this agent serves, for servers that choose agents by it (--proxy-strategies): ipv4=, ipv6=, host=, cidr= and default-route=true, joined by & as in a URL's query. Several of each may be given.",
     { konnectivity: "--agent-identifiers", separator: ";" },
   ),
-  handshakeTimeoutMs: option.duration("10s", "TCP, TLS, upgrade and welcome together, for one attempt.", {
-    min: "1ms",
-  }),
+  handshakeTimeoutMs: option.duration(
+    "10s",
+    "How long one attempt to connect may take: TCP, TLS, upgrade and welcome together.",
+    {
+      min: "1ms",
+    },
+  ),
   keepaliveMs: option.duration(
     "20s",
     "Interval of pings; the smaller of both ends is used, and 2.5 of them without a byte end a tunnel.",
@@ -84,12 +88,12 @@ const server = section("The server", {
   ),
   maxCarrierAgeMs: option.duration(
     "0s",
-    "Oldest age of a connection: about 10 % earlier the agent opens a new one and moves the tunnel to it. Its streams notice nothing, but each change is a handshake for both ends. 0: only where the path has shown a limit of its own.",
+    "Maximum age of a connection. About 10 % earlier the agent opens a new one and moves the tunnel to it. Its streams notice nothing, but each change is a handshake for both ends. 0: only where something on the path has cut connections at a certain age.",
     { min: "1s", orZero: true },
   ),
   syncIntervalMs: option.duration(
     "250ms",
-    "Longest wait before each of the first new attempts, and of the first looks for another server; doubles with every later one, with full jitter.",
+    "Longest wait before the first attempts to connect again, or to find another server. It doubles with each later attempt. The wait itself is random (full jitter).",
     {
       konnectivity: "--sync-interval",
       min: "1ms",
@@ -97,7 +101,7 @@ const server = section("The server", {
   ),
   syncIntervalCapMs: option.duration(
     "30s",
-    "Longest wait before any new attempt; 10s at most while the agent looks for another server.",
+    "Longest wait to which that of --sync-interval grows. While the agent looks for another server, it is 10s at most.",
     {
       konnectivity: "--sync-interval-cap",
       min: "1ms",
@@ -129,14 +133,18 @@ const proxyRoute = section("The proxy route", {
 const targets = section("Targets", {
   allowTarget: option.list(
     [],
-    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. Given: nothing else. Empty: everything but loopback, link-local and cloud metadata addresses and the agent's own listeners.",
+    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. If given, nothing else may be dialled. Empty: everything but loopback, link-local and cloud metadata addresses and the agent's own listeners.",
   ),
   allowLoopback: option.boolean(
     false,
     "Targets on this machine's loopback (127.0.0.0/8, ::1, 0.0.0.0, ::) may be dialled, although no --allow-target names them.",
   ),
-  denyTarget: option.list([], "Targets that may not be dialled, in the same forms; wins over --allow-target."),
-  dialTimeoutMs: option.duration("4s", "Resolving and dialling a target; the server may ask for less.", { min: "1ms" }),
+  denyTarget: option.list([], "Targets that may not be dialled, in the same forms. It wins over --allow-target."),
+  dialTimeoutMs: option.duration(
+    "4s",
+    "How long resolving and dialling a target may take together. The server may ask for less.",
+    { min: "1ms" },
+  ),
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
 });
 
@@ -163,7 +171,7 @@ const rows = { ...server, ...proxyRoute, ...targets, ...streamRows, ...tlsRows, 
 
 export const agentOptions = defineService({
   command: "agent",
-  summary: "Dials the server and reaches targets in its own network for it.",
+  summary: "Dials the server, and connects to targets in its own network for the server's callers.",
   envPrefix: "CULVERT_AGENT",
   example: [
     "culvert agent --server wss://culvert.example.com:8091 --ca-cert cluster-ca.crt \\",
@@ -222,8 +230,9 @@ function checkServers(draft: Draft<typeof rows>): void {
   if (urls.length > 0) {
     if (values.proxyServerHost !== "")
       draft.problem("--server and --proxy-server-host cannot be given together; name every server with --server.");
-    else if (draft.given("proxyServerPort"))
+    else if (draft.given("proxyServerPort") && values.proxyServerPort !== 0)
       draft.problem("--proxy-server-port has no effect with --server; put the port in the URL.");
+    values.proxyServerPort = 0; // so that what --print-config prints can be read again
     checkUrls(draft);
   } else if (values.proxyServerPort === 0) {
     draft.problem("--proxy-server-port must not be 0.");

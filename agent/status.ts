@@ -7,7 +7,7 @@ import type { Uplink, UplinkState } from "./uplink/uplink.ts";
 
 type ReadinessRule = AgentOptions["readiness"];
 
-/** How many of so many servers a rule asks for. */
+/** How many of the `wanted` servers a rule asks for. */
 const NEEDED = {
   any: () => 1,
   quorum: (wanted) => Math.floor(wanted / 2) + 1,

@@ -7,7 +7,7 @@ import type { TLSSocket } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
 import { prepared } from "./testing/agent.ts";
 
-/** A JWT as far as an agent looks at it: it ends so many seconds from now. */
+/** A JWT as far as an agent looks at it: it ends this number of seconds from now. */
 function token(name: string, endsInS = 3_600): string {
   const payload = { sub: name, exp: Math.floor(Date.now() / 1_000) + endsInS };
   return `e30.${Buffer.from(JSON.stringify(payload)).toString("base64url")}.${"s".repeat(40)}`;

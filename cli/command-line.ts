@@ -4,7 +4,7 @@ import { helpWidth } from "../shared/config/flags.ts";
 import type { PkiKubernetesOptions } from "./pki/kubernetes.ts";
 import type { RunPkiOptions } from "./pki/pki.ts";
 
-// A reader such as `head` may close the pipe early. The command still has to finish its work and end in order.
+// A reader such as `head` may close the pipe early. The command still has to finish its work and end cleanly.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
   if (error.code === "EPIPE" || process.exitCode === 1) return;
   process.stderr.write(`culvert: cannot write to stdout: ${error.message}\n`);
@@ -13,7 +13,8 @@ process.stdout.on("error", (error: NodeJS.ErrnoException) => {
 
 const STATUS_COLUMNS = `
 Columns of a cluster:
-  AGENTS       Agents that take connections. suspended: lost theirs and may return; draining: take no more.
+  AGENTS       Agents that take connections. suspended: they have lost their connection and may return;
+               draining: they take no more.
   WAITING      CONNECTs without an answer yet.
   OPEN         Connections that are open, or that an agent is opening.
   ENDED-OK     Connections that were opened and have ended, since the server got the cluster.
@@ -26,12 +27,12 @@ Columns of a cluster:
 Columns of an agent:
   LINK         up: it has a connection and takes connections; suspended: it has lost its connection and may resume the
                link; draining: it takes no more; probe: of culvert doctor, which only measures.
-  RTT          Round trip of a ping that was sent for this answer.
+  RTT          Round trip time of a ping that was sent for this answer.
 
 Columns of a server, of several:
   SERVERS      How many servers there are, as far as this one knows.
   CLUSTERS     Clusters of which it holds an agent that takes connections, of those that it serves.
-  HELD         Memory that its tunnels hold, and may hold.
+  HELD         Memory that its tunnels hold, and the most that they may hold.
   REFUSED-AT   Servers that have refused agents or callers lately, how often, and the newest refusal.
 
 Exit code: 0 everything has answered, 1 something has not, 2 the command line is wrong.`;
@@ -63,7 +64,7 @@ service("server", "Accept CONNECT requests and carry them through the tunnels of
   });
 });
 
-service("agent", "Connect to a server and dial targets in this network for it.", async (argv) => {
+service("agent", "Connect to a server, and to targets in this network for the server's callers.", async (argv) => {
   const [{ runService }, { agentOptions }] = await Promise.all([import("./service.ts"), import("../agent/options.ts")]);
   await runService(agentOptions, argv, async (values, log) => {
     const { startAgent } = await import("../agent/agent.ts");
@@ -141,7 +142,7 @@ kubernetes
     list,
   )
   .option("--days <number>", "Days that certificates are valid. The CA is valid for ten years.", days(kubernetes), 365)
-  .option("--peers", "Keep <name>-peer, too, by which the servers of a fleet know each other.")
+  .option("--peers", "Keep the Secret <name>-peer, too, by which the servers of a fleet know each other.")
   .option("--kubeconfig <file>", "How to reach the API server. Without it, the ServiceAccount of this pod is used.")
   .addHelpText(
     "after",
@@ -163,10 +164,10 @@ program
   .description("Show the clusters, agents and refusals of a running server, or the state of a running agent or router.")
   .option(
     "--admin-address <host:port>",
-    "Address of the admin port. The default port of an agent is 8094, of a router 8097. Several times, or comma separated: the servers of a fleet in one table. (default: 127.0.0.1:8095)",
+    "Address of the admin port. The default port of an agent is 8094, of a router 8097. Give several, comma separated or each with the flag, to show the servers of a fleet in one table. (default: 127.0.0.1:8095)",
     (text: string, before: string[] = []) => [...before, ...text.split(",")],
   )
-  .option("--cluster <name>", "Show only this cluster; of several servers, with its agents.")
+  .option("--cluster <name>", "Show only this cluster; where several servers are asked, with its agents.")
   .option("--watch", "Show it again every 2 seconds, until Ctrl-C.")
   .option("--json", "Print the whole status as JSON instead of a table; with --watch, one line each time.")
   .addHelpText("after", STATUS_COLUMNS)
@@ -231,13 +232,16 @@ try {
       process.stderr.write(`culvert: ${await usageFault(fault.text, fault.command)}`);
       process.stderr.write(`See: ${fullName(fault.command)} --help\n`);
     }
-    // A wrong command line is a wrong configuration, which is exit code 2.
-    process.exit(error.exitCode === 0 ? 0 : 2);
+    // A wrong command line is a wrong configuration, which is exit code 2. A help that has been shown is left to end by
+    // itself, since a stdout that cannot be written is reported later.
+    if (error.exitCode !== 0) process.exitCode = 2;
+  } else {
+    // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its
+    // stack.
+    if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
+    process.stderr.write(`culvert: ${error.message}\n`);
+    process.exitCode = 2;
   }
-  // Recognized by name, since the class is in a module of the commands. Any other error is a bug: Node shows its stack.
-  if (!(error instanceof Error) || error.name !== "ConfigError") throw error;
-  process.stderr.write(`culvert: ${error.message}\n`);
-  process.exitCode = 2;
 }
 
 /** A command as it is typed, such as "culvert pki kubernetes". */

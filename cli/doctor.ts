@@ -132,10 +132,11 @@ const MAX_WORD = 2_000;
 // ── --from-server ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const FROM_SERVER = "--from-server";
+const SEE_FROM_SERVER = `See: culvert doctor ${FROM_SERVER} --help\n`;
 
 /** A server that is well answers at once: one that is stopped is found out sooner than a CONNECT would be answered. */
 const ALIVE_MS = 5_000;
-/** It then answers within its --connect-timeout, 8 s unless it is configured. */
+/** A server that has answered once answers within its --connect-timeout, 8 s unless it is configured. */
 const WITHIN_MS = 30_000;
 
 const trialSchema = z.object({ outcome: z.string(), sentence: z.string(), steps: z.array(stepSchema) });
@@ -151,14 +152,16 @@ interface Flags {
  */
 async function runFromServer(argv: readonly string[], print: (text: string) => void): Promise<void> {
   await new Command("culvert doctor --from-server")
-    .description("Has a running server make one connection, as a caller of the cluster would have it.")
+    .description("Ask a running server to make one connection, as for a caller of the cluster.")
     .argument("<cluster>", "Cluster whose agents are to make it.")
     .argument("<target>", "host:port as a caller asks for it.")
     .option("--admin-address <host:port>", "Admin port of the server.", "127.0.0.1:8095")
-    .option("--json", "Everything that the server says.")
+    .option("--json", "Print everything that the server says as JSON.")
     .helpOption("-h, --help", "Show this help.")
     .configureHelp({ helpWidth: helpWidth() })
-    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "culvert doctor: ")) })
+    .configureOutput({
+      outputError: (text, write) => write(`${text.replace(/^error: /, "culvert doctor: ")}${SEE_FROM_SERVER}`),
+    })
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
     .action((cluster: string, target: string, flags: Flags) => {
       const head = headText(headOf([FROM_SERVER, ...argv]));

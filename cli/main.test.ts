@@ -117,6 +117,11 @@ test("a fault of the command line is one sentence and exit code 2, from commande
   const [atRoot, atPki] = ["See: culvert --help", "See: culvert pki --help"];
   const noName = 'needs at least one name or address, not "": give one, or leave the flag out';
   const cases: [args: string[], sentence: string, next?: string][] = [
+    [
+      ["doctor", "--from-server"],
+      "culvert doctor: missing required argument 'cluster'",
+      "See: culvert doctor --from-server --help",
+    ],
     [["frobnicate"], "culvert: unknown command 'frobnicate'", atRoot],
     [["pki", "--server-san="], `culvert: --server-san ${noName}`, atPki],
     [["pki", "--cluster-san", ""], `culvert: --cluster-san ${noName}`, atPki],
@@ -151,17 +156,14 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   assert.deepEqual([code, stderr], [0, ""]);
   assert.equal((await readdir(join(dir, "set"))).length, 13);
 
-  const full = spawn(
-    "bash",
-    ["-c", `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" server --help >/dev/full`],
-    {
-      stdio: ["ignore", "ignore", "pipe"],
-    },
-  );
-  let complaint = "";
-  full.stderr.on("data", (chunk) => (complaint += String(chunk)));
-  assert.deepEqual(await once(full, "close"), [1, null]);
-  assert.equal(complaint, "culvert: cannot write to stdout: ENOSPC: no space left on device, write\n");
+  for (const argv of ["server --help", "--help", "pki --help", "version"]) {
+    const line = `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" ${argv} >/dev/full`;
+    const full = spawn("bash", ["-c", line], { stdio: ["ignore", "ignore", "pipe"] });
+    let complaint = "";
+    full.stderr.on("data", (chunk) => (complaint += String(chunk)));
+    assert.deepEqual(await once(full, "close"), [1, null], argv);
+    assert.equal(complaint, "culvert: cannot write to stdout: ENOSPC: no space left on device, write\n");
+  }
 });
 
 test("pki kubernetes that cannot ask is exit code 1 and a sentence, and its command line is its own", async () => {

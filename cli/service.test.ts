@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { agentOptions } from "../agent/options.ts";
+import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
 import { flagHint } from "./service.ts";
@@ -28,8 +30,25 @@ test("a guess at an unknown flag is one that has an effect in this command", asy
     return problems.find((problem) => problem.startsWith("There is no flag"));
   };
   // --mode and --enable-profiling are flags of Konnectivity without effect here.
-  assert.equal(await problemOf("--nope"), "There is no flag --nope.");
-  assert.equal(await problemOf("--enable-profilling"), "There is no flag --enable-profilling.");
+  const lists = "culvert server --help lists them.";
+  assert.equal(await problemOf("--nope"), `There is no flag --nope. ${lists}`);
+  assert.equal(await problemOf("--enable-profilling"), `There is no flag --enable-profilling. ${lists}`);
   assert.equal(await problemOf("--srever-port=1"), "There is no flag --srever-port. Did you mean --server-port?");
   assert.equal(await problemOf("--admin-adress=1"), "There is no flag --admin-adress. Did you mean --admin-port?");
+});
+
+test("server, agent and router can run on one machine: no two of their ports have the same default", () => {
+  const tables = [serverOptions, agentOptions, routerOptions];
+  const ports = tables.flatMap(({ command, options }) =>
+    Object.entries(options).flatMap(([key, { default: port }]) => {
+      // It is the server's port, which the agent dials.
+      if (!/port$/i.test(key) || key === "proxyServerPort" || port === 0) return [];
+      return [{ port, option: `${command} ${key}` }];
+    }),
+  );
+  assert.equal(ports.length, 10);
+  for (const { port, option } of ports) {
+    const same = ports.filter((other) => other.port === port).map((other) => other.option);
+    assert.deepEqual(same, [option]);
+  }
 });

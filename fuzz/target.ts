@@ -19,7 +19,7 @@ export interface Target {
   run(input: Buffer): string | Promise<string>;
 }
 
-/** What an input may cost: a fixed part, and so much for each of its bytes. */
+/** What an input may cost: a fixed part, and an amount for each of its bytes. */
 export interface Bounds {
   /** Bytes of the buffers that are allocated. */
   readonly allocation: Cost;
@@ -37,7 +37,7 @@ export const USUAL_BOUNDS: Bounds = {
   steps: { fixed: 10_000, perByte: 100 },
 };
 
-/** The most that an input of so many bytes may cost. */
+/** The most that an input of this number of bytes may cost. */
 export function mostOf({ fixed, perByte }: Cost, bytes: number): number {
   return fixed + perByte * bytes;
 }

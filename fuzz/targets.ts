@@ -3,8 +3,8 @@ import { certificates } from "./targets/certificates.ts";
 import { clientHello } from "./targets/client-hello.ts";
 import { connectAnswer } from "./targets/connect-answer.ts";
 import { connectTarget } from "./targets/connect-target.ts";
-import { digest } from "./targets/digest.ts";
 import { handshake } from "./targets/handshake.ts";
+import { proxyChallenges } from "./targets/proxy-challenges.ts";
 import { proxyHeader } from "./targets/proxy-header.ts";
 import { socks } from "./targets/socks.ts";
 import { streamHead } from "./targets/stream-head.ts";
@@ -21,7 +21,7 @@ export const TARGETS: readonly Target[] = [
   proxyHeader,
   connectTarget,
   connectAnswer,
-  digest,
+  proxyChallenges,
   socks,
   certificates,
 ];

@@ -16,7 +16,7 @@ import { faultsOf, list, orIssue, parsed, section, validateDocuments } from "../
 export interface Route {
   /** The first of its names, by which logs and metrics call it. */
   readonly name: string;
-  /** Its number in a file of several documents. */
+  /** Number of the document in a file of several documents. */
   readonly document?: number;
   /** Canonical; `*.x` stands for every name that ends with `.x`. */
   readonly sni: readonly string[];

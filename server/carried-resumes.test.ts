@@ -198,7 +198,7 @@ test("a server that drains carries nothing more, and one that has ended has let 
   await say("at home");
 });
 
-test("a cluster has so many carried connections to one owner, and a refused or ended one frees its place", async () => {
+test("a cluster has a limited number of carried connections to one owner, and a refused or ended one frees its place", async () => {
   await using two = await twoServers({ b: { maxAgents: 1, maxInnerHandshakes: 1 } });
   const { a, b, asked, streams } = two;
   const agents = [];
@@ -217,7 +217,7 @@ test("a cluster has so many carried connections to one owner, and a refused or e
   assert.equal(asked.length, 5);
 });
 
-test("a cluster has so many connections that wait for an owner, however many owners they name", async () => {
+test("a cluster has a limited number of connections that wait for an owner, however many owners they name", async () => {
   const bounds = { maxAgents: 1, maxInnerHandshakes: 1 };
   await using two = await twoServers({ b: bounds });
   const { a, b, asked, change } = two;

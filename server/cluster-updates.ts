@@ -3,11 +3,13 @@ import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
-import { CallerReverification } from "./callers/authenticate.ts";
+
 import type { CallerListeners } from "./callers/caller-listeners.ts";
+import { CallerReverification } from "./callers/verify-again.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
-import { type ClusterSource, Clusters, flagCluster } from "./cluster-runtime/clusters.ts";
+import { type ClusterSource, Clusters } from "./cluster-runtime/clusters.ts";
 import { FlagTls } from "./cluster-runtime/flag-certificates.ts";
+import { flagCluster } from "./cluster-runtime/flag-cluster.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import type { ClusterStore } from "./clusters/store.ts";
 import type { ServerMetrics } from "./metrics/server-metrics.ts";
@@ -22,7 +24,7 @@ export interface ClusterUpdatesDeps {
   readonly tunnels: Registry;
   readonly callers: CallerListeners;
   readonly agents: AgentPorts;
-  /** They are known by CRLs of `--client-crl-file`, too. */
+  /** Links to other servers: CRLs of `--client-crl-file` count for them, too. */
   readonly others: Pick<OtherServers, "peers" | "knowsCrl">;
   /** How long connections of a removed cluster may take to end after their tunnels, ms. */
   readonly resetMs: number;

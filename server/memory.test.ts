@@ -73,7 +73,7 @@ test("a caller that has stopped reading is ended where memory is short, and a CO
   slow.destroy();
 });
 
-/** Reads so many bytes a second; returns how many it has read, and whether it was cut. */
+/** Reads `rate` bytes a second; returns how many it has read, and whether it was cut. */
 function readAt(rate: number, caller: TLSSocket): { bytes: number; readonly stop: () => void } {
   const reading = { bytes: 0, stop: () => clearInterval(timer) };
   const begun = performance.now();

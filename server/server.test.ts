@@ -30,9 +30,10 @@ test("readiness and status tell what an operator asks", async () => {
 const NOBODYS = "192.0.2.1";
 
 test("what cannot start says which option is wrong, and leaves nothing open", async () => {
+  const [cert, ca] = [join(pki.folder, "none.pem"), join(pki.folder, "none-ca.pem")];
   await assert.rejects(
-    start({ serverCert: join(pki.folder, "none.pem") }),
-    /listener for callers.*none\.pem.*no such file/,
+    start({ serverCert: cert, clusterCaCert: ca }),
+    /^ConfigError: --cluster-ca-cert: .*none-ca\.pem.*no such file.*--server-cert: .*none\.pem.*no such file/s,
   );
   await assert.rejects(start({ agentIdentities: ["nonsense"] }), /--agent-identities: identity pattern "nonsense"/);
   await using first = await start();

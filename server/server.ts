@@ -67,7 +67,10 @@ export async function startServer(options: ServerOptions, deps: ServerDeps): Pro
   return await started(new Server(options, deps));
 }
 
-/** A server: composes its parts, opens the listeners for callers, agents and operators, and closes them in order. */
+/**
+ * A server: composes its parts, opens the listeners for callers, agents and operators, and closes everything step by
+ * step.
+ */
 export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
   readonly metrics = new ServerMetrics();

@@ -27,7 +27,7 @@ async function upgraded(
   return { socket, answer: reads.join("") };
 }
 
-/** So many connections that are upgraded and say `hello`, or nothing. */
+/** This number of connections that are upgraded and send `hello`, or nothing. */
 async function hold(server: TestServer, tenant: Tenant, hello?: Buffer): Promise<TLSSocket[]> {
   const sockets: TLSSocket[] = [];
   for (let count = 0; count < ALLOWED; count++) {
@@ -52,7 +52,7 @@ function end(sockets: readonly TLSSocket[]): void {
   for (const socket of sockets) socket.destroy();
 }
 
-test("a credential gets so many connections without a hello, and no agent of another cluster notices", async () => {
+test("a credential gets a limited number of connections without a hello, and no agent of another cluster notices", async () => {
   await using tenants = await Tenants.create(["blue", "green"]);
   const [blue, green] = [tenants.get("blue"), tenants.get("green")];
   const server = await tenants.start({ maxAgents: 2, helloTimeoutMs: NEVER_MS });

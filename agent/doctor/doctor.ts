@@ -59,7 +59,7 @@ export async function diagnose(options: DoctorOptions, env: Environment, watcher
   return { healthy: servers.every(({ verdict }) => verdict.culprit === "none"), servers };
 }
 
-/** Each host of SRV records in their place. Where they do not resolve, the name behind their labels is examined. */
+/** Each host of SRV records in their place. Where they do not resolve, the name after their labels is examined. */
 async function bySrv(locations: readonly ServerLocation[]): Promise<readonly ServerLocation[]> {
   const found = locations.map(async (location) => {
     const { srv, ...named } = location;
@@ -166,18 +166,18 @@ async function unlessNoProbes(step: StepName, log: StepLog, look: () => Promise<
 }
 
 const own = section("The doctor", {
-  json: option.boolean(false, "Everything that was found, as JSON."),
+  json: option.boolean(false, "Print everything that was found as JSON."),
   seconds: option.integer(5, "Seconds for which each direction is measured. 0: not at all.", { min: 0, max: 8 }),
 });
 
 const rows = { ...own, ...agentOptions.options };
 
-/** Those of the agent: what is looked at is what it would do. */
+/** The options of the agent: the doctor checks what the agent would do with them. */
 export const doctorOptions = defineOptions<typeof rows>({
   ...agentOptions,
   command: "doctor",
   summary:
-    "Goes the way of an agent with the same options, step by step, and says who is in the way, and what to do next. Exit code 0: nobody is; 1: somebody is; 2: the options cannot be used.",
+    "Connects step by step as an agent with the same options does, and says what is in the way and what to do next. Exit code 0: nothing is in the way; 1: something is; 2: the options cannot be used.",
   example: [
     "culvert doctor --server wss://culvert.example.com:8091 --ca-cert cluster-ca.crt \\",
     "  --agent-cert agent.crt --agent-key agent.key",

@@ -22,11 +22,11 @@ const PING_BYTES = 32;
 /** Then the last one still comes before the server ends the probe. */
 const LONGEST_ECHO_MS = MAX_PROBE_MS / 2;
 const BLOCK_BYTES = 64 * 1024;
-/** A path that holds one small message back for so long is no path for `kubectl exec`, ms. */
+/** A path that holds one small message back for this time, ms, is no path for `kubectl exec`. */
 const PATIENCE_MS = 5_000;
 /**
- * A path on which nothing of much arrives for so long holds it back, ms: what comes first is a TLS record of 16 KiB,
- * which a line of 17 kbit/s brings within it. The server ends a probe later.
+ * If much was sent and nothing of it arrives for this time, ms, the path holds it back: the first TLS record has 16
+ * KiB, which a line of 17 kbit/s brings within this time. The server ends a probe later.
  */
 const STALL_MS = 8_000;
 
@@ -63,7 +63,7 @@ async function askForProbe(tunnel: ProbeTunnel, mode: ProbeMode): Promise<{ stre
   const answer = readProbeAnswer(stream);
   answer.catch(ignore); // it may come later than we wait
   try {
-    // Where a slow line still has what was sent before, the question comes behind it.
+    // Where a slow line still has what was sent before, the question comes after it.
     await whileArriving(tunnel.pipe, Promise.race([answer, tunnel.pipe.allArrived()]));
     return { stream, ...(await inTime(answer, "the server's answer to a probe")) };
   } catch (error) {
@@ -221,7 +221,7 @@ function lost(error: unknown, { session }: ProbeTunnel): Error {
 
 function ignore(): void {}
 
-/** The last bytes have so long, ms. */
+/** Time for the last bytes, ms. */
 const CLOSE_MS = 1_000;
 
 /** What is measured. */

@@ -3,7 +3,7 @@ import type { Transport, TransportConsumer } from "../../shared/yamux/transport.
 
 /** What is under way at first. */
 const LEAST_BYTES = 16 * 1024;
-/** So much more than that may be under way for each byte that has arrived in the last second. */
+/** Bytes beyond `LEAST_BYTES` that may be under way for each byte that has arrived in the last second. */
 const GROWTH = 2;
 const SLICE_MS = 500;
 

@@ -46,7 +46,7 @@ export interface Step {
   readonly openedBy?: string;
 }
 
-/** What a step has found out: a value for the steps behind it, or a finding, with which they may still go on. */
+/** What a step has found out: a value for the steps after it, or a finding, with which they may still go on. */
 export interface Passed<T> extends Pick<Step, "detail" | "finding" | "others" | "aheadMs" | "chain" | "openedBy"> {
   readonly value: T;
 }

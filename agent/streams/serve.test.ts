@@ -7,6 +7,7 @@ import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { sharedLookup } from "../../shared/dial/dial-target.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -17,7 +18,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { listenFor } from "../testing/listener.ts";
 import { TargetPolicy } from "./policy.ts";
-import { DialSlots, type ServeDeps, type StreamEnd, serve, sharedLookup } from "./serve.ts";
+import { DialSlots, type ServeDeps, type StreamEnd, serve } from "./serve.ts";
 
 /** A server's session whose streams an agent serves, and what the agent counted. */
 function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
@@ -137,7 +138,7 @@ test("the ACK goes out before the name is resolved", async (t) => {
   await until(() => stream.acknowledged, "ACK");
 });
 
-test("a target that refuses is answered with dial_refused, and the stream ends in order", async (t) => {
+test("a target that refuses is answered with dial_refused, and the stream ends cleanly", async (t) => {
   const { server, finished, agent, dials, dialled } = joined(t);
   const stream = open(server, `127.0.0.1:${await closedPort()}`);
   const answer = await answerOf(stream);
@@ -335,36 +336,4 @@ test("a caller that leaves at the moment at which its target is reached leaves n
   await Promise.all(served);
   await until(() => targetClosed, "the end of the connection to the target");
   assert.equal(finished[0]?.outcome, "caller_gone");
-});
-
-test("dials of one name at one time share a question; a later dial asks again", () => {
-  const asked: { host: string; answer: (error: Error | null) => void }[] = [];
-  const lookup = sharedLookup((host, done) => asked.push({ host, answer: (error) => done(error, []) }));
-  const answers: string[] = [];
-  lookup("a", () => answers.push("a1"));
-  lookup("b", () => answers.push("b1"));
-  lookup("a", (error) => {
-    answers.push(`a2 ${error?.message}`);
-    lookup("a", () => answers.push("a3"));
-  });
-  assert.deepEqual(
-    asked.map(({ host }) => host),
-    ["a", "b"],
-  );
-  asked[0]?.answer(new Error("late"));
-  assert.deepEqual(answers, ["a1", "a2 late"]);
-  assert.deepEqual(
-    asked.map(({ host }) => host),
-    ["a", "b", "a"],
-  );
-  asked[1]?.answer(null);
-  asked[2]?.answer(null);
-  assert.deepEqual(answers, ["a1", "a2 late", "b1", "a3"]);
-});
-
-test("the system's resolver knows localhost", async () => {
-  const addresses = await new Promise<string[]>((resolve, reject) =>
-    sharedLookup()("localhost", (error, all) => (error ? reject(error) : resolve(all.map(({ address }) => address)))),
-  );
-  assert.ok(addresses.some((address) => address === "127.0.0.1" || address === "::1"));
 });

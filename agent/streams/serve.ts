@@ -1,6 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { type Lookup, type LookupDone, lookupAll, TargetDial } from "../../shared/dial/dial-target.ts";
+import { type Lookup, TargetDial } from "../../shared/dial/dial-target.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
@@ -166,7 +166,7 @@ async function dialFor(
   }
 }
 
-/** Answers and ends in order, so that the answer arrives; a reset could overtake it. */
+/** Answers and ends cleanly, so that the answer arrives; a reset could overtake it. */
 function refuse(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodeAnswer({ ok: false, error: refusal.code, detail: refusal.message }));
@@ -191,30 +191,6 @@ function rounded(ms: number): number {
 }
 
 function ignore(): void {}
-
-/**
- * A lookup by which dials of the same name at the same time share one question.
- *
- * The system's resolver is right about search domains and /etc/hosts, but it holds one of four threads until it has
- * an answer. A hundred webhook calls while a name server is silent would otherwise hold up every other name, and the
- * certificates that are read by the same threads. Nothing is remembered once the answer is there.
- */
-export function sharedLookup(ask: Lookup = lookupAll): Lookup {
-  const waiting = new Map<string, LookupDone[]>();
-  return (host, done) => {
-    const others = waiting.get(host);
-    if (others !== undefined) {
-      others.push(done);
-      return;
-    }
-    waiting.set(host, [done]);
-    ask(host, (error, addresses) => {
-      const all = waiting.get(host) ?? [];
-      waiting.delete(host);
-      for (const each of all) each(error, addresses);
-    });
-  };
-}
 
 /** A lookup that says how long it took, for a server that asks. */
 class TimedLookup {

@@ -17,12 +17,12 @@ export interface ConnectionOwner {
    * come back to it.
    */
   onDrain(connection: Connection, retryAfterMs: number): void;
-  /** Its carrier is lost, and it dials another one by itself. */
+  /** The connection has lost its carrier, and dials another one by itself. */
   onSuspended(connection: Connection, cause: CarrierLost): void;
   onResumed(connection: Connection, resumed: ResumeReport): void;
   /** A resume reached another server than the link's own. */
   onElsewhere(connection: Connection): void;
-  /** It goes on without another carrier: it belongs to the certificate that the agent had before. */
+  /** The connection goes on without another carrier: it belongs to the certificate that the agent had before. */
   onDisowned(connection: Connection): void;
   onResumeFailed(connection: Connection, error: unknown): void;
   onClosed(connection: Connection, reason: Error | undefined): void;

@@ -19,7 +19,7 @@ export interface CredentialFiles {
 /** `--outer-ca` in place of a file. */
 const SYSTEM = "system";
 
-/** Their content. Without `ca`, the authorities that Node brings count. */
+/** The content of the credential files. Without `ca`, the authorities that Node brings count. */
 export type Credentials = Partial<TlsMaterial & Validity> & {
   readonly token?: AgentToken;
   /** Authorities of middleboxes; absent: only the server may end TLS. */

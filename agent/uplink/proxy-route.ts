@@ -35,7 +35,7 @@ export interface RouteOptions {
 export interface ServerRoute {
   /** For `dialCarrier`. Rejects with a `RouteFault`. */
   open(signal: AbortSignal): Promise<Passage>;
-  /** It led to the server: a line in the log, if another one did before. Returns how. */
+  /** The route led to the server: writes a log line if another route did before. Returns how. */
   worked(): RouteTaken | undefined;
   /** What it led to was not the server: another way goes first next time. */
   failed(): void;

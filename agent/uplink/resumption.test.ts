@@ -15,7 +15,10 @@ const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 interface Dial {
   readonly resume: ProvenResume;
   readonly signal: AbortSignal;
-  /** The server, or somebody else with this key, says that it has so much; returns the new carrier's wire. */
+  /**
+   * The server, or somebody else with this key, says that it has received `received` bytes; returns the new carrier's
+   * wire.
+   */
   accept(received?: number, by?: LinkKey): Promise<Wire>;
   refuse(error: unknown): Promise<void>;
 }

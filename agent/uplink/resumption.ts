@@ -37,12 +37,15 @@ const SUSPENDED_CAP_MS = 800;
 const MOST_ASKED_MS = 3_000;
 /** Longest wait where another server answered, which would accept the agent, ms: it should not refuse all the time. */
 const ELSEWHERE_CAP_MS = 5_000;
-/** A carrier that is lost so soon after the resume has carried nothing, ms: what cut it may cut the next one, too. */
+/**
+ * A carrier that is lost within this time after the resume, ms, has carried nothing: what cut it may cut the next one,
+ * too.
+ */
 const SHORT_LIFE_MS = 1_000;
 
 /**
- * An agent that shuts down gives up after so many answers of other servers in a row. They do not prove that the link's
- * own server is gone, but the balancer hardly leads back to it in the time of a shutdown.
+ * An agent that shuts down gives up after this number of answers of other servers in a row. They do not prove that the
+ * link's own server is gone, but the balancer hardly leads back to it in the time of a shutdown.
  */
 const MAX_ELSEWHERE = 5;
 

@@ -105,7 +105,7 @@ export function isDraining(error: unknown): error is LinkRefused {
 }
 
 /**
- * The reason to log for what an attempt meets at a server that shuts down in order: nothing is wrong, and no middlebox
+ * The reason to log for what an attempt meets at a server that shuts down cleanly: nothing is wrong, and no middlebox
  * is to be suspected. `mayBeCut`: it has just drained this agent, or closed. `undefined`: it is something else.
  */
 export function shutdownReason(error: unknown, mayBeCut: boolean): string | undefined {

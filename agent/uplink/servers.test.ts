@@ -62,7 +62,7 @@ test("a URL without port and path means 443 and the usual path", () => {
   for (const [text, host, port, path] of table) assert.deepEqual(parseServerUrl(text), { host, port, path }, text);
 });
 
-test("a URL of SRV records is shown as it is, and stands for the name behind the labels", () => {
+test("a URL of SRV records is shown as it is, and stands for the name after the labels", () => {
   const [server] = wantedServers({ ...NONE, server: ["WSS+SRV://_Culvert._tcp.tunnel.Example.com/t"] });
   const expected = { host: "tunnel.example.com", port: 443, path: "/t", srv: "_culvert._tcp.tunnel.example.com" };
   assert.deepEqual(server, expected);

@@ -122,7 +122,7 @@ export const SYSTEM_RESOLVER: NameResolver = {
 export interface FoundAddresses {
   /** At most `MAX_ADDRESSES`. One alone is no choice: the name is dialled then, unless it is one of SRV records. */
   readonly addresses: readonly Target[];
-  /** Ask again after so long, ms. */
+  /** Ask again after this time, ms. */
   readonly askAgainMs: number;
 }
 

@@ -58,7 +58,7 @@ export class Slot {
   /** Answers in a row of servers that the agent has tunnels to. */
   answers = 0;
   #lookingSince = 0;
-  /** It waits until there is a server for it. */
+  /** The slot waits until there is a server for it. */
   #isParked = false;
   readonly #set: UplinkSet;
   readonly #deps: SlotDeps;
@@ -78,13 +78,13 @@ export class Slot {
     });
   }
 
-  /** It has a tunnel, or one that is being resumed. */
+  /** Whether the slot has a tunnel, or one that is being resumed. */
   get isUp(): boolean {
     const { state } = this.uplink.state;
     return state === "connected" || state === "suspended";
   }
 
-  /** It has no connection, not even one that still has streams to end. */
+  /** Whether the slot has no connection, not even one that still has streams to end. */
   get isIdle(): boolean {
     return [...this.uplink.connections()].length === 0;
   }

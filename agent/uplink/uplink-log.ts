@@ -42,7 +42,7 @@ export class UplinkLog {
     this.#log.write("info", { serverId, link: link.id, remote: link.remote }, "uplink connected");
   }
 
-  /** `shutdown`: what it is where the server that drained this agent shuts down in order. */
+  /** `shutdown`: the reason to log where the server that drained this agent shuts down cleanly. */
   failed(error: unknown, retry: Retry, attempt: number, shutdown: string | undefined): void {
     const { waitMs, refused, label, fault } = retry;
     const reason = shutdown ?? retry.reason;
@@ -107,7 +107,7 @@ export class UplinkLog {
 
   /** The last line about a drained connection: how long it stayed, and how it ended. */
   left({ link, failedTries }: Connection, leavingMs: number, reason: Error | undefined): void {
-    const line = { link: link.id, leavingMs, reason: reason?.message ?? "in order" };
+    const line = { link: link.id, leavingMs, reason: reason?.message ?? "closed cleanly" };
     this.#log.write("info", { ...line, ...failedTries }, "uplink left");
   }
 

@@ -11,11 +11,11 @@ export interface UplinkSetDeps extends SlotDeps, Pick<EndpointsDeps, "resolver" 
   readonly options: SlotDeps["options"] & { readonly uplinks: string };
 }
 
-/** So many servers `--uplinks all` finds by itself. */
+/** Maximum number of servers that `--uplinks all` finds by itself. */
 const MOST_FOUND = 4;
-/** A slot that has failed so often looks at another URL, where no other slot does. */
+/** A slot that has failed this many times looks at another URL, where no other slot does. */
 const FAILURES_TO_MOVE = 3;
-/** The log says after so many answers that no other server was found. */
+/** After this number of answers the log says that no other server was found. */
 const FRUITLESS_ANSWERS = 20;
 
 /** How many uplinks an agent keeps at most. */
@@ -161,7 +161,7 @@ export class UplinkSet {
     if (slot.failures >= FAILURES_TO_MOVE) setImmediate(() => this.#moveOn(slot, (next) => this.#slotsOf(next) === 0));
   }
 
-  /** It was led to a server that the agent has a tunnel to. */
+  /** The slot was led to a server that the agent has a tunnel to. */
   onKnown(slot: Slot): void {
     const { name: server } = slot.endpoints;
     const line = { server, connected: this.#upCount(), wanted: this.wanted, servers: this.servers };
@@ -209,7 +209,7 @@ export class UplinkSet {
     for (const endpoints of this.#urls) endpoints.refresh();
   }
 
-  // ── so many slots as servers ───────────────────────────────────────────────────────────────────────────────────
+  // ── as many slots as servers ───────────────────────────────────────────────────────────────────────────────────
 
   /** Later, because an uplink that changes its state is in the middle of it. */
   #schedule(): void {

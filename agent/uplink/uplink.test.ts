@@ -296,7 +296,7 @@ test("a minute of health forgives the failures before it", async (t) => {
   assert.equal(lines.at(-1)?.waitMs, 100);
 });
 
-/** The ways in which a server ends a tunnel in order. */
+/** The ways in which a server ends a tunnel cleanly. */
 const IN_ORDER: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
   "sends it away with a drain message": ({ link }) => link.watcher.onControl?.({ type: "drain", retryAfterMs: 0 }),
   "sends it away with go-away": ({ session }) => session.drain(),
@@ -401,7 +401,7 @@ test("sent away by the server: the new link stands before the old one ends, whos
     lines.find((line) => line.msg === msg),
   );
   assert.deepEqual([away?.streams, away?.waitMs], [1, 0]);
-  assert.equal(left?.reason, "in order");
+  assert.equal(left?.reason, "closed cleanly");
   assert.ok(Number.isInteger(left?.leavingMs));
 });
 
@@ -414,7 +414,7 @@ test("when no other server takes an agent that was sent away, it keeps away for 
   assert.equal(lines.at(-1)?.waitMs, 5_100);
 });
 
-test("what a server that ends in order does to the next attempts reads as that, and what another one does as ever", async (t) => {
+test("what a server that shuts down does to the next attempts reads as that, and what another one does as ever", async (t) => {
   const pass = stoppedClock(t);
   const its = uplink(t);
   const { up, lines, refuse } = its;

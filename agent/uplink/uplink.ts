@@ -27,9 +27,12 @@ export interface UplinkDeps extends UplinkLogDeps {
   readonly path: Path;
 }
 
-/** A server that drained this agent closes its port, at the latest so long after its last link, ms. */
+/** A server that drained this agent closes its port within this time after its last link has ended, ms. */
 const SHUTDOWN_MS = 1_000;
-/** A link may outlast its drain by hours: a cut so long after it, ms, need not be that server's. */
+/**
+ * A link may outlast its drain by hours: a cut that comes later than this after the drain, ms, need not be that
+ * server's.
+ */
 const DRAIN_CUT_MS = 60_000;
 
 /**
@@ -105,7 +108,7 @@ export class Uplink implements ConnectionOwner {
     for (const connection of this.connections()) connection.changeCarrier();
   }
 
-  /** `askedMs`: the server that drained this agent asked for so long a pause; another one may accept it at once. */
+  /** `askedMs`: the pause that the server that drained this agent asked for; another one may accept it at once. */
   async #connect(askedMs: number): Promise<void> {
     const connecting: UplinkState = { state: "connecting", abort: new AbortController() };
     this.#enter(connecting);
@@ -171,7 +174,7 @@ export class Uplink implements ConnectionOwner {
   onDrain(connection: Connection, retryAfterMs: number): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
-    this.#backoff.ended("in order", performance.now() - state.sinceMs);
+    this.#backoff.ended("clean", performance.now() - state.sinceMs);
     this.#log.drained(connection, this.#replace(connection, retryAfterMs));
   }
 
@@ -257,13 +260,13 @@ export class Uplink implements ConnectionOwner {
     } else if (state.state === "draining" && state.connection === connection) {
       this.#closed(reason === undefined ? "drained" : reason.message);
     } else if ((state.state === "connected" || state.state === "suspended") && state.connection === connection) {
-      if (reason === undefined) this.#closedInOrder(connection, state.sinceMs);
+      if (reason === undefined) this.#closedCleanly(connection, state.sinceMs);
       else this.#lost(connection, reason, state.sinceMs);
     }
   }
 
-  #closedInOrder(connection: Connection, sinceMs: number): void {
-    this.#backoff.ended("in order", performance.now() - sinceMs);
+  #closedCleanly(connection: Connection, sinceMs: number): void {
+    this.#backoff.ended("clean", performance.now() - sinceMs);
     this.#serverClosed();
     this.#log.closedByServer(connection, this.#connectAgain(0));
   }
@@ -278,8 +281,7 @@ export class Uplink implements ConnectionOwner {
   }
 
   /**
-   * Connects at once after an end in order, but not again and again to a server that closes at once. Returns the wait,
-   * ms.
+   * Connects at once after a clean end, but not again and again to a server that closes at once. Returns the wait, ms.
    */
   #connectAgain(askedMs: number): number {
     const waitMs = this.#backoff.failures <= 1 ? 0 : this.#backoff.waitMs(askedMs);
@@ -298,7 +300,7 @@ export class Uplink implements ConnectionOwner {
     this.hurry();
   }
 
-  /** The server that ended a connection in order soon closes its port. */
+  /** A server that ended a connection cleanly soon closes its port. */
   #serverClosed(): void {
     this.#drainedBy = undefined;
     this.#shutdownUntilMs = performance.now() + SHUTDOWN_MS;

@@ -132,7 +132,7 @@ test("a demo stays up, its curl line works when pasted, and Ctrl-C ends it with 
     () => told().length === 2,
     () => said.text,
   );
-  assert.match(told()[0] ?? "", /outcome=ok dialMs=/, "no reason: it has ended in order");
+  assert.match(told()[0] ?? "", /outcome=ok dialMs=/, "no reason: it has ended cleanly");
 
   const pids = ["server", "agent", "target"].map((name) => pidOf(name, said.text));
   assert.ok(pids.every(runs));

@@ -180,7 +180,7 @@ test("the command says what each file is and prints lines that name them all", a
   await using dir = await folder();
   const lines: string[] = [];
   const print = (line: string) => lines.push(line);
-  await runPki({ dir: join(dir.path, "it's"), serverSan: ["proxy.example"], days: 3 }, print, "culvert");
+  await runPki({ dir: join(dir.path, "it's"), serverSan: ["*.example", "proxy.example"], days: 3 }, print, "culvert");
   const text = lines.join("\n");
   for (const name of ALL) assert.match(text, new RegExp(`^  ${name} +\\S`, "m"));
   assert.match(text, /for 3 days/);

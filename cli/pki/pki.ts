@@ -113,6 +113,10 @@ export async function runPki(
   // On one machine, the agent can reach the server's health port on loopback, if it may.
   const [target, mayDial] =
     clusterSan.length === 0 ? ["http://127.0.0.1:8092/readyz", " --allow-loopback"] : ["http://example.com/", ""];
+  // A certificate may be for *.example.com, but nobody connects to that name.
+  const [serverHost, clusterHost] = [serverSan, clusterSan].map(
+    (names) => names.find((name) => !name.startsWith("*.")) ?? "127.0.0.1",
+  ) as [string, string];
   const at = (name: PkiFile): string => shellQuoted(files[name]);
   print(`Certificates for ${days} days, written into ${resolve(dir)}:`);
   print("");
@@ -129,12 +133,10 @@ export async function runPki(
     `    --cluster-cert ${at("cluster.crt")} --cluster-key ${at("cluster.key")} --cluster-ca-cert ${at("cluster-ca.crt")}`,
   );
   print("");
-  print(`  ${culvert} agent --proxy-server-host ${clusterSan[0] ?? "127.0.0.1"} --proxy-server-port 8091${mayDial} \\`);
+  print(`  ${culvert} agent --proxy-server-host ${clusterHost} --proxy-server-port 8091${mayDial} \\`);
   print(`    --ca-cert ${at("cluster-ca.crt")} --agent-cert ${at("agent.crt")} --agent-key ${at("agent.key")}`);
   print("");
-  print(
-    `  curl --proxytunnel -x https://${bracketed(serverSan[0] ?? "127.0.0.1")}:8090 --proxy-cacert ${at("server-ca.crt")} \\`,
-  );
+  print(`  curl --proxytunnel -x https://${bracketed(serverHost)}:8090 --proxy-cacert ${at("server-ca.crt")} \\`);
   print(`    --proxy-cert ${at("client.crt")} --proxy-key ${at("client.key")} ${target}`);
 }
 

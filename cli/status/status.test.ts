@@ -71,6 +71,7 @@ test("the status of a router is its routes and backends, after the faults of its
   const { out } = await shown(t, ROUTER);
   assert.equal(out, routerTable(ROUTER));
   assert.match(out, /^router: 3 connections\n! \/r\/a\.yaml: to is empty\n\nROUTE/);
+  assert.match(routerTable({ ...ROUTER, connections: 1 }), /^router: 1 connection\n/);
   assert.match(out, /^blue\.example +2 +v2 +blue\.example, b\.example$/m);
   assert.match(out, /^10\.0\.0\.1:8091 +untried +0$/m);
 });

@@ -157,6 +157,10 @@ export function ago(since: string, now: Date): string {
   return minutes > 0 ? `${minutes}m${elapsed % 60}s` : `${elapsed}s`;
 }
 
+function counted(number: number, noun: string): string {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 /** Formats the status of an agent. A server that the agent leaves has a row until its streams have ended. */
 export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStatus, now = new Date()): string {
   const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
@@ -169,7 +173,7 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
     ]);
   });
   const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "STREAMS"];
-  const first = `agent ${printable(agentId)}: ${held}, ${count(pendingDials)} targets being dialled`;
+  const first = `agent ${printable(agentId)}: ${held}, ${counted(pendingDials, "target")} being dialled`;
   const failures = uplinks.flatMap(({ server, failure }) =>
     failure === undefined ? [] : [`! ${printable(server)}: ${printable(failure, 500)}`],
   );
@@ -178,7 +182,7 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
 
 /** Formats the status of a router. */
 export function routerTable({ draining, connections, faults, routes, backends }: RouterStatus): string {
-  const first = `router${draining ? ", draining" : ""}: ${count(connections)} connections`;
+  const first = `router${draining ? ", draining" : ""}: ${counted(connections, "connection")}`;
   const routeRows = routes.map(({ route, sni, backends, sendProxy }) => [
     ...[route, count(backends), sendProxy, sni.join(", ")],
   ]);

@@ -81,7 +81,7 @@ export class BehindMiddlebox {
     return scrapeRegistry(this.agent.metrics.registry);
   }
 
-  /** Bytes both ways on so many streams at once, each byte compared with what it has to be. */
+  /** Bytes both ways on `count` streams at once, each byte compared with what it has to be. */
   async transfers(count: number, bytes: number): Promise<void> {
     await Promise.all(Array.from({ length: count }, () => this.#transfer(bytes)));
   }

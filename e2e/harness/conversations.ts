@@ -18,7 +18,7 @@ const ANSWER_MS = 60_000;
 interface Client {
   /** Throws when the answer is not what was sent. */
   ask(body: Buffer): Promise<void>;
-  /** Ends in order. */
+  /** Ends cleanly. */
   close(): Promise<void>;
 }
 
@@ -60,7 +60,7 @@ export class Conversation implements AsyncDisposable {
     };
     for (; !this.#finishing; await sleep(PAUSE_MS)) await round();
     await round(); // a loss in the last pause is a loss
-    await within(client.close(), ANSWER_MS, "the end in order");
+    await within(client.close(), ANSWER_MS, "the clean end");
   }
 }
 

@@ -41,7 +41,7 @@ export class Exchange {
     return { down: this.#end.check.bytes, up: this.#target.end(this.#seed)?.check.bytes ?? 0 };
   }
 
-  /** A last word each way, then the ends in order. Throws what went wrong since the start: a loss, a wrong byte. */
+  /** A last word each way, then the clean ends. Throws what went wrong since the start: a loss, a wrong byte. */
   async finish(): Promise<void> {
     this.#end.lastWord();
     await within(this.#end.ended, FINISH_MS, `the end of ${this.name}`).catch((error: Error) => {
@@ -90,7 +90,7 @@ class ExchangeEnd {
   #said = false;
   readonly check: PayloadCheck;
   sent = 0;
-  /** Resolves with the other's end in order; rejects with what came in its place. */
+  /** Resolves with the other's clean end; rejects with what came in its place. */
   readonly ended: Promise<void>;
 
   constructor(socket: Socket, seeds: { readonly sent: number; readonly awaited: number }, pace: Pace) {

@@ -64,7 +64,7 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  /** Ends every stream in order; answers what went wrong with whom since the start. */
+  /** Ends every stream cleanly; answers what went wrong with whom since the start. */
   async finish(): Promise<string[]> {
     const results = await Promise.allSettled(this.#streams.map((stream) => stream.finish()));
     return results.flatMap((result) => (result.status === "rejected" ? [String(result.reason?.message)] : []));

@@ -45,7 +45,7 @@ class HeadEditor {
   }
 }
 
-/** Holds the bytes of these directions until there are so many of them, or each for so long. */
+/** Holds the bytes of these directions until there are `bytes` of them, or each for `forMs`. */
 export function holdsBack(
   directions: "from the agent" | "from the server" | "both",
   { bytes = Number.POSITIVE_INFINITY, forMs = Number.POSITIVE_INFINITY },
@@ -101,7 +101,7 @@ export interface Rewriting {
   readonly fragments?: boolean;
   /** Binary messages that wait together become one. */
   readonly coalesces?: boolean;
-  /** So many pings, and pongs that nobody asked for, in front of each frame and inside messages. */
+  /** Number of pings, and of pongs that nobody asked for, in front of each frame and inside messages. */
   readonly pings?: number;
   /** What it writes is cut at any byte, into pieces of a few bytes too. */
   readonly pieces?: boolean;
@@ -166,7 +166,7 @@ export class Rewriter implements MiddleboxBehaviour {
     return key;
   }
 
-  /** Into so many parts; some have nothing in them. */
+  /** Cuts into this number of parts; some have nothing in them. */
   #cut(bytes: Buffer, parts: number): Buffer[] {
     const cuts = Array.from({ length: parts - 1 }, () => this.#random.between(0, bytes.length));
     const edges = [0, ...cuts.sort((one, other) => one - other), bytes.length];

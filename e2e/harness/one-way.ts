@@ -51,9 +51,7 @@ export class OneWay {
     clearTimeout(this.#timer);
   }
 
-  /**
-   * Delivers exactly so many bytes more, if the source has them; `onDelivered` is called when the kernel took the last.
-   */
+  /** Delivers exactly `bytes` more, if the source has them; `onDelivered` is called when the kernel took the last. */
   stopAfter(bytes: number, onDelivered: () => void): void {
     this.#left = bytes;
     this.#onDelivered = onDelivered;

@@ -37,7 +37,7 @@ export class ManagedProcess extends Program {
     return cpuSeconds(this.pid);
   }
 
-  /** When a test is over nobody is interested any more in an end in order, which may take a drain. */
+  /** When a test is over nobody is interested any more in a clean end, which may take a drain. */
   override async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
   }

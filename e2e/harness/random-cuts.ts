@@ -5,7 +5,7 @@ import type { Cut, CutPoint } from "./relayed-pair.ts";
 /** One cut of a path. */
 export interface PlannedCut {
   readonly afterMs: number;
-  /** Now, or so many bytes later: in the middle of a TLS record. */
+  /** Now, or this number of bytes later: in the middle of a TLS record. */
   readonly cut: Cut | CutPoint;
   /** The connection that comes next is cut as well, somewhere in its handshakes or its first payload. */
   readonly next?: CutPoint;

@@ -10,7 +10,7 @@ export type Direction = "forward" | "backward";
  */
 export type Cut = "fin" | "rst" | "silence";
 
-/** A cut once exactly so many bytes have been delivered in a direction; with both, whichever is first. */
+/** A cut once exactly this number of bytes has been delivered in a direction; with both, whichever is first. */
 export interface CutPoint extends Partial<Readonly<Record<Direction, number>>> {
   readonly how: Cut;
 }

@@ -9,7 +9,7 @@ interface SlowDirectionOptions {
   readonly delayMs: number;
 }
 
-/** What an Ethernet frame carries of TCP: the wire is given to somebody else after so much. */
+/** What an Ethernet frame carries of TCP: the wire is given to somebody else after this number of bytes. */
 const PACKET_BYTES = 1448;
 /** The most that one read of a socket brings. */
 const READ_BYTES = 65_536;

@@ -23,7 +23,7 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 /** The sockets to a target take less than a third of it. */
 const INITIAL_WINDOW = 512 * KIB;
-/** So much waits for the target that the rest of the window has room for the pieces. */
+/** Bytes that wait for the target: the rest of the window has room for the pieces. */
 const FILLING = 450 * KIB;
 const SMALL_BUFFERS = { "net.ipv4.tcp_rmem": "4096 32768 65536", "net.ipv4.tcp_wmem": "4096 16384 65536" };
 /** With the frame of one byte in front of it, and both headers, about what one TLS record holds. */

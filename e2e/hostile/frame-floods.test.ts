@@ -48,7 +48,7 @@ describe("an agent that floods", () => {
       t.diagnostic(await assertUnharmed(tenants, { windows: 14 }));
       const { welcomed, refused, mebibytes } = await flood.stop();
       t.diagnostic(`${welcomed} tunnels, ${refused} refused, ${Math.round(Number(mebibytes))} MiB written`);
-      // The penalty is 1 s and doubles: so many fit in; one more for a slow start.
+      // The penalty is 1 s and doubles: this number fits in; one more for a slow start.
       assert.ok(Number(welcomed) <= 2 + Math.log2(1 + seconds()), `${welcomed} tunnels were let in`);
       assert.ok(Number(refused) > 3, `${refused} were told to come back later`);
     });

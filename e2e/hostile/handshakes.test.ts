@@ -76,7 +76,7 @@ for (const side of ["callers", "agents"] as const) {
     const { opened, cut } = await flood.stop();
     const seconds = (performance.now() - begun) / 1_000;
     assert.ok(Number(cut) >= 2, `${cut} connections were cut`);
-    // Each offence doubles the penalty, from 1 s on: so many fit in, and two connections come each time.
+    // Each offence doubles the penalty, from 1 s on: this number fits in, and two connections come each time.
     const most = 2 * (1 + Math.log2(1 + seconds));
     assert.ok(Number(opened) <= most, `${opened} handshakes of the flooding network were served in ${seconds} s`);
     assert.ok(tenants.server.log.some((line) => line.includes("flood of TLS messages")));

@@ -11,7 +11,7 @@ import { waitFor } from "../harness/wait.ts";
 const FLOODER = "127.0.66.1";
 /** Of one cluster or port; four times as many in the process. */
 const MOST = 50;
-/** The request of an honest caller on a slow path comes so long after its handshake, ms. */
+/** The request of an honest caller on a slow path comes this time after its handshake, ms. */
 const SLOW_PATH_MS = 1_000;
 
 /** The status of a CONNECT whose header comes late. */

@@ -19,7 +19,7 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 /** Far more than is held: nothing has to be given up. */
 const POD = 8192 * MIB;
-/** glibc returns freed buffers of so many bytes to the system: reads are of 16 KiB. */
+/** glibc returns freed buffers of this number of bytes to the system: reads are of 16 KiB. */
 const FREED = "8192";
 /** What is held is a part of that, beside what cannot be counted. */
 const TOLERANCE = 0.3;

@@ -14,7 +14,7 @@ import { waitFor } from "../harness/wait.ts";
 
 const NAME = "blue.example";
 const HELLO = helloFor(NAME);
-/** The second segment of an honest ClientHello comes so much later, ms. */
+/** The second segment of an honest ClientHello comes this much later, ms. */
 const SLOW_PATH_MS = 300;
 const FLOODER = "127.0.66.1";
 const HONEST = 20;

@@ -13,7 +13,7 @@ import { waitFor } from "../harness/wait.ts";
 
 const MIB = 1024 * 1024;
 const LINKS = 23;
-/** So much is acknowledged that the link has much under way. */
+/** Enough is acknowledged for the link to have much under way. */
 const ACKNOWLEDGED = 8 * MIB;
 const LIMIT = 8 * MIB;
 /** How many bytes more are acknowledged each second from then on. */

@@ -45,7 +45,7 @@ test(`${COUNT} callers that stop reading keep nobody out: of their cluster neith
   });
 });
 
-/** Less than half of what so many would hold. */
+/** Less than half of what this number of readers would hold. */
 const CAP = 32 * MIB;
 const CAPPED = 300;
 

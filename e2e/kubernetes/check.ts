@@ -14,7 +14,7 @@ export interface Check {
   readonly beside?: true;
   /** Something is broken on purpose: it is about what kubectl says, and how soon. */
   readonly trouble?: true;
-  /** Through culvert it may cost so much more than directly. */
+  /** How much more it may cost through culvert than directly. */
   readonly goal?: Goal;
   /** Rejects with what was seen instead. */
   readonly run: (stage: Stage) => Promise<Seen>;

@@ -57,7 +57,7 @@ test("a resume that a balancer leads to another server is carried home, and no b
   other.signal("SIGKILL");
   await agent.waitForLog("uplink not resumed", SOON_MS);
   balancer.leadTo(at(a));
-  await within(Promise.all([sent, received]), 60_000, "every byte, and the end in order");
+  await within(Promise.all([sent, received]), 60_000, "every byte, and the clean end");
 
   const ways = owner.log.filter((line) => /"tunnel (?:resumed|moved)"/.test(line));
   assert.deepEqual(

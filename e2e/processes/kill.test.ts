@@ -9,7 +9,7 @@ import { waitFor, within } from "../harness/wait.ts";
 const AT_ONCE_MS = 15_000;
 /** An agent that waits for its server tries once a second at least; the next longer wait is half a minute. */
 const BACK_MS = 15_000;
-/** So often the agent has found nobody before its server comes back: its waits have their whole length by then. */
+/** How often the agent has found nobody before its server comes back: its waits have their whole length by then. */
 const FAILED_RESUMES = 10;
 
 test(`a server is killed: callers see the end at once, and its agent is back within ${BACK_MS / 1_000} s of the next one`, async () => {

@@ -106,7 +106,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     assert.equal(await within(agent.exited, AT_ONCE_MS, "the agent to end"), "exit code 0");
     assertTook(performance.now() - askedAt, DRAIN_MS);
     await server.waitForLog(
-      /"outcome":"agent_lost".*the agent has left in order, .* --drain-timeout .*"connection closed"/,
+      /"outcome":"agent_lost".*the agent has shut down, .* --drain-timeout .*"connection closed"/,
     );
   });
 
@@ -160,7 +160,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     assert.equal(await roundTrip(next), "still here");
   });
 
-  test("a server that restarts in order time after time finds its agent as eager as after the first", async () => {
+  test("a server that restarts cleanly time after time finds its agent as eager as after the first", async () => {
     using site = await createSite();
     let server = await site.startServer();
     await using agent = await site.startAgent({ logLevel: "debug" });
@@ -168,7 +168,7 @@ describe("the end of a process", { concurrency: 2 }, () => {
     try {
       for (let restart = 1; restart <= restarts; restart++) {
         const connected = uplinkLines(agent, "uplink connected").length;
-        await sleep(ORDERLY_LIFE_MS + 50); // who keeps an agent for less does not restart in order
+        await sleep(ORDERLY_LIFE_MS + 50); // a server that keeps an agent for less does not restart cleanly
         server.signal("SIGTERM");
         await within(server.exited, AT_ONCE_MS, "the server to end");
         server = await site.startServer();

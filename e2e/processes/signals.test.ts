@@ -13,7 +13,7 @@ import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { within } from "../harness/wait.ts";
 
-/** A second signal counts as another wish only so long after the first. */
+/** A second signal counts as another wish only this time after the first. */
 const SAME_WISH_MS = 1_000;
 
 const PAIRS = [
@@ -83,7 +83,7 @@ describe("signals", { concurrency: 2 }, () => {
     assert.deepEqual([server.running, agent.running], [true, true]);
   });
 
-  test("a signal in the middle of the start ends the process in order, and leaves no socket behind", async () => {
+  test("a signal in the middle of the start ends the process cleanly, and leaves no socket behind", async () => {
     using site = await createSite();
     const { serverCert: _c, serverKey: _k, serverCaCert: _a, ...files } = serverFiles(site.dir.path);
     await runConcurrently(atFull(8, 4), 2, async (index) => {

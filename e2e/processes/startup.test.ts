@@ -36,7 +36,7 @@ const MISTAKES: Readonly<Record<string, Mistake>> = {
   },
   "a certificate that is none": {
     argv: (site) => ["server", ...good(site), `--cluster-cert=${file(site, "no certificate\n")}`],
-    says: [/^culvert server: The listener for agents: .*/],
+    says: [/^culvert server: --cluster-cert: .*holds no PEM certificate/],
   },
   "an agent that knows no server": {
     argv: (site) => ["agent", ...flags(agentFiles(site.dir.path))],

@@ -12,7 +12,7 @@ import { Nginx } from "./harness/nginx.ts";
 const READ_TIMEOUT_S = 2;
 /** Instead of an hour. */
 const IDLE_MS = 5 * READ_TIMEOUT_S * 1_000;
-/** After so many lost connections an agent knows the limit of its path. */
+/** After this number of lost connections an agent knows the limit of its path. */
 const CUTS = 2;
 
 const UPSTREAMS = ["over TLS of its own", "in clear"] as const;

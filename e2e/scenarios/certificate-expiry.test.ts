@@ -11,7 +11,7 @@ import { Scrape } from "../harness/scrape.ts";
 const NAME = "culvert_certificate_expiry_timestamp_seconds";
 const DAY_MS = 86_400_000;
 
-/** So many days from now, without a fraction of a second, as certificates have it. */
+/** This number of days from now, without a fraction of a second, as certificates have it. */
 const days = (count: number): Date => new Date(Math.floor(Date.now() / 1_000) * 1_000 + count * DAY_MS);
 
 async function scrape(port: number | undefined): Promise<Scrape> {

@@ -209,7 +209,7 @@ async function answerTo(port: number, bytes: Buffer, segment: number): Promise<B
   return Buffer.concat(parts);
 }
 
-/** Says it, and goes: in order, at once, or when the server has ended it. */
+/** Sends it, and goes: cleanly, at once, or when the server has ended it. */
 async function leave(port: number, bytes: Buffer, segment: number, how: "end" | "reset" | "wait"): Promise<void> {
   const socket = connect({ port, host: "127.0.0.1", noDelay: true });
   socket.on("error", () => {}).resume();

@@ -247,7 +247,7 @@ describe("documents that change", { concurrency: 4 }, () => {
     const early = connect(server.addresses.agents?.port ?? 0, "127.0.0.1");
     const ended = once(early.resume(), "close");
     await once(early, "connect");
-    await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent }); // so early has been accepted
+    await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent }); // so `early` has been accepted
     await mine.get("blue").write();
     await ended;
     assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("the clusters of this port changed")));

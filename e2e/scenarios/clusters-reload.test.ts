@@ -14,7 +14,7 @@ import { waitFor } from "../harness/wait.ts";
 
 const UNTOUCHED = numbered("blue", 8);
 const TOUCHED = numbered("red", FULL ? 200 : 60);
-/** Of the touched ones, so many have an agent, which is sent away and comes back. */
+/** Number of the touched clusters that have an agent, which is sent away and comes back. */
 const WITH_AGENT = 6;
 const PER_SECOND = 20;
 /** Of each of two rounds. */

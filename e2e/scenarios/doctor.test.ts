@@ -64,7 +64,7 @@ describe("a way that hardly carries anything", { concurrency: true }, () => {
   });
 });
 
-/** A box that lets so many bytes pass each way, and swallows all others. */
+/** A middlebox that lets this number of bytes pass each way, and swallows all others. */
 async function holder(port: number, { up, down }: { readonly up: number; readonly down: number }) {
   const server = net.createServer((socket) => {
     const onward = net.connect(port, "127.0.0.1");
@@ -202,7 +202,7 @@ test("a token is shown inside only, where TLS is opened on the way", async () =>
   assert.equal(Buffer.concat(said).includes(token), false, "no message has it");
 });
 
-/** A proxy that leads to the world's server, for whoever says so much. */
+/** A proxy that leads to the world's server, for the requests that `lets` accepts. */
 function proxyTo({ server }: Pick<World, "server">, lets: (request: ProxyRequest) => string | undefined) {
   return ScriptedProxy.start({
     onRequest: (request, socket) => {

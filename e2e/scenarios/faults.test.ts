@@ -25,7 +25,7 @@ test("an agent that is killed, without grace: open callers see a reset at once, 
 
   doomed.signal("SIGKILL");
   const [tls, uds] = await Promise.all([peerEnd(overTls.socket.resume()), peerEnd(overUds.socket.resume())]);
-  assert.equal(tls, "ECONNRESET", "TLS: a raw reset, no end in order");
+  assert.equal(tls, "ECONNRESET", "TLS: a raw reset, no clean end");
   assert.equal(uds, "fin", "a unix socket knows no reset");
 
   for (let i = 0; i < 5; i++) {

@@ -15,14 +15,14 @@ import { startWorld, type World } from "../harness/world.ts";
  * point: whatever one has done, the streams of the others go on, from the first test to the last.
  */
 const HELLO_TIMEOUT_MS = 400;
-/** An agent that takes no stream is noticed so late. */
+/** An agent that takes no stream is noticed after this time. */
 const ACK_TIMEOUT_MS = 6_000;
 let world: World<"echo">;
 let steadyCaller: SteadyCaller;
 let lines: LogLine[];
 
 before(async () => {
-  const captured = captureLog("debug"); // so many of one identity are not all told louder
+  const captured = captureLog("debug"); // of so many agents of one identity, not all are logged above debug
   lines = captured.lines;
   world = await startWorld({
     ...{ targets: ["echo"], log: captured.log },

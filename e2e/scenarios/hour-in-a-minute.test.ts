@@ -17,7 +17,7 @@ const LENGTH_MS = atFull(60_000, 12_000);
 const BLOWS_EVERY_MS = FULL ? ([2_000, 5_000] as const) : ([1_000, 2_500] as const);
 /** Silence is noticed after 2.5 of them. */
 const KEEPALIVE_MS = 400;
-/** An attempt that runs into silence is given up after so long; the next one may get through. */
+/** An attempt that runs into silence is given up after this time, ms; the next one may get through. */
 const ATTEMPT_MS = 1_500;
 
 const HASTY = {

@@ -139,7 +139,8 @@ async function suspend(world: World<"echo">, index = 0): Promise<void> {
 }
 
 /**
- * A stream that is opened over a suspended link is given up after so long; one that never was is answered far sooner.
+ * A stream that is opened over a suspended link is given up after this time, ms; one that never was is answered far
+ * sooner.
  */
 const ACK_MS = 6_000;
 

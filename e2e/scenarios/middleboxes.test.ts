@@ -112,7 +112,7 @@ test("a middlebox that cuts each connection over what one stream sends costs tha
 // Each waits for what takes its time; none has much to do.
 describe("what an agent finds out of its path", { concurrency: true }, () => {
   for (const innerTls of [true, false]) {
-    test(`a middlebox that cuts what is silent is found out, and from then on nothing is silent for so long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
+    test(`a middlebox that cuts what is silent is found out, and from then on nothing is silent for that long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
       const IDLE_MS = 1_500;
       const slow = { keepaliveMs: 30_000 };
       const behind = await BehindMiddlebox.start(t, { innerTls, server: slow, agent: slow });
@@ -241,7 +241,7 @@ describe("what an agent finds out of its path", { concurrency: true }, () => {
   });
 });
 
-/** Ends connections on which nothing has come from the server's side for so long. */
+/** Ends connections on which nothing has come from the server's side for this time. */
 function cutsIdle(behind: BehindMiddlebox, idleMs: number): { count(): number; stop(): void } {
   let count = 0;
   const heard = new Map<object, { length: number; at: number }>();

@@ -109,7 +109,7 @@ test("an upload that the caller cuts by a reset never passes for a whole one, ho
   }
 });
 
-test("ends in order stay so at both ends, whoever is first", async () => {
+test("clean ends stay clean at both ends, whoever is first", async () => {
   for (const first of ["caller", "target"] as const) {
     await using target = await tcpTarget((socket) => {
       socket.resume();

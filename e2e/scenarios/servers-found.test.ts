@@ -135,7 +135,7 @@ test("addresses that lead to one server are one server, and no failure", async (
   assert.deepEqual(complaints(named), []);
 });
 
-test("with a number in --uplinks an agent wants so many servers, and looks for them, until servers say that they are fewer", async () => {
+test("with a number in --uplinks an agent wants that many servers, and looks for them, until servers say that they are fewer", async () => {
   await using named = await Named.start("127.0.0.1", "127.0.0.2");
   let turn = 0;
   let onlyFirst = true;
@@ -162,7 +162,7 @@ test("a smaller number of servers closes no tunnel", async () => {
   assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
 });
 
-test("SRV records say host and port of each server; certificates are verified for the name behind the labels", async () => {
+test("SRV records say host and port of each server; certificates are verified for the name after the labels", async () => {
   await using named = await Named.start("127.0.0.1", "127.0.0.2");
   const records = named.addresses.map((name) => ({ name, port: named.port, priority: 1, weight: 1 }));
   await named.startAgent({ server: ["wss+srv://_culvert._tcp.localhost"] }, async () => records);

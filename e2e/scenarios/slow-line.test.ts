@@ -5,7 +5,7 @@ import { startSlowLine } from "../harness/slow-line.ts";
 import { waitFor } from "../harness/wait.ts";
 
 const MIB = 1024 * 1024;
-/** Time goes so much faster for what looks whether links acknowledge: a minute is 1.2 s. */
+/** Time goes faster by this factor for the checks whether links acknowledge: a minute is 1.2 s. */
 const FASTER = 50;
 const LOOK_MS = 5_000;
 /** As much as a replay buffer holds. */

@@ -36,7 +36,7 @@ function interrupted(): AbortSignal {
     if (!controller.signal.aborted) {
       at = performance.now();
       controller.abort();
-      console.log("ending in order; once more ends at once");
+      console.log("ending cleanly; once more ends at once");
     } else if (performance.now() - at > SAME_MS) {
       process.exit(130);
     }

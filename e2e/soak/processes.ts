@@ -12,7 +12,7 @@ import { freePort } from "../harness/targets/absent.ts";
 /**
  * The resident set is what a process holds, as in `GROWTH_MEASURED`. From 8 KiB on, buffers are mappings of their own:
  * among many small allocations, those of TLS records (16 KiB) would leave holes in glibc's heap, which grows by 60 MiB
- * in the first minute and keeps its size. Ctrl-C ends the run in order, and must not reach the processes before.
+ * in the first minute and keeps its size. Ctrl-C ends the run cleanly, and must not reach the processes before.
  */
 export const SOAKED: ProcessOptions = {
   ...GROWTH_MEASURED,

@@ -18,7 +18,7 @@ interface SoakOptions {
   readonly logs: string | undefined;
   /** Takes lines for people. */
   readonly say: (line: string) => void;
-  /** Ends the run early, in order and with a verdict. */
+  /** Ends the run early, cleanly and with a verdict. */
   readonly signal: AbortSignal;
 }
 
@@ -44,7 +44,7 @@ export async function soak({ minutes, seed, logs, say, signal }: SoakOptions): P
   using progress = new Progress(site, tally, say);
   const early = endedEarly(site, signal);
 
-  /** Traffic, cuts and changes for so long; then nothing is under way any more. */
+  /** Traffic, cuts and changes for this time; then nothing is under way any more. */
   const load = async (name: string, ms: number, changeEveryMs: number): Promise<void> => {
     progress.phase = name;
     const stop = new AbortController();

@@ -53,7 +53,7 @@ export class Standing {
     }
   }
 
-  /** Says a last word and ends in order. */
+  /** Sends a last message and ends cleanly. */
   async finish(): Promise<void> {
     this.#beat();
     await this.hush();

@@ -11,7 +11,7 @@ import { Standing } from "./standing.ts";
 import type { Tally } from "./tally.ts";
 import type { SoakTargets } from "./targets.ts";
 
-/** Interactive connections that last: so many for each cluster by each way. */
+/** Number of lasting interactive connections, for each cluster by each way. */
 const STANDING_EACH = 3;
 const ANSWER_MS = 30_000;
 const WAYS = ["tls", "uds"] as const;

@@ -30,7 +30,7 @@ export const clientHello: Target = {
     const whole = read(together);
     assert.deepEqual(read(apart), whole);
     if (whole === undefined) {
-      assert.ok(input.length < MAX_CLIENT_HELLO, "so many bytes are enough to decide");
+      assert.ok(input.length < MAX_CLIENT_HELLO, "this number of bytes is enough to decide");
       return "more";
     }
     if (whole.problem !== undefined) {

@@ -58,7 +58,7 @@ export const connectAnswer: Target = {
       return problem;
     }
     if (head === undefined) {
-      assert.ok(input.length <= MAX_HEAD_BYTES, "so many bytes are enough to decide");
+      assert.ok(input.length <= MAX_HEAD_BYTES, "this number of bytes is enough to decide");
       return "more";
     }
     assert.ok(head.status >= 200 && head.status <= 999 && head.status !== 101);

@@ -62,7 +62,7 @@ export class PeerView {
     if (type > FrameType.windowUpdate) return;
     const stream = this.#of(id);
     if (type === FrameType.data) {
-      assert.ok(!stream.hasEnded || length === 0, `no data behind the end of stream ${id}`);
+      assert.ok(!stream.hasEnded || length === 0, `no data after the end of stream ${id}`);
       assert.ok(length <= stream.credit, `${length} bytes are sent on stream ${id} where ${stream.credit} may be`);
       stream.credit -= length;
     }

@@ -144,7 +144,7 @@ export async function readAll(client: Socket): Promise<{ bytes: Buffer; error: s
   return { bytes: Buffer.concat(chunks), error };
 }
 
-/** So many bytes, the next ones. */
+/** The next bytes, this number of them. */
 export async function readSome(client: Socket, length: number): Promise<Buffer> {
   let chunk: Buffer | null = client.read(length);
   while (chunk === null) {

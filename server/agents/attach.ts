@@ -121,7 +121,7 @@ export async function attach(
       deadline?.end();
       cluster.hellos.leave(socket);
     }
-    if (result?.kind === "resume") resume(carrier, result, remote);
+    if (result?.kind === "resume") offerToLink(carrier, result, remote);
     else if (result?.kind === "new") {
       const { hello, credential, admitted } = result;
       const link = new Link(admitted.entry.id, remote, carrier, linkOptions(admitted.graceMs, deps));
@@ -205,8 +205,8 @@ function innerDeadline(
   return own;
 }
 
-/** Gives the carrier to the link; the tunnel logs it. */
-function resume(carrier: Carrier, result: HelloResult & { readonly kind: "resume" }, remote: string): void {
+/** Offers the carrier to the link that it resumes. The tunnel logs the resume. */
+function offerToLink(carrier: Carrier, result: HelloResult & { readonly kind: "resume" }, remote: string): void {
   const { entry, link, answer, peerReceived, credential } = result;
   try {
     if (credential !== undefined) entry.onCredential?.(credential);

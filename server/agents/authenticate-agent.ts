@@ -10,13 +10,13 @@ import { identityOfChain, type PeerIdentity, subjectOf } from "../../shared/tls/
 import type { TlsMaterial } from "../../shared/tls/tls-material.ts";
 import type { ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
 import {
+  authenticateByCertificate,
+  authenticateByToken,
   identityRefusal,
   type PeerRules,
   type TlsPeer,
   TOKENS_NOT_ACCEPTED,
   type TokenBounds,
-  verifyCertificate,
-  verifyToken,
 } from "../listeners/authenticate-peer.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
@@ -30,7 +30,7 @@ export interface AgentHost extends PeerRules {
   readonly trust: Pick<ClientTrust, "status" | "crlFault">;
   /** Whether agents behind a middlebox that ends TLS may prove themselves by inner TLS. */
   readonly innerTls: InnerTlsRule;
-  /** Its names; without any, every name leads here. */
+  /** The names of this host; without any, every name leads here. */
   readonly side: Pick<ClusterSide, "sni">;
   /** Why no peer from this address is accepted, whatever its credential. */
   objection(address: string): CulvertError | undefined;
@@ -52,12 +52,12 @@ export async function authenticateAgent(
   const presented = rules.verifier && presentedToken(headers.authorization);
   if (presented === undefined) {
     const isCarried = peer instanceof CarriedConnection;
-    const certificate = isCarried ? verifyCarried(peer, rules) : verifyCertificate(peer, "agent", rules);
+    const certificate = isCarried ? verifyCarried(peer, rules) : authenticateByCertificate(peer, "agent", rules);
     const ca = isCarried ? rules.ca : peer.verifiedBy;
     return { identity: subjectOf(certificate), peer: certificate, ca, token: undefined };
   }
   bounds.onVerifying?.();
-  const { identity } = await verifyToken(presented, peer, "agent", rules, bounds);
+  const { identity } = await authenticateByToken(presented, peer, "agent", rules, bounds);
   const token = { text: presented.token, identity, verifier: currentVerifier(rules) };
   // The prefix keeps the subject of a token apart from any name in a certificate.
   return { identity: `SUB=${identity.subject}`, peer: undefined, ca: undefined, token };
@@ -94,7 +94,7 @@ export class CarriedConnection extends IncomingConnection<AgentHost> {
 
 /**
  * Verifies the certificate of an agent whose TLS handshake another server has done: by this server's CA, CRLs and
- * identities, and its dates. Throws as `verifyCertificate` does.
+ * identities, and its dates. Throws as `authenticateByCertificate` does.
  */
 function verifyCarried(
   { chain }: Pick<CarriedConnection, "chain">,

@@ -93,7 +93,7 @@ export class Carrying {
   /**
    * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. What another
    * server has carried here goes no further. If the owner takes the connection, returns the function that hands it
-   * over; nothing may have been read behind its request.
+   * over; nothing may have been read after its request.
    */
   async ask(upgrade: AdmittedUpgrade): Promise<(() => void) | undefined> {
     const { connection, credential, host } = upgrade;

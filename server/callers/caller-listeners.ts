@@ -15,7 +15,7 @@ import { HTTP_2, type RequestHeader, valuesOf } from "../listeners/request-reade
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { authenticateConnection, type CallerHost, challenges } from "./authenticate.ts";
+import { authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
 import { type ConnectDeps, connect } from "./connect.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
@@ -41,7 +41,7 @@ interface CallersPortDeps extends PortDeps {
 /** The callers' side: the TLS port and the unix sockets, and the connections of each virtual host and unix socket. */
 export class CallerListeners {
   readonly #deps: CallerListenersDeps;
-  readonly #listeners = new Map<CallerHost, CallerListener>();
+  readonly #callers = new Map<CallerHost, CallersOfHost>();
   /** Clusters that are not served any more. */
   readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixHost, UnixListener>();
@@ -75,12 +75,12 @@ export class CallerListeners {
       connection.socket.destroy(); // the cluster was removed during the handshake
       return;
     }
-    let listener = this.#listeners.get(host);
-    if (listener === undefined) {
-      listener = new CallerListener(host, this.#deps);
-      this.#listeners.set(host, listener);
+    let callers = this.#callers.get(host);
+    if (callers === undefined) {
+      callers = new CallersOfHost(host, this.#deps);
+      this.#callers.set(host, callers);
     }
-    listener.connections.take(connection);
+    callers.connections.take(connection);
   }
 
   /**
@@ -123,7 +123,7 @@ export class CallerListeners {
   /** The number of connections whose request has not come, those in their handshake included. */
   get waiting(): number {
     let waiting = this.#port?.handshakes ?? 0;
-    for (const { connections } of this.#listeners.values()) waiting += connections.waiting;
+    for (const { connections } of this.#callers.values()) waiting += connections.waiting;
     return waiting;
   }
 
@@ -136,17 +136,17 @@ export class CallerListeners {
   /** Accepts no new connections, and ends those without a request. */
   drain(): void {
     this.stopAccepting();
-    for (const { connections } of this.#listeners.values()) connections.destroyWaiting();
+    for (const { connections } of this.#callers.values()) connections.destroyWaiting();
   }
 
   /** Resolves when the last connection has closed, or after `deadlineMs`. */
   async empty(deadlineMs: number): Promise<void> {
-    await Promise.all([...this.#listeners.values()].map(({ connections }) => connections.empty(deadlineMs)));
+    await Promise.all([...this.#callers.values()].map(({ connections }) => connections.empty(deadlineMs)));
   }
 
   /** Resets every connection, and ends those in their handshake. */
   resetAll(): void {
-    for (const { connections } of this.#listeners.values()) connections.resetAll();
+    for (const { connections } of this.#callers.values()) connections.resetAll();
     this.#port?.destroyAll();
   }
 
@@ -158,21 +158,21 @@ export class CallerListeners {
   /** Ends the connections of one cluster: no new ones, then waits for `ended`, then resets the rest after `restMs`. */
   async closeCluster(tunnels: ClusterTunnels, ended: Promise<unknown>, restMs: number): Promise<void> {
     this.#closed.add(tunnels);
-    const listeners = [...this.#listeners].filter(([host]) => host.tunnels === tunnels);
-    for (const [, { connections }] of listeners) connections.destroyWaiting();
+    const callers = [...this.#callers].filter(([host]) => host.tunnels === tunnels);
+    for (const [, { connections }] of callers) connections.destroyWaiting();
     await ended;
     await Promise.all(
-      listeners.map(async ([host, { connections }]) => {
+      callers.map(async ([host, { connections }]) => {
         await connections.empty(restMs);
         connections.resetAll();
-        this.#listeners.delete(host);
+        this.#callers.delete(host);
       }),
     );
   }
 }
 
 /** The connections of one virtual host or unix socket: reads one CONNECT of each, and refuses other requests. */
-class CallerListener implements PortHandler {
+class CallersOfHost implements PortHandler {
   /** Every connection that has not closed. */
   readonly connections: PortConnections;
   readonly #host: CallerHost;
@@ -236,13 +236,13 @@ class CallerListener implements PortHandler {
     if (!this.connections.leaveWaiting(connection)) return;
     const { socket } = connection;
     try {
-      const { name } = authenticateConnection(this.#host, connection);
-      reply.refusedRequest(socket, refusal);
+      const { name } = authenticateWithoutToken(this.#host, connection);
+      reply.refuseRequest(socket, refusal);
       this.#logRefused(connection, reply.sentenceOf(refusal), name);
     } catch (error) {
       const unauthenticated = toCulvertError(error);
       const reason = printable(unauthenticated.message);
-      reply.refused(socket, unauthenticated, challenges(this.#host));
+      reply.refuseConnect(socket, unauthenticated, challenges(this.#host));
       // Two faults: what the caller speaks, and that it is not authenticated. The log has both.
       this.#logRefused(connection, refusal === "grpc" ? `${reply.sentenceOf(refusal)}; ${reason}` : reason);
     }

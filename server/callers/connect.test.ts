@@ -94,7 +94,7 @@ test("losing the agent ends its connections at once, and the log says who", asyn
 
 test("an agent whose drain has run out is not taken for one that is lost, unless the time was ours", async () => {
   for (const [closedBecause, reason] of [
-    [undefined, /^the agent has left in order, and this was still open when its --drain-timeout was over$/],
+    [undefined, /^the agent has shut down, and this was still open when its --drain-timeout was over$/],
     ['cluster "default" is suspended', /^the session ended$/],
   ] as const) {
     const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });

@@ -13,18 +13,18 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import type { AdmittedCredential, OpenConnect } from "../tunnels/open-connects.ts";
 import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
 import { hopEndOf, hopEndSentence, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import { authenticate, type CallerHost, challenges } from "./authenticate.ts";
-import { PendingCaller, refused } from "./reply.ts";
+import { authenticateCaller, type CallerHost, challenges } from "./authenticate.ts";
+import { PendingCaller, refuseConnect } from "./reply.ts";
 
 type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
 
@@ -74,7 +74,7 @@ export async function connect(
   const record = new ConnectRecord(host, connection, pending, deps);
   try {
     const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
-    const caller = await authenticate(host, connection, request.headers, bounds);
+    const caller = await authenticateCaller(host, connection, request.headers, bounds);
     record.caller = caller.name;
     if (caller.proof !== undefined && host.kind === "tls") record.admitted = host.open.add(caller.proof, record);
     record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
@@ -111,7 +111,7 @@ export async function connect(
     const refusal = toCulvertError(error);
     if (refusal.code === "unauthenticated") record.certificate = claimedBy(socket);
     record.onRefused(refusal);
-    refused(socket, refusal, challenges(host));
+    refuseConnect(socket, refusal, challenges(host));
   }
 }
 
@@ -134,10 +134,8 @@ function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: Co
   return other;
 }
 
-/** An agent that ends in order first drains, and closes when nothing is open or its drain time is over. */
-const AGENT_DRAINED = new Error(
-  "the agent has left in order, and this was still open when its --drain-timeout was over",
-);
+/** An agent that shuts down first drains, and closes when nothing is open or its drain time is over. */
+const AGENT_DRAINED = new Error("the agent has shut down, and this was still open when its --drain-timeout was over");
 
 // ── the log line and the metrics of a CONNECT ────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,7 @@ import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import { CulvertError, isOutcomeCode, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
-import { PendingCaller, refused } from "./reply.ts";
+import { PendingCaller, refuseConnect } from "./reply.ts";
 
 /** Everything that `answer` writes, up to the end. */
 async function written(answer: (socket: ReturnType<typeof duplexPair>[0]) => void): Promise<string> {
@@ -52,14 +52,16 @@ for (const code of Object.keys(OUTCOMES).filter(isOutcomeCode)) {
     test(`${code} is answered by silence`, async () => {
       const [near, far] = duplexPair();
       far.on("data", () => assert.fail("bytes"));
-      refused(near, new CulvertError(code, "nobody hears"), []);
+      refuseConnect(near, new CulvertError(code, "nobody hears"), []);
       assert.equal(near.destroyed, true);
     });
     continue;
   }
   test(`${code} is ${wire[0]}, with the sentence as reason phrase, in Proxy-Status and in the body`, async () => {
     const sentence = `the "${code}" sentence`;
-    const text = await written((socket) => refused(socket, new CulvertError(code, sentence), ["Bearer", "Basic"]));
+    const text = await written((socket) =>
+      refuseConnect(socket, new CulvertError(code, sentence), ["Bearer", "Basic"]),
+    );
     const [head = "", body] = text.split("\r\n\r\n");
     const lines = head.split("\r\n");
     assert.equal(lines[0], `HTTP/1.1 ${wire[0]} ${sentence}`);
@@ -76,12 +78,12 @@ for (const code of Object.keys(OUTCOMES).filter(isOutcomeCode)) {
 
 test("Retry-After is in whole seconds, and never too early", async () => {
   const limited = new CulvertError("limited", "too many", { retryAfterMs: 1_001 });
-  assert.match(await written((socket) => refused(socket, limited, [])), /\r\nRetry-After: 2\r\n/);
+  assert.match(await written((socket) => refuseConnect(socket, limited, [])), /\r\nRetry-After: 2\r\n/);
 });
 
 test("what an agent says cannot add a header, a line or an escape sequence", async () => {
   const hostile = `x\r\nSet-Cookie: a=b\r\n\r\n\u001b[2J\u0000 "quoted\\" ${"long ".repeat(200)}`;
-  const text = await written((socket) => refused(socket, new CulvertError("dial_refused", hostile), []));
+  const text = await written((socket) => refuseConnect(socket, new CulvertError("dial_refused", hostile), []));
   assert.equal(text.split("\r\n\r\n").length, 2);
   const head = text.slice(0, text.indexOf("\r\n\r\n"));
   assert.match(head, /^HTTP\/1\.1 502 [\x20-\x7e]{1,200}\r\n/);
@@ -92,7 +94,7 @@ test("what an agent says cannot add a header, a line or an escape sequence", asy
 test("a caller that goes on sending still reads why it was refused", async () => {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     socket.on("error", () => {});
-    socket.once("data", () => refused(socket, new CulvertError("no_agent", "no agent"), []));
+    socket.once("data", () => refuseConnect(socket, new CulvertError("no_agent", "no agent"), []));
   }).listen(0);
   await once(server, "listening");
   const caller: Socket = connect((server.address() as { port: number }).port);

@@ -55,7 +55,7 @@ export class PendingCaller {
   }
 
   /**
-   * Sends the bytes that came behind the CONNECT to the target, answers 200, and resolves with their number when the
+   * Sends the bytes that came after the CONNECT to the target, answers 200, and resolves with their number when the
    * target's bytes may follow: after `gapMs`, or as soon as the caller sends something. Without a gap they follow at
    * once, in a TLS record of their own. That the answer is written is not waited for: if the caller has gone, it may
    * never be (`endedByReset`).
@@ -136,7 +136,7 @@ const ONLY_CONNECT =
 const NO_WHOLE_URL =
   "only CONNECT is served here, and this request asks for a whole URL, as of a web proxy; curl: add --proxytunnel";
 
-/** Requests that are no CONNECT, or no HTTP: they never become a connection with an outcome. */
+/** Requests that are not read as a CONNECT of one caller: they never become a connection with an outcome. */
 const HTTP_REFUSALS = {
   method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
   wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
@@ -157,7 +157,7 @@ export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
  * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a
  * 407 asks for (RFC 9110 §15.5.8).
  */
-export function refused(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
+export function refuseConnect(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
   const { http: status, proxyStatus: type } = outcome(error.code);
   if (status === undefined) {
     socket.destroy();
@@ -179,7 +179,7 @@ export function sentenceOf(refusal: CallerHttpRefusal): string {
 }
 
 /** Answers a request that is no CONNECT. */
-export function refusedRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
+export function refuseRequest(socket: Duplex, refusal: CallerHttpRefusal): void {
   const { status, sentence, header } = HTTP_REFUSALS[refusal];
   send(socket, status, sentence, header);
 }

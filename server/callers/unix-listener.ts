@@ -139,7 +139,9 @@ function fileAt(path: string): string | undefined {
 async function clearPath({ path, option, deleteExisting }: UnixListenerOptions): Promise<void> {
   const file = await lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
-    throw new ConfigError([`${option}: ${path} cannot be looked at: ${error.message}.`], { cause: error });
+    throw new ConfigError([`${option}: ${path} cannot be looked at: ${readFailure(error)}. Name another path.`], {
+      cause: error,
+    });
   });
   if (file === undefined) return;
   if (!file.isSocket()) throw new ConfigError([`${option}: ${path} exists and is not a socket. Name another path.`]);

@@ -47,7 +47,7 @@ test("CONNECTs beyond the limit are refused with a time to come back", () => {
   assert.match(refused[0]?.message ?? "", /limits\.connectsPerSecond/);
 });
 
-test("so many CONNECTs may wait for an answer, and no more", () => {
+test("a limited number of CONNECTs may wait for an answer", () => {
   const served = runtimeOf(clusterOf("blue", { limits: { pendingConnects: 2 } }));
   served.tunnels.pendingConnects = 1;
   assert.equal(refusal(served), undefined);

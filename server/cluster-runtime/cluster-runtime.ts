@@ -69,7 +69,7 @@ export class ClusterRuntime {
   readonly callers: ClusterVirtualHost;
   readonly unix: UnixHost;
   readonly figures: ClusterFigures;
-  /** It comes from the flags, not from a document. */
+  /** Whether the cluster comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
   readonly hasDirectory: boolean;
   readonly #routing: ClusterRuntimeDeps["routing"];
@@ -154,7 +154,7 @@ export class ClusterRuntime {
     return `${file}: cluster "${name}": ${side}.cert ${fault}: ${side} refuse this server`;
   }
 
-  /** It is not served any more. Its owner ends what is open. */
+  /** The cluster is not served any more. The owner of this object ends what is open. */
   close(): void {
     this.tunnels.closedBecause = `cluster "${this.#cluster.name}" is not served here any more`;
     this.agents.close();

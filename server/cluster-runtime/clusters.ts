@@ -1,13 +1,10 @@
-import { resolve } from "node:path";
 import { canonicalHost } from "../../shared/address/agent-identifiers.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
-import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import { TargetRules } from "../clusters/access-rules.ts";
 import {
   type Cluster,
   type ClusterChanges,
@@ -15,9 +12,7 @@ import {
   type ServerNames,
   type SideName,
 } from "../clusters/cluster.ts";
-import type { TokenTrust } from "../clusters/document.ts";
 import type { ClusterListener } from "../clusters/store.ts";
-import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
@@ -255,58 +250,4 @@ function hasCertificate({ material }: ClusterVirtualHost): boolean {
 /** Inner TLS shows the certificate too; only tokens need none. */
 function worksOnPlainPort(host: ClusterVirtualHost): boolean {
   return hasCertificate(host) || host.innerTls === "never";
-}
-
-// ── the cluster of the flags ────────────────────────────────────────────────────────────────────────────────────────
-
-/** Konnectivity's four flags for tokens of agents. */
-type TokenReviewFlags = Pick<
-  ServerOptions,
-  "authenticationAudience" | "agentNamespace" | "agentServiceAccount" | "kubeconfig"
->;
-
-type FlagClusterOptions = TokenReviewFlags & Pick<ServerOptions, "agentIdentities" | "callerIdentities" | "udsName">;
-
-/** The one cluster of a server without `--clusters`, as its flags describe it. */
-export function flagCluster(options: FlagClusterOptions): ClusterSource {
-  const cluster: Cluster = {
-    name: DEFAULT_CLUSTER,
-    file: "the flags",
-    agents: {
-      sni: [],
-      identities: patterns("--agent-identities", options.agentIdentities),
-      token: tokenReview(options),
-    },
-    callers: {
-      sni: [],
-      identities: patterns("--caller-identities", options.callerIdentities),
-      uds: options.udsName === "" ? undefined : options.udsName,
-    },
-    targets: new TargetRules([], []),
-    limits: {},
-    suspended: false,
-  };
-  const names = { find: () => cluster };
-  return {
-    clusters: new Map([[cluster.name, cluster]]),
-    names: { agents: names, callers: names },
-    listen: (listener) => listener.onAdded(cluster),
-  };
-}
-
-function tokenReview(flags: TokenReviewFlags): TokenTrust | undefined {
-  const { authenticationAudience: audience, agentNamespace, agentServiceAccount, kubeconfig } = flags;
-  if (audience === "") return undefined;
-  return {
-    ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
-    ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),
-  };
-}
-
-function patterns(option: string, texts: readonly string[]): IdentityPattern[] {
-  try {
-    return texts.map(parsePattern);
-  } catch (error) {
-    throw new ConfigError([`${option}: ${(error as Error).message}.`], { cause: error });
-  }
 }

@@ -3,7 +3,13 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { AuthorityEnds, type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
-import { type ServerTls, type TlsFiles, type Validity, WatchedTls } from "../../shared/tls/tls-material.ts";
+import {
+  type ServerTls,
+  TlsFileError,
+  type TlsFiles,
+  type Validity,
+  WatchedTls,
+} from "../../shared/tls/tls-material.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import type { FlagAuthorities } from "../clusters/reservations.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -30,7 +36,7 @@ interface FlagTlsDeps {
 
 /** A certificate in use, for readiness. */
 export interface CertificateState extends Validity {
-  /** Its side, `agents` or `callers`. */
+  /** The side that shows it, `agents` or `callers`. */
   readonly name: string;
   /** Why newer files did not replace it. */
   readonly problem: string | undefined;
@@ -59,17 +65,16 @@ export class FlagTls {
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
     const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
-    try {
-      const watchAgents = () => new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed });
-      this.agents = watched("The listener for agents", clusterCert, watchAgents);
-      const watchCallers = () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
-      this.callers = watched("The listener for callers", serverCert, watchCallers);
-      const watchCrl = () => new WatchedCrl(clientCrlFile, { log, onRenewed: () => deps.onCrlChanged() });
-      this.crl = watched("--client-crl-file", clientCrlFile, watchCrl);
-    } catch (error) {
-      this.agents?.close();
-      this.callers?.close();
-      throw error;
+    const problems: string[] = [];
+    const watchAgents = () => new WatchedTls(ofAgents, { log, onRenewed: onAgentsRenewed });
+    this.agents = watched(problems, (error) => flagOf("agents", error), clusterCert, watchAgents);
+    const watchCallers = () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
+    this.callers = watched(problems, (error) => flagOf("callers", error), serverCert, watchCallers);
+    const watchCrl = () => new WatchedCrl(clientCrlFile, { log, onRenewed: () => deps.onCrlChanged() });
+    this.crl = watched(problems, () => "--client-crl-file", clientCrlFile, watchCrl);
+    if (problems.length > 0) {
+      for (const files of [this.agents, this.callers, this.crl]) files?.close();
+      throw new ConfigError(problems);
     }
     this.#expiry = [this.#expiryOf("agents", ofAgents), this.#expiryOf("callers", ofCallers)];
     this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.expiring(), new Date()));
@@ -90,7 +95,7 @@ export class FlagTls {
     for (const side of this.#expiry) yield* side;
   }
 
-  /** The same object as long as no CA changes. */
+  /** The CAs of the flags: the same object as long as none changes. */
   get authorities(): FlagAuthorities {
     const agents = this.agents?.content.ca;
     const callers = this.callers?.content.ca;
@@ -116,14 +121,22 @@ export class FlagTls {
   }
 }
 
-/** `undefined` if the flag names no file. */
-function watched<T>(what: string, path: string, watch: () => T): T | undefined {
+/** `undefined` if the flag names no file, or if what it names cannot be used, which is added to the problems. */
+function watched<T>(problems: string[], flag: (error: unknown) => string, path: string, watch: () => T): T | undefined {
   if (path === "") return undefined;
   try {
     return watch();
   } catch (error) {
-    throw new ConfigError([`${what}: ${(error as Error).message}.`], { cause: error });
+    problems.push(`${flag(error)}: ${(error as Error).message}.`);
+    return undefined;
   }
+}
+
+const KEYS = { certFile: "cert", keyFile: "key", caFile: "ca" } as const;
+
+/** The flag of the file that is at fault. */
+function flagOf(side: SideName, error: unknown): string {
+  return TLS_FLAGS[side][error instanceof TlsFileError ? KEYS[error.file] : "cert"];
 }
 
 // ── what expires ────────────────────────────────────────────────────────────────────────────────────────────────────

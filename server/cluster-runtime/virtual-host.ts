@@ -10,8 +10,8 @@ import type { CreateVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/token-review.ts";
 import type { TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { OpenConnects } from "../tunnels/open-connects.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
+import { OpenConnects } from "./open-connects.ts";
 import { missingSentence } from "./warnings.ts";
 
 interface VirtualHostDeps {
@@ -220,7 +220,7 @@ export class ClusterVirtualHost implements VirtualHost {
     return this.sourceObjection(address);
   }
 
-  /** As `objection`, but ignores `suspended`, which lets open connections end in order. */
+  /** As `objection`, but ignores `suspended`, which lets open connections end cleanly. */
   sourceObjection(address: string): CulvertError | undefined {
     const { sourceCIDRs } = this.#side;
     if (sourceCIDRs === undefined || sourceCIDRs.includes(address)) return undefined;

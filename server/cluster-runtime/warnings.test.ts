@@ -40,7 +40,7 @@ test("a document with one CA for both roles causes a warning with its file and t
 
 test("strategies of a document that default keeps from being reached are named with its file", () => {
   const of = (agents: object) => unreachedStrategiesWarning(served("blue", { ...side(), ...agents }, side()));
-  const rule = /^blue\.yaml: cluster "blue": agents\.strategies: .* destHost, cidr behind it has no effect/;
+  const rule = /^blue\.yaml: cluster "blue": agents\.strategies: .* destHost, cidr after it has no effect/;
   assert.match(of({ strategies: ["default", "destHost", "cidr"] }) ?? "", rule);
   assert.equal(of({ strategies: ["destHost", "default"] }), undefined);
   assert.equal(of({}), undefined);

@@ -74,7 +74,7 @@ const CLAIMS_OF_HELLOS =
 export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string | undefined {
   const unreached = behindDefault(cluster.agents.strategies ?? []).join(", ");
   if (unreached === "") return undefined;
-  return `${cluster.file}: cluster "${cluster.name}": agents.strategies: default takes any agent, so ${unreached} behind it has no effect: name default last`;
+  return `${cluster.file}: cluster "${cluster.name}": agents.strategies: default takes any agent, so ${unreached} after it has no effect: name default last`;
 }
 
 /** Names the keys that a side of a document lacks, and the flags that could replace them. */

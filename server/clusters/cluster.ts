@@ -18,7 +18,7 @@ export interface Cluster {
   readonly name: string;
   /** Path of its file, for messages. */
   readonly file: string;
-  /** Its number in a file of several documents. */
+  /** Number of the document in a file of several documents. */
   readonly document?: number;
   readonly agents: AgentSide;
   readonly callers: CallerSide;

@@ -29,7 +29,7 @@ const subjects = (name: string, ...subjects: string[]) => ({
   token: { jwt: { issuer: `https://${name}`, audience: "culvert", jwks: "/keys", subjects } },
 });
 
-/** How many pairs of claims a start of so many clusters compares. */
+/** How many pairs of claims a start of this number of clusters compares. */
 function comparisons(t: TestContext, count: number, agentsOf: (name: string) => object): number {
   const clusters = Array.from({ length: count }, (_, at) => {
     const name = `c${String(at).padStart(4, "0")}`;

@@ -92,7 +92,7 @@ function readSide(
   const [certFile, keyFile, caFile, crlFile] = [at(cert), at(key), at(ca), at(crl)];
   for (const path of [certFile, keyFile, caFile, crlFile]) if (path !== undefined) inputs.set(path, "");
   const side: Mutable<ClusterSide> = { sni, identities, sourceCIDRs, token: token && withAbsolutePaths(token, folder) };
-  /** Each kind of file is read although another one cannot be, so that all faults are told at once. */
+  /** Each kind of file is read although another one cannot be, so that all faults are reported at once. */
   const attempt = (read: () => void): void => {
     try {
       read();

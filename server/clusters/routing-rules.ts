@@ -87,7 +87,7 @@ interface ClaimTexts {
 export interface Claimant {
   /** `SUB=` and the subject for a token. */
   readonly identity: string;
-  /** Its certificate, if that is its credential. */
+  /** The agent's certificate, if that is its credential. */
   readonly peer: PeerIdentity | undefined;
 }
 

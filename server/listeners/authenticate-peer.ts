@@ -53,7 +53,11 @@ const ROLES = {
     plural: "agents",
     /** How the peer sends a token: a part of the error for a peer without a credential. */
     tokenHint: "--service-account-token-path",
-    /** Outcomes of a certificate of an old CA, and of an identity that is not permitted. */
+    /**
+     * Outcomes of a certificate of an old CA, and of an identity that is not permitted. An agent gets `forbidden` for
+     * that: after `unauthenticated` it could try inner TLS with the same certificate. A caller may send another
+     * credential (407).
+     */
     caChanged: "draining",
     notPermitted: "forbidden",
     isOfOtherSide: "is a caller's, not an agent's",
@@ -69,8 +73,15 @@ const ROLES = {
 
 export type RoleName = keyof typeof ROLES;
 
-/** Verifies the certificate of a TLS peer; throws `unauthenticated` or the outcome of its role. */
-export function verifyCertificate({ socket, verifiedBy }: TlsPeer, role: RoleName, rules: PeerRules): PeerIdentity {
+/**
+ * Authenticates a peer by its certificate: TLS has verified it (`verifyPeer`), the CA is still the present one, no CRL
+ * has it, and its identity is permitted. Throws `unauthenticated`, or an outcome of its role.
+ */
+export function authenticateByCertificate(
+  { socket, verifiedBy }: TlsPeer,
+  role: RoleName,
+  rules: PeerRules,
+): PeerIdentity {
   const { tokenHint, caChanged } = ROLES[role];
   const { identity, refusal, fault: credentialFault } = verifyPeer(socket, verifiedBy);
   if (identity === undefined) {
@@ -109,10 +120,10 @@ export interface VerifiedToken {
 }
 
 /**
- * Verifies a token. Rejects with `unauthenticated`, or with `overloaded` if the token cannot be verified now or within
- * the deadline.
+ * Authenticates a peer by its token. Rejects with `unauthenticated`, or with `overloaded` if the token cannot be
+ * verified now or within the deadline.
  */
-export async function verifyToken(
+export async function authenticateByToken(
   { token, cluster }: PresentedToken,
   { socket }: Pick<TlsPeer, "socket">,
   role: RoleName,

@@ -17,7 +17,7 @@ test("a unix socket has no handshakes, but may hold who has not asked yet", () =
   assert.equal(unauthenticatedAllowed(BOUNDS, { tcpPorts: 0, unixSockets: 2, operatorPorts: 0 }), 200);
 });
 
-test("health and admin ports hold so many connections at most, and those need files, too", () => {
+test("health and admin ports hold a limited number of connections, and those need files, too", () => {
   const entries = { tcpPorts: 2, unixSockets: 0, operatorPorts: 2 };
   assert.equal(unauthenticatedAllowed(BOUNDS, entries), 224 + 2 * MAX_CONNECTIONS);
 });

@@ -7,7 +7,7 @@ import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 import { type RequestHandler, RequestReader } from "./request-reader.ts";
 
-/** All TCP ports together may have so many times the waiting connections of one (`--max-waiting-connections`). */
+/** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
 
 const DROPPED = "connection dropped: too many have sent no request (--max-waiting-connections)";
@@ -77,7 +77,7 @@ export interface PortHandler extends RequestHandler {
 export class PortConnections {
   readonly #options: PortConnectionsOptions;
   readonly #all = new Queue<IncomingConnection>();
-  /** Those whose request has not come, except those that are set aside; in the order of arrival. */
+  /** Connections whose request has not come, except those that are set aside; in the order of arrival. */
   readonly #waiting = new BySource<IncomingConnection>();
   readonly #requests: RequestReader;
   readonly #handler: PortHandler;

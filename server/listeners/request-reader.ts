@@ -44,9 +44,9 @@ class FirstHeader extends Duplex {
 }
 
 /**
- * Reads one request of each connection, and no byte behind its header. Node's parser would go on: it parses all bytes
- * of one turn of the loop, which can be thousands of requests in a packet, and makes two objects for each. The bytes
- * behind the header stay unread in the connection. A usual CONNECT in one piece does not need that parser.
+ * Reads one request of each connection, and no byte after its header. Node's parser would go on: it parses all bytes of
+ * one turn of the loop, which can be thousands of requests in a packet, and makes two objects for each. The bytes after
+ * the header stay unread in the connection. A usual CONNECT in one piece does not need that parser.
  */
 export class RequestReader {
   readonly #http: Server;
@@ -112,7 +112,7 @@ export class RequestReader {
       feedParser(header, bytes);
       if (startsLikeHttp2 && end.hasEnded) setImmediate(onHttp2, header);
     };
-    // Node's parser wants more bytes behind the empty line of a request that could be the beginning of HTTP/2.
+    // Node's parser wants more bytes after the empty line of a request that could be the beginning of HTTP/2.
     const onHttp2 = (begun: FirstHeader): void => {
       const error = Object.assign(new Error("the client speaks HTTP/2"), { code: HTTP_2 });
       if (!begun.destroyed) this.#http.emit("clientError", error, begun);

@@ -10,7 +10,7 @@ export interface FinishedConnect {
   readonly bytesDown?: number | undefined;
 }
 
-/** Rates are means of so many seconds. */
+/** Rates are means over this number of seconds. */
 const RATE_S = 10;
 const SAMPLE_MS = 1_000;
 
@@ -85,7 +85,7 @@ export interface RefusedPeerCount extends RefusedPeer {
   readonly times: number;
 }
 
-/** So many are kept: they show what is wrong now, and are no log. */
+/** Number of refusals that are kept: they show what is wrong now, and are no log. */
 const KEPT = 10;
 
 /** The last different refusals of a cluster: a peer that tries again and again is one of them. */

@@ -8,14 +8,14 @@ export interface ClusterConnects {
   readonly name: string;
   /** From their arrival to their end. */
   openConnects: number;
-  /** Those that were answered with 200. */
+  /** CONNECTs that were answered with 200. */
   establishedConnects: number;
 }
 
 /** The numbers of a tunnel at a scrape. */
 export interface LiveTunnel {
   readonly agent: { readonly probe: boolean; readonly identifiers: AgentIdentifiers };
-  /** It accepts no callers' streams: it only measures, or is leaving. */
+  /** The agent accepts no callers' streams: it only measures, or is leaving. */
   readonly draining: boolean;
   readonly suspended: boolean;
   readonly streamCount: number;

@@ -89,7 +89,7 @@ async function openAndEnd(name: string, target: Target, progress: Progress, deps
   cluster.requireAdmission(target);
   deps.files.requireRoom("overloaded");
   const stream = await openStream(target, cluster.tunnels, contextOf(progress, deps), deps);
-  stream.end(); // in order, or the target would log a broken connection
+  stream.end(); // a clean end, or the target would log a broken connection
   stream.resume();
   setTimeout(() => stream.destroy(), LINGER_MS).unref();
 }

@@ -30,7 +30,7 @@ interface OperatorPortsDeps {
   readonly files: FileDescriptors;
   readonly pool: MemoryPool;
   readonly tunnels: Registry;
-  /** Its fields are `undefined` before the clusters are read. */
+  /** What is served: `undefined` in each field before the clusters are read. */
   readonly served: {
     readonly store: ClusterStore | undefined;
     readonly flags: FlagTls | undefined;
@@ -217,7 +217,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
   };
 }
 
-/** A busy loop sends thousands of pings slowly: the status waits so many times as long as for one agent. */
+/** A busy loop sends thousands of pings slowly: the status waits this many times as long as for one agent. */
 const ALL = 3;
 
 /** Round trips of the tunnels whose agent has just answered a ping, ms. */

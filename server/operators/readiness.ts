@@ -90,7 +90,7 @@ export function* endingSoon(inUse: Iterable<Expiring>, now = new Date()): Genera
   }
 }
 
-/** So many are listed one by one: a thousand clusters may have been set up on one day. */
+/** Number of warnings that are listed one by one: a thousand clusters may have been set up on one day. */
 const MAX_LISTED = 10;
 
 function firstOf(warnings: readonly string[], what: string): readonly string[] {

@@ -1,4 +1,5 @@
 import { isIPv6 } from "node:net";
+import { isDeepStrictEqual } from "node:util";
 import { parseTarget } from "../../shared/address/target.ts";
 import { checkPair } from "../../shared/config/common-options.ts";
 import { type Draft, option, type Rows, section } from "../../shared/config/options.ts";
@@ -24,17 +25,17 @@ export const peerRows = section("Other servers", {
   peerBindAddress: option.address("", "Address of the port for other servers. Empty: all interfaces."),
   peerAddress: option.string(
     "",
-    "Where other servers reach this one: HOST, or HOST:PORT if it is not --peer-port. In a pod, its own IP address.",
+    "Where other servers reach this one: HOST, or HOST:PORT if the port is not --peer-port. In a pod, the pod's own IP address.",
   ),
   peerCert: option.file(
     "",
-    "Certificate (PEM) shown to other servers, by which they know this one: for server and client.",
+    "Certificate (PEM) shown to other servers, by which they know this one. It must be for both server and client.",
   ),
   peerKey: option.file("", "Private key (PEM) of --peer-cert."),
   peerCaCert: option.file("", "CA certificates (PEM) that other servers' certificates must come from."),
   peerIdentities: option.list(
     [],
-    "The role of servers, patterns as in --caller-identities: who else has a certificate of --peer-ca-cert, such as an agent, is no server.",
+    "Which certificates of --peer-ca-cert are those of servers, patterns as in --caller-identities. Others, such as an agent's, are refused.",
     { separator: ";", item: identityPattern },
   ),
 });
@@ -52,9 +53,10 @@ export function resolvePeers(draft: Draft<typeof peerRows & IdRow>): void {
   const { values } = draft;
   const { directory, peerAddress, peerCert, peerKey, peerCaCert, peerIdentities } = values;
   if (directory.length === 0) {
+    const texts = [values.peerBindAddress, peerAddress, peerCert, peerKey, peerCaCert, ...peerIdentities];
+    const asksForPort = draft.given("peerPort") && values.peerPort !== 0;
     values.peerPort = 0;
-    const given = [peerAddress, peerCert, peerKey, peerCaCert, ...peerIdentities].some((value) => value !== "");
-    if (given || draft.given("peerPort") || draft.given("peerBindAddress"))
+    if (asksForPort || texts.some((value) => value !== ""))
       draft.warn("The options of other servers (--peer-...) have no effect without --directory.");
     return;
   }
@@ -123,17 +125,18 @@ function natsUrl(text: string): string {
 // ── how many servers there are ──────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * How this server knows how many servers there are. It announces the number to agents, which keep tunnels to so many.
+ * How this server knows how many servers there are. It announces the number to agents, which keep tunnels to this many
+ * servers.
  */
 export const replicas = section("Several servers", {
   serverCount: option.integer(
     0,
-    "How many servers agents of the same clusters reach, this one included. The number is announced to agents, which keep tunnels to so many of them (--uplinks). With one of the two options below, the number until the API has answered. 0: not known.",
+    "How many servers agents of the same clusters reach, this one included. The number is announced to agents, which keep tunnels to this many of them (--uplinks). With one of the two options below, the number until the API has answered. 0: not known.",
     { konnectivity: "--server-count", min: 0, max: 1_000, defaultText: "not known" },
   ),
   serverCountService: option.string(
     "",
-    "Count the servers by a Service of this pod's own cluster, namespace/name: as many as its EndpointSlices have ready endpoints. The pod's account needs get, list and watch on endpointslices (discovery.k8s.io). Empty: not this way.",
+    "Count the servers by a Service of this pod's own cluster, namespace/name: as many as its EndpointSlices have ready endpoints. The pod's account needs get, list and watch on endpointslices (discovery.k8s.io). Empty: they are not counted this way.",
   ),
   enableLeaseController: option.boolean(
     false,
@@ -147,6 +150,8 @@ export const replicas = section("Several servers", {
     { konnectivity: "--lease-label", item: label },
   ),
 });
+
+const LEASE_DEFAULTS = [replicas.leaseNamespace.default, replicas.leaseLabel.default];
 
 /** Checks the options of this section together. */
 export function checkReplicas(draft: Draft<typeof replicas>): void {
@@ -165,7 +170,8 @@ export function checkReplicas(draft: Draft<typeof replicas>): void {
   if (enableLeaseController && leaseLabel.length === 0) {
     draft.problem("--lease-label is empty: without a label, the leases of everything else would be counted.");
   }
-  if (!enableLeaseController && (draft.given("leaseNamespace") || draft.given("leaseLabel"))) {
+  const isDefault = isDeepStrictEqual([leaseNamespace, leaseLabel], LEASE_DEFAULTS);
+  if (!enableLeaseController && !isDefault) {
     draft.warn("--lease-namespace and --lease-label have no effect without --enable-lease-controller.");
   }
 }

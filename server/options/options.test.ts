@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { printConfig } from "../../shared/config/flags.ts";
 import { readOptions } from "../../shared/config/read-options.ts";
 import { serverOptions } from "./options.ts";
 import { wideNetworks } from "./resolve-options.ts";
@@ -25,6 +26,20 @@ test("a unix socket and the agents' certificates are enough", async () => {
     [0, 8091, 8092, 8095, "127.0.0.1"],
   );
   assert.match(values.serverId, /-[0-9a-f]{8}$/);
+});
+
+test("what --print-config prints can be given as --config, and warns of nothing that was not warned of before", async () => {
+  for (const argv of [
+    [uds, ...agents],
+    [...callers, ...agents],
+    ["--clusters=/c", ...callers, ...agents],
+  ]) {
+    const { values, sources, warnings } = await read(argv);
+    const file = join(dir, "printed.yaml");
+    writeFileSync(file, printConfig(serverOptions, values, sources));
+    const again = await read([`--config=${file}`]);
+    assert.deepEqual([again.problems, again.warnings, again.values], [[], warnings, values]);
+  }
 });
 
 test("with a directory an id of this server is refused that leaves no room in the ids of CONNECTs", async () => {

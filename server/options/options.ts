@@ -58,7 +58,7 @@ const callers = section("Callers", {
   serverProxyProtocol: option.oneOf(
     PROXY_PROTOCOL,
     "off",
-    "PROXY protocol (version 1 or 2) on the callers' TCP port: a balancer in front says who comes. Believed from --proxy-protocol-trusted-cidrs only.",
+    "PROXY protocol (version 1 or 2) on the callers' TCP port: a load balancer in front sends the address of its client. Believed from --proxy-protocol-trusted-cidrs only.",
   ),
   frontendKeepaliveMs: option.duration("1m", "TCP keepalive of callers' connections. 0: off.", {
     konnectivity: "--frontend-keepalive-time",
@@ -82,7 +82,7 @@ const agents = section("Agents", {
   ),
   agentInsecurePort: option.port(
     0,
-    "Port for agents in clear HTTP, for a balancer in front that ends their TLS. No certificate gets through to it: agents come with a token, which the balancer sees, or with inner TLS. The cluster is found by Host. 0: off.",
+    "Port for agents without TLS, for a load balancer in front that ends their TLS. It passes no client certificate on: agents need a token, which the load balancer can read, or inner TLS. The cluster is found by the Host header. 0: off.",
   ),
   agentInsecureBindAddress: option.address(
     "127.0.0.1",
@@ -90,7 +90,7 @@ const agents = section("Agents", {
   ),
   agentInsecureTrustedCidrs: option.list(
     [],
-    "Addresses of balancers that may connect to --agent-insecure-port, beside loopback. Others are cut at once.",
+    "Addresses of balancers that may connect to --agent-insecure-port, beside loopback. Connections of others are closed at once.",
     { item: cidr },
   ),
   agentInsecureProxyProtocol: option.oneOf(
@@ -100,7 +100,7 @@ const agents = section("Agents", {
   ),
   proxyProtocolTrustedCidrs: option.list(
     [],
-    "Addresses of balancers whose PROXY headers are believed; from others they are refused.",
+    "Addresses of load balancers whose PROXY headers are believed. From other addresses they are refused.",
     { item: cidr },
   ),
   agentIdentities: option.list(
@@ -110,7 +110,7 @@ const agents = section("Agents", {
   ),
   authenticationAudience: option.string(
     "",
-    "Agents may prove themselves by a service account token for this audience, which is shown to the Kubernetes API (TokenReview). Empty: by certificate only.",
+    "Agents may authenticate by a service account token for this audience, which the Kubernetes API verifies (TokenReview). Empty: by certificate only.",
     { konnectivity: "--authentication-audience" },
   ),
   agentNamespace: option.string("", "Namespace of the agents' service account.", { konnectivity: "--agent-namespace" }),
@@ -119,18 +119,18 @@ const agents = section("Agents", {
   }),
   kubeconfig: option.file(
     "",
-    "Where the Kubernetes API is that knows the tokens, and has the Leases of --enable-lease-controller. Empty: this pod's own cluster.",
+    "How to reach the Kubernetes API that verifies the tokens and has the Leases of --enable-lease-controller. Empty: that of this pod's own cluster.",
     { konnectivity: "--kubeconfig" },
   ),
   agentPath: option.string(TUNNEL_PATH, "Path of the WebSocket that agents ask for."),
   agentAllowedOrigins: option.list(
     [],
-    "Values of Origin with which a request on the agents' ports is not refused. Agents send none; browsers do, for any page.",
+    "Requests to the agents' ports with an Origin header are refused, except with these values. Agents send no Origin; browsers do, for any page.",
   ),
   innerTls: option.oneOf(
     INNER_TLS_RULES,
     "never",
-    "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say another (agents.innerTls).",
+    "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say otherwise (agents.innerTls).",
   ),
   proxyStrategies: option.list<Strategy>(
     ["default"],
@@ -143,7 +143,7 @@ const agents = section("Agents", {
   ),
   maxAgents: option.integer(
     100,
-    "Agents of one cluster connected at once; what one stolen credential can take. A cluster's document may say another number (agents.maxAgents).",
+    "Agents of one cluster that are connected at once. It limits what a stolen credential can take. A cluster's document may have another number (agents.maxAgents).",
     { min: 1, max: 100_000 },
   ),
   keepaliveMs: option.duration("20s", "Interval of pings to agents; 2.5 of them without a byte end a tunnel.", {
@@ -172,9 +172,13 @@ const bounds = section("Deadlines and bounds", {
     "The part of --connect-timeout that the agent has to reach the target. 0: all of it.",
     { konnectivity: "--backend-dial-timeout" },
   ),
-  agentAckTimeoutMs: option.duration("2s", "An agent that has not taken a stream by then is passed over for another.", {
-    min: "1ms",
-  }),
+  agentAckTimeoutMs: option.duration(
+    "2s",
+    "How long an agent has to accept a new stream. After that, another agent is asked.",
+    {
+      min: "1ms",
+    },
+  ),
   agentWaitMs: option.duration(
     "1s",
     "How long a CONNECT waits while no agent is connected. For one that has only lost its connection, half of --connect-timeout at least.",
@@ -185,7 +189,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   handshakeTimeoutMs: option.duration(
     "10s",
-    "TLS handshake, and upgrade of an agent; and its inner TLS, together with the upgrade.",
+    "For a TLS handshake, and then for the upgrade of an agent together with its inner TLS.",
     { min: "1ms" },
   ),
   maxHandshakes: option.integer(
@@ -198,7 +202,9 @@ const bounds = section("Deadlines and bounds", {
     "On each port, clients that wait for the server to begin their TLS handshake; it does so in order, a few at a time. One more is dropped; of agents, some are told when to come back.",
     { min: 1, max: 1_000_000 },
   ),
-  headerTimeoutMs: option.duration("10s", "From connection to complete request header.", { min: "1ms" }),
+  headerTimeoutMs: option.duration("10s", "From the accepted connection to its complete request header.", {
+    min: "1ms",
+  }),
   maxWaitingConnections: option.integer(
     2_048,
     "Connections without a complete request header at once, after TLS: on each port of agents, on each unix socket, and of each cluster on the callers' port; four times as many on all TCP ports together. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most: real callers and agents take milliseconds.",
@@ -217,7 +223,7 @@ const bounds = section("Deadlines and bounds", {
   headerLimit: option.size("16KiB", "Largest request header.", { min: "1KiB", max: "1MiB" }),
   listenBacklog: option.integer(
     4_096,
-    "Connections the kernel holds before they are accepted; a small one is EAGAIN to Go callers on a unix socket.",
+    "Connections that the kernel holds before they are accepted. If it is too small, Go callers on a unix socket get EAGAIN.",
     { min: 1, max: 65_535 },
   ),
   maxPendingConnects: option.integer(4_096, "CONNECTs waiting for an answer at once; more get 503.", {
@@ -226,7 +232,7 @@ const bounds = section("Deadlines and bounds", {
   }),
   shutdownDelayMs: option.duration(
     "0s",
-    "After SIGTERM, how long the server still takes everything while it is not ready, so that balancers notice before its ports close. Longer than their check takes; where a preStop hook waits, 0.",
+    "After SIGTERM, how long the server still accepts everything while it is not ready, so that load balancers notice before its ports close. It should be longer than their check takes; 0 where a preStop hook waits.",
     { max: "10m" },
   ),
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on.", {
@@ -237,8 +243,8 @@ const bounds = section("Deadlines and bounds", {
 const windows = section("Streams and memory", {
   initialWindow: option.size(
     "64KiB",
-    "Bytes a new stream may receive before its reader took any, at both ends of every tunnel of this server. Where memory " +
-      "is short, 16KiB.",
+    "Bytes that a new stream may receive before its reader has read any, at both ends of every tunnel of this server. " +
+      "While memory is short it is 16KiB.",
     { min: "16KiB", max: "16MiB" },
   ),
 });

@@ -45,7 +45,7 @@ function checkStrategies(draft: ServerDraft): void {
   const unreached = behindDefault(values.proxyStrategies).join(", ");
   if (unreached !== "") {
     draft.warn(
-      `--proxy-strategies: default takes any agent, so ${unreached} behind it has no effect: name default last.`,
+      `--proxy-strategies: default takes any agent, so ${unreached} after it has no effect: name default last.`,
     );
   }
   // With documents, each may have strategies of its own.
@@ -141,7 +141,7 @@ function checkCallers(draft: ServerDraft): void {
   }
 }
 
-/** Settings of one cluster belong into its document; a certificate in the flags is for clusters without their own. */
+/** Settings of one cluster belong in its document; a certificate in the flags is for clusters without their own. */
 function checkClusters(draft: ServerDraft): void {
   const { values } = draft;
   const elsewhere: [flag: string, given: boolean, key: string][] = [

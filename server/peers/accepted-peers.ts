@@ -48,7 +48,7 @@ export class AcceptedPeer implements FromPeer {
   carried = 0;
   /** Resolves when the link has ended. */
   readonly closed: Promise<void>;
-  /** Its certificate. */
+  /** Watches the certificate of the peer. */
   readonly watch: PeerWatch;
   readonly #session: Session;
 

@@ -109,7 +109,7 @@ export class Locations {
     return location;
   }
 
-  /** It was of no use: the next CONNECT asks again. */
+  /** The location was of no use: the next CONNECT asks again. */
   drop(cluster: string, location: Location): void {
     if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.set(cluster, { location, untilMs: 0 });
   }

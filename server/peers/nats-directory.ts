@@ -226,7 +226,7 @@ export class NatsDirectory implements Directory {
       this.#deps.throttledLog.write("warn", { reason: this.#reason }, "directory not connected");
   }
 
-  /** It is silent, and others answer, while its agents leave. */
+  /** Listens to questions. This server is silent, and others answer, while its agents leave. */
   #listen(subject: string, answers = () => true): Subscription | undefined {
     return this.#connection?.subscribe(subject, {
       callback: (error, message) => {

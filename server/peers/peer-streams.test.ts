@@ -123,7 +123,7 @@ test("a peer that sends more than its certificates before the answer loses the s
   assert.equal(peer.taken.length, 0);
 });
 
-test("one link carries so many connections here at once, and each that ends frees its place", async () => {
+test("one link carries a limited number of connections here at once, and each that ends frees its place", async () => {
   const peer = carriedBy("srv-b", { carried: MAX_FROM_ONE - 1 });
   const first = await peer.open(encodeCarrier(REQUEST));
   assert.equal(parsePeerAnswer(await first.answer).ok, true);

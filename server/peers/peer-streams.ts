@@ -73,7 +73,7 @@ export class PeerStreams {
  * fleet that works, `Carrying` of the other server stays far below.
  */
 export const MAX_FROM_ONE = 16_384;
-/** Time for the certificates behind the head, ms: they are sent at once. */
+/** Time for the certificates after the head, ms: they are sent at once. */
 const CHAIN_TIMEOUT_MS = 5_000;
 
 export interface CarriedStreamsDeps {
@@ -129,8 +129,8 @@ function take(
 }
 
 /**
- * Reads the certificates behind the head. Throws a `CulvertError` if they are longer than those of an agent may be.
- * What comes behind them before the answer is a violation: the stream is reset, as it is when they do not come.
+ * Reads the certificates after the head. Throws a `CulvertError` if they are longer than those of an agent may be. What
+ * comes after them before the answer is a violation: the stream is reset, as it is when they do not come.
  */
 function readChain(
   stream: Stream,

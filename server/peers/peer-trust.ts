@@ -225,7 +225,7 @@ export class OwnCertificate {
 interface PeerWatchOwner {
   /** The peer shall show its certificate again, on a new connection. */
   onAsk(reason: string): void;
-  /** Its certificate is not accepted any more, and it has shown no other in time. */
+  /** The peer's certificate is not accepted any more, and the peer has shown no other in time. */
   onUntrusted(reason: Error): void;
 }
 

@@ -34,7 +34,9 @@ export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics">
 /** How long a refused stream may linger until the peer has ended its side, too, ms. */
 const LINGER_MS = 5_000;
 const FAILED = "CONNECT of a peer failed";
-/** Lines in a minute about what one peer asks for in vain before an agent is looked for: nonsense, or no cluster. */
+/**
+ * Log lines in a minute for requests of one peer that fail before an agent is looked for: malformed, or for no cluster.
+ */
 const REFUSED_LINES = 10;
 
 /**
@@ -135,7 +137,7 @@ async function openHere(
 function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServePeerDeps): HopEnd | undefined {
   if (by === "memory") return "stalled";
   if (!isSessionLost(opened)) return undefined;
-  // At the end of the drain time this server closes its tunnels in order.
+  // At the end of the drain time this server closes its tunnels cleanly.
   return draining() && isClosedInOrder(opened) ? "draining" : "agent_lost";
 }
 
@@ -159,7 +161,7 @@ function contextOf(
   };
 }
 
-/** Answers and ends in order, so that the answer arrives: a reset could overtake it. */
+/** Answers and ends cleanly, so that the answer arrives: a reset could overtake it. */
 export function refuseStream(stream: Stream, refusal: CulvertError): void {
   if (stream.destroyed) return;
   stream.end(encodePeerAnswer({ ok: false, error: refusal }));

@@ -10,7 +10,7 @@ const DURATION_S = 30;
 const RENEW_MS = 15_000;
 /** After a failure a lease is still good for one more attempt or two, ms. */
 const RETRY_MS = 3_000;
-/** The interval varies by so much, so that servers that started together do not write together. */
+/** The interval varies by this share, so that servers that started together do not write together. */
 const JITTER = 0.04;
 /** Within this time a lease is deleted or left behind, ms: the process is about to end. */
 const DELETE_MS = 2_000;
@@ -139,7 +139,7 @@ export class OwnLease {
   }
 }
 
-/** Kubernetes takes this time with exactly six digits behind the point. */
+/** Kubernetes takes this time with exactly six digits after the point. */
 function microTime(time: Date): string {
   return time.toISOString().replace("Z", "000Z");
 }

@@ -4,8 +4,8 @@ import type { CountOptions, ReplicaCount, ReplicaCountDeps } from "./replica-cou
 type CountServersOptions = CountOptions & Pick<ServerOptions, "enableLeaseController">;
 
 /**
- * How many servers there are, as far as this one knows. It is a hint for agents, which look for so many servers: it
- * decides nothing here. Whatever counts them calls `set`.
+ * How many servers there are, as far as this one knows. It is a hint for agents, which look for this number of servers:
+ * it decides nothing here. Whatever counts them calls `set`.
  */
 export class ServerCount {
   #value: number | undefined;

@@ -15,7 +15,7 @@ export class PlayedAgent implements AsyncDisposable {
   readonly session: Session;
   /** Streams that arrived. */
   readonly streams: Stream[] = [];
-  /** Resolves when the session is over, with the reason if it did not end in order. */
+  /** Resolves when the session is over, with the reason if it did not end cleanly. */
   readonly closed: Promise<Error | undefined>;
 
   /** `onLink` changes what the link says, before its session begins. */

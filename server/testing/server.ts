@@ -166,7 +166,7 @@ export function collect(socket: Readable): string[] {
   return reads;
 }
 
-/** The promise, or a failure after so long that only what hangs takes it. */
+/** The promise, or a failure after a time that only a test that hangs takes. */
 export async function within<T>(promise: Promise<T>, what: string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

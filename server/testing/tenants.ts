@@ -157,7 +157,7 @@ export async function callerBehind(server: TestServer, header: Buffer, tenant: T
 export class OpenCaller {
   readonly socket: Duplex;
   readonly #reads: string[];
-  /** The error with which its socket has closed; `undefined` for an end in order. */
+  /** The error with which its socket has closed; `undefined` for a clean end. */
   readonly closed: Promise<NodeJS.ErrnoException | undefined>;
   isClosed = false;
 

@@ -16,7 +16,7 @@ test("an API server is asked each minute while nobody else asks it, every 10 s w
     },
     () => {},
   );
-  /** How often it is asked in so many seconds. */
+  /** How often it is asked in this number of seconds. */
   const askedIn = (seconds: number): number => {
     const before = asked;
     for (let passed = 0; passed < seconds; passed += 10) {

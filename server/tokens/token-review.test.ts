@@ -52,6 +52,18 @@ test("the API server is asked for our audience, by our certificate, and its word
   });
 });
 
+test("an API server whose answers take long to read is not believed for a while", async (t) => {
+  const { stub, verify } = await reviewed(t);
+  const long = JSON.stringify({ ...(yes().body as object), rest: Array(300_000).fill([]) });
+  stub.answer = () => ({ status: 201, body: long });
+  let unavailable = "";
+  for (let count = 0; count < 60 && unavailable === ""; count++) {
+    const result = await verify(token(`agent ${count}`));
+    if ("unavailable" in result) ({ unavailable } = result);
+  }
+  assert.match(unavailable, /its answers take too long to read$/);
+});
+
 test("each no has its reason, and none shows a piece of the token", async (t) => {
   const { stub, verify } = await reviewed(t);
   const mine = token();

@@ -1,5 +1,6 @@
 import * as z from "zod";
 import type { QueueNode } from "../../shared/basics/collections.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { unverifiedClaims } from "../../shared/http/bearer.ts";
 import { failureOf, HttpsClient } from "../../shared/http/https-client.ts";
@@ -35,6 +36,11 @@ export interface TokenReviewOptions {
 /** Deadline of one review, ms; the agent's whole attempt has 10 s. */
 const TIMEOUT_MS = 5_000;
 const RETRY_AFTER_MS = 5_000;
+/**
+ * How long this process may take to read the answers, ms. A tenant may run the API server, and 1 MiB of JSON takes 180
+ * ms; an honest answer takes less than one.
+ */
+const READING = { burst: 1_000, perSecond: 100 };
 const HOW_TO_PERMIT = "bind the account that this server uses to the ClusterRole system:auth-delegator";
 /** A token that is none, for reviews that only test whether the API server answers. */
 export const NO_TOKEN = "culvert-is-this-api-server-reachable";
@@ -57,6 +63,7 @@ export class TokenReviewVerifier implements TokenVerifier {
   readonly #options: TokenReviewOptions;
   readonly #client = new HttpsClient();
   readonly #cache = new VerificationCache();
+  readonly #reading = new TokenBucket(READING);
   readonly #closed = new AbortController();
   readonly #monitor: ApiServerMonitor | undefined;
 
@@ -117,9 +124,7 @@ export class TokenReviewVerifier implements TokenVerifier {
       if (status === 403) return unavailable("this server may not ask it", `${host} answered 403: ${HOW_TO_PERMIT}`);
       if (status < 200 || status > 299)
         return unavailable("it answers with an error", `${host}: ${status}`, retryAfterMs);
-      const read = Review.safeParse(JSON.parse(text));
-      if (read.success) return this.#conclude(read.data.status, token);
-      return unavailable("its answer is no TokenReview", `${host}: ${z.prettifyError(read.error)}`);
+      return this.#read(text, token, host);
     } catch (error) {
       if (error instanceof SyntaxError) return unavailable("its answer is no TokenReview", `${host}: no JSON`);
       return unavailable("it does not answer", `${host}: ${failureOf(error)}`);
@@ -146,6 +151,19 @@ export class TokenReviewVerifier implements TokenVerifier {
       tls,
       signal: AbortSignal.any([AbortSignal.timeout(TIMEOUT_MS), dropped]),
     });
+  }
+
+  #read(text: string, token: string, host: string): VerificationResult {
+    const waitMs = this.#reading.charge(0);
+    if (waitMs > 0) return unavailable("its answers take too long to read", host, waitMs);
+    const begun = performance.now();
+    try {
+      const read = Review.safeParse(JSON.parse(text));
+      if (read.success) return this.#conclude(read.data.status, token);
+      return unavailable("its answer is no TokenReview", `${host}: ${z.prettifyError(read.error)}`);
+    } finally {
+      this.#reading.charge(performance.now() - begun);
+    }
   }
 
   #conclude({ authenticated, user, audiences = [], error = "" }: ReviewStatus, token: string): VerificationResult {

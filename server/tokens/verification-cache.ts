@@ -39,7 +39,7 @@ export class VerificationCache {
   readonly #budget = new TokenBuckets(PER_NETWORK);
   /** Verifications in progress. */
   readonly #pending = new Map<string, Promise<VerificationResult>>();
-  /** Those of the pending ones that peers wait for. */
+  /** Verifications in progress that peers wait for. */
   readonly #slots = new VerificationSlots();
 
   constructor({ maxKept = 4_096, maxPending = 64 }: VerificationCacheOptions = {}) {

@@ -123,7 +123,7 @@ export function notPermitted({ subject, namespace, serviceAccount }: TokenIdenti
 interface SlotHolder {
   /** Where the token came from (`networkOf`). */
   readonly network: string;
-  /** Its close frees the slot; absent: only the end of the verification does. */
+  /** The peer's socket: its close frees the slot. Absent: only the end of the verification does. */
   readonly socket?: EventEmitter;
 }
 

@@ -17,7 +17,7 @@ const LEAST = 16;
 /** When an agent that found no place should come back, ms. */
 const CROWDED_RETRY_MS = 1_000;
 
-/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of so many agents. */
+/** Maximum number of connections whose hello is awaited or that are closing, for a cluster of `maxAgents` agents. */
 export function hellosAllowed(maxAgents: number): number {
   return Math.max(LEAST, PLACES_PER_AGENT * maxAgents);
 }
@@ -61,7 +61,7 @@ export class HelloPlaces {
     this.#hold(socket);
   }
 
-  /** Its hello is accepted, or it has ended. A connection that is closing keeps its place. */
+  /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
   leave(socket: Duplex): void {
     if (socket.destroyed || !this.#closing.has(socket)) this.#release(socket);
   }

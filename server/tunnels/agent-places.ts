@@ -203,11 +203,11 @@ export function endUnclaimable(tunnel: Tunnel, { name, rules }: Pick<ClusterTunn
 
 /** The agent that has the id now. */
 export interface IdHolder extends AgentCandidate {
-  /** Its tunnel accepts no new streams: its process may have another tunnel. */
+  /** The holder's tunnel accepts no new streams: its process may have another tunnel. */
   readonly draining: boolean;
-  /** Its link has no carrier: its process may have given the link up. */
+  /** The holder's link has no carrier: its process may have given the link up. */
   readonly suspended: boolean;
-  /** It has replaced the process that asks now: both run. */
+  /** The holder has replaced the process that asks now: both run. */
   readonly runsBeside: boolean;
   /** The address that it is connected from. */
   readonly address: string | undefined;
@@ -281,7 +281,7 @@ export class EarlierProcesses {
     return this.#isRunning.has(instance);
   }
 
-  /** It has asked for a tunnel after it was replaced. */
+  /** Whether this process has asked for a tunnel after it was replaced. */
   isRunning(instance: string): boolean {
     return this.#isRunning.get(instance) === true;
   }
@@ -293,7 +293,7 @@ export class EarlierProcesses {
     if (this.#isRunning.size > KEPT && oldest !== undefined) this.#isRunning.delete(oldest);
   }
 
-  /** It has the id again. */
+  /** This process has the id again. */
   forget(instance: string): void {
     this.#isRunning.delete(instance);
   }

@@ -231,7 +231,7 @@ test("rules that change count for the agents that are there", () => {
   assert.match(world.chosen("a.example"), / any$/);
 });
 
-test("of claims without an agent so many are remembered, the latest", () => {
+test("of claims without an agent a limited number is remembered, the latest", () => {
   const world = new RoutedWorld({ strategies: ["destHost", "cidr", "default"], strict: true }, { node: "" });
   const hosts = (index: number) => Array.from({ length: 32 }, (_, i) => `h${index}-${i}.example`);
   const cidr = (index: number) => Array.from({ length: 32 }, (_, i) => `10.${index}.${i}.0/24`);

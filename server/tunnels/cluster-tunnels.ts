@@ -46,7 +46,7 @@ export class ClusterTunnels implements Candidates {
   readonly places: AgentPlaces;
   readonly pace = new AgentPace();
   readonly probes = new ProbeRoom();
-  /** Its connections whose hello is awaited, or that are closing. */
+  /** Connections of the cluster whose hello is awaited, or that are closing. */
   readonly hellos = new HelloPlaces(this);
   /** The memory account of its tunnels and callers. */
   readonly memory: MemoryShare;
@@ -106,13 +106,13 @@ export class ClusterTunnels implements Candidates {
     return undefined;
   }
 
-  /** Its agent has come, and gets streams from `tunnelAvailable` on. */
+  /** The agent of this tunnel has come, and gets streams from `tunnelAvailable` on. */
   add(tunnel: Tunnel): void {
     this.#tunnels.add(tunnel);
     if (!tunnel.agent.probe) this.#table?.add(tunnel);
   }
 
-  /** It has ended. */
+  /** The tunnel has ended. */
   remove(tunnel: Tunnel): void {
     this.#tunnels.delete(tunnel);
     this.#table?.remove(tunnel);

@@ -59,7 +59,7 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
   return { asked, open, cluster, cancellation, peers, pending: () => [pending, cluster.pendingConnects] };
 }
 
-/** The directory names so many holders; when it is asked for another one it says nothing. */
+/** The directory names this number of holders; when it is asked for another one it says nothing. */
 function silentAfter(named: number, made: ReturnType<typeof world>) {
   const asked = deferred();
   const { find } = made.peers;

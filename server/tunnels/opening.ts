@@ -56,7 +56,7 @@ const PROBE_MS = 5_000;
  * resume.
  */
 export class Opening {
-  /** Its place among the openings of its tunnel. */
+  /** The place of this opening among those of its tunnel. */
   readonly place = new QueueNode<Opening>(this);
   readonly #session: Session;
   readonly #target: Target;

@@ -51,8 +51,8 @@ export class ProbeRoom {
   }
 
   /**
-   * How long a probe pauses after so many bytes, ms. The hourly budget pauses none, which would falsify the
-   * measurement: it may be overdrawn, and the next probe waits until it is repaid.
+   * How long a probe pauses after `bytes`, ms. The hourly budget pauses none, which would falsify the measurement: it
+   * may be overdrawn, and the next probe waits until it is repaid.
    */
   readonly pace = (bytes: number): number => {
     this.#hourly.charge(bytes);

@@ -30,7 +30,7 @@ export interface ConnectedAgent {
   /** The certificate that it has shown last, if that is its credential. */
   readonly peer: PeerIdentity | undefined;
   readonly software: string;
-  /** It only measures, and takes no callers' streams. */
+  /** The agent only measures, and takes no callers' streams. */
   readonly probe: boolean;
   /** What it says that it serves, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
@@ -59,7 +59,7 @@ export class Tunnel {
   readonly connectedAt = new Date();
   /** A number that grows with each use: the larger, the more recent. */
   lastUsed = 0;
-  /** Resolves when the session has ended, with an error unless it was closed in order. */
+  /** Resolves when the session has ended, with an error unless it was closed cleanly. */
   readonly closedWith: Promise<Error | undefined>;
   #agent: ConnectedAgent;
   readonly #link: TunnelLink;
@@ -172,17 +172,17 @@ export class Tunnel {
     return this.#roundTrip.measured;
   }
 
-  /** It accepts no callers' streams: it only measures, or is leaving. */
+  /** Whether the agent accepts no callers' streams: it only measures, or is leaving. */
   get draining(): boolean {
     return this.agent.probe || this.leaving;
   }
 
-  /** Its agent has asked to drain, or one end has sent go-away. */
+  /** Whether the agent has asked to drain, or one end has sent go-away. */
   get leaving(): boolean {
     return this.#drainRequested || this.#session.draining;
   }
 
-  /** Its link has no carrier: its streams wait. */
+  /** Whether the link has no carrier: the streams of the tunnel wait. */
   get suspended(): boolean {
     return this.#link.suspended;
   }

@@ -38,7 +38,7 @@ export function contains(outer: Network, inner: Network): boolean {
   return formatNetwork(outer) === formatNetwork({ network: inner.network, prefix });
 }
 
-/** The bytes of a network's first address, with zeros behind its prefix. */
+/** The bytes of a network's first address, with zeros after its prefix. */
 function maskedBytes(address: string, prefix: number): Uint8Array {
   return addressBytes(address).map((byte, index) => {
     const bits = Math.min(8, Math.max(0, prefix - 8 * index));
@@ -46,7 +46,7 @@ function maskedBytes(address: string, prefix: number): Uint8Array {
   });
 }
 
-/** A network in the form by which it is compared: `10.0.0.0/8`, without bits behind its prefix. */
+/** A network in the form by which it is compared: `10.0.0.0/8`, without bits after its prefix. */
 export function formatNetwork({ network: { address, family }, prefix }: Network): string {
   const bytes = maskedBytes(address, prefix);
   if (family === "ipv4") return `${bytes.join(".")}/${prefix}`;
@@ -105,7 +105,7 @@ export function withoutMapping(address: string): string {
 
 /**
  * The network by which connections from this address are counted: an IPv4 address itself, and the first 64 bits of an
- * IPv6 address (RFC 4291 §2.5.4), because one host can use all addresses behind them.
+ * IPv6 address (RFC 4291 §2.5.4), because one host can use all addresses with these bits.
  */
 export function networkOf(address: string): string {
   if (!isIPv6(address) || address.includes(".")) return withoutMapping(address);

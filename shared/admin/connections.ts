@@ -9,8 +9,9 @@ import { fileLimit } from "../limits/file-descriptors.ts";
 import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";
 
 /**
- * Connections of one port at most. A probe or a scrape takes milliseconds: so many at once are only those that are
- * held. Of a small limit of open files they are a sixteenth, since callers, agents and dials need them more.
+ * Maximum number of connections of one port. A probe or a scrape takes milliseconds: only connections that are held can
+ * become this many. Of a small limit of open files they are a sixteenth, since callers, agents and dials need them
+ * more.
  */
 export const MAX_CONNECTIONS = 256;
 const FRACTION_OF_FILES = 1 / 16;

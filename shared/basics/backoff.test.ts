@@ -46,14 +46,14 @@ test("a loss counts, and is the first one again after a minute of health", () =>
   assert.equal(backoff.failures, 1);
 });
 
-test("an end in order is no failure and forgives those before it, unless it came at once", () => {
+test("a clean end is no failure and forgives those before it, unless it came at once", () => {
   const backoff = new Backoff();
   for (const [livedMs, failures] of [
     [999, 1],
     [999, 2],
     [1_000, 0],
   ] as const) {
-    backoff.ended("in order", livedMs);
+    backoff.ended("clean", livedMs);
     assert.equal(backoff.failures, failures);
   }
 });

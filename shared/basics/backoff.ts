@@ -19,17 +19,17 @@ export const DEFAULT_BACKOFF: BackoffOptions = {
 };
 
 /**
- * So many attempts wait for at most `baseMs` each before the wait doubles: about a second in all, in which a server
- * restarts or a path comes back (docs/decisions/0005).
+ * Number of attempts that wait for at most `baseMs` each, before the wait doubles: about a second in all, in which a
+ * server restarts or a path comes back (docs/decisions/0005).
  */
 const EAGER_ATTEMPTS = 7;
 
-/** `Backoff` counts the loss of a connection that lived so long as the first, ms. */
+/** `Backoff` counts the loss of a connection that lived for this time, ms, as the first one. */
 const HEALTHY_LIFE_MS = 60_000;
 
 /**
- * A connection that lived so long, ms, and was closed in order by its peer is no failure: peers restart one after the
- * other. One that was closed sooner is a failure, or a peer that accepts and closes at once would be dialled in a
+ * A connection that lived for this time, ms, and was closed cleanly by its peer is no failure: peers restart one after
+ * the other. One that was closed sooner is a failure, or a peer that accepts and closes at once would be dialled in a
  * loop.
  */
 export const ORDERLY_LIFE_MS = 1_000;
@@ -49,8 +49,8 @@ export function backoffMs(attempt: number, retryAfterMs = 0, options: Partial<Ba
   return Math.round(floor + random() * ceiling);
 }
 
-/** How a connection ended: its peer asked us to leave or closed it in order, or it was lost. */
-type Ending = "in order" | "lost";
+/** How a connection ended: its peer asked us to leave or closed it cleanly, or it was lost. */
+type Ending = "clean" | "lost";
 
 /** Counts the failures of one relation to a peer, and says how long to wait before the next attempt. */
 export class Backoff {
@@ -83,7 +83,7 @@ export class Backoff {
   }
 
   ended(ending: Ending, livedMs: number): void {
-    if (ending === "in order") this.#shortLives = livedMs >= ORDERLY_LIFE_MS ? 0 : this.#shortLives + 1;
+    if (ending === "clean") this.#shortLives = livedMs >= ORDERLY_LIFE_MS ? 0 : this.#shortLives + 1;
     else this.#shortLives = livedMs >= this.#healthyLifeMs ? 1 : this.#shortLives + 1;
     this.#failures = this.#shortLives;
   }

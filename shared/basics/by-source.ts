@@ -1,6 +1,6 @@
 import { Queue, QueueNode } from "./collections.ts";
 
-/** So many sources without items are kept: the items of a busy source come and go by the thousand a second. */
+/** Number of sources without items that are kept: the items of a busy source come and go by the thousand a second. */
 const KEPT_EMPTY = 64;
 
 /** The items of one source, in order of arrival. */
@@ -8,7 +8,7 @@ class SourceLine<T> {
   readonly source: string;
   readonly items = new Queue<T>();
   readonly turn: QueueNode<SourceLine<T>> = new QueueNode(this);
-  /** Its node among the sources that have as many items. */
+  /** Node of this source among the sources that have as many items. */
   readonly rank: QueueNode<SourceLine<T>> = new QueueNode(this);
 
   constructor(source: string) {

@@ -52,7 +52,7 @@ export function compact(piece: Buffer): Buffer {
 const LEAST_OWN_PIECE = 1024;
 /** The first block for small pieces, bytes; each is as large as what is held already, up to a TLS record. */
 const BLOCK = { least: 256, most: 16 * 1024 };
-/** The array is shortened when so many pieces at its beginning are taken, and they are half of all. */
+/** The array is shortened when this number of pieces at its beginning is taken, and they are half of all. */
 const SHORTEN_AT = 64;
 const EMPTY = Buffer.alloc(0);
 
@@ -64,7 +64,7 @@ export class ByteQueue {
   readonly #pieces: Buffer[] = [];
   /** Index of the first piece that has not been taken. */
   #first = 0;
-  /** Small pieces are gathered here, behind `#pieces`. */
+  /** Small pieces are gathered here, after `#pieces`. */
   #block: Buffer | undefined;
   #blockUsed = 0;
   #bytes = 0;

@@ -41,7 +41,7 @@ export class Queue<T> {
     return this.#first;
   }
 
-  /** Puts the node behind all others, out of any other queue; a node that is here already stays where it is. */
+  /** Puts the node after all others, out of any other queue; a node that is here already stays where it is. */
   join(node: QueueNode<T>): void {
     if (node.queue === this) return;
     node.leave();

@@ -103,7 +103,7 @@ test("each offence doubles the wait up to a minute, and ten quiet minutes begin 
   assert.equal(all.leftMs("192.0.2.1"), 1_000);
 });
 
-test("other networks do not wait, and only so many are remembered", () => {
+test("other networks do not wait, and only a limited number is remembered", () => {
   const { all } = penalties();
   for (let index = 0; index <= 1_024; index++) all.add(`network ${index}`);
   assert.equal(all.leftMs("another"), 0);

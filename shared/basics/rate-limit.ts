@@ -92,7 +92,7 @@ export class TokenBuckets {
 /** The first penalty, ms; each further one is twice as long. */
 const FIRST_PENALTY_MS = 1_000;
 const MOST_PENALTY_MS = 60_000;
-/** A network that has not offended for so long, ms, begins anew. */
+/** A network that has not offended for this time, ms, begins anew. */
 const FORGET_MS = 600_000;
 
 /**

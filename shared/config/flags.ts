@@ -192,7 +192,7 @@ function withNegatives(argv: readonly string[]): string[] {
 
 interface FlagNames {
   readonly known: readonly string[];
-  /** Those with an effect, for guesses. */
+  /** Flags with an effect, for guesses. */
   readonly meant: readonly string[];
 }
 

@@ -43,7 +43,7 @@ test("a misspelt key is the only fault: what it would have said is not missed as
 test("a file with an unknown key, a key twice, a list for one value, or no mapping is refused", async () => {
   const cases: [string, RegExp][] = [
     ["uds-nmae: x", /uds-nmae is no option\. Did you mean uds-name\?/],
-    ["zzz: x", /zzz is no option\.$/],
+    ["zzz: x", /zzz is no option\. culvert \w+ --help lists them\.$/],
     ["udsName: a\nuds-name: b", /uds-name sets what .*udsName has set already/],
     ["agent-port: [1, 2]", /agent-port takes one value, not a list/],
     ["agent-port: {a: 1}", /agent-port needs a value or a list of values/],

@@ -45,8 +45,8 @@ export async function readOptions<R extends Rows>(
   const flags = parseFlags(table, argv);
   const problems = [...flags.problems];
   for (const { flag, guess } of flags.unknown) {
-    const more = (await hint?.(flag, flags.meant)) ?? (guess === undefined ? "" : `Did you mean --${guess}?`);
-    problems.push(`There is no flag ${flag}. ${more}`.trimEnd());
+    const cure = guess === undefined ? `culvert ${table.command} --help lists them.` : `Did you mean --${guess}?`;
+    problems.push(`There is no flag ${flag}. ${(await hint?.(flag, flags.meant)) ?? cure}`);
   }
   const warnings = unknownVariables(table, env);
   const path = flags.config ?? env[`${table.envPrefix}_CONFIG`];
@@ -209,7 +209,7 @@ async function readConfigFile(table: OptionTable, path: string): Promise<ConfigF
       if (texts.length > 0) rows.set(key, { as, texts: [...texts] });
     } else if (foreign.has(dashed)) problems.push(`${as} is there twice.`);
     else if (Object.hasOwn(table.foreign, dashed)) foreign.set(dashed, texts.join(","));
-    else problems.push(unknownKey(as, dashed, keys.keys()));
+    else problems.push(unknownKey(table, as, nearest(dashed, keys.keys())));
   }
   return { rows, foreign, problems: bounded(problems) };
 }
@@ -254,9 +254,8 @@ function opened(path: string): Readable {
   return fstatSync(fd).isFIFO() ? new Socket({ fd, writable: false }) : createReadStream(path, { fd });
 }
 
-function unknownKey(as: string, name: string, known: Iterable<string>): string {
-  const guess = nearest(name, known);
-  return `${as} is no option.${guess === undefined ? "" : ` Did you mean ${guess}?`}`;
+function unknownKey({ command }: OptionTable, as: string, guess: string | undefined): string {
+  return `${as} is no option. ${guess === undefined ? `culvert ${command} --help lists them.` : `Did you mean ${guess}?`}`;
 }
 
 function unusable(problems: readonly string[]): ConfigFile {

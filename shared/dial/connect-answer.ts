@@ -28,7 +28,7 @@ export class AnswerReader {
   #from = 0;
   #seen = 0;
 
-  /** Returns the head once it is complete, with the bytes behind it. Throws `UnreadableAnswer`. */
+  /** Returns the head once it is complete, with the bytes after it. Throws `UnreadableAnswer`. */
   push(chunk: Buffer): { readonly head: AnswerHead; readonly rest: Buffer } | undefined {
     this.#bytes.append(chunk);
     for (;;) {
@@ -60,7 +60,7 @@ export class AnswerReader {
     );
   }
 
-  /** The position behind the empty line. A bare LF also ends a line, as RFC 9112 §2.2 allows. */
+  /** The position after the empty line. A bare LF also ends a line, as RFC 9112 §2.2 allows. */
   #findEnd(): number | undefined {
     const bytes = this.#bytes.bytes;
     for (let at = this.#seen; at < bytes.length; at++) {
@@ -159,7 +159,7 @@ export class AnswerBody {
     return isCompressed ? "" : Buffer.concat(this.#kept).toString("utf8");
   }
 
-  /** Returns the bytes behind the body, or `undefined` while it is not over. */
+  /** Returns the bytes after the body, or `undefined` while it is not over. */
   push(chunk: Buffer): Buffer | undefined {
     let rest = chunk;
     while (rest.length > 0 && !this.isOver) {

@@ -151,7 +151,31 @@ function onTimeout(dial: TargetDial): void {
 }
 
 /** As the operating system resolves names. */
-export const lookupAll: Lookup = (host, done) => systemLookup(host, { all: true }, done);
+const lookupAll: Lookup = (host, done) => systemLookup(host, { all: true }, done);
+
+/**
+ * A lookup by which dials of the same name at the same time share one question.
+ *
+ * The system's resolver is right about search domains and /etc/hosts, but it holds one of four threads until it has
+ * an answer. A hundred webhook calls while a name server is silent would otherwise hold up every other name, and the
+ * certificates that are read by the same threads. Nothing is remembered once the answer is there.
+ */
+export function sharedLookup(ask: Lookup = lookupAll): Lookup {
+  const waiting = new Map<string, LookupDone[]>();
+  return (host, done) => {
+    const others = waiting.get(host);
+    if (others !== undefined) {
+      others.push(done);
+      return;
+    }
+    waiting.set(host, [done]);
+    ask(host, (error, addresses) => {
+      const all = waiting.get(host) ?? [];
+      waiting.delete(host);
+      for (const each of all) each(error, addresses);
+    });
+  };
+}
 
 /** Runs once for each CONNECT, so it makes no object that is not needed. */
 function connectTo(host: string, port: number, more?: Partial<TcpNetConnectOpts>): Socket {

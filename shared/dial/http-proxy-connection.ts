@@ -25,7 +25,7 @@ const MAX_BODY_BYTES = { shown: 1_024, skipped: 64 * 1024 };
 
 /** A connection to a proxy, for one request after another. It does not consume bytes of the tunnel. */
 export class ProxyConnection {
-  /** As the tunnel it is paused, with the bytes behind the answer. */
+  /** As the tunnel it is paused, with the bytes after the answer. */
   readonly socket: Socket;
   #requests = 0;
 
@@ -64,7 +64,7 @@ export class ProxyConnection {
     const body = new AnswerBody(head, MAX_BODY_BYTES.skipped);
     if (!keepsConnection(head) || body.endsWithConnection) return false;
     await this.#read(body);
-    // Bytes behind the body cannot answer a request that was not sent yet.
+    // Bytes after the body cannot answer a request that was not sent yet.
     return body.isComplete && this.socket.readableLength === 0 && !this.socket.destroyed;
   }
 

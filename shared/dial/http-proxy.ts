@@ -36,8 +36,8 @@ const MAX_CAUSE = 800;
 
 /**
  * A connection to `to` through an `http://` or `https://` proxy, by CONNECT (RFC 9110 §9.3.6). It has an error
- * listener, is paused, and still holds the bytes behind the proxy's answer. For an `https://` proxy it is a
- * `TLSSocket`. Rejects with a `RouteFault`. An abort destroys the connection.
+ * listener, is paused, and still holds the bytes after the proxy's answer. For an `https://` proxy it is a `TLSSocket`.
+ * Rejects with a `RouteFault`. An abort destroys the connection.
  */
 export async function openThroughProxy(
   proxy: ProxyServer,

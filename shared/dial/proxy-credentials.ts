@@ -74,7 +74,7 @@ export class CredentialsFile {
 const FIRST_WAIT_MS = 5 * 60_000;
 const LONGEST_WAIT_MS = 30 * 60_000;
 const MAX_IN_HALF_AN_HOUR = 4;
-/** After so many failures no other proxy gets the credentials, because all proxies may ask one directory. */
+/** After this number of failures no other proxy gets the credentials, because all proxies may ask one directory. */
 const MAX_BEFORE_WAIT = 3;
 /**
  * Time that accepted credentials wait for another attempt, ms. A refusal comes sooner, but a proxy accepts only after
@@ -146,7 +146,7 @@ class LoginRecord {
     return this.#answers.get(proxy) === "accepted";
   }
 
-  /** May they be sent once more by an attempt that has sent them so many `times`? */
+  /** Whether an attempt that has sent them `times` times may send them once more. */
   mayResend(times: number): boolean {
     return this.#recentFailures + times < MAX_IN_HALF_AN_HOUR;
   }
@@ -175,7 +175,7 @@ class LoginRecord {
     if ([...this.#answers.values()].every((answer) => answer === "accepted")) this.#failures = 0;
   }
 
-  /** They were sent so many `times`, and the attempt ended with this fault. */
+  /** The attempt has sent them `times` times, and ended with this fault. */
   failed(proxy: string, fault: RouteFaultCode, times: number): void {
     // A fault after a login that works is the network's or the target's.
     if (fault !== REFUSED && this.isAcceptedBy(proxy)) return;

@@ -187,7 +187,7 @@ const ALL = [A, B, C];
 
 const MEMORY_MS = 5 * 60_000;
 
-/** `+B`: the route B worked; `-B`: it failed; a number: so many ms have passed. */
+/** `+B`: the route B worked; `-B`: it failed; a number: this many ms have passed. */
 const HISTORIES: readonly [title: string, events: string, order: readonly ProxyRoute[]][] = [
   ["without a history, the order is the one in which routes were named", "", [A, B, C]],
   ["the route that worked last comes first", "+B +C", [C, A, B]],

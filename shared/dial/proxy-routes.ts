@@ -43,7 +43,7 @@ interface OpenedRoute {
   readonly failed: readonly RouteFault[];
 }
 
-/** Time for a route that has others behind it, so that a proxy that never answers does not use up the time of all. */
+/** Time for a route that has others after it, so that a proxy that never answers does not use up the time of all. */
 const EARLIER_ROUTE_MS = 4_000;
 
 /**
@@ -86,14 +86,14 @@ export class ProxyRoutes {
     return this.#pac === undefined ? [{ kind: "direct" }] : this.#pac.routes(to, signal, options);
   }
 
-  /** The route did not lead to the target, or led to something else. For a while it comes behind the others. */
+  /** The route did not lead to the target, or led to something else. For a while it comes after the others. */
   failed(to: Target, route: ProxyRoute): void {
     this.#history(to).failed(route);
   }
 
   /**
    * A connection by the first route that gives one. A route that was cut short for the sake of others has a second turn
-   * behind them, and no limit but the signal then or in the next attempt, so that a slow proxy is not lost because of a
+   * after them, and no limit but the signal then or in the next attempt, so that a slow proxy is not lost because of a
    * dead one. Rejects with the combined `RouteFault` of all routes. An abort gives `timeout`.
    */
   async open(to: Target, options: OpenRouteOptions, signal: AbortSignal): Promise<OpenedRoute> {
@@ -181,7 +181,7 @@ function toRouteFault(error: unknown, route: ProxyRoute, to: Target, signal: Abo
   throw error;
 }
 
-/** How long a route that failed stays behind the others, as in browsers. */
+/** How long a route that failed stays after the others, as in browsers. */
 const AVOIDED_MS = 5 * 60_000;
 
 /** Which routes led to one target, and which did not. */

@@ -24,7 +24,7 @@ const SUCCEEDED = 0;
 const MAX_BYTES = 255;
 
 /**
- * A connection to `to` through a SOCKS 5 proxy. It has an error listener, is paused, and still holds the bytes behind
+ * A connection to `to` through a SOCKS 5 proxy. It has an error listener, is paused, and still holds the bytes after
  * the proxy's answer. Rejects with a `RouteFault`; an abort gives `timeout`, or `dns` before a name has resolved.
  */
 export async function openThroughSocks(
@@ -113,7 +113,7 @@ export async function speakSocks(connection: Duplex, request: SocksRequest): Pro
     const [fault, name, sentence] = reply;
     throw fail(fault, `${sentence(formatTarget(shown))} (SOCKS reply ${code}: ${name})`);
   }
-  // The address that the proxy has bound says nothing to us, but the target's bytes begin behind it.
+  // The address that the proxy has bound says nothing to us, but the target's bytes begin after it.
   const length = kind === ADDRESS.name ? (await read(1))[0] : kind === ADDRESS.ipv4 ? 4 : 16;
   if (kind !== ADDRESS.name && kind !== ADDRESS.ipv4 && kind !== ADDRESS.ipv6) throw fail("proxy_protocol", NO_SOCKS);
   await read((length ?? 0) + 2);

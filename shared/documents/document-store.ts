@@ -172,7 +172,7 @@ export class DocumentStore<T> {
 
   async #list(): Promise<string[]> {
     const names = await promises.readdir(this.#path).catch((error: NodeJS.ErrnoException) => {
-      // A file that has gone is a fault of that file: it is told of once.
+      // A file that has gone is a fault of that file: it is logged once.
       const isFile = error.code === "ENOTDIR" || (error.code === "ENOENT" && this.#files.has(this.#path));
       if (!isFile) throw error;
     });

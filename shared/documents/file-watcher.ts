@@ -15,9 +15,9 @@ export interface WatchTiming {
 
 const WATCH_TIMING: WatchTiming = { settleMs: 200, pollMs: 30_000, missingPollMs: 1_000 };
 
-/** A burst that does not end is reported after so many times `settleMs`. */
+/** A burst that does not end is reported after this many times `settleMs`. */
 const MOST_SETTLES = 5;
-/** Links are followed again for so many owners in one turn of the event loop. */
+/** Number of owners whose links are followed again in one turn of the event loop. */
 const OWNERS_IN_TURN = 50;
 
 /** Where problems of files are logged. */
@@ -40,7 +40,7 @@ export function recheckAllFiles(): void {
 interface OwnedFiles {
   /** The paths as they were given. */
   readonly given: readonly string[];
-  /** These, the links and files that they lead to, and the directories of all. */
+  /** The given paths, the links and files that they lead to, and the directories of all. */
   readonly all: ReadonlySet<string>;
 }
 
@@ -65,7 +65,7 @@ export class FileWatcher<Owner> {
   /** The owners of each of these paths and directories. */
   readonly #owners = new Map<string, Set<Owner>>();
   readonly #watches = new Map<string, DirectoryWatch>();
-  /** Those of the next report; `undefined`: nothing is to be reported. */
+  /** Owners of the next report; `undefined`: nothing is to be reported. */
   #suspects: Set<Owner> | "all" | undefined;
   #pending: NodeJS.Timeout | undefined;
   /** When the burst that is pending began, by `performance.now()`. */
@@ -185,7 +185,7 @@ export class FileWatcher<Owner> {
     if (this.#suspects !== undefined) this.#schedule();
   }
 
-  /** Their links may lead elsewhere now. */
+  /** Follows the links of these owners again: they may lead elsewhere now. */
   async #followAgain(owners: Iterable<Owner>): Promise<void> {
     let count = 0;
     for (const owner of owners) {

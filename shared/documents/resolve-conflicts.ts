@@ -4,7 +4,7 @@ import { shownDocument } from "./yaml.ts";
 /** A document of a folder, as far as conflicts need it. */
 interface NamedDocument {
   readonly name: string;
-  /** Its number in a file of several documents. */
+  /** Number of the document in a file of several documents. */
   readonly document?: number;
 }
 
@@ -198,7 +198,8 @@ class Resolution<T extends NamedDocument> {
           if (losers.has(other.file) || this.#unchanged.has(other.document)) continue;
           if (!conflict(other.wanted, demand.wanted)) continue;
           if (this.#rank(demand, other) < this.#rank(other, demand)) {
-            // What a file wants that is refused anyhow refuses no other; it is told of each of its own conflicts.
+            // A demand of a file that is refused anyway refuses no other file; each conflict of the refused file is
+            // reported.
             if (!losers.has(demand.file)) refuse(other, demand);
           } else {
             refuse(demand, other);

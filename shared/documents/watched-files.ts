@@ -96,8 +96,8 @@ export function watchFiles(
 }
 
 /**
- * Files of so many owners are read at one time. One that hangs, as on a network disk that does not answer, holds one of
- * these places, and nobody else's files.
+ * Number of owners whose files are read at one time. One that hangs, as on a network disk that does not answer, holds
+ * one of these places, and nobody else's files.
  */
 const MOST_CHECKS = 8;
 
@@ -114,7 +114,7 @@ interface ContentCheck {
 class ContentChecks {
   readonly #watcher: FileWatcher<ContentCheck>;
   readonly #checks = new Set<ContentCheck>();
-  /** Those whose files are to be read, and those whose files are being read. */
+  /** Checks whose files are to be read, and checks whose files are being read. */
   readonly #waiting = new Set<ContentCheck>();
   readonly #reading = new Set<ContentCheck>();
 

@@ -105,7 +105,7 @@ function plain(node: Node | null, path: string): PlainValue {
 interface YamlEntry {
   readonly name: string;
   readonly isList: boolean;
-  /** Its scalars as they were written; empty for `key:` alone, `undefined` if it has other values. */
+  /** The scalars of the value as they were written; empty for `key:` alone, `undefined` if it has other values. */
   readonly texts: readonly string[] | undefined;
 }
 

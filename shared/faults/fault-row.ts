@@ -2,11 +2,11 @@
 export type CaRelation =
   /** There is no `--ca-cert`. */
   | "none_given"
-  /** Its CA is none of those. */
+  /** The CA of the server is none of those in `--ca-cert`. */
   | "another"
   /** One of those has the name of its CA, and another key. */
   | "same_name"
-  /** It has no CA but itself. */
+  /** The certificate is its own CA. */
   | "self_signed";
 
 /** What is known of a fault beside its code. */

@@ -10,7 +10,7 @@ const CR = 13;
  */
 export class HeaderEnd {
   #hasEnded = false;
-  /** The last byte was a line break, or a CR behind one. */
+  /** The last byte was a line break, or a CR after one. */
   #afterLineBreak = false;
   /** Only line breaks were read. Empty lines before a request are ignored (RFC 9112 §2.2). */
   #isEmpty = true;
@@ -48,7 +48,7 @@ const FLOOD_BYTES = 16 * 1024;
 const FLOOD_LINGER_MS = 250;
 /** Number of bytes that the peer may still send while the connection lingers. */
 const MAX_DISCARDED = 64 * 1024;
-/** The same limit after a header that is too large, because its rest is already on the way. */
+/** Value of `MAX_DISCARDED` after a header that is too large, because its rest is already on the way. */
 export const REST_OF_LARGE_HEADER = 2 * 1024 * 1024;
 
 /**

@@ -84,9 +84,9 @@ const MESSAGES = {
   none: ["error", `file descriptors are nearly used up: what is new is refused, other connections may be cut; ${CURE}`],
 } as const;
 
-/** Descriptors are counted so often, ms, and more often while there are few, so that a refusal ends soon. */
+/** Interval at which descriptors are counted, ms. It is shorter while few are left, so that a refusal ends soon. */
 const COUNT_MS = { enough: 1_000, few: 100, none: 100 };
-/** Where they have to be listed, the pause is at least so many times as long as the listing took. */
+/** Where they have to be listed, the pause is at least this many times as long as the listing took. */
 const PAUSE_TIMES = 10;
 
 export interface FileDescriptorsDeps {

@@ -6,7 +6,7 @@ export const PRESSURE = {
   none: 0,
   /** More than half: a new stream begins with a small window. */
   tight: 1,
-  /** More than all: no window grows, and links keep no more than they need to move. */
+  /** More than all: `reserve` refuses, so that no window grows, and links keep no more than they need to move. */
   over: 2,
   /** Connections alone hold more than `limits.memory` allows: each of them is slowed down. */
   slowed: 3,
@@ -23,8 +23,8 @@ export interface MemoryAccount {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
   /**
-   * So many bytes stay in the kernel although their connection has been ended: those of a unix socket, until its reader
-   * closes. They count as long as the process is short of memory.
+   * Counts bytes that stay in the kernel although their connection has been ended: those of a unix socket, until its
+   * reader closes. They count as long as the process is short of memory.
    */
   countOrphaned(bytes: number): void;
   /** Takes credit beyond an initial window from the pool. Returns false if there is none. */
@@ -91,7 +91,7 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable, MemoryHolder {
-  /** They are never taken in parts. */
+  /** These bytes are never taken in parts. */
   readonly longestPauseMs = 0;
   #account: Pick<MemoryAccount, "hold" | "enter">;
   readonly #onEvict: () => void;
@@ -130,7 +130,7 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
     this.#account = account;
   }
 
-  /** They are gone, or another object counts them. */
+  /** The bytes are gone, or another object counts them. */
   clear(): void {
     if (this.#held > 0) this.#account.hold(-this.#held);
     this.#held = 0;

@@ -232,7 +232,7 @@ test("up to 60 % of the control group nothing is asked for, page cache not count
   assert.deepEqual(await group.next(), [0, false]);
 });
 
-test("beyond 60 % so much is asked for, and beyond 75 % nothing new is let in, until it has gone", async () => {
+test("beyond 60 % what is above that is asked for, and beyond 75 % nothing new is let in, until it has gone", async () => {
   using group = new WatchedGroup(700);
   assert.deepEqual(await group.next(), [100, false]);
   group.use(760);
@@ -317,7 +317,7 @@ test("where memory is short garbage is collected, and nowhere else", async () =>
 
 test("the loop has ten times as long to itself as the last collection took", async (t) => {
   using collections = new Collections();
-  // So much that is alive makes a collection longer than a tenth of the time between two checks.
+  // With this much alive, a collection takes longer than a tenth of the time between two checks.
   const alive = Array.from({ length: 200_000 }, (_, index) => ({ index, next: [index] }));
   using group = new WatchedGroup(700);
   await collections.until(3);

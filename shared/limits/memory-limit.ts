@@ -136,10 +136,11 @@ const SHORT_ABOVE = 0.6;
  * the process at the whole of it.
  */
 const FULL_ABOVE = 0.75;
-/** A collection is worth its time when so many bytes have been allocated since the last one. */
+/** A collection is worth its time when this number of bytes has been allocated since the last one. */
 const WORTH_COLLECTING = 8 * 1024 * 1024;
 /**
- * A collection blocks the event loop, up to 100 ms where much is alive; the next comes so many times as long after it.
+ * A collection blocks the event loop, up to 100 ms where much is alive; before the next one, the process waits this
+ * many times as long.
  */
 const PAUSE_TIMES = 10;
 

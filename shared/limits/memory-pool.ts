@@ -10,15 +10,15 @@ import {
   reclaimablesOf,
 } from "./reclaim.ts";
 
-/** For so long after a refusal of credit, ms, sessions that have much of it give some back. */
+/** For this time after a refusal of credit, ms, sessions that have much of it give some back. */
 const WANTED_MS = 1_000;
 /** Clusters keep this share of the limit when the process has too much: malloc returns little of what they free. */
 const LEFT_WHEN_SHORT = 1 / 8;
 
 /**
- * What all tunnels of one process hold together, against `--memory-limit`: bytes that streams hold for slow readers,
- * bytes that links keep until they are acknowledged, and what waits in the sockets beside them. Each cluster has a
- * share.
+ * What all connections of one process hold together, against `--memory-limit`: bytes that streams hold for slow
+ * readers, bytes that links keep until they are acknowledged, and what waits in the sockets beside them. Each cluster
+ * has a share.
  *
  * Above the limit, memory is reclaimed from connections that have stopped, of the clusters that hold more than their
  * part. New streams of those are refused only if nothing has stopped. Credit beyond initial windows is a promise to
@@ -78,19 +78,19 @@ export class MemoryPool {
     return this.held * 2 > this.limit ? PRESSURE.tight : PRESSURE.none;
   }
 
-  /** The process is full, and a cluster that takes so many bytes of it has more than its part. */
+  /** Whether the process is full, and a cluster that takes `footprint` bytes of it has more than its part. */
   isFullFor(footprint: number): boolean {
     return this.#isProcessFull && footprint > this.limit / Math.max(1, this.active);
   }
 
-  /** What its pressure means for a cluster which holds so much. */
+  /** What the pressure on the process means for a cluster that holds `held` bytes. */
   pressureOn(held: number): Pressure {
     const { pressure } = this;
     if (pressure === PRESSURE.none || held * 2 <= this.fairShare) return PRESSURE.none;
     return held > this.fairShare ? pressure : PRESSURE.tight;
   }
 
-  /** Credit was refused a short time ago, and a cluster that holds and promises so much has more than its part. */
+  /** Credit was refused lately, and a cluster that holds and promises `committed` bytes has more than its part. */
   wantsBack(committed: number): boolean {
     return committed > this.fairShare && performance.now() - this.#creditRefusedAt < WANTED_MS;
   }
@@ -280,7 +280,7 @@ export class MemoryShare implements MemoryAccount {
     };
   }
 
-  /** A connection that takes so many bytes of the process was opened, or closed if negative. */
+  /** A connection was opened that takes this number of bytes of the process, or closed if the number is negative. */
   onConnection(bytes: number): void {
     this.#connections += bytes;
   }

@@ -60,7 +60,7 @@ export function* reclaimablesOf(holders: Iterable<MemoryHolder>): Iterable<Recla
   for (const holder of holders) yield* holder.reclaimables();
 }
 
-/** When not enough could be reclaimed, it is tried again after so long, ms. */
+/** When not enough could be reclaimed, it is tried again after this time, ms. */
 const AGAIN_MS = 50;
 
 /** When memory is reclaimed next. */
@@ -97,9 +97,9 @@ export class ReclaimPasses {
 
 /** Reclaiming goes down to this share of a limit, so that it does not begin again with every chunk. */
 export const RECLAIM_TO = 0.9;
-/** A cluster whose connections hold more than its cap for so long, ms, gets no new ones. */
+/** A cluster whose connections hold more than its cap for this time, ms, gets no new ones. */
 const REFUSED_AFTER_MS = 200;
-/** One whose connections hold so many times its cap for so long, ms, loses connections that still move, too. */
+/** A cluster whose connections hold more than `times` its cap for `afterMs` loses connections that still move, too. */
 const OVERRUN = { times: 2, afterMs: 1_000 };
 
 /** The time in which the connections of a cluster hold more than its cap (`limits.memory`). */
@@ -112,7 +112,7 @@ export class CapOverrun {
     this.#since = now;
   }
 
-  /** They hold more although those that had stopped were ended. */
+  /** Whether the connections still hold more, although those that had stopped were ended. */
   get lasts(): boolean {
     return performance.now() - this.#since >= REFUSED_AFTER_MS;
   }

@@ -28,7 +28,7 @@ type WatchedLink = Pick<Link, "suspended" | "unacknowledged" | "acknowledgedOffs
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
 export class AckProgress implements MemoryHolder, Reclaimable {
-  /** Its place among those that can free memory. */
+  /** The place of this link among those that can free memory. */
   readonly place = new QueueNode<MemoryHolder>(this);
   readonly #link: WatchedLink;
   readonly #look: QueueNode<() => void>;
@@ -80,7 +80,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
     this.#lastLoss = cause;
   }
 
-  /** Why it is in vain to go on with a new carrier, which has just begun; `undefined`: it is not. */
+  /** Why a new carrier, which has just begun, would not help; `undefined`: it may help. */
   reasonToGiveUp(): Error | undefined {
     if (this.#fruitless < MOST_FRUITLESS || this.#link.acknowledgedOffset !== this.#ackedAtLoss) return undefined;
     const { message } = this.#lastLoss as Error;

@@ -1,8 +1,8 @@
 // ── when to acknowledge ─────────────────────────────────────────────────────────────────────────────────────────────
 
-/** So many bytes are acknowledged at once, fewer with the next write. */
+/** This number of bytes is acknowledged at once, fewer with the next write. */
 const ACK_BYTES = 64 * 1024;
-/** Acknowledgements are at least so far apart: each is a TLS record, a system call and a wake-up of the peer. */
+/** Shortest time between two acknowledgements, ms: each is a TLS record, a system call and a wake-up of the peer. */
 const ACK_GAP_MS = 5;
 /** Without a write to go with, fewer bytes are acknowledged after this time. */
 const ACK_WAIT_MS = 10;
@@ -101,13 +101,15 @@ const START = 256 * 1024;
  * timers and bursts are late, so that the line never idles.
  */
 const SLACK_MS = ACK_WAIT_MS + 15;
-/** So many rounds in a row must be late: a loop that stood still, or a spike of the path, makes one or two late. */
+/**
+ * Number of rounds in a row that must be late: a loop that stood still, or a spike of the path, makes one or two late.
+ */
 const LATE_ROUNDS = 3;
 /** At the start the first late rounds count at once, because the bound doubles each round and is soon far too high. */
 const HASTY_CUTS = 2;
 /** A cut that should make rounds shorter by less than this proves nothing: the delays of acks vary that much. */
 const TELLING_MS = 20;
-/** After so long with more than 64 KiB under way in every round, a round has less: two round trips, 2 %. */
+/** After this time with more than 64 KiB under way in every round, a round has less: two round trips, 2 %. */
 const PROBE_EVERY_MS = 10_000;
 const PROBE_EVERY_ROUND_TRIPS = 100;
 

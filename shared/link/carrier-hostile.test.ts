@@ -39,7 +39,7 @@ function closeCode(bytes: Buffer): number | undefined {
   return undefined;
 }
 
-/** A text message, so many bytes a fragment. */
+/** A text message, in fragments of this number of bytes. */
 function fragments(content: string, each: number): Buffer {
   const count = Math.ceil(content.length / each);
   const nth = (index: number) =>
@@ -117,7 +117,7 @@ test("unknown types and fields are ignored, pings are answered, the protocol's o
   );
   const ended = Buffer.concat([Buffer.from([0x03, 0xe8]), Buffer.from(LINK_ENDED)]);
   socket.write(frame({ opcode: 8, payload: ended, mask: KEY }));
-  assert.equal(await inbox.closed, undefined, "1000 with the peer's own words is an end in order");
+  assert.equal(await inbox.closed, undefined, "1000 with the peer's own words is a clean end");
 });
 
 test("a close code of a middlebox loses the carrier, one of the peer's own ends the link", async () => {

@@ -152,7 +152,7 @@ test("what a peer does not read waits within bounds, and onWritable says when th
   far.destroy();
 });
 
-test("end() delivers all that was written before, both ways, and both ends close in order", async () => {
+test("end() delivers all that was written before, both ways, and both ends close cleanly", async () => {
   await using server = await LinkServer.start();
   const { near, nearInbox, far, farInbox } = await linkPair(server);
   const up = Array.from({ length: 200 }, () => randomBytes(32 * 1024));

@@ -30,9 +30,9 @@ const MAX_EARLY_BYTES = { client: 1024 * 1024, server: 64 * 1024 } as const;
 const EARLY_PIECE_BYTES = 256;
 /** Time for the peer to answer our close frame, ms. */
 const CLOSE_TIMEOUT_MS = 2_000;
-/** The same time for a link that was given up, whose owner waits for nothing. */
+/** Time for that answer on a link that was given up, ms: its owner waits for nothing. */
 const ABANDON_TIMEOUT_MS = 100;
-/** The same time when all that was written is still to be delivered, which takes a slow path some time. */
+/** Time for that answer when all that was written is still to be delivered, ms: a slow path takes some time. */
 const END_TIMEOUT_MS = 10_000;
 /** Bytes of answers and pings that a peer may leave unread. */
 const MAX_UNREAD_CONTROL_BYTES = 256 * 1024;
@@ -260,7 +260,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.close(code, reason, ABANDON_TIMEOUT_MS);
   }
 
-  /** Closes with a code and a reason, behind all that was written. The peer has `timeoutMs` to answer. */
+  /** Closes with a code and a reason, after all that was written. The peer has `timeoutMs` to answer. */
   close(code: number, reason: string, timeoutMs = CLOSE_TIMEOUT_MS): void {
     this.#waitForClose();
     this.#flushControl();

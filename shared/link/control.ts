@@ -78,7 +78,7 @@ const resumedSchema = z.object({
 });
 export type ResumeAnswer = z.infer<typeof resumedSchema>;
 
-/** How many servers there are. A hint: agents look for so many, within a bound of their own. */
+/** How many servers there are. A hint: agents look for this number of servers, within a bound of their own. */
 const serverCount = z.number().int().min(1).max(1_000_000);
 
 export const welcomeSchema = z.object({
@@ -199,7 +199,7 @@ export class ControlReader {
   readonly #others = new TokenBucket(OTHER_RATE);
   /** Where the first message waits to be read. `undefined` from then on. */
   #turns: TurnQueue | undefined;
-  /** The first message and those behind it, while it waits for its turn. */
+  /** The first message and those after it, while it waits for its turn. */
   #unread: Buffer[] = [];
   #listener: ((message: ControlMessage) => void) | undefined;
   #early: ControlMessage[] = [];

@@ -171,7 +171,7 @@ export class CallersPort extends LinkRefused {
 export const HELD_BACK = {
   no_answer: "TLS is up, but no answer came: does something in between hold the answer back, or does the server hang?",
   held_back:
-    "the upgrade was answered, and nothing came behind the answer: something in between holds bytes back, and must not buffer, or the server hangs",
+    "the upgrade was answered, and nothing came after the answer: something in between holds bytes back, and must not buffer, or the server hangs",
 } as const satisfies Partial<Record<MiddleboxFault, string>>;
 
 /** ws refuses a 101, or what follows it, that no server sends (RFC 6455 §4.1, §5.2): a middlebox has changed it. */
@@ -183,7 +183,7 @@ export function damagedAnswer({ message }: Error): DialFault {
 }
 
 /**
- * Some middleboxes take the subprotocol out of the answer, which says only what the welcome behind it says again: a
+ * Some middleboxes take the subprotocol out of the answer, which says only what the welcome after it says again: a
  * server that did not know it would have refused.
  */
 export function mendAnswer({ headers }: IncomingMessage): void {
@@ -192,7 +192,7 @@ export function mendAnswer({ headers }: IncomingMessage): void {
 
 /** Bytes of an answer's body that are read, and shown. */
 const MAX_BODY_BYTES = 1024;
-/** An answer whose body does not end is told with what is there: the status is what counts. */
+/** An answer whose body does not end in this time, ms, is reported with what has arrived: the status is what counts. */
 const BODY_TIMEOUT_MS = 1_000;
 
 /**
@@ -269,7 +269,7 @@ export function explainAnswer(
     return middlebox("web_page", "something in between wants a login", WHO);
   }
   if (status >= 502 && status <= 504)
-    return middlebox("gateway", NONE_BEHIND, "is the server up, and its balancer told of it?");
+    return middlebox("gateway", NONE_BEHIND, "is the server up, and is it configured at the balancer?");
   return middlebox("web_page", ANSWERED, status === 404 ? WHERE : WHO);
 }
 

@@ -268,7 +268,7 @@ export class FrameParser {
     } else if (this.#isPayload && this.#left > MAX_PAYLOAD) {
       this.#stop(`a frame of ${this.#left} bytes is too long`);
     } else if (!this.#isWellFormed(first)) {
-      // The length of a malformed frame means nothing, nor do the bytes behind it.
+      // The length of a malformed frame means nothing, nor do the bytes after it.
       this.#state = "to-ws";
       this.#passHeader(length);
     } else if (this.#isPayload) {

@@ -82,7 +82,7 @@ const NO_CODE = 1005;
 
 /** Our own codes (`CloseCode`). Any other may come from balancers and proxies that give up a connection. */
 const OURS = { from: 4400, to: 4499 } as const;
-/** Those of our own codes that end a carrier and not its link. */
+/** Our own codes that end a carrier and not its link. */
 const OURS_OF_A_CARRIER: ReadonlySet<number> = new Set([CloseCode.silent, CloseCode.superseded]);
 
 /** A connection that ends without a close frame does not tell who ended it. */
@@ -103,7 +103,7 @@ export interface Closed {
   /** One printable line. */
   readonly reason: string;
   readonly socketError: NodeJS.ErrnoException | undefined;
-  /** Our side was ending it in order. */
+  /** Our side was closing it cleanly. */
   readonly wasEnding: boolean;
   readonly role: "client" | "server";
 }
@@ -114,7 +114,7 @@ export function readClose(payload: Buffer): { readonly code: number; readonly re
   return { code: payload.readUInt16BE(0), reason: payload.subarray(2) };
 }
 
-/** What the end of a WebSocket means for its carrier; `undefined`: an end in order. */
+/** What the end of a WebSocket means for its carrier; `undefined`: a clean end. */
 export function explainClose(
   { code, reason, socketError, wasEnding, role }: Closed,
   lost: (cause: LossCause, sentence: string) => CarrierLost,

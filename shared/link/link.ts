@@ -67,7 +67,7 @@ export class Link implements Transport {
   #state: State = { state: "carried" };
   /** The carrier before the present one, until the peer is known to use the present one. */
   #previous: LinkCarrier | undefined;
-  /** It takes over with the peer's first message on it. Until then the present one goes on. */
+  /** The next carrier. It takes over with the peer's first message on it; until then the present one goes on. */
   #successor: Successor | undefined;
   /** Number of bytes to skip on the present carrier: they were already received on an older one. */
   #toSkip = 0;
@@ -304,7 +304,7 @@ export class Link implements Transport {
     if (this.#carrier !== carrier) return;
     this.#closePrevious(); // its messages are ignored since the takeover
     const isLost = reason instanceof CarrierLost;
-    // The peer closed in order, but has not acknowledged everything. It may have moved to the new carrier before our
+    // The peer closed cleanly, but has not acknowledged everything. It may have moved to the new carrier before our
     // last bytes arrived here. Then it waits for them, and for the end, on the new carrier.
     const isUndelivered = reason === undefined && this.#outgoing.isEndUnacknowledged;
     if (this.#successor !== undefined && (isLost || isUndelivered)) this.#takeOver(this.#successor, true);

@@ -2,9 +2,9 @@ import { seconds } from "../basics/text.ts";
 
 /** How often the peer is checked in an interval. */
 const LOOKS = 8;
-/** After silence of so many intervals the carrier is lost, even if TCP reports nothing. */
+/** After silence of this number of intervals the carrier is lost, even if TCP reports nothing. */
 const DEAD_AFTER_INTERVALS = 2.5;
-/** A peer that sends may take so long to read on, ms: it acknowledges nothing while it opens another carrier. */
+/** A peer that sends may take this time to read on, ms: it acknowledges nothing while it opens another carrier. */
 const LEAST_STUCK_MS = 10_000;
 /** Pings are sent after 0.8 to 1.2 intervals, so that thousands of carriers do not send theirs together. */
 const JITTER = 0.2;
@@ -76,7 +76,7 @@ export class Liveness {
       this.#probeTimer = undefined;
       const silentMs = performance.now() - since;
       if (this.#actions.lastByteAt() >= since) return;
-      // A timer that is so late means that this process was stopped and has not read what arrived.
+      // A timer that is this late means that this process was stopped and has not read what arrived.
       if (silentMs > 2 * withinMs) this.probe(withinMs);
       else this.#die(silentMs);
     }, withinMs).unref();

@@ -102,7 +102,7 @@ export class Outgoing {
     return !this.#isEnding;
   }
 
-  /** Whether sending can begin again there: not before what the peer has acknowledged, nor behind what was sent. */
+  /** Whether sending can begin again there: not before what the peer has acknowledged, nor after what was sent. */
   canRestart(offset: number): boolean {
     return offset >= this.peerHas && offset <= this.everSent;
   }

@@ -21,7 +21,7 @@ export interface LeafOptions {
 }
 
 const DAY = 86_400_000;
-/** The clocks of two machines differ; a certificate is valid so many ms before it is made. */
+/** The clocks of two machines differ; a certificate is valid from this time, ms, before it is made. */
 const CLOCK_SKEW = 300_000;
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const { serverAuth, clientAuth } = x509.ExtendedKeyUsage;

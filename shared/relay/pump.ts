@@ -111,7 +111,7 @@ const SHORT_WRITE = 4 * 1024;
 const FULL_WRITE = 48 * 1024;
 /** This much is likely a part of a bulk transfer, and the next turns bring more of it: many streams share the link. */
 const BULK_PART = 16 * 1024;
-/** A part waits at most for so many more turns, and at most for so many ms: on a busy loop a turn is long. */
+/** A part waits for at most `MORE_TURNS` more turns, and for at most `MOST_WAIT_MS`: on a busy loop a turn is long. */
 const MORE_TURNS = 2;
 const MOST_WAIT_MS = 2;
 

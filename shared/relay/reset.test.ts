@@ -94,7 +94,7 @@ for (const kind of ["tcp", "tls"] as const) {
     assert.match(it.seen[0] ?? "nothing", /^(ECONNRESET|end, in truth a reset)$/);
   });
 
-  test(`an end in order on a ${kind} connection is not taken for a reset`, async () => {
+  test(`a clean end on a ${kind} connection is not taken for a reset`, async () => {
     await using it = await pair(kind);
     it.peer.resume();
     it.ours.end("bye");

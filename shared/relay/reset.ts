@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 import { hasPeer, rawSocketOf, readAgain } from "../node/sockets.ts";
 
 /**
- * Ends a connection so that its peer sees a failure and not an end in order: by a TCP reset, under TLS without
+ * Ends a connection so that its peer sees a failure and not a clean end: by a TCP reset, under TLS without
  * close_notify. A unix socket has no reset and is closed at once; any other Duplex is destroyed.
  */
 export function resetSocket(socket: Duplex): void {
@@ -30,7 +30,7 @@ function isEnding(socket: Duplex): boolean {
  *
  * When a reset arrives together with the last bytes that a slow reader takes, libuv reports an end (`uv__stream_io`:
  * POLLHUP after a partial read), and half a file looks like a whole one. The kernel still has the error, and another
- * read returns it. After an end in order that read returns 0.
+ * read returns it. After a clean end that read returns 0.
  *
  * It also returns 0 if a write has consumed the error before. Node does not report writes that TLS makes by itself,
  * for its tickets, and no later write of that socket ever calls back. But a connection whose own side is not closed

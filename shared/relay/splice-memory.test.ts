@@ -148,7 +148,7 @@ test("when a stream is ended for its memory, only what it leaves in the kernel c
   assert.equal(pool.held, 0);
 });
 
-test("bytes of a stream that ended in order are held for a caller that does not read, and can be reclaimed", async () => {
+test("bytes of a stream that ended cleanly are held for a caller that does not read, and can be reclaimed", async () => {
   const pool = new MemoryPool(1e9);
   const [caller, stream] = [new Stuck(), new Stuck()];
   let ended = 0;
@@ -179,7 +179,11 @@ test("the time without progress begins when a sink last took something", async (
   memory.onWrite(true);
   await looked();
   assert.ok(memory.lastProgressAt > begun);
-  assert.equal(memory.longestPauseMs, memory.lastProgressAt - begun, "so long it stood, and moved again");
+  assert.equal(
+    memory.longestPauseMs,
+    memory.lastProgressAt - begun,
+    "the time for which it stood still, and then moved again",
+  );
   assert.deepEqual([...memory.reclaimables()], [memory]);
   memory.close();
 });

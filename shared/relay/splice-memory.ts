@@ -13,7 +13,10 @@ import {
   wasMemoryNeeded,
 } from "../limits/memory-account.ts";
 
-/** What waits in sockets is counted so often, ms, and when one first takes nothing more: no work for each chunk. */
+/**
+ * Interval at which what waits in sockets is counted, ms. It is also counted when a socket first takes nothing more: no
+ * work for each chunk.
+ */
 const COUNT_MS = 100;
 /** Memory that Node takes for a write that waits, beside its bytes. */
 const WRITE_BYTES = 256;
@@ -109,7 +112,7 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     return this.#isBroken ? 0 : this.#held;
   }
 
-  /** A stream that has ended in order is destroyed, too, but the caller may still have to read what it sent. */
+  /** A stream that has ended cleanly is destroyed, too, but the caller may still have to read what it sent. */
   get #isBroken(): boolean {
     return this.#directions.some(
       ({ source, sink }) => source.readableAborted || (sink.destroyed && !sink.writableFinished),

@@ -38,7 +38,7 @@ class Valve extends Duplex {
   }
 }
 
-/** Endless, or so many chunks of 16 KiB. */
+/** Endless, or this number of chunks of 16 KiB. */
 function source(chunks = Number.POSITIVE_INFINITY): Duplex {
   let left = chunks;
   const readable = new Readable({

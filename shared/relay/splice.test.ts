@@ -169,7 +169,7 @@ test("a reset in the midst of a transfer that the other side does not read is a 
   });
   world.target.resume();
   await until(() => world.target.closed || world.target.readableEnded);
-  assert.equal(ended, false, "an end in order");
+  assert.equal(ended, false, "a clean end");
 });
 
 test("a reset that comes behind bytes the splice had no room for is a reset to the other side, never an end", async () => {

@@ -15,13 +15,13 @@ export interface SpliceTotals {
    * after one side had ended, for too long; `memory`: it held memory that was needed, for a reader that had stopped.
    */
   readonly endedBy: "caller" | "target" | "stall" | "memory";
-  /** Absent if both directions ended in order. */
+  /** Absent if both directions ended cleanly. */
   readonly error?: Error;
 }
 
 export interface SpliceOptions {
   /**
-   * Ends the splice when for so long, ms, one side takes no byte of what is held for it, or nothing passes after one
+   * Ends the splice when for this time, ms, one side takes no byte of what is held for it, or nothing passes after one
    * side has ended; 0: never. Node reports nothing more of a socket that has ended, not even a reset, so a peer that
    * has left looks like one that still listens.
    */
@@ -44,8 +44,8 @@ const STALL_CHECKS = 4;
 /**
  * Joins two Duplex until both have closed: bytes, half-close and backpressure in both directions.
  *
- * An end in order is passed on as an end, a failure as a reset, so that neither side takes a truncated transfer for a
- * whole one. The splice owns both from here on and listens for their errors. Never rejects.
+ * A clean end is passed on as an end, a failure as a reset, so that neither side takes a truncated transfer for a whole
+ * one. The splice owns both from here on and listens for their errors. Never rejects.
  */
 export function splice(caller: Duplex, target: Duplex, options: SpliceOptions = {}): Promise<SpliceTotals> {
   return new Promise((resolve) => new Splice(caller, target, options, resolve));

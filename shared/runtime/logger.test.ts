@@ -55,7 +55,7 @@ test("lines of one turn are one write, in order, and what is left goes out as th
   assert.equal(lines.length, 2);
 });
 
-test("a log that cannot be written loses lines, and the process goes on", () => {
+test("a log that cannot be written loses lines, says so once if it can, and the process goes on", () => {
   const script = `
     import { createLogger } from ${JSON.stringify(source("./logger.ts", import.meta.url).href)};
     const log = createLogger({ level: "info", format: "json", name: "x" });
@@ -65,12 +65,16 @@ test("a log that cannot be written loses lines, and the process goes on", () => 
       setImmediate(() => process.exit(42));
     }));`;
   const full = openSync("/dev/full", "w");
-  const { status, stderr } = spawnSync(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
-    stdio: ["ignore", full, "pipe"],
-    encoding: "utf8",
-  });
+  const [said, unsaid] = (["pipe", full] as const).map((stderr) =>
+    spawnSync(process.execPath, [...RUN_SOURCES, "--input-type=module", "-e", script], {
+      stdio: ["ignore", full, stderr],
+      encoding: "utf8",
+    }),
+  );
   closeSync(full);
-  assert.deepEqual([status, stderr], [42, ""]);
+  const sentence = "culvert: the log cannot be written to stdout, and lines of it are lost: ENOSPC";
+  assert.deepEqual([said?.status, said?.stderr.split("\n").length, said?.stderr.startsWith(sentence)], [42, 2, true]);
+  assert.equal(unsaid?.status, 42);
 });
 
 test("a record is one line: the message, then each field that says something", () => {

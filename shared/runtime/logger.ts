@@ -1,3 +1,4 @@
+import { writeSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
 
@@ -36,9 +37,21 @@ export function isPretty(format: LoggerOptions["format"]): boolean {
   return format === "pretty" || (format === "auto" && process.stdout.isTTY === true);
 }
 
-/** A log that cannot be written (full disk, closed pipe) loses lines, but the process continues. */
+/**
+ * A log that cannot be written (full disk, closed pipe) loses lines, but the process continues. It says so once on
+ * stderr, which may be closed as well.
+ */
 function stdout(): DestinationStream {
-  return pino.destination({ dest: 1, sync: true }).on("error", () => {});
+  let said = false;
+  return pino.destination({ dest: 1, sync: true }).on("error", ({ message }: Error) => {
+    if (said) return;
+    said = true;
+    try {
+      writeSync(2, `culvert: the log cannot be written to stdout, and lines of it are lost: ${message}\n`);
+    } catch {
+      // Nobody can be told.
+    }
+  });
 }
 
 /** Several connections can end in one turn of the event loop: their lines are written by one system call. */

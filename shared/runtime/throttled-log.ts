@@ -91,7 +91,7 @@ export class ThrottledLog {
     return other === undefined ? within : [...within, sharedBudget(other.owner ?? "")];
   }
 
-  /** It was written in this interval, with the same text. */
+  /** Whether the line was written in this interval, with the same text. */
   #isRepetition({ key }: LineBudget, once: string | undefined): boolean {
     return once !== undefined && this.#usages.get(key)?.written.has(once) === true;
   }

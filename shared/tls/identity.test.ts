@@ -7,6 +7,7 @@ import fc from "fast-check";
 import { matchesWildcard } from "../basics/text.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import {
+  certificateVerdict,
   matches,
   type PeerIdentity,
   type PeerVerification,
@@ -231,6 +232,13 @@ for (const [name, make, sentence] of REFUSALS) {
     assert.match(judgement.refusal ?? "", sentence);
   });
 }
+
+test("the verdict about a certificate is one word; without a certificate there is none", async () => {
+  const verdict = (client?: CertificateAndKey) => handshake(client, certificateVerdict);
+  assert.equal(await verdict(), undefined);
+  assert.equal(await verdict(await accepted.issue({ cn: "x", usage: "client" })), "verified");
+  assert.equal(await verdict(await accepted.issue({ cn: "x", usage: "server" })), "INVALID_PURPOSE");
+});
 
 test("a certificate that came before is the same identity, and is refused all the same when TLS has not verified it", async () => {
   const leaf = await accepted.issue({ cn: "kube-apiserver", usage: "both" });

@@ -210,8 +210,7 @@ export function claimedBy(socket: Duplex): string | undefined {
  * The result of TLS for the peer's certificate: `verified`, or one of OpenSSL's codes. `undefined`: none was sent.
  */
 export function certificateVerdict(socket: Socket): string | undefined {
-  if (!(socket instanceof TLSSocket) || socket.getPeerCertificate(false)?.fingerprint256 === undefined)
-    return undefined;
+  if (!(socket instanceof TLSSocket) || shownCertificate(socket) === undefined) return undefined;
   return socket.authorized ? "verified" : codeOf(socket.authorizationError);
 }
 

@@ -62,7 +62,7 @@ export class RevocationList {
     this.#issuer = issuer.whole;
     this.#tbs = tbs.whole;
     this.#algorithm = oidOf(algorithm);
-    this.#signature = signature.content.subarray(1); // behind the number of bits that are not used
+    this.#signature = signature.content.subarray(1); // after the number of bits that are not used
   }
 
   /** Whether this CA has issued it, by name and signature. */

@@ -254,7 +254,7 @@ const TAILS = {
   inside: { port: "", else: "; or something on the path plays the server" },
 } as const;
 
-/** The same inside of inner TLS, where nobody else than the server should be. */
+/** The words for a CA inside inner TLS, where nobody else than the server should be. */
 export function innerCaWords(facts: FaultFacts): string {
   return caWords(facts, TAILS.inside);
 }

@@ -26,7 +26,7 @@ export interface TlsMaterial {
 export interface Validity {
   readonly notBefore: Date;
   readonly notAfter: Date;
-  /** It has an extended key usage without serverAuth. */
+  /** Whether the certificate has an extended key usage without serverAuth. */
   readonly lacksServerAuth?: boolean | undefined;
 }
 

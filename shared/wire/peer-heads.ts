@@ -143,7 +143,7 @@ export function parsePeerAnswer(json: Buffer): PeerAnswer {
  * ```
  *  server ── SYN, head {"kind":"carrier","hops":1,"cluster":"blue","address":"…","port":1,"chain":[912]} ──▶ owner
  *         ◀── head {"ok":true,"agent":""}  or  {"error":"draining","detail":"…"} ──
- *         ── the certificates (DER), one behind the other; the agent's upgrade, and what follows it ──▶
+ *         ── the certificates (DER), one after the other; the agent's upgrade, and what follows it ──▶
  * ```
  */
 export interface CarrierRequest {

@@ -5,7 +5,7 @@ import { SPEC_INITIAL_WINDOW } from "./frame.ts";
 export interface SessionOptions {
   /** Bytes a stream may receive before its reader has taken any; both ends must agree on it. */
   readonly initialWindow: number;
-  /** A larger first window while memory is not short; the difference is announced with SYN or ACK, or right behind. */
+  /** A larger first window while memory is not short; the difference is announced with SYN or ACK, or right after. */
   readonly freshWindow: number;
   /** The largest window one stream can grow to, bytes: the bandwidth-delay product worth serving. */
   readonly maxWindow: number;
@@ -24,8 +24,8 @@ export interface SessionOptions {
   /** Bytes that the transport may hold untaken, which a control frame has to wait for. */
   readonly maxPending: number;
   /**
-   * A tail behind a large frame waits for the next write only when so many bytes have gone one way and none has come
-   * back, because a reader may be waiting for the end of a shorter message.
+   * A tail behind a large frame waits for the next write only when this number of bytes has gone one way and none has
+   * come back, because a reader may be waiting for the end of a shorter message.
    */
   readonly bulkBytes: number;
   /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
@@ -75,13 +75,13 @@ export class LateDataLimit {
     this.#since = now();
   }
 
-  /** A stream has ended here whose window still allowed so many bytes. */
+  /** A stream has ended here whose window still allowed this number of bytes. */
   allow(bytes: number): void {
     this.#startPeriod();
     this.#allowed += bytes;
   }
 
-  /** Returns false if the peer had no right to send so many bytes. */
+  /** Returns false if the peer had no right to send this number of bytes. */
   take(bytes: number): boolean {
     this.#startPeriod();
     const left = this.#allowedBefore - bytes;
@@ -100,7 +100,9 @@ export class LateDataLimit {
   }
 }
 
-/** So many ids below the highest may still come: a peer with several threads may send its SYNs in another order. */
+/**
+ * Number of ids below the highest that may still come: a peer with several threads may send its SYNs in another order.
+ */
 const MAX_SKIPPED = 1024;
 
 /** The ids of streams that the peer has opened; they rise by two. */

@@ -60,7 +60,7 @@ test("a window doubles up to its maximum and not beyond", () => {
 
 const MIB = 1024 * 1024;
 
-/** The credits of a window of 8 MiB whose reader takes half a MiB every `everyMs`, until so many have been given. */
+/** The credits of a window of 8 MiB whose reader takes half a MiB every `everyMs`, until `count` have been given. */
 function creditsOf(count: number, everyMs: number, budget: Case): number[] {
   const window = new ReceiveWindow(8 * MIB, 16 * MIB, 0);
   const credits: number[] = [];

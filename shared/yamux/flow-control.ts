@@ -6,7 +6,8 @@ import type { Stream } from "./stream.ts";
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
 /**
- * Credit is sent at the latest when so many bytes are owed: on a long path, half of a large window would not be used.
+ * Credit is sent at the latest when this number of bytes is owed: on a long path, half of a large window would not be
+ * used.
  */
 const MOST_OWED = 2 * 1024 * 1024;
 
@@ -32,8 +33,8 @@ type PathTimes = Pick<Pings, "now" | "roundTripMs">;
 /**
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
  *
- * Credit is given for bytes that the reader has taken, never for bytes that merely arrived, so a reader that stops
- * costs at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
+ * `Stream` calls `consume` for bytes that the reader has taken, never for bytes that merely arrived, so a reader that
+ * stops costs at most one window. It is given by halves of the window, or by 2 MiB: one update for many reads.
  */
 export class ReceiveWindow {
   /** Bytes the peer may have under way or in our buffer. */
@@ -86,7 +87,10 @@ export class ReceiveWindow {
     return credit;
   }
 
-  /** So many bytes of the credit are withheld: the window shrinks by them, at most to what it began with. */
+  /**
+   * Withholds credit, so that the window shrinks, at most to its initial size. Returns the number of bytes that are
+   * withheld.
+   */
   #shrink(credit: number, budget: CreditBudget): number {
     const withheld = Math.min(credit, this.reserved);
     this.size -= withheld;
@@ -208,7 +212,7 @@ export class ReadBuffer {
 
 const REFRESH_EVERY_MS = 5_000;
 const KEPT_SAMPLES = 4;
-/** With so many pings unanswered the peer does not answer, and no more are sent. */
+/** When this number of pings is unanswered, the peer does not answer, and no more are sent. */
 const MAX_UNDER_WAY = 64;
 
 interface Ping {

@@ -162,7 +162,7 @@ test("on a loop whose turns are long only the first small frame waits for anothe
   const streams = Array.from({ length: 12 }, () => session.open());
   await turn();
   transport.frames();
-  /** Frames that have left at the end of a turn that takes so long and in which two streams write, at its end. */
+  /** Frames that have left at the end of a turn that takes `turnMs`, and at whose end two streams write. */
   const leftAfter = async (turnMs: number): Promise<number> => {
     now += turnMs;
     for (const stream of streams.splice(0, 2)) stream.write("x");

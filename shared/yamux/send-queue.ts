@@ -4,13 +4,16 @@ import { Flag, FrameType, HEADER_LENGTH, header, MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
-/** So many bytes of a stream are worth a system call of their own; fewer are gathered. */
+/** This number of bytes of a stream is worth a system call of its own; fewer are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
-/** So many bytes of control frames are sent before the turn ends: thousands of streams may be opened in one turn. */
+/**
+ * When this number of bytes of control frames waits, they are sent before the turn ends: thousands of streams may be
+ * opened in one turn.
+ */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /**
- * Small frames are gathered for so long, ms, at most, while each turn of the event loop brings more of them; not at all
- * when the last turn took as long (docs/decisions/0016).
+ * Small frames are gathered for at most this time, ms, while each turn of the event loop brings more of them; not at
+ * all when the last turn took as long (docs/decisions/0016).
  */
 const GATHER_MS = 0.5;
 /** With less room on the path, a stream's turn is half a frame while others wait for theirs (docs/decisions/0017). */
@@ -22,7 +25,10 @@ const LEAST_FRAME = 4 * 1024;
  * and leaves a small rest for the next one (docs/decisions/0017).
  */
 const DATA_BELOW = 3 / 4;
-/** So many buffers of control frames that wait become one: a peer may never read them, and each costs 150 bytes. */
+/**
+ * When this number of buffers of control frames waits, they become one: a peer may never read them, and each costs 150
+ * bytes.
+ */
 const PACKED = 1_024;
 const EMPTY = Buffer.alloc(0);
 
@@ -167,12 +173,12 @@ export class SendQueue {
       batch[at] = header(FrameType.data, Flag.none, stream.id, length);
       bytes += HEADER_LENGTH + length;
       if (stream.completeWrite(length)) this.#tails.keep(stream);
-      else if (stream.sendable) this.#ready.join(stream.turn); // behind the others
+      else if (stream.sendable) this.#ready.join(stream.turn); // after the others
     }
     return bytes;
   }
 
-  /** The longest payload of a frame behind `before` bytes: what the path has room for, in whole records if it can. */
+  /** The longest payload of a frame after `before` bytes: what the path has room for, in whole records if it can. */
   #frameLimit(before: number, pathRoom: number): number {
     const left = pathRoom - before;
     const parts = left < AMPLE_ROOM && this.#ready.size > 0 ? 2 : 1;
@@ -264,7 +270,7 @@ class TailCoalescer {
 }
 
 const NOTHING: readonly Buffer[] = [];
-/** A tail has up to so many bytes, behind a frame that was worth a system call of its own. */
+/** Maximum length of a tail, bytes, behind a frame that was worth a system call of its own. */
 const MOST_TAIL = 1024;
 
 /** What a stream has been given to write and not sent yet, and how much of it the peer's window allows. */

@@ -26,7 +26,7 @@ test("streams beyond the limit are refused: the peer's with RST, our own with ov
   assert.equal(accepted.length, 2);
 });
 
-/** A clock that the test sets, and streams 1, 3, 5 and so on with so many unread bytes each. */
+/** A clock that the test sets, and streams 1, 3, 5 and so on with this number of unread bytes each. */
 async function withStreams(sizes: readonly number[], options: Partial<SessionOptions>) {
   const clock = { nowMs: 0 };
   const held = await handHeld("server", { initialWindow: 1000, now: () => clock.nowMs, ...options });

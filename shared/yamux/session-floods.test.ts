@@ -52,6 +52,7 @@ test("data for a stream that has ended may be as much as was under way, and no m
   transport.receive(frame.data(1, Buffer.alloc(45_536)));
   assert.equal(session.closed, false, "all of it was under way");
   transport.receive(frame.data(1, Buffer.alloc(1)));
+  assert.equal(session.closed, true);
   assert.equal(((await closed) as Error & { reason: string }).reason, "protocol");
   transport.close();
 });
@@ -118,8 +119,9 @@ test("the session ends when the peer sends pings and never reads the answers", a
   for (let count = 0; count < 24; count++) transport.receive(pings);
   assert.equal(session.closed, false);
   transport.receive(pings);
+  assert.equal(session.closed, true);
   assert.match((await closed)?.message ?? "", /reads no answers/);
-  assert.ok(transport.destroyedWith, "not ended in order: nothing would get through");
+  assert.ok(transport.destroyedWith, "not closed cleanly: nothing would get through");
 });
 
 test("the transport is destroyed when the peer does not take the last frames in time", async (t) => {
@@ -141,7 +143,7 @@ test("a session whose transport has gone leaves no timer behind", async (t) => {
   assert.equal(transport.destroyedWith, undefined);
 });
 
-test("whatever bytes come: no crash, no memory, an end in order or none", async () => {
+test("whatever bytes come: no crash, no memory, a clean end or none", async () => {
   const uint32 = fc.oneof(fc.nat(9), fc.integer({ min: 0, max: 0xffff_ffff }), fc.constantFrom(0xffff_ffff, 65_536));
   const someFrame = fc
     .tuple(

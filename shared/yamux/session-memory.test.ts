@@ -280,7 +280,7 @@ test("streams whose readers take a little again and again hold twice the cap of 
   }
 });
 
-/** A session that has accepted streams of two accounts, each with so many unread bytes. */
+/** A session that has accepted streams of two accounts, each with this number of unread bytes. */
 async function twoAccounts(blueHolds: number, redHolds: number, budget = 1024 * KIB) {
   const pool = new MemoryPool(16 * 1024 * KIB);
   const [peers, blue, red] = ["(peers)", "blue", "red"].map((name) => pool.share(name)) as [

@@ -18,19 +18,21 @@ export interface SessionHandler {
   onStream(stream: Stream): void;
   /** The peer opens and accepts no more streams; open ones live on. */
   onGoAway?(code: number): void;
-  /** The session is over and its streams are destroyed. `reason` is absent if either side closed it in order. */
+  /** The session is over and its streams are destroyed. `reason` is absent if either side closed it cleanly. */
   onClosed(reason: Error | undefined): void;
 }
 
-/** With so many control frames waiting, 12 bytes each, the session ends: the peer asks and never reads the answers. */
+/**
+ * When this number of control frames waits, 12 bytes each, the session ends: the peer asks and never reads the answers.
+ */
 const MAX_CONTROL_FRAMES = 24_576;
-/** With so many bytes of control frames waiting, first payloads included, no more streams are opened. */
+/** When this number of bytes of control frames waits, first payloads included, no more streams are opened. */
 const MAX_CONTROL_BYTES = 1024 * 1024;
 /** Credit or payload of fewer bytes counts as an idle frame: an honest peer gives credit by halves of a window. */
 const LEAST_USEFUL = 256;
 /** Time for the last frames of a session to be sent before the transport is destroyed. */
 const LINGER_MS = { least: 500, most: 10_000 };
-/** A session without streams for so long has only its go-away to send, and does not wait for a dead peer. */
+/** A session without streams for this time, ms, has only its go-away to send, and does not wait for a dead peer. */
 const QUIET_MS = 1_000;
 
 /** One yamux session on one transport (hashicorp/yamux `spec.md`; our choices: `spec.md` beside this file). */
@@ -244,7 +246,7 @@ export class Session {
       }
       if (stream.remoteEnded && length > 0) {
         this.#receiving = undefined;
-        stream.reset(new YamuxError("protocol", `data behind the end of stream ${id}`));
+        stream.reset(new YamuxError("protocol", `data after the end of stream ${id}`));
       }
     },
     onDataPiece: (piece) => {

@@ -59,7 +59,7 @@ export class StreamTable {
     return Math.min(this.options.initialWindow, SPEC_INITIAL_WINDOW);
   }
 
-  /** The rest of a new stream's receive window, which is announced with or behind SYN or ACK. */
+  /** The rest of a new stream's receive window, which is announced with or after SYN or ACK. */
   initialDelta(stream: Stream): number {
     return stream.receiveWindow.initialSize - this.initialSendWindow;
   }
@@ -228,7 +228,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     yield* this.#unreadStreams;
   }
 
-  /** Those that the pool pays for. */
+  /** Streams that the pool pays for. */
   *reclaimables(): Iterable<Stream> {
     for (const stream of this.#holders()) if (stream.memory === this) yield stream;
   }

@@ -27,7 +27,7 @@ const WRITE_HIGH_WATER_MARK = 64 * 1024;
  */
 export class Stream extends Duplex {
   readonly id: number;
-  /** Its node among the streams that have something to send. */
+  /** Node of this stream among those that have something to send. */
   readonly turn = new QueueNode<Stream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
@@ -51,7 +51,7 @@ export class Stream extends Duplex {
   #sentOneWay = 0;
   /** The writer has ended; FIN goes when all is sent. */
   #finalDone: WriteDone | undefined;
-  /** Its node among the streams that an account pays for (`chargeTo`). */
+  /** Node of this stream among those that an account pays for (`chargeTo`). */
   #charged: QueueNode<Stream> | undefined;
 
   /** @param sendWindow bytes that the peer takes before it gives credit */
@@ -286,7 +286,7 @@ export class Stream extends Duplex {
     if (this.#incoming.queued === 0) this.push(null);
   }
 
-  /** It is over on the wire: the peer has reset it, or its session is lost. */
+  /** The stream is over on the wire: the peer has reset it, or its session is lost. */
   onOver(error: Error): void {
     this.#release();
     this.destroy(error);

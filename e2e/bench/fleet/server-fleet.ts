@@ -28,7 +28,7 @@ export class ServerFleet implements AsyncDisposable {
     this.#agentsPort = agentsPort;
   }
 
-  /** With places for so many servers, none of which runs yet. */
+  /** With places for this number of servers, none of which runs yet. */
   static async prepare(serverNames: readonly string[], clusters: number): Promise<ServerFleet> {
     const folder = await ClusterFolder.create(numbered("blue", clusters));
     // A socket for each cluster and server would count, too, and nobody calls.
@@ -46,7 +46,7 @@ export class ServerFleet implements AsyncDisposable {
     return fleet;
   }
 
-  /** Connects so many agents of each cluster. */
+  /** Connects this number of agents of each cluster. */
   async gather(each: number): Promise<void> {
     const clusters: ClusterOfCrowd[] = [];
     await runConcurrently(this.folder.all.length, 8, async (index) => {

@@ -2,7 +2,9 @@ import { serve } from "../child.ts";
 import type { DialSpec } from "../dial-spec.ts";
 import { open } from "../load-socket.ts";
 
-/** A neighbour whose connections come to nothing, so many a second whether or not the last ones are answered. */
+/**
+ * A neighbour whose connections come to nothing, a fixed number a second, whether or not the last ones are answered.
+ */
 const EVERY_MS = 5;
 /** More are not open at once: a flood that runs out of descriptors is none any more. */
 const MOST_OPEN = 4_000;

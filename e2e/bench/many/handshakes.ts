@@ -25,7 +25,7 @@ async function visitAll({ port, clusters }: { port: number; clusters: number }):
 
 interface RateParams {
   readonly port: number;
-  /** Any of the first so many, by chance. */
+  /** A random one of this number of clusters. */
   readonly clusters: number;
   readonly inFlight: number;
   readonly seconds: number;

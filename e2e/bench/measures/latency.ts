@@ -7,8 +7,8 @@ import { atMost, below, Rounds, type Row } from "../rows.ts";
 const PACE_MS = 1;
 const WARM_UP_MS = 300;
 /**
- * So much echo passes before the first round: until V8 has optimised the path, its compiler takes turns on the same
- * cores.
+ * Seconds of echo that pass before the first round: until V8 has optimised the path, its compiler takes turns on the
+ * same cores.
  */
 const OPTIMISED_AFTER_SECONDS = 6;
 

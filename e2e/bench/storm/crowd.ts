@@ -19,7 +19,7 @@ interface GatherParams {
   readonly count: number;
 }
 
-/** Connects so many, a few at a time. */
+/** Connects this number of agents, a few at a time. */
 async function gather({ port, tls, count }: GatherParams): Promise<object> {
   const secureContext = createSecureContext(tls);
   const join = () =>

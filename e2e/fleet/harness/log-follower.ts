@@ -23,14 +23,14 @@ export class LogFollower implements Disposable {
     connection.socket.write("logs\n");
   }
 
-  /** Resolves when so many more lines have come. */
+  /** Resolves when `count` more lines have come. */
   async more(count: number): Promise<void> {
     const wanted = this.#lines + count;
     await waitFor(() => this.#fault !== undefined || this.#lines >= wanted, { deadlineMs: SOON_MS, what: "log lines" });
     assert.equal(this.#fault, undefined);
   }
 
-  /** Ctrl-C at kubectl; the end comes back in order. */
+  /** Ctrl-C at kubectl; the clean end comes back. */
   async finish(): Promise<void> {
     this.#connection.end();
     assert.equal(await within(this.#ended, SOON_MS, "the end of the log"), "fin");

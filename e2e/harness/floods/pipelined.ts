@@ -10,7 +10,7 @@ interface Args {
   readonly servername?: string;
   readonly connections: number;
   readonly request: string;
-  /** One write of so many bytes on each connection, which comes again when it has its first answer. */
+  /** One write of this number of bytes on each connection, which comes again when it has its first answer. */
   readonly onceBytes?: number;
 }
 

@@ -36,7 +36,7 @@ export function sourceTarget({ bytes = Number.POSITIVE_INFINITY } = {}): Promise
   });
 }
 
-/** Resets the connection once so many bytes have come. */
+/** Resets the connection once this number of bytes has come. */
 export function resettingTarget(bytes: number): Promise<TcpTarget> {
   return tcpTarget((socket) => {
     let received = 0;

@@ -6,7 +6,7 @@ import { nothingLeftBehind } from "./leftovers.ts";
 
 /** One cut of the agent's connection, while something is under way. */
 export interface Cut {
-  /** As soon as so much of it is done: 0 to 1. */
+  /** As soon as this part of it is done: 0 to 1. */
   readonly at: number;
   /** How long every new connection of the agent is refused, too. */
   readonly awayMs?: number;

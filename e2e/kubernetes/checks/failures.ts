@@ -66,7 +66,7 @@ async function serverComesLater(stage: Stage): Promise<Seen> {
 }
 
 /**
- * While there is no server the sentence is kube-apiserver's own: a server that ends in order takes its socket with it.
+ * While there is no server the sentence is kube-apiserver's own: a server that shuts down takes its socket with it.
  */
 function noServer({ world, lane }: Stage, left: "no socket" | "a dead socket"): string {
   if (lane === "tcp") return `dial tcp 127.0.0.1:${PORTS.callers}: connect: connection refused`;
@@ -124,7 +124,7 @@ async function graceOver(stage: Stage): Promise<Seen> {
   }
 }
 
-/** An agent that goes in order takes what is open with it, and nobody waits for it. */
+/** An agent that shuts down takes what is open with it, and nobody waits for it. */
 async function agentStopped(stage: Stage): Promise<Seen> {
   const { culvert } = stage.world;
   await using following = await follow(stage);
@@ -185,7 +185,7 @@ async function obeys(program: Program): Promise<void> {
 
 async function endsInOrder(program: Program): Promise<void> {
   const end = await within(program.exited, ENDED_MS, `${program.name} to end by SIGTERM`);
-  expect(end === "exit code 0", `${program.name} to end in order`, end);
+  expect(end === "exit code 0", `${program.name} to end cleanly`, end);
 }
 
 /** kube-apiserver reads its certificate once, so it takes another one. */

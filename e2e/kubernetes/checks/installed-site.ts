@@ -96,7 +96,7 @@ export class Site {
       this.#processes.map(async (process) => `${process.name}: ${await process.terminate()}`),
     );
     const ended = ends.join(", ");
-    expect(!/SIG|code [1-9]/.test(ended), "processes that end by SIGTERM in order", ended);
+    expect(!/SIG|code [1-9]/.test(ended), "processes that end cleanly by SIGTERM", ended);
     return ended;
   }
 

@@ -6,11 +6,11 @@ import { IncomingConnection } from "../../../shared/listen/incoming-connection.t
 import { CulvertError } from "../../../shared/outcomes.ts";
 import { createLogger } from "../../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
+import { OpenConnects } from "../../cluster-runtime/open-connects.ts";
 import { WaitingConnections } from "../../listeners/port-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
 import { Registry } from "../../tunnels/cluster-tunnels.ts";
-import { OpenConnects } from "../../tunnels/open-connects.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
 import type { CallerHost } from "../authenticate.ts";
 import { CallerListeners, type CallerListenersDeps } from "../caller-listeners.ts";

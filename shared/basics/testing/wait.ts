@@ -2,7 +2,7 @@ import { once } from "node:events";
 import type { AddressInfo, Server } from "node:net";
 import type { TestContext } from "node:test";
 
-/** After so long a test fails that waits. It is for tests that hang; a busy machine never needs it. */
+/** A test that waits for longer than this fails, ms. It is for tests that hang; a busy machine never needs it. */
 const DEADLINE_MS = 45_000;
 /** A condition that holds soon is seen at once, and one that takes longer leaves the processor to others. */
 const QUICK_POLLS = 50;

@@ -12,9 +12,17 @@ import {
 
 /**
  * All authentication schemes, strongest first. `Authentication` uses the first one that the proxy offers and that this
- * process has credentials for. A new scheme is a file beside this one that exports an `AuthScheme`, a row here, its
- * test, a row of `OFFERS` in `proxy-routes-unverified.test.ts`, and a seed in `fuzz/targets/digest.ts`. What it sends,
- * if not a password or a ticket, is a new value of `AuthScheme.sends`. The login of SOCKS is in `socks-proxy.ts`.
+ * process has credentials for. A new scheme is:
+ *
+ * - a file beside this one that exports an `AuthScheme`, its test, and a row here;
+ * - a row of `OFFERS` in `proxy-routes-unverified.test.ts`, seeds and `words` in `fuzz/targets/proxy-challenges.ts`;
+ * - its name in `docs/corporate-networks.md` and `docs/architecture.md`;
+ * - if it needs a package: that package in `scripts/structure-rules.mjs`, and a decision about it.
+ *
+ * If it sends neither a password nor a ticket, it needs a new value of `AuthScheme.sends`, an option in
+ * `agent/options.ts` (then `npm run docs`), and other words wherever refusals speak of passwords and tickets: in this
+ * folder, in `http-proxy.ts`, in the rows `proxy_auth_*` of `shared/faults/network-rows.ts`. The login of SOCKS is in
+ * `socks-proxy.ts`.
  */
 const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
 

@@ -13,7 +13,7 @@ export class Held implements Reclaimable, MemoryHolder {
   readonly #share: Pick<MemoryShare, "hold" | "enter">;
   readonly #place = new QueueNode<MemoryHolder>(this);
 
-  /** `longestPauseMs`: for so long it stood still before, and moved again. */
+  /** `longestPauseMs`: the time for which it stood still before, and then moved again. */
   constructor(share: Pick<MemoryShare, "hold" | "enter">, held: number, stalledMs = 1_000, longestPauseMs = 0) {
     this.#share = share;
     this.held = held;

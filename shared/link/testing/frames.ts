@@ -4,7 +4,7 @@ export interface FrameShape {
   readonly final?: boolean;
   readonly mask?: Buffer;
   readonly reserved?: number;
-  /** Extended length in so many bytes, needed or not. */
+  /** Number of bytes of the extended length, needed or not. */
   readonly lengthBytes?: 0 | 2 | 8;
   /** Says this length, whatever the payload's is. */
   readonly claims?: bigint;

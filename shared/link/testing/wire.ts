@@ -91,7 +91,7 @@ class WireEnd implements LinkCarrier {
     this.over(lost("cut"));
   }
 
-  /** It ends here: in order, or for this reason. */
+  /** It ends here: cleanly, or for this reason. */
   over(reason: Error | undefined): void {
     if (this.gone) return;
     this.gone = true;

@@ -26,7 +26,7 @@ interface MadeCertificate {
   /** The key of this one once more. */
   readonly keyOf?: CertificateAndKey;
   readonly serial?: string;
-  /** So many bytes more. */
+  /** This number of bytes more. */
   readonly padding?: number;
   /** The byte of a Netscape certificate type; absent: the extension is. */
   readonly netscapeType?: number;

@@ -18,9 +18,9 @@ const CONTEXT: AuthContext = {
   signal: new AbortController().signal,
 };
 
-/** What a proxy says in `Proxy-Authenticate`, a line for each field, and what we answer to Digest. */
-export const digest: Target = {
-  name: "digest",
+/** What a proxy says in `Proxy-Authenticate`, a line for each field, and what we answer by any scheme. */
+export const proxyChallenges: Target = {
+  name: "proxy-challenges",
   maxLength: 4_096,
   seeds: [
     'Digest realm="a b", nonce="n", qop="auth,auth-int", algorithm=SHA-256, opaque="o", stale=true',

@@ -6,10 +6,10 @@ import { TurnQueue } from "../../shared/basics/timers.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
+import { type OpenConnect, OpenConnects } from "../cluster-runtime/open-connects.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { TokenVerifier, VerificationResult } from "../tokens/verifier.ts";
-import { type OpenConnect, OpenConnects } from "../tunnels/open-connects.ts";
-import { CallerReverification } from "./authenticate.ts";
+import { CallerReverification } from "./verify-again.ts";
 
 /** What this takes of a virtual host. */
 type HostParts = Pick<ClusterVirtualHost, "open" | "trust" | "verifier" | "identities" | "rule" | "sourceObjection">;

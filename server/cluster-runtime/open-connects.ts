@@ -11,13 +11,13 @@ export type CallerProof =
 
 /** One CONNECT from the moment at which its caller is known to its end. */
 export interface OpenConnect {
-  /** Its place among those of its credential. */
+  /** The place of this CONNECT among those of its credential. */
   readonly place: QueueNode<OpenConnect>;
   /** The address of its caller. */
   readonly address: string;
   /** Present: it goes to this cluster, which is another than its caller's. */
   readonly targetCluster: string | undefined;
-  /** Its caller is not permitted any more: ends it, unless it is over. */
+  /** Ends the CONNECT, unless it is over: its caller is not permitted any more. */
   refuse(refusal: CulvertError): void;
 }
 
@@ -59,7 +59,7 @@ export class OpenConnects {
     return admitted;
   }
 
-  /** Those that are open now, by credential. */
+  /** The CONNECTs that are open now, by credential. */
   all(): AdmittedCredential[] {
     return [...this.#admitted.values()].filter(({ connects }) => connects.size > 0);
   }
