@@ -52,8 +52,8 @@ const DRAIN_CUT_MS = 60_000;
  *
  * Replaced: its server drained or closed the connection, or another connection has to be opened instead of it. Streams
  * of the old connection may go on meanwhile. A suspended connection may be replaced or lost, too; while it is
- * suspended, its link waits for another carrier (resumption.ts). `drain()`, `close()` and `destroy()` without a
- * connection lead to `closed` at once.
+ * suspended, its link waits for another carrier (resumption.ts). `destroy()` leads to `closed` at once from every
+ * state, `drain()` and `close()` where there is no connection.
  *
  * What counts as a failure, and how long it makes us wait: shared/basics/backoff.ts, docs/decisions/0005.
  */

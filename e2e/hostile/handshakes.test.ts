@@ -6,7 +6,7 @@ import { connectThrough } from "../harness/caller.ts";
 import { startFlood } from "../harness/flood.ts";
 import { LightAgent } from "../harness/light-agent.ts";
 import { startTwoTenants, type TwoTenants } from "../harness/two-tenants.ts";
-import { within } from "../harness/wait.ts";
+import { waitFor, within } from "../harness/wait.ts";
 
 const FLOODER = "127.0.66.1";
 const AGENTS = 20;
@@ -62,6 +62,25 @@ test("a cluster's limit of handshakes keeps a flood of one address apart from it
   });
   await agentsComeIn(tenants);
   await callerIsAnswered(tenants);
+});
+
+/** Bytes that a network may waste at once at one side of a cluster, and in a second; such a handshake has 2 KiB. */
+const [WASTE_AT_ONCE, WASTE_PER_SECOND, LEAST_BYTES] = [32 * 1024, 8 * 1024, 2 * 1024];
+
+test("one address whose certificates take long to verify, and come together, holds up nobody", async (t) => {
+  await using tenants = await startTwoTenants();
+  await using flood = await startFlood("certificates", {
+    ...{ port: tenants.agentPort, servername: tenants.red.sni, localAddress: FLOODER, connections: 200 },
+  });
+  const begun = performance.now();
+  const came = () => Number(flood.counts["answered"]) > 0;
+  await waitFor(came, { deadlineMs: 60_000, what: "an answer to one of them" });
+  t.diagnostic(await assertUnharmed(tenants, BESIDE_ANYBODY));
+  const { answered } = await flood.stop();
+  const seconds = (performance.now() - begun) / 1_000 + 1;
+  const most = (WASTE_AT_ONCE + seconds * WASTE_PER_SECOND) / LEAST_BYTES;
+  t.diagnostic(`${answered} certificates were verified, ${most} at most`);
+  assert.ok(Number(answered) <= most, `${answered} certificates were verified`);
 });
 
 for (const side of ["callers", "agents"] as const) {

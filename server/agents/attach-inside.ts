@@ -6,6 +6,7 @@ import { NO_HELLO } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-pipe.ts";
 import { type InnerServers, type InnerTls, PeerFault, TOO_LONG, UntrustedLink } from "../../shared/link/inner-tls.ts";
+import { UNLIMITED } from "../../shared/listen/handshake-budget.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
@@ -75,7 +76,8 @@ export async function attachInside(
   const { host, options } = deps;
   deadline.late = TOO_LONG;
   const link = new UntrustedLink(peer.remote, carrier, linkOptions(0, deps));
-  const inner = await deps.innerServers.accept(link, host.tls, deadline.leftMs);
+  const source = { network: networkOf(peer.address), budget: host.handshakes?.budgetFor(peer.address) ?? UNLIMITED };
+  const inner = await deps.innerServers.accept(link, host.tls, deadline.leftMs, source);
   const json = await receiveHello(inner, deadline.leftMs);
   const agent = await orRefuse(inner, async () => {
     requireOwnName(inner.socket, deps);
@@ -91,6 +93,7 @@ export async function attachInside(
     };
     const credential = await deadline.pausedDuring(() => authenticateAgent(inner, headers, host, bounds));
     peer.identity = credential.identity;
+    host.handshakes?.proved(peer.address);
     requireAcceptedHello(hello, credential, deps.cluster, host);
     return { link, inner, hello, credential };
   });

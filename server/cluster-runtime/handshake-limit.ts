@@ -1,7 +1,7 @@
 import { networkOf } from "../../shared/address/network.ts";
 import { RecentMap } from "../../shared/basics/collections.ts";
-import type { TokenBucket } from "../../shared/basics/rate-limit.ts";
-import type { HandshakeBudget } from "../../shared/listen/handshake-queue.ts";
+import { type TokenBucket, TokenBuckets } from "../../shared/basics/rate-limit.ts";
+import { type HandshakeBudget, WASTE } from "../../shared/listen/handshake-budget.ts";
 
 /** Time for which a network that has proved a credential is remembered, ms. */
 const PROOF_MS = 600_000;
@@ -60,6 +60,7 @@ class Budget implements HandshakeBudget {
   bucket: TokenBucket | undefined;
   sentence = "";
   readonly isProven: boolean;
+  readonly waste = new TokenBuckets(WASTE);
   readonly #onReached: () => void;
   #isExhausted = false;
 

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { networkOf } from "../../shared/address/network.ts";
 import type { PresentedToken } from "../../shared/http/bearer.ts";
+import type { HandshakeBudget } from "../../shared/listen/handshake-budget.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClientTrust } from "../../shared/tls/client-trust.ts";
 import {
@@ -29,7 +30,7 @@ export interface PeerRules {
   /** That CA together with its CRLs; the TLS handshake verifies by the CA alone. */
   readonly trust: Pick<ClientTrust, "crlFault">;
   /** `proved`: a client from this address has proved a credential. */
-  readonly handshakes?: { proved(address: string): void };
+  readonly handshakes?: { proved(address: string): void; budgetFor(address: string): HandshakeBudget };
 }
 
 /** The peer's end of a TLS connection: `IncomingConnection` outside, `InnerTls` inside. */

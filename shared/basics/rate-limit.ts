@@ -77,6 +77,11 @@ export class TokenBuckets {
     return this.#bucketOf(key).charge(count);
   }
 
+  /** Whether more has been used than there was. */
+  owes(key: string): boolean {
+    return (this.#buckets.get(key)?.charge(0) ?? 0) > 0;
+  }
+
   #bucketOf(key: string): TokenBucket {
     const bucket = this.#buckets.get(key) ?? new TokenBucket(this.#options);
     this.#buckets.set(key, bucket);

@@ -19,6 +19,9 @@ export interface InnerLink extends Transport {
 /** Why a link under inner TLS ends, as a middlebox may read it. */
 export const PUBLIC_REASON = "inner TLS has ended";
 
+/** Why a link under inner TLS ends whose peer's network has shown certificates that are not accepted. */
+export const UNACCEPTED = "its network has shown too many certificates that are not accepted inside, and has to wait";
+
 type WriteCallback = (error?: Error | null) => void;
 
 /**
@@ -29,15 +32,19 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   onRoom: () => void = () => {};
   /** Why the link is over, for those that learn of its end from elsewhere. */
   endedBy: Error | undefined;
+  /** The number of bytes that have arrived. */
+  bytesRead = 0;
   readonly #link: InnerLink;
   #allowance: number;
+  readonly #mayReceive: () => boolean;
   readonly #over = deferred<Error | undefined>();
 
-  /** `allowance`: bytes that may arrive until `liftAllowance`. */
-  constructor(link: InnerLink, allowance: number) {
+  /** `allowance`: bytes that may arrive until `liftAllowance`, while `mayReceive`. */
+  constructor(link: InnerLink, allowance: number, mayReceive = () => true) {
     super({ allowHalfOpen: true });
     this.#link = link;
     this.#allowance = allowance;
+    this.#mayReceive = mayReceive;
     this.on("error", () => {});
     link.start(this);
   }
@@ -53,8 +60,10 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   }
 
   onBytes(chunk: Buffer): void {
+    this.bytesRead += chunk.length;
     this.#allowance -= chunk.length;
     if (this.#allowance < 0) this.destroy(new Error("too many bytes came before the inner TLS handshake was done"));
+    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive()) this.destroy(new Error(UNACCEPTED));
     else this.push(chunk);
   }
 

@@ -2,10 +2,15 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import tls from "node:tls";
+import { until } from "../basics/testing/wait.ts";
+import { keyUpdates, secretOfClient } from "../listen/testing/key-updates.ts";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
-import { LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
-import { InnerServers } from "./inner-tls.ts";
-import { dial, type End, link, pki, TIMEOUT_MS } from "./testing/inner-ends.ts";
+import { LinkDuplex, PUBLIC_REASON, UNACCEPTED } from "./inner-pipe.ts";
+import { InnerServers, PeerFault } from "./inner-tls.ts";
+import { PeerViolation } from "./link-events.ts";
+import { Inbox } from "./testing/ends.ts";
+import { dial, type End, link, pki, SOURCE, TIMEOUT_MS } from "./testing/inner-ends.ts";
 
 const INNER_PROTOCOL = "culvert-inner/1";
 
@@ -25,7 +30,7 @@ test("a peer that resumes the TLS session of an agent without a certificate is n
   const meet = async (shown: tls.ConnectionOptions) => {
     const ends = link();
     t.after(() => ends.agent.destroy());
-    const accepted = servers.accept(ends.server, material, TIMEOUT_MS);
+    const accepted = servers.accept(ends.server, material, TIMEOUT_MS, SOURCE);
     const near = client(ends.agent, { ...shown, ca: authority.cert });
     near.on("session", (given) => {
       session = given;
@@ -52,7 +57,7 @@ function serverOf({ cert, key }: tls.TlsOptions, end: End, change: tls.TlsOption
 async function assertRefused(change: tls.ConnectionOptions & tls.TlsOptions, reason: RegExp): Promise<void> {
   const { authority, agent, material } = await pki();
   const ours = link();
-  const accepted = new InnerServers().accept(ours.server, material, TIMEOUT_MS);
+  const accepted = new InnerServers().accept(ours.server, material, TIMEOUT_MS, SOURCE);
   client(ours.agent, { ...agent, ca: authority.cert, ...change });
   await assert.rejects(accepted, reason, "the server");
   assert.equal(ours.server.publicReason, PUBLIC_REASON);
@@ -75,7 +80,7 @@ test("a peer that knows only a key exchange which costs the server much more tha
   const { authority, agent, material } = await pki();
   for (const ecdhCurve of ["P-521", "X448", "ffdhe2048", "ffdhe8192"]) {
     const ends = link();
-    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
     client(ends.agent, { ...agent, ca: authority.cert, ecdhCurve });
     await assert.rejects(accepted, /inner TLS: .*(?:group|key share)/, ecdhCurve);
   }
@@ -94,13 +99,16 @@ test("a handshake that fails, and whose end TLS learns of later, is not the next
   ]) {
     const servers = new InnerServers();
     const gone = link();
-    const failed = servers.accept(gone.server, material, TIMEOUT_MS);
+    const failed = servers.accept(gone.server, material, TIMEOUT_MS, SOURCE);
     leave(gone.agent);
     await assert.rejects(failed, /the peer closed inside the inner TLS handshake/);
     const ends = link();
     t.after(() => ends.agent.destroy());
     // In the turn of the failure: the one before may have more to say.
-    const [far] = await Promise.all([servers.accept(ends.server, material, TIMEOUT_MS), dial(ends.agent, next)]);
+    const [far] = await Promise.all([
+      servers.accept(ends.server, material, TIMEOUT_MS, SOURCE),
+      dial(ends.agent, next),
+    ]);
     assert.equal(verifyPeer(far.socket, undefined).identity?.cn, "next");
   }
 });
@@ -113,7 +121,7 @@ test("peers in their handshake at the same time cost one context of TLS, and eac
   const begun = names.map(() => {
     const ends = link();
     t.after(() => ends.agent.destroy());
-    return { ends, accepted: servers.accept(ends.server, material, TIMEOUT_MS) };
+    return { ends, accepted: servers.accept(ends.server, material, TIMEOUT_MS, SOURCE) };
   });
   const identities = begun.map(async ({ accepted }) => verifyPeer((await accepted).socket, undefined).identity?.cn);
   await Promise.all(
@@ -124,4 +132,49 @@ test("peers in their handshake at the same time cost one context of TLS, and eac
   );
   assert.deepEqual(await Promise.all(identities), names);
   assert.equal(createServer.mock.callCount(), 1);
+});
+
+/** A certificate of a CA that nobody knows, with so many bytes behind it that stand for a chain. */
+async function strangersChain(bytes: number) {
+  const { cert: another } = await Authority.create("another");
+  const stranger = await (await Authority.create("stranger")).issue({ cn: "agent", usage: "client" });
+  const pieces = Math.ceil(bytes / Buffer.from(another, "base64").length);
+  return { cert: stranger.cert + another.repeat(pieces), key: stranger.key };
+}
+
+test("a network whose certificates are not accepted inside has to wait, and no other one does", async (t) => {
+  const { authority, agent, material } = await pki();
+  const stranger = await strangersChain(20 * 1024);
+  const now = performance.now();
+  t.mock.method(performance, "now", () => now); // nobody regains anything meanwhile
+  const servers = new InnerServers();
+  const come = async (shown: CertificateAndKey, network: string) => {
+    const ends = link();
+    t.after(() => ends.agent.destroy());
+    const accepted = servers.accept(ends.server, material, TIMEOUT_MS, { ...SOURCE, network });
+    client(ends.agent, { ...shown, ca: authority.cert });
+    return verifyPeer((await accepted).socket, undefined).identity?.cn;
+  };
+  for (let chains = 1; chains <= 4; chains++) assert.equal(await come(stranger, "flooding"), undefined);
+  const waits = (error: unknown) => error instanceof PeerFault && error.message === UNACCEPTED;
+  await assert.rejects(come(agent, "flooding"), waits);
+  assert.equal(await come(agent, "another"), "agent");
+});
+
+test("an agent that sends a flood of KeyUpdates inside loses its link, for a violation", async (t) => {
+  const { authority, agent, material } = await pki();
+  const ends = link();
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
+  const near = client(ends.agent, { ...agent, ca: authority.cert });
+  const secret = secretOfClient(near);
+  const { pipe } = await accepted;
+  const inbox = new Inbox();
+  pipe.start(inbox);
+  const running = setInterval(() => {}, 1_000); // the looks keep no process alive
+  t.after(() => clearInterval(running));
+  ends.agent.write([keyUpdates(await secret, 3_000)]);
+  await until(() => inbox.closedCount > 0);
+  const reason = await inbox.closed;
+  assert.ok(reason instanceof PeerViolation);
+  assert.match(reason.message, /flood of TLS messages without payload/);
 });

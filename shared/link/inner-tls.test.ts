@@ -9,14 +9,14 @@ import { type ControlMessage, parseControl } from "./control.ts";
 import { LinkDuplex } from "./inner-pipe.ts";
 import { InnerServers, type InnerTls, PeerFault, UntrustedLink } from "./inner-tls.ts";
 import { Inbox, welcome } from "./testing/ends.ts";
-import { dial, type End, link, pki, TIMEOUT_MS } from "./testing/inner-ends.ts";
+import { dial, type End, link, pki, SOURCE, TIMEOUT_MS } from "./testing/inner-ends.ts";
 
 /** Both ends of an inner TLS. */
 async function joined(t: TestContext, { by }: { by?: CertificateAndKey | "nobody" } = {}) {
   const { authority, agent, material } = await pki();
   const { cert, key } = by === "nobody" ? {} : (by ?? agent);
   const ends = link();
-  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
   const [near, far] = await Promise.all([dial(ends.agent, { ca: authority.cert, cert, key }), accepted]);
   t.after(() => near.pipe.destroy());
   return { near, far, ends };
@@ -58,7 +58,7 @@ test("of many handshakes at once each link gets its own, and none comes from one
   for (let round = 0; round < 2; round++) {
     const met = pairs.map(async ({ cert, key }, number) => {
       const ends = link();
-      const accepted = servers.accept(ends.server, material, TIMEOUT_MS);
+      const accepted = servers.accept(ends.server, material, TIMEOUT_MS, SOURCE);
       if (number % 3 === 0) {
         ends.agent.write([Buffer.from("no handshake")]);
         return assert.rejects(accepted);
@@ -75,7 +75,7 @@ test("of many handshakes at once each link gets its own, and none comes from one
 test("an agent that has an address in place of a name verifies the certificate by that", async () => {
   const { authority, material } = await pki();
   const ends = link();
-  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS).catch(() => {});
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE).catch(() => {});
   const reason = /inner TLS: the server's certificate is for server\.example, not for 10\.0\.0\.1: /;
   await assert.rejects(dial(ends.agent, { ca: authority.cert }, { host: "10.0.0.1" }), reason);
   await accepted;
@@ -90,13 +90,13 @@ test("what is no inner TLS is refused: another protocol inside, noise, and more 
   ];
   for (const [what, say, reason] of noise) {
     const ends = link();
-    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+    const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
     say(ends.agent);
     await assert.rejects(accepted, (error) => error instanceof PeerFault && reason.test(error.message), what);
   }
   // The handshake of the TLS outside, brought here by somebody in between: it names another protocol.
   const ends = link();
-  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS);
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
   const outside = tls.connect({
     ...{ socket: new LinkDuplex(ends.agent, 1 << 20), ca: authority.cert, servername: "server.example" },
     ALPNProtocols: ["http/1.1"],
@@ -107,7 +107,7 @@ test("what is no inner TLS is refused: another protocol inside, noise, and more 
 
 test("a handshake that stands still ends in time, and one that is cancelled at once", async () => {
   const { material } = await pki();
-  await assert.rejects(new InnerServers().accept(link().server, material, 20), /took too long/);
+  await assert.rejects(new InnerServers().accept(link().server, material, 20, SOURCE), /took too long/);
   const abort = new AbortController();
   const dialled = dial(link().agent, {}, { signal: abort.signal });
   abort.abort();
@@ -118,7 +118,7 @@ test("a private key of ours that cannot be used ends the link, and is not the pe
   const { material } = await pki();
   const key = "no key";
   const { server, agent } = link();
-  const accepted = new InnerServers().accept(server, { ...material, key }, TIMEOUT_MS);
+  const accepted = new InnerServers().accept(server, { ...material, key }, TIMEOUT_MS, SOURCE);
   await assert.rejects(accepted, (error) => !(error instanceof PeerFault));
   assert.equal(server.publicReason, "inner TLS has ended");
   await assert.rejects(dial(agent, { cert: material.cert, key }));

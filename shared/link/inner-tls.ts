@@ -4,14 +4,17 @@ import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
 import { type Deferred, deferred } from "../basics/promises.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
+import { type HandshakeSource, WastedBytes } from "../listen/handshake-budget.ts";
+import { TLS_FLOOD, TlsOverhead } from "../listen/tls-overhead.ts";
 import { streamBeneath } from "../node/sockets.ts";
+import { isHarmless } from "../tls/identity.ts";
 import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import type { LinkCarrier } from "./carrier.ts";
 import { type InnerLink, InnerPipe, LinkDuplex, PUBLIC_REASON } from "./inner-pipe.ts";
 import { Link, type LinkOptions } from "./link.ts";
-import type { LinkWatcher } from "./link-events.ts";
+import { type LinkWatcher, PeerViolation } from "./link-events.ts";
 import { LinkKey } from "./proof.ts";
 
 /**
@@ -104,40 +107,59 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
 export class InnerServers {
   readonly #servers = new WeakMap<TlsMaterial, tls.Server>();
   /** The handshakes under way, by the stream that each is on. */
-  readonly #handshakes = new WeakMap<Duplex, Deferred<tls.TLSSocket>>();
+  readonly #handshakes = new WeakMap<Duplex, InnerHandshake>();
+  readonly #wasted = new WastedBytes();
+  readonly #overhead = new TlsOverhead();
 
   /** Rejects with a `PeerFault`, or with an error of our own; the link is over then. */
-  async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
-    return await orEnded(link, () => this.#accept(link, material, timeoutMs));
+  async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number, source: HandshakeSource): Promise<InnerTls> {
+    return await orEnded(link, () => this.#accept(link, material, timeoutMs, source));
   }
 
-  async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number): Promise<InnerTls> {
+  async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number, source: HandshakeSource): Promise<InnerTls> {
     const server = this.#serverOf(material);
-    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
+    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, () => !this.#wasted.owes(source));
     const secured = deferred<tls.TLSSocket>();
-    this.#handshakes.set(bottom, secured);
+    this.#handshakes.set(bottom, { secured, source });
     server.emit("connection", bottom);
     const socket = await handshake(secured.promise, bottom, timeoutMs).catch((error: Error) => {
       throw new PeerFault(error);
     });
-    return found(link, bottom, socket, material.ca);
+    const inner = found(link, bottom, socket, material.ca);
+    const unwatch = this.#overhead.watch(bottom, socket, () => bottom.destroy(new PeerViolation(TLS_FLOOD)));
+    void bottom.over.then(unwatch);
+    return inner;
   }
 
   #serverOf(material: TlsMaterial): tls.Server {
     const known = this.#servers.get(material);
     if (known !== undefined) return known;
     const server = serverOf(material);
-    const handshakeOn = (socket: tls.TLSSocket) => {
-      const beneath = streamBeneath(socket);
-      return beneath && this.#handshakes.get(beneath);
-    };
-    server.on("secureConnection", (socket) => handshakeOn(socket)?.resolve(socket));
+    server.on("secureConnection", (socket) => {
+      this.#handshakeOn(socket, isHarmless(socket, material.ca))?.resolve(socket);
+    });
     server.on("tlsClientError", (error, socket) => {
-      handshakeOn(socket)?.reject(new Error(`inner TLS: ${error.message}`, { cause: error }));
+      this.#handshakeOn(socket, false)?.reject(new Error(`inner TLS: ${error.message}`, { cause: error }));
     });
     this.#servers.set(material, server);
     return server;
   }
+
+  /** The handshake that is over on this socket; its bytes are counted unless they are harmless. */
+  #handshakeOn(socket: tls.TLSSocket, wasHarmless: boolean): Deferred<tls.TLSSocket> | undefined {
+    const beneath = streamBeneath(socket);
+    const handshake = beneath && this.#handshakes.get(beneath);
+    if (beneath instanceof LinkDuplex && handshake !== undefined && !wasHarmless) {
+      this.#wasted.charge(handshake.source, beneath.bytesRead);
+    }
+    return handshake?.secured;
+  }
+}
+
+/** A handshake under way. */
+interface InnerHandshake {
+  readonly secured: Deferred<tls.TLSSocket>;
+  readonly source: HandshakeSource;
 }
 
 function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {

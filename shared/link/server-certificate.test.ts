@@ -8,7 +8,7 @@ import { InnerServers, InnerTlsFault } from "../link/inner-tls.ts";
 import { Authority, type CertificateAndKey, type LeafOptions } from "../pki/certificates.ts";
 import { certificateOf } from "../pki/testing/certificates.ts";
 import { failure } from "./testing/ends.ts";
-import { dial, link, TIMEOUT_MS } from "./testing/inner-ends.ts";
+import { dial, link, SOURCE, TIMEOUT_MS } from "./testing/inner-ends.ts";
 
 const DAY = 86_400_000;
 const CODE_SIGNING = "1.3.6.1.5.5.7.3.3";
@@ -111,7 +111,7 @@ async function outside(shown: CertificateAndKey, ca: string | undefined): Promis
 async function inside(shown: CertificateAndKey, ca: string | undefined): Promise<Error | undefined> {
   const ends = link();
   const material = { ...shown, ca: ours.cert, notAfter: new Date() };
-  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS).catch(() => {});
+  const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE).catch(() => {});
   const error = await dial(ends.agent, { ca }, { host: "localhost" }).then(
     () => undefined,
     (why: Error) => why,

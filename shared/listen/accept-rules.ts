@@ -1,5 +1,6 @@
 import type { MemoryAccount } from "../limits/memory-account.ts";
-import type { HandshakeBounds, HandshakeBudget } from "./handshake-queue.ts";
+import type { HandshakeBudget } from "./handshake-budget.ts";
+import type { HandshakeBounds } from "./handshake-queue.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 import type { PacedClose } from "./paced-close.ts";
 
@@ -56,10 +57,14 @@ export interface Protocol {
   readonly lastWord: Buffer | undefined;
   /** Whether this address may connect at all; absent: each may. */
   admits?(address: string): boolean;
+  /** Whether a handshake may begin now, for what its network has done in others; absent: yes. */
+  mayBegin?(connection: IncomingConnection): boolean;
   /** The budget of this handshake, once the preface has come. Absent: all share one. */
   budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
   /** The connection's turn has come. It ends with `complete`, `fail` or `refuse` of the acceptor. */
   onTurn(connection: IncomingConnection): void;
+  /** The wait of the connection, or its handshake, is over, however it ended. */
+  onLeft?(connection: IncomingConnection): void;
   /** All connections of the port are being destroyed. */
   onDestroyed?(): void;
 }

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet } from "../basics/collections.ts";
 import { Penalties } from "../basics/rate-limit.ts";
@@ -14,7 +13,8 @@ import {
   type HandshakeRefusal,
   type Protocol,
 } from "./accept-rules.ts";
-import { type HandshakeBudget, HandshakeQueue } from "./handshake-queue.ts";
+import type { HandshakeBudget } from "./handshake-budget.ts";
+import { HandshakeQueue } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 import { FirstBytes, type Preface, PrefaceReader } from "./preface.ts";
 
@@ -44,6 +44,7 @@ export class Acceptor {
     this.#rules = rules;
     this.#protocol = protocol;
     this.#queue = new HandshakeQueue(rules, {
+      mayBegin: (connection) => protocol.mayBegin?.(connection) ?? true,
       begin: (connection) => this.#begin(connection),
       drop: (connection, how) => this.#dropOldest(connection, how),
     });
@@ -120,7 +121,7 @@ export class Acceptor {
       this.#drop(connection, "failed", sentence);
       return;
     }
-    connection.skippedPreface = this.#maySkipPreface() && this.#penalties.leftMs(networkOf(address)) === 0;
+    connection.skippedPreface = this.#maySkipPreface(connection);
     this.#open.add(connection);
     raw.on("close", () => this.#onClose(connection));
     pacedClose?.watch(raw);
@@ -129,10 +130,11 @@ export class Acceptor {
   };
 
   /** Only while no other handshake waits: nothing is to wait for a client that may never send a byte. */
-  #maySkipPreface(): boolean {
+  #maySkipPreface(connection: IncomingConnection): boolean {
     const { skipPrefaceBelow = 0, proxyProtocol } = this.#rules;
     if (this.handshakes > 0 || this.#open.size >= skipPrefaceBelow || proxyProtocol !== undefined) return false;
-    return !this.#protocol.readsName() && this.#protocol.maySkipPreface?.() === true;
+    if (this.#protocol.readsName() || this.#protocol.maySkipPreface?.() !== true) return false;
+    return this.#penalties.leftMs(connection.network) === 0 && this.#protocol.mayBegin?.(connection) !== false;
   }
 
   #readPreface(connection: IncomingConnection): void {
@@ -246,12 +248,10 @@ export class Acceptor {
     this.#report(connection, "failed", sentence);
   }
 
-  /** Ends a connection that sends a flood, also in its handshake. Its network may not connect for a while. */
+  /** Ends a connection that sends a flood after its handshake. Its network may not connect for a while. */
   endFlood(connection: IncomingConnection, sentence: string): void {
     this.#penalties.add(connection.network);
-    if (this.#leave(connection))
-      setImmediate(() => connection.raw.destroy()); // TLS may be in the middle of a call
-    else connection.socket.destroy();
+    connection.socket.destroy();
     this.#report(connection, "failed", sentence);
   }
 
@@ -298,6 +298,7 @@ export class Acceptor {
     connection.firstBytes?.stop();
     connection.firstBytes = undefined;
     if (!this.#reading.delete(connection)) this.#queue.leave(connection);
+    this.#protocol.onLeft?.(connection);
     return true;
   }
 

@@ -1,50 +1,55 @@
-import type { Socket } from "node:net";
-import { TokenBuckets } from "../basics/rate-limit.ts";
+import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
+import { type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
+import type { HandshakeInProgress, IncomingConnection } from "./incoming-connection.ts";
 
-/** Bytes that a client may send in its handshake and that nobody counts: a certificate and an intermediate one. */
-const FREE_BYTES = 4 * 1024;
-/** Bytes beyond those that a network may send in handshakes whose certificate is not accepted. */
-const BYTES = { burst: 32 * 1024, perSecond: 4 * 1024 };
+/** Bytes that no accepted client needs at once in its handshake: a certificate and an intermediate one are shorter. */
+const USUAL_BYTES = 4 * 1024;
 const LOOK_MS = 50;
 
-/** A handshake in progress. */
-interface Handshake {
-  readonly raw: Socket;
-  readonly network: string;
-  /** What had come when it began. */
-  readonly bytesBefore: number;
-  charged: number;
-  readonly onClose: () => void;
-  onFlood(): void;
-}
-
 /**
- * Finds networks whose clients send long chains of certificates that are not accepted. OpenSSL verifies each signature
- * in a chain before it says that its CA is not known, up to 100 KiB of them and in one turn of the event loop; that of
- * a key made for it takes 8 ms, and whoever sends the chain computes nothing. Node has no bound for it, and the
- * messages are encrypted, so bytes are counted.
+ * Counts what comes in handshakes whose certificate is not accepted, and lets their sources wait: see `WastedBytes`.
+ * The messages are encrypted, and Node has no bound for a chain, so bytes are counted. As soon as a source owes bytes,
+ * its other handshakes in progress end: their certificates may be in the kernel already, and would be verified one
+ * after the other in one turn of the event loop.
  */
 export class HandshakeBytes {
-  readonly #buckets = new TokenBuckets(BYTES);
-  readonly #begun = new Map<Socket, Handshake>();
-  readonly #place = SharedInterval.every(LOOK_MS).add(() => {
-    for (const handshake of this.#begun.values()) this.#charge(handshake);
-  });
+  readonly #wasted = new WastedBytes();
+  readonly #begun = new Queue<HandshakeInProgress>();
+  readonly #end: (connection: IncomingConnection) => void;
+  readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
 
-  /** Watches a handshake that begins, until `leave` or its connection's close. `onFlood` is called at most once. */
-  watch(raw: Socket, network: string, onFlood: () => void): void {
-    const onClose = (): void => this.leave(raw, () => false);
-    this.#begun.set(raw, { raw, network, bytesBefore: raw.bytesRead, charged: 0, onClose, onFlood });
-    raw.prependOnceListener("close", onClose); // before its end is reported as another failure
+  /** `end` ends a handshake because its source owes bytes. */
+  constructor(end: (connection: IncomingConnection) => void) {
+    this.#end = end;
   }
 
-  /** Its handshake is over. `isHarmless` is asked only if it was long. */
-  leave(raw: Socket, isHarmless: () => boolean): void {
-    const handshake = this.#forget(raw);
-    if (handshake === undefined || excessOf(handshake) === 0) return;
-    if (isHarmless()) this.#buckets.charge(handshake.network, -handshake.charged);
-    else this.#charge(handshake);
+  mayBegin(source: HandshakeSource): boolean {
+    return !this.#wasted.owes(source);
+  }
+
+  /** Watches a handshake that begins, until `leave`. */
+  watch(connection: IncomingConnection): void {
+    const { bytesRead } = connection.raw;
+    connection.handshake = new QueueNode({ connection, bytesBefore: bytesRead, charged: 0 });
+    this.#begun.join(connection.handshake);
+  }
+
+  /** Its handshake is over. `isHarmless`: its client was accepted, or has shown no certificate. */
+  leave(connection: IncomingConnection, isHarmless = false): void {
+    const handshake = this.#forget(connection);
+    if (handshake === undefined) return;
+    const { charged } = handshake;
+    const bytes = isHarmless ? 0 : bytesOf(handshake);
+    if (bytes !== charged && this.#wasted.charge(connection, bytes - charged)) this.#endIndebted();
+  }
+
+  /**
+   * A connection has flooded this process after its handshake. Where its network has proved a credential, honest
+   * clients share the network, and wait no longer than for certificates that are not accepted.
+   */
+  onFlood({ network, budget }: IncomingConnection): void {
+    if (budget.isProven === true) this.#wasted.charge({ network, budget }, WASTE.burst);
   }
 
   stop(): void {
@@ -52,24 +57,33 @@ export class HandshakeBytes {
     this.#begun.clear();
   }
 
-  #charge(handshake: Handshake): void {
-    const more = excessOf(handshake) - handshake.charged;
-    if (more <= 0) return;
-    handshake.charged += more;
-    if (this.#buckets.charge(handshake.network, more) === 0) return;
-    this.#forget(handshake.raw);
-    handshake.onFlood();
+  /** A long chain is counted while it comes. */
+  #look(): void {
+    let isOwed = false;
+    for (const handshake of this.#begun) {
+      const more = bytesOf(handshake) - USUAL_BYTES - handshake.charged;
+      if (more <= 0) continue;
+      handshake.charged += more;
+      if (this.#wasted.charge(handshake.connection, more)) isOwed = true;
+    }
+    if (isOwed) this.#endIndebted();
   }
 
-  #forget(raw: Socket): Handshake | undefined {
-    const handshake = this.#begun.get(raw);
-    if (handshake === undefined) return undefined;
-    this.#begun.delete(raw);
-    raw.off("close", handshake.onClose);
-    return handshake;
+  #endIndebted(): void {
+    for (const { connection } of this.#begun) {
+      if (!this.#wasted.owes(connection)) continue;
+      this.#forget(connection);
+      this.#end(connection);
+    }
+  }
+
+  #forget(connection: IncomingConnection): HandshakeInProgress | undefined {
+    const { handshake } = connection;
+    connection.handshake = undefined;
+    return handshake?.leave() === true ? handshake.member : undefined;
   }
 }
 
-function excessOf({ raw, bytesBefore }: Handshake): number {
-  return Math.max(0, raw.bytesRead - bytesBefore - FREE_BYTES);
+function bytesOf({ connection: { raw }, bytesBefore }: HandshakeInProgress): number {
+  return raw.bytesRead - bytesBefore;
 }

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
+import { UNLIMITED } from "./handshake-budget.ts";
 import {
   type HandshakeBounds,
   HandshakeQueue,
   type HandshakeQueueHandler,
   nextLimit,
   type QueuedHandshake,
-  UNLIMITED,
 } from "./handshake-queue.ts";
 
 const AT_FIRST = 4;
@@ -22,6 +22,8 @@ const from = (network: string, budget = UNLIMITED, name = network): Named => {
 class Fixture implements Disposable {
   readonly begun: string[] = [];
   readonly dropped: string[] = [];
+  /** Networks that may begin no handshake. */
+  readonly waiting = new Set<string>();
   readonly queue: HandshakeQueue<Named>;
   readonly #numbered = Array.from({ length: 100 }, (_, number) => from("one", UNLIMITED, String(number)));
 
@@ -33,6 +35,7 @@ class Fixture implements Disposable {
         ...bounds,
       },
       {
+        mayBegin: ({ network }) => !this.waiting.has(network),
         begin: (item) => {
           this.begun.push(item.name);
           begin?.(item);
@@ -190,4 +193,14 @@ test("while connections keep coming, sixteen turns pass between two handshakes, 
   }
   const begun = it.begun.length;
   assert.ok(begun >= 2 && begun <= 3, `${begun} began in 40 turns`);
+});
+
+test("a network that may begin no handshake keeps its clients waiting, and nobody else's", async () => {
+  using it = new Fixture();
+  it.waiting.add("indebted");
+  for (const network of ["indebted", "indebted", "other", "third"]) it.queue.enter(from(network));
+  assert.deepEqual((await it.begins(2)).toSorted(), ["other", "third"]);
+  assert.equal(it.queue.waiting, 2);
+  it.waiting.clear();
+  assert.deepEqual((await it.begins(4)).slice(2), ["indebted", "indebted"]);
 });

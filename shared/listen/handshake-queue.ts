@@ -1,17 +1,6 @@
 import { BySource } from "../basics/by-source.ts";
 import { OrderedSet, Queue, QueueNode } from "../basics/collections.ts";
-
-/** A limit that some handshakes share, as those of one cluster's agents do. Budgets take turns with each other. */
-export interface HandshakeBudget {
-  /** Counts one handshake if it may begin now. */
-  take(): boolean;
-  /** A credential was proved from this address: another client's offence there does not keep these clients out. */
-  readonly isProven?: boolean;
-  /** The limit that was reached, for a sentence. */
-  readonly exhausted?: string | undefined;
-}
-
-export const UNLIMITED: HandshakeBudget = { take: () => true };
+import type { HandshakeBudget } from "./handshake-budget.ts";
 
 /** A client that waits for its handshake. */
 export interface QueuedHandshake {
@@ -39,6 +28,8 @@ export interface HandshakeBounds {
 }
 
 export interface HandshakeQueueHandler<T> {
+  /** Whether a handshake of this client may begin now, for what its network has done before. */
+  mayBegin(item: T): boolean;
   /** The client's turn has come. */
   begin(item: T): void;
   /** There are too many handshakes in progress (`dropped`), or too many that wait: ends one, and calls `leave`. */
@@ -257,7 +248,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #takeNext(): T | undefined {
     const isLast = this.#queued.size === 0;
     const surplus = isLast || (this.#begunSince + 1) % ONE_SURPLUS_IN === 0 ? this.#surplus.first : undefined;
-    if (surplus !== undefined) {
+    if (surplus !== undefined && this.#handler.mayBegin(surplus)) {
       this.#surplus.delete(surplus);
       // Spread over twice the time: clients that are told together must not come back together.
       if (!isLast) surplus.retryAfterMs = Math.min(this.#drainMs(surplus), MAX_RETRY_AFTER_MS) * (1 + Math.random());
@@ -290,7 +281,9 @@ export class HandshakeQueue<T extends QueuedHandshake> {
    * Further handshakes of a network that has its share in progress begin slowly: each costs the first half of one.
    * Where a credential was proved, honest clients share the network, and wait only for those before them.
    */
-  #mayBegin({ network, budget }: T): boolean {
+  #mayBegin(item: T): boolean {
+    if (!this.#handler.mayBegin(item)) return false;
+    const { network, budget } = item;
     if (budget.isProven === true) return true;
     const share = Math.ceil(this.#bounds.maxHandshakes * SHARE_OF_ONE);
     if (this.#inProgress.sizeOf(network) < share) return true;

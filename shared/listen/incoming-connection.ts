@@ -2,7 +2,8 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { networkOf, withoutMapping } from "../address/network.ts";
 import { QueueNode } from "../basics/collections.ts";
-import { type HandshakeBudget, type QueuedHandshake, UNLIMITED } from "./handshake-queue.ts";
+import { type HandshakeBudget, UNLIMITED } from "./handshake-budget.ts";
+import type { QueuedHandshake } from "./handshake-queue.ts";
 import type { Endpoint, FirstBytes, FoundHello } from "./preface.ts";
 
 /**
@@ -19,6 +20,15 @@ interface WithConnection {
  * The state of a connection. Its owner is the acceptor, and from `request` on the port that it was handed to.
  */
 type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
+
+/** A TLS handshake in progress, whose bytes are counted. */
+export interface HandshakeInProgress {
+  readonly connection: IncomingConnection;
+  /** What had come when it began. */
+  readonly bytesBefore: number;
+  /** What has been counted while it was in progress. */
+  charged: number;
+}
 
 /**
  * A connection from its accept to its close, with every fact that is known about it.
@@ -49,6 +59,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   begunAt = 0;
   /** Set when the server has too many clients: this one is told to come back after so many milliseconds. */
   retryAfterMs: number | undefined;
+  /** Its TLS handshake, while that is in progress. */
+  handshake: QueueNode<HandshakeInProgress> | undefined;
   /** The handshake began before any byte was read. */
   skippedPreface = false;
   /** What it has sent before its turn; present in the states `preface` and `queued`. */

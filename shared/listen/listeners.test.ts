@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { EventEmitter, once } from "node:events";
+import { once } from "node:events";
 import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
@@ -9,8 +9,9 @@ import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority } from "../pki/certificates.ts";
+import { dearChain } from "../pki/testing/dear-certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
-import { TlsOverhead, wastedBytes } from "./listeners.ts";
+import { HeldClient } from "./testing/held-client.ts";
 import { authority, Fixture, listening, RECORDS_OF_UPLOAD, readsOfUpload } from "./testing/tls-clients.ts";
 
 test("a client with a certificate, and one without, are both handed over for judgement", async () => {
@@ -132,15 +133,63 @@ async function longChain({ cert, key }: { readonly cert: string; readonly key: s
   return { cert: cert + another.repeat(pieces), key };
 }
 
-test("a network that shows long chains of certificates which are not accepted has to wait", async () => {
+/** Nobody regains anything meanwhile. */
+function stopClock(t: TestContext) {
+  const now = performance.now();
+  return t.mock.method(performance, "now", () => now);
+}
+
+test("a network whose certificates are not accepted has to wait, as long as they were many bytes", async (t) => {
   await using it = await listening();
-  const stranger = await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" });
-  it.tls(await longChain(stranger));
-  await until(() => it.failed.length === 1);
-  assert.match(it.failed[0] ?? "", /^failed .*long chains of certificates that are not accepted/);
+  const stranger = await longChain(await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" }));
+  const clock = stopClock(t);
+  for (let chains = 1; chains <= 2; chains++) {
+    it.tls(stranger);
+    await it.next(chains);
+  }
   it.tls();
-  await until(() => it.failed.length === 2);
-  assert.match(it.failed[1] ?? "", /^failed .*its network has flooded this port/);
+  it.tls({ localAddress: "127.0.0.2" } as tls.ConnectionOptions);
+  assert.equal((await it.next(3)).socket.remoteAddress, "127.0.0.2");
+  clock.mock.restore();
+  assert.equal((await it.next(4)).socket.remoteAddress, "127.0.0.1");
+  assert.deepEqual(it.failed, []);
+});
+
+test("of many certificates that come at once and are not accepted, few are verified; the others' handshakes end", async (t) => {
+  await using it = await listening();
+  const stranger = await longChain(await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" }));
+  const clients = Array.from({ length: 12 }, () => {
+    const client = new HeldClient({ port: it.port, host: "127.0.0.1" }, { ...stranger, servername: "localhost" });
+    t.after(() => client.destroy());
+    return client;
+  });
+  await until(() => clients.every(({ isReady }) => isReady));
+  stopClock(t);
+  for (const client of clients) client.goOn();
+  await until(() => it.secured.length + it.failed.length === clients.length);
+  assert.ok(it.secured.length <= 2, `${it.secured.length} were verified`);
+  for (const failed of it.failed) assert.match(failed, /^failed .*too many certificates that are not accepted/);
+});
+
+test("a client whose certificate is slow to verify is refused, and its network has to wait, whoever signed it", async (t) => {
+  await using it = await listening();
+  const { cert, key } = await dearChain(2, { isWhole: true });
+  const [leaf = "", ca = ""] = cert.split(/(?<=-----END CERTIFICATE-----)\s+/);
+  await it.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), ca);
+  await until(() => it.logged.length > 0);
+  const clients = Array.from({ length: 60 }, () => {
+    const client = new HeldClient({ port: it.port, host: "127.0.0.1" }, { cert: leaf, key, servername: "localhost" });
+    t.after(() => client.destroy());
+    return client;
+  });
+  await until(() => clients.every(({ isReady }) => isReady));
+  stopClock(t);
+  for (const client of clients) client.goOn();
+  await until(() => it.secured.length + it.failed.length === clients.length);
+  assert.ok(it.secured.length <= 50, `${it.secured.length} were verified`);
+  const { socket } = await it.next();
+  assert.equal(socket.authorized, true);
+  assert.match(verifyPeer(socket, ca).refusal ?? "", /RSA key with a public exponent over 32 bits/);
 });
 
 test("a client that is accepted may show a long chain, and one without a certificate may send a long request", async () => {
@@ -288,51 +337,4 @@ test("a hundred callers at once leave no file descriptor behind", async () => {
   const deadline = Date.now() + 20_000;
   while ((await readdir("/proc/self/fd")).length > before && Date.now() < deadline) await new Promise(setImmediate);
   assert.ok((await readdir("/proc/self/fd")).length <= before);
-});
-
-for (const [what, raw, payload, wasted] of [
-  ["whole records waste nothing", 16_406, 16_384, 0],
-  ["a key press in a record of its own wastes nothing", 23, 1, 0],
-  ["records without payload are wasted", 27_000, 0, 27_000],
-  ["padding is wasted but for a record's worth", 16_406, 1, 16_278],
-] as const) {
-  test(what, () => assert.equal(wastedBytes(raw, payload), wasted));
-}
-
-/** A socket that only counts. */
-const counting = () => Object.assign(new EventEmitter(), { bytesRead: 0 }) as unknown as Socket & { bytesRead: number };
-
-/** Watches until the test is over. */
-function overheadIn(t: TestContext): TlsOverhead {
-  const overhead = new TlsOverhead();
-  const running = setInterval(() => {}, 1_000); // the looks keep no process alive
-  t.after(() => {
-    overhead.stop();
-    clearInterval(running);
-  });
-  return overhead;
-}
-
-test("a connection that wastes more than its budget is reported once, others are not", async (t) => {
-  const overhead = overheadIn(t);
-  const [honest, flooding] = [counting(), counting()];
-  const payload = counting();
-  let floods = 0;
-  overhead.watch(flooding, counting(), () => floods++);
-  overhead.watch(honest, payload, () => assert.fail("an honest connection was reported"));
-  [honest.bytesRead, payload.bytesRead] = [10_000_000, 9_000_000];
-  flooding.bytesRead = 200_000;
-  await until(() => floods > 0);
-  flooding.bytesRead = 400_000;
-  flooding.emit("close");
-  assert.equal(floods, 1);
-});
-
-test("a flood among thousands of connections is found, one part of them after the other", async (t) => {
-  const overhead = overheadIn(t);
-  for (let count = 0; count < 1_000; count++) overhead.watch(counting(), counting(), () => assert.fail("honest"));
-  const flooding = counting();
-  const ended = new Promise<void>((resolve) => overhead.watch(flooding, counting(), resolve));
-  flooding.bytesRead = 200_000;
-  await ended;
 });

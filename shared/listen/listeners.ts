@@ -1,5 +1,4 @@
 import { constants } from "node:crypto";
-import type { Socket } from "node:net";
 import {
   createSecureContext,
   createServer as createTlsServer,
@@ -7,18 +6,18 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
-import { Queue, QueueNode } from "../basics/collections.ts";
-import { SharedInterval } from "../basics/timers.ts";
-import { rawSocketOf, readWholeRecords, shownCertificate } from "../node/sockets.ts";
+import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
+import { isHarmless } from "../tls/identity.ts";
 import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
 import type { AcceptRules, HandshakeRefusal, Protocol } from "./accept-rules.ts";
 import { Acceptor } from "./acceptor.ts";
 import { MAX_CLIENT_HELLO, UNRECOGNIZED_NAME_ALERT } from "./client-hello.ts";
+import { type HandshakeBudget, UNLIMITED } from "./handshake-budget.ts";
 import { HandshakeBytes } from "./handshake-bytes.ts";
-import { type HandshakeBudget, UNLIMITED } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 import { MAX_V2_CONTENT } from "./preface.ts";
+import { TLS_FLOOD, TlsOverhead } from "./tls-overhead.ts";
 
 /** One of the names behind a TLS port: its certificate, and the CA that it verifies clients by. */
 export interface VirtualHost {
@@ -89,8 +88,7 @@ export function plainListener(options: PlainListenerOptions): Acceptor {
   return acceptor;
 }
 
-const FLOOD = "it sent a flood of TLS messages without payload (KeyUpdate, padding)";
-const LONG_CHAINS = "its network sends long chains of certificates that are not accepted";
+const UNACCEPTED = "its network has shown too many certificates that are not accepted, and has to wait";
 
 /** TLS as the protocol of a port: a TLS server for each virtual host, which never listens itself. */
 class TlsProtocol<Host extends VirtualHost> implements Protocol {
@@ -108,8 +106,9 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     this.#options = options;
     createSecureContext(contextOptions(options)); // may throw
     this.#overhead = new TlsOverhead();
-    this.#handshakes = new HandshakeBytes();
     this.acceptor = new Acceptor(options, this);
+    const refusal = { sentence: UNACCEPTED, silently: true };
+    this.#handshakes = new HandshakeBytes((connection) => this.acceptor.refuse(connection, refusal));
   }
 
   readsName(): boolean {
@@ -120,10 +119,18 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     return this.#options.hosts.single?.handshakes?.isSet !== true;
   }
 
+  mayBegin(connection: IncomingConnection): boolean {
+    return this.#handshakes.mayBegin(connection);
+  }
+
   budgetFor(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal {
     const host = this.#hostOf(connection);
     if ("sentence" in host) return host;
     return host.handshakes?.budgetFor(connection.source.address) ?? UNLIMITED;
+  }
+
+  onLeft(connection: IncomingConnection): void {
+    this.#handshakes.leave(connection);
   }
 
   onDestroyed(): void {
@@ -156,9 +163,8 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     }
     connection.host = host;
     connection.verifiedBy = tls.ca;
-    const { raw, network } = connection;
-    this.#handshakes.watch(raw, network, () => this.acceptor.endFlood(connection, LONG_CHAINS));
-    server.emit("connection", raw);
+    this.#handshakes.watch(connection);
+    server.emit("connection", connection.raw);
   }
 
   /** A sentence: OpenSSL refuses certificate or key, for example a key that is too short. */
@@ -192,22 +198,23 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   readonly #onSecure = (socket: TLSSocket): void => {
     socket.on("error", () => {});
     const connection = connectionOf<Host>(socket);
-    // Without a certificate, the long part is a request with a token, which may have come as well.
-    const isHarmless = () => socket.authorized || shownCertificate(socket) === undefined;
-    if (connection !== undefined) this.#handshakes.leave(connection.raw, isHarmless);
+    if (connection !== undefined) this.#handshakes.leave(connection, isHarmless(socket, connection.verifiedBy));
     // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
     if (connection === undefined || !this.acceptor.complete(connection, socket)) {
       socket.destroy();
       return;
     }
-    this.#overhead.watch(connection.raw, socket, () => this.acceptor.endFlood(connection, FLOOD));
+    const unwatch = this.#overhead.watch(connection.raw, socket, () => {
+      this.#handshakes.onFlood(connection);
+      this.acceptor.endFlood(connection, TLS_FLOOD);
+    });
+    connection.raw.once("close", unwatch);
     if (socket.authorized) connection.host?.handshakes?.proved(connection.source.address);
     this.#options.onConnection(connection as HostedConnection<Host>); // `#onTurn` has set the host
   };
 
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
     const connection = connectionOf(socket);
-    if (connection !== undefined) this.#handshakes.leave(connection.raw, () => false);
     if (connection === undefined || !this.acceptor.fail(connection, error)) return;
     // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
     setImmediate(() => connection.raw.destroy());
@@ -241,96 +248,4 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
  */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
-}
-
-/**
- * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3).
- * Anything beyond that is padding, or messages of TLS itself such as KeyUpdate.
- */
-const RECORD_BYTES = 128;
-/** Bytes that TLS may send without payload (handshake, certificates, …), and how many are regained each second. */
-const BURST_BYTES = 64 * 1024;
-const BYTES_PER_SECOND = 16 * 1024;
-const LOOK_MS = 50;
-/**
- * A flood on a new connection is noticed at the next look. Of thousands of new ones, so many are checked in one look,
- * and the others in the following looks.
- */
-const YOUNG_IN_A_LOOK = 256;
-const YOUNG_MS = 15_000;
-/** A connection that is older is checked once in so many looks: each second. */
-const LOOKS_FOR_OLD = 20;
-
-/** A connection, and the bytes that it may still waste. */
-interface WatchedConnection {
-  readonly raw: Pick<Socket, "bytesRead">;
-  readonly socket: Pick<Socket, "bytesRead">;
-  readonly sinceMs: number;
-  leftBytes: number;
-  rawBytes: number;
-  payloadBytes: number;
-  lookedAtMs: number;
-  onFlood(): void;
-}
-
-/**
- * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3)
- * costs a key derivation. Neither Node nor OpenSSL counts them, so bytes received are compared with their payload.
- */
-export class TlsOverhead {
-  /** Both queues are in the order of the next check. */
-  readonly #young = new Queue<WatchedConnection>();
-  readonly #old = new Queue<WatchedConnection>();
-  readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
-
-  /** Watches a connection whose handshake is done, until it closes. `onFlood` is called at most once. */
-  watch(raw: Socket, socket: Socket, onFlood: () => void): void {
-    const now = performance.now();
-    const place: QueueNode<WatchedConnection> = new QueueNode({
-      ...{ raw, socket, onFlood, sinceMs: now, lookedAtMs: now },
-      ...{ leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 },
-    });
-    this.#young.join(place);
-    raw.once("close", () => place.leave());
-  }
-
-  stop(): void {
-    this.#place.leave();
-    this.#young.clear();
-    this.#old.clear();
-  }
-
-  #look(): void {
-    const now = performance.now();
-    this.#lookAt(this.#young, YOUNG_IN_A_LOOK, now);
-    this.#lookAt(this.#old, Math.ceil(this.#old.size / LOOKS_FOR_OLD), now);
-  }
-
-  #lookAt(watched: Queue<WatchedConnection>, most: number, now: number): void {
-    for (let left = Math.min(most, watched.size); left > 0; left--) {
-      const place = watched.first;
-      if (place === undefined) return;
-      place.leave();
-      const { member } = place;
-      if (!this.#isWithin(member, now)) member.onFlood();
-      else if (now - member.sinceMs > YOUNG_MS) this.#old.join(place);
-      else this.#young.join(place);
-    }
-  }
-
-  #isWithin(watched: WatchedConnection, now: number): boolean {
-    const { raw, socket, leftBytes, rawBytes, payloadBytes, lookedAtMs } = watched;
-    const wasted = wastedBytes(raw.bytesRead - rawBytes, socket.bytesRead - payloadBytes);
-    const regained = ((now - lookedAtMs) / 1_000) * BYTES_PER_SECOND;
-    watched.leftBytes = Math.min(BURST_BYTES, leftBytes + regained) - wasted;
-    watched.rawBytes = raw.bytesRead;
-    watched.payloadBytes = socket.bytesRead;
-    watched.lookedAtMs = now;
-    return watched.leftBytes >= 0;
-  }
-}
-
-/** The number of bytes of TLS that the payload in them does not explain. */
-export function wastedBytes(rawBytes: number, payloadBytes: number): number {
-  return Math.max(0, rawBytes - RECORD_BYTES * payloadBytes);
 }

@@ -7,7 +7,7 @@ import { RecentMap } from "../basics/collections.ts";
 import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
 import { shownCertificate } from "../node/sockets.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
-import { chainFrom, parseAltNames, sha256 } from "./certificate-fields.ts";
+import { chainFrom, MAX_CHAIN, parseAltNames, sha256 } from "./certificate-fields.ts";
 
 /** The identity in a verified certificate (RFC 5280 §4.1.2.6 subject, §4.2.1.6 subjectAltName). */
 export interface PeerIdentity {
@@ -160,6 +160,15 @@ const NO_CERTIFICATE: PeerVerification = {
   fault: "certificate_missing",
 };
 
+/**
+ * Whether a handshake cost no more than it had to: its client has shown no certificate, or one that is accepted. What
+ * comes without a certificate is a request with a token.
+ */
+export function isHarmless(socket: TLSSocket, ca: string | undefined): boolean {
+  if (socket.authorized) return verifiedPeer(socket, ca).identity !== undefined;
+  return shownCertificate(socket) === undefined;
+}
+
 function verifiedPeer(socket: TLSSocket, ca: string | undefined): PeerVerification {
   const shown = shownCertificate(socket);
   const key = shown && sha256(shown);
@@ -280,12 +289,20 @@ export const MAX_CHAIN_BYTES = 32 * 1024;
 
 /** The chain without the CA at its end. Not by `getPeerX509Certificate`: a second call returns the leaf alone. */
 function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
+  const all = chainFrom(leaf);
+  if (all.some(isSlowToVerify)) throw new Error("or one above it has an RSA key with a public exponent over 32 bits");
+  // CAs that have signed each other come again and again.
+  if (new Set(all.map(({ fingerprint256 }) => fingerprint256)).size >= MAX_CHAIN)
+    throw new Error("has too long a chain");
   // A self-signed certificate that is trusted as it is stays.
-  const chain = chainFrom(leaf)
-    .filter((each) => each === leaf || each.issuerCertificate !== each)
-    .map(({ raw }) => raw);
+  const chain = all.filter((each) => each === leaf || each.issuerCertificate !== each).map(({ raw }) => raw);
   if (bytesIn(chain) > MAX_CHAIN_BYTES) throw new Error("and what came with it are longer than 32 KiB");
   return chain;
+}
+
+/** Usual exponents have 17 bits. One as long as the key makes each verification take 8 ms and not 0.1. */
+function isSlowToVerify({ exponent = "" }: PeerCertificate): boolean {
+  return exponent.length > "0xffffffff".length;
 }
 
 /** The names in a certificate. Throws what is wrong with one that readers could understand differently. */

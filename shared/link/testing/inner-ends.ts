@@ -1,3 +1,4 @@
+import { type HandshakeSource, UNLIMITED } from "../../listen/handshake-budget.ts";
 import { Authority } from "../../pki/certificates.ts";
 import type { TransportConsumer } from "../../yamux/transport.ts";
 import type { InnerLink } from "../inner-pipe.ts";
@@ -72,6 +73,9 @@ export async function pki() {
 
 /** Time for a handshake, ms. */
 export const TIMEOUT_MS = 5_000;
+
+/** Where agents come from. */
+export const SOURCE: HandshakeSource = { network: "192.0.2.1", budget: UNLIMITED };
 
 /** Dials inner TLS as an agent does. */
 export function dial(
