@@ -37,7 +37,7 @@ function resumable(t: TestContext) {
   const resumption = new Resumption({
     link,
     key,
-    retry: { baseMs: 100, capMs: 10_000 },
+    retry: { baseMs: 100, capMs: 10_000, random: () => 0.5 },
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
         const resume = say();
