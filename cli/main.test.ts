@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readdir } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { buildInfo } from "../shared/basics/program.ts";
 import { listening } from "../shared/basics/testing/wait.ts";
 import { folderOf } from "../shared/documents/testing/files.ts";
-import { RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
+import { ROOT, RUN_SOURCES, source } from "../shared/runtime/testing/project.ts";
 import { CLUSTER_HEADING } from "./status/table.ts";
 
 const MAIN = fileURLToPath(source("main.ts", import.meta.url));
@@ -178,4 +178,24 @@ test("an unknown command names the nearest one, and is exit code 2", async () =>
   const { code, stderr } = await culvert("sever");
   assert.equal(code, 2);
   assert.match(stderr, /unknown command 'sever'[\s\S]*server/);
+});
+
+test("a Node.js that is too old is one sentence, and the version that is needed is that of package.json", async () => {
+  const { engines } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8"));
+  assert.equal(engines.node, ">=20.19");
+  const sentence = (version: string) =>
+    `culvert: Node.js ${version} is too old: culvert needs 20.19 or newer. Install it, and run culvert with it\n`;
+  for (const [version, code, complaint] of [
+    ["18.20.8", 1, sentence("18.20.8")],
+    ["20.18.3", 1, sentence("20.18.3")],
+    ["20.19.0", 0, ""],
+    ["21.0.0", 0, ""],
+  ] as const) {
+    const versions = JSON.stringify({ ...process.versions, node: version });
+    const disguise = `data:text/javascript,Object.defineProperty(process,"versions",{value:${versions}})`;
+    const { status, stderr } = spawnSync(process.execPath, [...RUN_SOURCES, "--import", disguise, MAIN, "version"], {
+      encoding: "utf8",
+    });
+    assert.deepEqual([status, stderr], [code, complaint]);
+  }
 });
