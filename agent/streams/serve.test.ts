@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { syncBuiltinESMExports } from "node:module";
 import net from "node:net";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
@@ -291,4 +292,48 @@ test("a refused stream whose caller never ends its side is reset after a while",
   assert.deepEqual([agent.streamCount, finished[0]?.outcome], [1, "forbidden"]);
   t.mock.timers.tick(5_000);
   assert.equal(agent.streamCount, 0);
+});
+
+test("a refused stream that has ended is not held for that while", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { server, agent } = joined(t, {
+    policy: new TargetPolicy({ allow: [], deny: ["*"], allowLoopback: true }),
+  });
+  const stream = open(server, "127.0.0.1:9");
+  assert.equal((await readAnswer(stream, 3_000)).ok, false);
+  const [served = assert.fail("no stream")] = agent.streams();
+  const reset = t.mock.method(served, "reset");
+  stream.resume().end();
+  await until(() => agent.streamCount === 0);
+  t.mock.timers.tick(5_000);
+  assert.equal(reset.mock.callCount(), 0);
+});
+
+test("a caller that leaves at the moment at which its target is reached leaves no connection there", async (t) => {
+  let targetClosed = false;
+  const address = await listen(t, (socket) => {
+    socket
+      .on("error", () => {})
+      .on("close", () => {
+        targetClosed = true;
+      });
+    socket.resume();
+  });
+  const { server, agent, finished, served } = joined(t);
+  const { connect } = net;
+  const mocked = t.mock.method(net, "connect", (options: net.TcpNetConnectOpts) =>
+    connect(options).once("connect", () => {
+      for (const stream of agent.streams()) stream.destroy();
+    }),
+  );
+  syncBuiltinESMExports();
+  t.after(() => {
+    mocked.mock.restore();
+    syncBuiltinESMExports();
+  });
+  open(server, address);
+  await until(() => served.length === 1);
+  await Promise.all(served);
+  await until(() => targetClosed, "the end of the connection to the target");
+  assert.equal(finished[0]?.outcome, "caller_gone");
 });

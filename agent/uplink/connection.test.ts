@@ -6,6 +6,7 @@ import { LinkKey } from "../../shared/link/proof.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
+import { Resumption } from "./resumption.ts";
 
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 const NOTHING: ConnectionOwner = {
@@ -79,6 +80,32 @@ test("without an age no carrier is replaced, until the server asks", (t) => {
   wire.deliver("server", 0);
   t.mock.timers.tick(2_000);
   assert.equal(dials.length, 1, "within two seconds, not all agents at once");
+});
+
+test("an age beyond what timers take is no age that is over at once", (t) => {
+  const { dials } = connection(t, () => 60 * 24 * 3_600_000);
+  t.mock.timers.tick(2 ** 31 - 2);
+  assert.equal(dials.length, 0);
+  t.mock.timers.tick(1);
+  assert.equal(dials.length, 1, "Node's longest timer, 24 days");
+});
+
+test("a carrier that is lost after the server has asked for another one is replaced once", async (t) => {
+  const { dials, wire } = connection(t, () => Number.POSITIVE_INFINITY);
+  wire.server.sendControl({ type: "rotate", reason: "new certificates" });
+  wire.deliver("server", 0);
+  wire.agent.over(CUT);
+  await dials[0]?.accept();
+  t.mock.timers.tick(2_000);
+  assert.equal(dials.length, 1);
+});
+
+test("the age of a carrier whose link has ended is not waited for", (t) => {
+  const { link } = connection(t, () => 5_000);
+  const begin = t.mock.method(Resumption.prototype, "begin");
+  link.destroy();
+  t.mock.timers.tick(5_000);
+  assert.equal(begin.mock.callCount(), 0);
 });
 
 test("a carrier that was lost before its age is dialled for once", async (t) => {

@@ -37,7 +37,7 @@ function resumable(t: TestContext) {
   const resumption = new Resumption({
     link,
     key,
-    retry: { baseMs: 100, capMs: 10_000 },
+    retry: { baseMs: 100, capMs: 10_000, random: () => 0.5 },
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
         const resume = say();
@@ -198,6 +198,20 @@ test("an agent that ends itself resumes a link whose server is found", async (t)
   assert.equal(link.suspended, false);
 });
 
+test("answers of other servers count anew for each carrier that is lost", async (t) => {
+  const { link, wire, dials, resumption } = resumable(t);
+  wire.agent.over(CUT);
+  for (let answer = 1; answer <= 4; answer++) {
+    await dials.at(-1)?.refuse(refused(CloseCode.foreignLink));
+    t.mock.timers.tick(5_000);
+  }
+  const next = await dials.at(-1)?.accept();
+  next?.agent.over(CUT);
+  await dials.at(-1)?.refuse(refused(CloseCode.foreignLink));
+  resumption.hasten();
+  assert.deepEqual([link.closed, dials.length], [false, 7]);
+});
+
 test("when the grace is over nothing is dialled any more, and an attempt under way is given up", async (t) => {
   const { wire, dials, ends } = resumable(t);
   wire.agent.over(CUT);
@@ -216,6 +230,19 @@ test("a planned change that is refused leaves the link to the carrier it has", a
   wire.server.write([Buffer.from("on")], 2);
   wire.deliver("server", 2);
   assert.equal(link.received, 2);
+  t.mock.timers.tick(1_000);
+  const acks = wire.agent.sent.filter((item) => "message" in item && item.message.type === "ack");
+  assert.ok(acks.length > 0, "the server must not wait for what was held for the new carrier");
+});
+
+test("a change that is wanted while one that has failed waits takes its place", async (t) => {
+  const { dials, resumption } = resumable(t);
+  resumption.begin();
+  await dials[0]?.refuse(new Error("connect ECONNREFUSED"));
+  resumption.begin();
+  await dials[1]?.accept();
+  t.mock.timers.tick(60_000);
+  assert.equal(dials.length, 2);
 });
 
 test("a planned change for which the link is another's now is not tried again, until it is wanted anew", async (t) => {

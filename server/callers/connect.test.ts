@@ -28,6 +28,18 @@ test("a CONNECT is answered with 200 alone, bytes flow, and one line tells of it
   assert.deepEqual([bytesUp, bytesDown, endedBy], [5, 5, "caller"]);
 });
 
+test("an open connection counts for its cluster until it has ended", async (t) => {
+  await using world = await start([fakeAgent({ onTarget: (stream) => stream.pipe(stream) })]);
+  const counted = t.mock.method(world.cluster.memory, "onConnection").mock;
+  const sum = () => counted.calls.reduce((all, { arguments: [bytes] }) => all + bytes, 0);
+  const caller = world.call();
+  await caller.ask(CONNECT);
+  await until(() => sum() > 0);
+  caller.socket.destroy();
+  await until(() => world.lines.length === 1);
+  assert.equal(sum(), 0);
+});
+
 test("a caller that speaks first does not wait for the gap", async () => {
   const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
   await using world = await start([agent], { establishedGapMs: 60_000 });
@@ -126,5 +138,24 @@ test("a CONNECT whose caller is not permitted any more is refused before its ans
     assert.match(caller.text, isAnswered ? /^HTTP\/1\.1 200 [^\r]*\r\n\r\n$/ : /^HTTP\/1\.1 403 first\r\n/);
     await until(() => world.lines.length === 1);
     assert.deepEqual([world.lines[0]?.outcome, world.lines[0]?.reason], ["forbidden", "first"]);
+    assert.deepEqual(world.open.all(), [], "nothing is left to be refused");
   }
+});
+
+test("a CONNECT that is refused at the moment of its agent's answer leaves no stream behind", async (t) => {
+  const verify = async () => ({ ok: { subject: "me", expiresAt: new Date() } });
+  const agent = fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
+  await using world = await start([agent], { verifier: { verify, close: () => {} } });
+  const open = agent.tunnel.open.bind(agent.tunnel);
+  t.mock.method(agent.tunnel, "open", async (...asked: Parameters<typeof open>) => {
+    const stream = await open(...asked);
+    for (const connect of world.open.all()[0]?.connects ?? []) connect.refuse(new CulvertError("forbidden", "no more"));
+    return stream;
+  });
+  const caller = world.call();
+  assert.match(
+    await caller.ask(`${CONNECT.trimEnd()}\r\nProxy-Authorization: Bearer a.b.c\r\n\r\n`),
+    /^HTTP\/1\.1 403 /,
+  );
+  await until(() => agent.tunnel.streamCount === 0, "the end of the stream");
 });

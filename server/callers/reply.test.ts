@@ -76,6 +76,11 @@ for (const code of Object.keys(OUTCOMES).filter(isOutcomeCode)) {
   });
 }
 
+test("Retry-After is in whole seconds, and never too early", async () => {
+  const limited = new CulvertError("limited", "too many", { retryAfterMs: 1_001 });
+  assert.match(await written((socket) => refuseConnect(socket, limited, [])), /\r\nRetry-After: 2\r\n/);
+});
+
 test("what an agent says cannot add a header, a line or an escape sequence", async () => {
   const hostile = `x\r\nSet-Cookie: a=b\r\n\r\n\u001b[2J\u0000 "quoted\\" ${"long ".repeat(200)}`;
   const text = await written((socket) => refuseConnect(socket, new CulvertError("dial_refused", hostile), []));
@@ -182,6 +187,40 @@ test("early bytes that came one by one are held, and reach the target, in few pi
   assert.equal(await pending.establish(target, 0), 40_000);
   assert.ok(written.length < 20, `${written.length} pieces`);
   socket.destroy();
+});
+
+test("of what a caller sends before its answer 64 KiB are read, and the rest waits in its socket", async () => {
+  const pool = new MemoryPool(2 ** 30);
+  const socket = new Unwritable();
+  const pending = new PendingCaller(socket, pool.share("red"));
+  for (let piece = 0; piece < 20; piece++) {
+    socket.push(Buffer.alloc(16 * 1024));
+    await turn();
+  }
+  assert.deepEqual([pool.held, socket.readableLength], [4 * 16 * 1024, 16 * 16 * 1024]);
+  pending.release();
+  socket.destroy();
+});
+
+test("what a caller says behind the 200 ends the gap, unless it has spoken before it and may not have read it", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const early of ["", "early"]) {
+    const [near, far] = duplexPair();
+    const pending = new PendingCaller(near, UNBOUNDED);
+    far.resume().write(early);
+    await turn();
+    let isOver = false;
+    const gap = pending.establish(new Unwritable(), 1_000).then(() => {
+      isOver = true;
+    });
+    await turn();
+    far.write("more");
+    await turn();
+    assert.equal(isOver, early === "");
+    t.mock.timers.tick(1_000);
+    await gap;
+    near.destroy();
+  }
 });
 
 test("where a little memory is missing few of those that wait are refused, also while their token is verified", async () => {

@@ -47,7 +47,6 @@ export class PendingCaller {
     socket.on("readable", this.#onReadable);
     socket.on("end", this.#onEnd);
     socket.on("close", this.#onEnd);
-    if (socket.destroyed) this.#onEnd();
   }
 
   /** From now on the account of the caller's cluster is charged for what the caller sends. */

@@ -111,3 +111,21 @@ test("a token of which nobody can say anything is asked about again, and refused
   assert.equal(later.refusal, undefined);
   assert.match(never.refusal?.message ?? "", /nobody could verify this one by the new rules in time/);
 });
+
+test("what has been found by rules that have changed again, or of a token that was proved meanwhile, refuses nobody", async () => {
+  const [before, now, next] = [new CountingVerifier(), new CountingVerifier(), new CountingVerifier()];
+  const { host, parts } = hostOf({ verifier: now });
+  const [first, second] = [new Connect(), new Connect()];
+  parts.open.add({ kind: "token", text: "first", verifier: before }, first);
+  now.verdict = () => {
+    Object.assign(parts, { verifier: next });
+    return { refused: "no" };
+  };
+  await again.verify(host);
+  next.verdict = () => {
+    parts.open.add({ kind: "token", text: "first", verifier: next }, second);
+    return { refused: "not yet" };
+  };
+  await again.verify(host);
+  assert.deepEqual([now.asked, next.asked, first.refusal, second.refusal], [1, 1, undefined, undefined]);
+});

@@ -75,6 +75,22 @@ test("a missing right is a sentence that names the rule, and the lease is writte
   assert.ok(stored());
 });
 
+test("an attempt that is under way when a server leaves is no failure, and the last one", async (t) => {
+  const { api, own, attempts, stored } = await leaseOf(t);
+  await own.start();
+  const { answer } = api.stub;
+  let isAsked = false;
+  api.stub.answer = (asked) => {
+    if (asked.method === "DELETE") return answer(asked);
+    isAsked = true;
+    return new Promise(() => {});
+  };
+  await until(() => isAsked);
+  const before = attempts.length;
+  await own.leave();
+  assert.deepEqual([attempts.length, stored()], [before, undefined]);
+});
+
 test("an id that no object may be called by still has a name of its own", () => {
   assert.equal(leaseName("srv-1"), "culvert-server-srv-1");
   const names = ["Srv-1", "srv_1", "srv.1", "-", "___", "x".repeat(128)].map(leaseName);

@@ -113,7 +113,6 @@ export class OwnLease {
   /** Returns false if the lease has been changed or deleted since. */
   async #update(base: StoredLease): Promise<boolean> {
     const { leases } = this.#options;
-    this.#latest = undefined;
     const question = { name: this.#name, body: this.#renewed(base), signal: this.#left.signal };
     const answer = await leases.ask("update", question);
     if (answer.status === 404 || answer.status === 409) return false;

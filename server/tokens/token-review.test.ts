@@ -6,7 +6,7 @@ import { folderOf } from "../../shared/documents/testing/files.ts";
 import { kubeconfig } from "../../shared/kubernetes/access.ts";
 import { type Answer, type Asked, HttpsStub, never } from "../../shared/kubernetes/testing/https-stub.ts";
 import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
-import { type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
+import { ApiServerMonitor, type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */
 function token(name = "agent", exp: number | undefined = nowS() + 3_600): string {
@@ -272,4 +272,11 @@ test("a question that was dropped says nothing about the API server", async (t) 
   verifier.close();
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(changes, []);
+});
+
+test("a verifier that is closed asks its API server no more", async (t) => {
+  const { verifier } = await reviewed(t, { onApiServer: () => {} });
+  const close = t.mock.method(ApiServerMonitor.prototype, "close");
+  verifier.close();
+  assert.equal(close.mock.callCount(), 1);
 });

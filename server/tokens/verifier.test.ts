@@ -32,3 +32,10 @@ test("a closed peer frees its slot at once", () => {
   socket.emit("close");
   assert.equal(room.size, 0);
 });
+
+test("a token that is verified leaves nothing at its connection", async () => {
+  const { socket, finish, result } = enter(new VerificationSlots(), "10.0.0.1");
+  finish("ok");
+  await result;
+  assert.equal(socket.listenerCount("close"), 0);
+});

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { type AgentCandidate, admit, EarlierProcesses, type IdHolder } from "./agent-places.ts";
+import { ClusterTunnels } from "./cluster-tunnels.ts";
 
 const candidate: AgentCandidate = { agentId: "a", instance: "1", identity: "CN=agent" };
 const holder: IdHolder = {
@@ -101,4 +102,13 @@ test("only the last of many restarts are remembered, and a process that asks all
   }
   const remembered = Array.from({ length: 10_000 }, (_, restart) => String(restart)).filter((one) => others.has(one));
   assert.ok(remembered.length < 100 && remembered.includes("9999") && !remembered.includes("0"));
+});
+
+test("eight measure their way to a cluster at once, and one that has ended twice gives one place back", () => {
+  const { places } = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 1, drainTimeoutMs: 0 });
+  const measuring = Array.from({ length: 8 }, () => places.reserveProbe());
+  assert.throws(() => places.reserveProbe(), { closeCode: CloseCode.limited });
+  for (let ends = 0; ends < 2; ends++) measuring[0]?.release();
+  places.reserveProbe();
+  assert.throws(() => places.reserveProbe(), { closeCode: CloseCode.limited });
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { Cancellation } from "../../shared/basics/promises.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { Claims } from "../clusters/routing-rules.ts";
@@ -45,6 +46,30 @@ test("a caller that leaves stops waiting", async () => {
   const waiting = cluster.whenAvailable(5_000, caller);
   caller.cancel(new CulvertError("caller_gone", "gone"));
   await assert.rejects(waiting, { code: "caller_gone", message: /gone/ });
+});
+
+test("a CONNECT that waits no more is not looked at again when agents come", async () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  let looks = 0;
+  const candidates = { pick: () => void looks++, noAgent: () => cluster.noAgent() } as unknown as ClusterTunnels;
+  await assert.rejects(cluster.whenAvailable(0, nobody(), candidates), { code: "no_agent" });
+  const before = looks;
+  cluster.tunnelAvailable();
+  assert.equal(looks, before);
+});
+
+test("an agent without a connection leaves its place to another one only if nobody's stream waits for it", async () => {
+  const cluster = new ClusterTunnels("default", { ...LIMITS, maxAgents: 1 });
+  const agent = fakeAgent({ onTarget: (target) => target.pipe(target) });
+  cluster.places.reserve(A).hold(agent.tunnel);
+  const stream = await agent.tunnel.open({ host: "10.0.0.1", port: 443 }, openOptions());
+  agent.link.suspend();
+  assert.throws(() => cluster.places.reserve({ ...A, agentId: "b" }), LinkRefused);
+  assert.equal(agent.tunnel.closed, false);
+  stream.destroy();
+  await until(() => agent.tunnel.streamCount === 0);
+  cluster.places.reserve({ ...A, agentId: "b" });
+  assert.equal(agent.tunnel.closed, true);
 });
 
 test("two hellos at once cannot both have the last place", () => {

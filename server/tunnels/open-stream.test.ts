@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/routing-rules.ts";
@@ -33,6 +36,7 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
     trouble: () => undefined,
   };
   const cancellation = new Cancellation<CulvertError>();
+  let pending = 0;
   const open = (timeoutMs = 5_000): Promise<Stream> =>
     openStream(
       TARGET,
@@ -43,12 +47,16 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
       },
       {
         options: { ...OPTIONS, agentWaitMs },
-        metrics: { pendingOpens: () => {} },
+        metrics: {
+          pendingOpens: (delta) => {
+            pending += delta;
+          },
+        },
         draining: () => false,
         peers: () => peers,
       },
     );
-  return { asked, open, cluster, cancellation, peers };
+  return { asked, open, cluster, cancellation, peers, pending: () => [pending, cluster.pendingConnects] };
 }
 
 /** The directory names this number of holders; when it is asked for another one it says nothing. */
@@ -65,13 +73,17 @@ function silentAfter(named: number, made: ReturnType<typeof world>) {
 
 /** Connects an agent here. */
 function connect(cluster: ClusterTunnels, options: FakeAgentOptions = {}): void {
+  const { agentId = "a" } = options;
   const { tunnel } = fakeAgent(options);
-  cluster.places.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).hold(tunnel);
+  cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" }).hold(tunnel);
 }
 
 test("a claimed target is asked of four other servers at most, and the caller reads what the last one says", async () => {
-  const { asked, open } = world(true);
-  await assert.rejects(open(), { message: "srv-4 says no_agent" });
+  const { asked, open, pending } = world(true);
+  const opening = open();
+  assert.deepEqual(pending(), [1, 1]);
+  await assert.rejects(opening, { message: "srv-4 says no_agent" });
+  assert.deepEqual(pending(), [0, 0]);
   assert.deepEqual(asked, ["srv-1", "srv-2", "srv-3", "srv-4"]);
 });
 
@@ -85,6 +97,32 @@ test("a server that has an agent of the claim, which fails, ends the search", as
   const { asked, open } = world(true, "dial_refused");
   await assert.rejects(open(), { message: "srv-1 says dial_refused" });
   assert.deepEqual(asked, ["srv-1"]);
+});
+
+test("when the time of a CONNECT is over no other agent is asked", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let now = 1_000;
+  t.mock.method(performance, "now", () => now);
+  const { open, cluster } = world(false);
+  const asked: string[] = [];
+  for (const agentId of ["one", "other"]) connect(cluster, { agentId, onStream: () => asked.push(agentId) });
+  const opening = open(500);
+  await until(() => asked.length === 1);
+  now += 500;
+  t.mock.timers.tick(500);
+  await assert.rejects(opening, { code: "agent_timeout" });
+  assert.equal(asked.length, 1);
+});
+
+test("a stream at another server counts for its cluster until it has closed", async () => {
+  const { open, cluster, peers } = world(false);
+  const [stream] = duplexPair();
+  peers.find = async () => ({ serverId: "srv-1", agent: undefined, open: async () => stream as unknown as Stream });
+  await open();
+  assert.equal(cluster.hopStreams, 1);
+  stream.destroy();
+  await once(stream, "close");
+  assert.equal(cluster.hopStreams, 0);
 });
 
 test("while the directory is asked, an agent that comes here has the CONNECT", { timeout: 60_000 }, async () => {

@@ -216,7 +216,6 @@ async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel
   if (peers === undefined) return await cluster.whenAvailable(waitMs, cancellation, candidates);
   const until = performance.now() + waitMs;
   const waiting = new Cancellation<CulvertError>();
-  const done = new AbortController();
   const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
   cancellation.onCancelled = onCancelled;
   if (cancellation.reason !== undefined) onCancelled();
@@ -227,7 +226,7 @@ async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel
       const found = await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
       if (found !== undefined) return found;
       const pauseMs = Math.max(0, Math.min(ASK_AGAIN_MS, until - performance.now()));
-      const come = await Promise.race([sleep(pauseMs, undefined, { signal: done.signal }), coming]);
+      const come = await Promise.race([sleep(pauseMs), coming]);
       if (come !== undefined) return come;
       if (pauseMs < ASK_AGAIN_MS) throw candidates.noAgent();
     }
@@ -236,7 +235,6 @@ async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel
   } finally {
     cancellation.onCancelled = undefined;
     waiting.cancel(FOUND);
-    done.abort();
   }
 }
 

@@ -67,7 +67,6 @@ export class Opening {
   /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
   readonly promise = this.#opened.promise;
   #stream: Stream | undefined;
-  #stopReading: () => void = ignore;
   #timer: NodeJS.Timeout | undefined;
   /** Present while another agent is waited for, because the link is suspended. */
   #lookout: Cancellation<CulvertError> | undefined;
@@ -110,7 +109,7 @@ export class Opening {
     // It stays for the stream's whole life: between answer and splice there is no other listener.
     stream.on("error", ignore);
     stream.onAcknowledged = this.#onAcknowledged;
-    this.#stopReading = receiveHead(stream, this.#onHead, this.#onLost);
+    receiveHead(stream, this.#onHead, this.#onLost);
     this.#timer = setTimeout(this.#onTimeout, Math.min(ackTimeoutMs, timeoutMs));
   }
 
@@ -208,7 +207,6 @@ export class Opening {
   #finish(): void {
     this.#isOver = true;
     clearTimeout(this.#timer);
-    this.#stopReading();
     this.#options.cancellation.onCancelled = undefined;
     this.#lookout?.cancel(this.#connectionLost());
     if (this.#stream !== undefined) this.#stream.onAcknowledged = undefined;

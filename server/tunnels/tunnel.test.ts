@@ -57,6 +57,35 @@ test("an agent that does not take the stream is passed over", async () => {
   assert.equal(agent.link.probes, 1, "and it is asked for a sign of life");
 });
 
+test("a CONNECT that was cancelled before its turn opens no stream", async () => {
+  using agent = using({ onTarget: (stream) => stream.pipe(stream) });
+  const cancellation = new Cancellation<CulvertError>();
+  cancellation.cancel(new CulvertError("caller_gone", "the caller left"));
+  await assert.rejects(agent.tunnel.open(TARGET, { ...OPTIONS, cancellation }), { code: "caller_gone" });
+  assert.equal(agent.tunnel.streamCount, 0);
+});
+
+test("the wait for another agent ends with each new one, and with the answer of the agent that was asked", async () => {
+  const waits: Cancellation<Error>[] = [];
+  let answer: (() => void) | undefined;
+  using agent = using({ answer: () => new Promise((resolve) => (answer = () => resolve({ ok: true }))) });
+  const whenAvailable = (cancellation: Cancellation<Error>): Promise<never> => {
+    waits.push(cancellation);
+    return new Promise(() => {});
+  };
+  const opening = agent.tunnel.open(TARGET, { ...OPTIONS, whenAvailable });
+  await until(() => answer !== undefined);
+  for (let lost = 0; lost < 2; lost++) {
+    agent.link.suspend();
+    agent.link.resume();
+  }
+  const areOver = () => waits.map(({ reason }) => reason !== undefined);
+  assert.deepEqual(areOver(), [true, false]);
+  answer?.();
+  await opening;
+  assert.deepEqual(areOver(), [true, true]);
+});
+
 test("an agent that takes the stream and never answers is not tried elsewhere", async () => {
   using agent = using({ onStream: (stream) => stream.accept() });
   const started = performance.now();
@@ -321,4 +350,12 @@ test("a dial that succeeds ends the rest, and begins the count anew", () => {
   record.failed(REFUSED);
   record.failed(REFUSED);
   assert.equal(record.rests, false);
+});
+
+test("what says nothing of an agent's dials, as what a caller may not reach, gives it no rest", () => {
+  const record = new DialRecord();
+  for (const code of ["forbidden", "caller_gone", "agent_exhausted", "agent_timeout"] as const) {
+    for (let failure = 0; failure < 5; failure++) record.failed(new CulvertError(code, "no"));
+    assert.equal(record.rests, false, code);
+  }
 });

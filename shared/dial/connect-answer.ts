@@ -112,8 +112,6 @@ export function keepsConnection(head: AnswerHead): boolean {
 
 /** Number of bytes of a body that are kept for messages. */
 const MAX_SHOWN_BYTES = 1_024;
-/** Maximum length of a chunk line with its extensions (RFC 9112 §7.1.1), or of a trailer line. */
-const MAX_LINE_BYTES = 1_024;
 
 /** What comes next in the framing: bytes of the body, or a line. */
 type Expected =
@@ -185,8 +183,7 @@ export class AnswerBody {
     const end = chunk.indexOf("\n");
     const piece = end < 0 ? chunk : chunk.subarray(0, end + 1);
     expected.text += piece.toString("latin1");
-    if (expected.text.length > MAX_LINE_BYTES) this.#expected = { kind: "broken" };
-    else if (end >= 0) this.#expected = nextOf(expected.of, expected.text.trim());
+    if (end >= 0) this.#expected = nextOf(expected.of, expected.text.trim());
     return piece.length;
   }
 

@@ -54,6 +54,16 @@ async function refusal(promise: Promise<Socket>): Promise<CulvertError> {
   return error;
 }
 
+test("a dial that is over leaves no timer behind", async () => {
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  await using target = await listen("127.0.0.1");
+  const before = timers();
+  const dial = start("127.0.0.1", target.port, { timeoutMs: 3_600_000 });
+  assert.equal(timers(), before + 1);
+  (await dial.promise).destroy();
+  await until(() => timers() <= before);
+});
+
 for (const host of ["127.0.0.1", "::1"]) {
   test(`${host} is dialled without a lookup and stays half-open`, async () => {
     await using target = await listen(host);

@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
+import { blackHoleTarget } from "../../e2e/harness/targets/absent.ts";
+import { until } from "../basics/testing/wait.ts";
 import { dialTcp, networkFault } from "./dial-tcp.ts";
 import type { RouteFaultCode } from "./proxy-route.ts";
 
@@ -22,6 +24,18 @@ test("an abort is a timeout, whenever it comes", async () => {
   await assert.rejects(dialling, { fault: "timeout", at: "server", message: /^server did not answer: / });
   const late = dialTcp({ host: "127.0.0.1", port: 443 }, "server", abort.signal);
   await assert.rejects(late, { fault: "timeout" });
+});
+
+test("an abort leaves no connection behind that is still being made", async () => {
+  await using silent = await blackHoleTarget();
+  const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === "TCPSocketWrap").length;
+  const before = sockets();
+  const abort = new AbortController();
+  const dialling = dialTcp({ host: "127.0.0.1", port: silent.port }, "server", abort.signal);
+  await until(() => sockets() > before);
+  abort.abort();
+  await assert.rejects(dialling, { fault: "timeout" });
+  await until(() => sockets() === before, "the end of the attempt");
 });
 
 test("an abort before the name has resolved is the resolver's", async () => {

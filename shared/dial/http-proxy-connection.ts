@@ -87,7 +87,7 @@ export interface ProxyTls {
   readonly key?: string | undefined;
 }
 
-/** Starts TLS to an `https://` proxy on an open connection. Rejects with a `RouteFault`. */
+/** Starts TLS to an `https://` proxy on an open connection, which stays the caller's. Rejects with a `RouteFault`. */
 export async function secureProxy(
   raw: Socket,
   proxy: ProxyServer,
@@ -110,7 +110,6 @@ export async function secureProxy(
     await once(socket, "secureConnect", { signal });
     return socket;
   } catch (error) {
-    raw.destroy();
     throw tlsFault(proxy, error as Error); // also of OpenSSL, if it cannot read the files
   }
 }

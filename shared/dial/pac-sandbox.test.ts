@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import childProcess, { type ChildProcess, type ForkOptions } from "node:child_process";
-import { once } from "node:events";
+import { getEventListeners, once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { isIPv4 } from "node:net";
@@ -135,8 +135,10 @@ function forkBy(t: TestContext, start: (program: string, options: ForkOptions) =
   });
 }
 
-test("an abort ends it", async () => {
+test("an abort ends it, and no listener for it stays behind an answer", async () => {
   const abort = new AbortController();
+  await evaluatePac({ script: pac('return "DIRECT"'), ...DESTINATION }, abort.signal);
+  assert.deepEqual(getEventListeners(abort.signal, "abort"), []);
   const evaluating = evaluatePac({ script: pac("while (true) {}"), ...DESTINATION }, abort.signal);
   abort.abort();
   await assert.rejects(evaluating, /was not done when its answer was wanted/);

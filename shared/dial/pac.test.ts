@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { freePort } from "../../e2e/harness/targets/absent.ts";
+import { until } from "../basics/testing/wait.ts";
 import { Pac, type PacReadOptions, type PacSource, pacSource, parsePacResult } from "./pac.ts";
 import { formatRoute, type ProxyRoute, RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 import { serve, serveTls } from "./testing/pac-server.ts";
@@ -152,10 +153,11 @@ test("a script stays in use while its URL fails, with a note", async (t) => {
   assert.ok(!notes[0]?.includes("secret"));
 });
 
-test("redirects are followed", async (t) => {
-  const url = await serve(t, ({ url: asked }, response) => {
-    if (asked === "/there") response.end("script");
-    else response.writeHead(302, { location: "/there" }).end();
+test("five redirects are followed", async (t) => {
+  const url = await serve(t, ({ url: asked = "" }, response) => {
+    const step = Number(/\d$/.exec(asked)?.[0] ?? 0);
+    if (step === 5) response.end("script");
+    else response.writeHead(302, { location: `/there/${step + 1}` }).end();
   });
   assert.equal(await read(pacSource(url)), "script");
 });
@@ -180,6 +182,19 @@ test("a script's server is verified even with NODE_TLS_REJECT_UNAUTHORIZED=0", a
   const { url } = await serveTls(t, (_request, response) => response.end("forged"));
   withoutVerification(t);
   await rejectsWith(pacSource(url), "pac", /comes from a CA that is not known here/);
+});
+
+test("the connection of an answer that is no script is closed, also where its body never ends", async (t) => {
+  t.mock.method(AbortSignal, "timeout", () => new AbortController().signal); // nothing else may close it
+  let isClosed = false;
+  const url = await serve(t, (_request, response) => {
+    response.on("close", () => {
+      isClosed = true;
+    });
+    response.writeHead(404).write("x");
+  });
+  await rejectsWith(pacSource(url), "pac", /its server answered 404$/);
+  await until(() => isClosed, "the end of the connection");
 });
 
 test("what is no script's source is a fault that names it, without its query", async (t) => {

@@ -205,6 +205,20 @@ function counted(limit: number, count: (limit: number) => Promise<number>) {
   return { descriptors: new FileDescriptors({ metrics, throttledLog, owner: "the agent", limit, count }), reported };
 }
 
+test("what is new is refused from the moment on at which the reserved descriptors alone are left", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let open = 959;
+  const { descriptors } = counted(1_024, async () => open);
+  descriptors.start();
+  await turn();
+  assert.equal(descriptors.shortage, undefined);
+  open = 960;
+  t.mock.timers.tick(1_000);
+  await turn();
+  assert.match(descriptors.shortage ?? "", /960 of its 1024 files/);
+  descriptors.stop();
+});
+
 test("a number that goes up and down at a bound is reported once", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let counts = 0;
@@ -214,8 +228,12 @@ test("a number that goes up and down at a bound is reported once", async (t) => 
     await turn();
     t.mock.timers.tick(150);
   }
+  await turn();
   descriptors.stop();
-  assert.ok(counts > 50, `${counts} counts`);
+  const before = counts;
+  assert.ok(before > 50, `${before} counts`);
+  t.mock.timers.tick(60_000);
+  assert.equal(counts, before, "the stop ends the next one, too");
   assert.deepEqual(reported, ["error 960/1024"]);
 });
 

@@ -91,6 +91,30 @@ test("a process that takes more than it may ends what has stopped, whatever is c
   assert.equal(pool.pressure, none);
 });
 
+test("what was ended counts at once: another pass before the next look at the process ends nothing more", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  const stopped = [1, 2, 3, 4].map(() => new Held(red, 100 * KIB));
+  pool.onProcess(90 * KIB);
+  await looked();
+  blue.cap = 1; // another reason for a pass
+  blue.hold(2);
+  await looked();
+  assert.deepEqual([pool.isProcessShort, stopped.filter(({ isOver }) => isOver).length], [false, 1]);
+});
+
+test("once the process has enough again nobody is refused, although nothing was ended and nothing has moved", async () => {
+  const pool = new MemoryPool(1_000 * KIB);
+  const [blue, red] = [pool.share("blue"), pool.share("red")];
+  blue.hold(1);
+  new Held(red, 800 * KIB, MOVING);
+  pool.onProcess(500 * KIB);
+  await looked();
+  assert.equal(red.pressure, full);
+  pool.onProcess(0);
+  assert.equal(red.pressure, tight);
+});
+
 test("memory of the process that no cluster holds refuses no stream and ends nothing of a cluster below its part", async () => {
   const pool = new MemoryPool(1_000 * KIB);
   const [blue, red] = [pool.share("blue"), pool.share("red")];

@@ -109,6 +109,20 @@ test("a side that takes nothing of what is held for it for too long ends the spl
   clearInterval(awake);
 });
 
+test("a side that begins to take nothing just before a check has all of the time, too", async (t) => {
+  t.mock.timers.enable({ apis: ["setInterval"] });
+  const [caller, inner] = duplexPair();
+  const sink = new Valve();
+  const spliced = splice(inner, sink, { stallTimeoutMs: 400_000 });
+  t.mock.timers.tick(99_999);
+  caller.write("x");
+  await until(() => sink.writableLength > 0);
+  t.mock.timers.tick(399_999);
+  assert.equal(sink.destroyed, false);
+  t.mock.timers.tick(2);
+  assert.equal((await spliced).endedBy, "stall");
+});
+
 test("a silent splice without held bytes, and a slow one that moves, are no stall", async () => {
   const idle = [duplexPair(), duplexPair()] as const;
   const [slow, slowInner] = duplexPair();

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import fc from "fast-check";
 import { until } from "../basics/testing/wait.ts";
+import { MemoryPool } from "../limits/memory-pool.ts";
 import { collectGarbage } from "../node/v8.ts";
 import { endedByReset } from "./reset.ts";
 import { type SpliceOptions, type SpliceTotals, splice } from "./splice.ts";
@@ -373,20 +374,31 @@ test("whatever order two sides write, end, pause and fail in: a prefix at most i
   );
 });
 
-test("a splice that is over is not checked any more, and nothing keeps it alive", async () => {
-  const splicedAndOver = async (): Promise<WeakRef<Duplex>> => {
-    const [[caller, callerInner], [target, targetInner]] = [duplexPair(), duplexPair()];
-    const totals = splice(callerInner, targetInner, { stallTimeoutMs: 60_000 });
-    caller.end();
-    target.end();
-    for (const side of [caller, target]) side.resume();
-    await totals;
-    return new WeakRef(callerInner);
-  };
-  const socket = await splicedAndOver();
-  for (let turns = 0; turns < 20 && socket.deref() !== undefined; turns++) {
-    await turn();
-    collectGarbage();
-  }
-  assert.equal(socket.deref(), undefined);
-});
+for (const how of ["in order, after bytes had waited", "by a cut, while a limit slowed it down"] as const) {
+  test(`a splice that has ended ${how}, is not checked any more, and nothing keeps it alive`, async () => {
+    const memory = new MemoryPool(MIB).share("red");
+    const splicedAndOver = async (): Promise<WeakRef<Duplex>> => {
+      const [[caller, callerInner], [target, targetInner]] = [duplexPair(), duplexPair()];
+      const pace = how.startsWith("by a cut") ? () => 3_600_000 : undefined;
+      const totals = splice(callerInner, targetInner, { stallTimeoutMs: 60_000, memory, pace });
+      caller.write(Buffer.alloc(100 * KIB));
+      target.write("x");
+      await until(() => memory.held > 0);
+      if (pace !== undefined) callerInner.destroy(new Error("cut"));
+      for (const side of [caller, target])
+        side
+          .resume()
+          .on("error", () => {})
+          .end();
+      await totals;
+      return new WeakRef(callerInner);
+    };
+    const socket = await splicedAndOver();
+    assert.equal(memory.held, 0);
+    for (let turns = 0; turns < 20 && socket.deref() !== undefined; turns++) {
+      await turn();
+      collectGarbage();
+    }
+    assert.equal(socket.deref(), undefined);
+  });
+}
