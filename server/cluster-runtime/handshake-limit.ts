@@ -5,10 +5,7 @@ import { type HandshakeBudget, WASTE } from "../../shared/listen/handshake-budge
 
 /** Time for which a network is proven after a client from it has shown a valid credential, ms. */
 const PROOF_MS = 600_000;
-/**
- * Minimum age of a proof before a newer one replaces it, ms: connections arrive by the thousand, and most of them change
- * nothing.
- */
+/** Minimum age of a proof before a newer one replaces it, ms, because connections arrive by the thousand. */
 const RENEW_MS = 60_000;
 /** Maximum number of proven networks for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
