@@ -7,8 +7,8 @@ import type { Transport } from "./transport.ts";
 /** At least this many bytes of a stream are worth a system call of their own; fewer are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
 /**
- * Control frames are sent before the turn ends when they have this many bytes: thousands of streams may be opened in one
- * turn.
+ * Control frames are sent before the turn ends when they have this many bytes: thousands of streams may be opened in
+ * one turn.
  */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /**
