@@ -5,6 +5,13 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 
+// The build fails with an older one, at an export of Node that is missing. cli/main.ts asks the same of who runs it.
+const [major, minor] = process.versions.node.split(".").map(Number);
+if (major < 20 || (major === 20 && minor < 19)) {
+  console.error(`culvert: Node.js ${process.versions.node} is too old: install 20.19 or newer, then run npm ci again.`);
+  process.exit(1);
+}
+
 if (isInstalled("esbuild")) await import("./build.mjs");
 else if (!existsSync(new URL("../dist/cli/main.js", import.meta.url))) {
   console.error(

@@ -34,7 +34,7 @@ test("a network that has proved a credential has a budget that no flood uses up,
   assert.equal(it.take("2001:db8::7", 1), 0);
 });
 
-test("only so many networks are remembered, the newest", (t) => {
+test("the 1,024 networks with the newest proofs are remembered", (t) => {
   const it = limitOf(t, 1);
   it.limit.proved("192.0.2.1");
   it.advance(1);

@@ -3,18 +3,17 @@ import { RecentMap } from "../../shared/basics/collections.ts";
 import { type TokenBucket, TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { type HandshakeBudget, WASTE } from "../../shared/listen/handshake-budget.ts";
 
-/** Time for which a network that has proved a credential is remembered, ms. */
+/** Time for which a network is proven after a client from it has shown a valid credential, ms. */
 const PROOF_MS = 600_000;
-/**
- * A newer proof is recorded only when the last one is older than this, ms, because connections arrive by the thousand.
- */
+/** Minimum age of a proof before a newer one replaces it, ms, because connections arrive by the thousand. */
 const RENEW_MS = 60_000;
-/** Maximum number of networks remembered for one side of a cluster; the oldest proof makes room for a new one. */
+/** Maximum number of proven networks for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
 
 /**
- * Limits the TLS handshakes of the agents of one cluster, or of its callers. Networks that proved a credential lately
- * have a budget of their own, so that a flood by unauthenticated clients does not keep them out.
+ * Limits the TLS handshakes at one side of a cluster: those of its agents, or of its callers. Networks from which a
+ * client has shown a valid credential lately (*proven* networks) have a budget of their own, so that a flood of
+ * unauthenticated clients does not keep them out.
  */
 export class HandshakeLimit {
   readonly #unproven: Budget;
@@ -22,13 +21,13 @@ export class HandshakeLimit {
   /** Time of the last proof of each network, the oldest first. */
   readonly #provedAt = new RecentMap<string, number>(MAX_PROOFS);
 
-  /** `onReached`: a client has met the limit and has to wait. */
+  /** `onReached` is called when a client has reached the limit and has to wait. */
   constructor(onReached: () => void) {
     this.#unproven = new Budget(onReached, false);
     this.#proven = new Budget(onReached, true);
   }
 
-  /** Whether there is a limit now. */
+  /** Whether a limit is set. */
   get isSet(): boolean {
     return this.#unproven.bucket !== undefined;
   }
@@ -46,7 +45,7 @@ export class HandshakeLimit {
     return performance.now() - provedAt < PROOF_MS ? this.#proven : this.#unproven;
   }
 
-  /** Records that a client from this address has proved a credential of this cluster. */
+  /** Records that a client from this address has shown a valid credential of this cluster. */
   proved(address: string): void {
     const network = networkOf(address);
     const now = performance.now();

@@ -170,7 +170,7 @@ test("an agent that sends a flood of KeyUpdates inside loses its link, for a vio
   const { pipe } = await accepted;
   const inbox = new Inbox();
   pipe.start(inbox);
-  const running = setInterval(() => {}, 1_000); // the looks keep no process alive
+  const running = setInterval(() => {}, 1_000); // the timer of TlsOverhead keeps no process alive
   t.after(() => clearInterval(running));
   ends.agent.write([keyUpdates(await secret, 3_000)]);
   await until(() => inbox.closedCount > 0);

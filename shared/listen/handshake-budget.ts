@@ -1,25 +1,31 @@
 import { TokenBuckets } from "../basics/rate-limit.ts";
 
-/** A limit that some handshakes share, as those of one cluster's agents do. Budgets take turns with each other. */
+/** A limit shared by some handshakes, for example those of one cluster's agents. Budgets take turns with each other. */
 export interface HandshakeBudget {
-  /** Counts one handshake if it may begin now. */
+  /** Returns whether a handshake may begin now, and then counts it. */
   take(): boolean;
-  /** A credential was proved from this address: what other clients do elsewhere does not keep these clients out. */
+  /**
+   * Whether this is the budget of the *proven* networks of a cluster: those from which a client has shown a valid
+   * credential lately. What such a network wastes at other clusters does not delay its handshakes here.
+   */
   readonly isProven?: boolean;
-  /** What its handshakes waste; absent: only their network's account counts it. */
+  /** Counts what the handshakes of this budget waste; absent: only the account of their network counts it. */
   readonly waste?: TokenBuckets;
-  /** The limit that was reached, for a sentence. */
+  /** Names the limit in an error message, if it is reached. */
   readonly exhausted?: string | undefined;
 }
 
 export const UNLIMITED: HandshakeBudget = { take: () => true };
 
-/** Bytes of handshakes that come to nothing, of one network at one side of a cluster, or of all its proven networks. */
+/**
+ * Bytes of handshakes without success that are allowed at one side of a cluster (its agents or its callers): to each
+ * network, and to all proven networks together.
+ */
 export const WASTE = { burst: 32 * 1024, perSecond: 8 * 1024 } as const;
-/** The same of one network at all clusters together, where it has proved no credential. */
+/** Bytes that are allowed to one network at all clusters together, except where it is proven. */
 const WASTE_OF_NETWORK = { burst: 2 * WASTE.burst, perSecond: 4 * WASTE.perSecond } as const;
 
-/** Whose handshake it is. */
+/** The network that a handshake comes from, and the budget that it uses. */
 export interface HandshakeSource {
   readonly network: string;
   readonly budget: HandshakeBudget;
@@ -27,20 +33,21 @@ export interface HandshakeSource {
 
 /**
  * Counts the bytes of handshakes whose certificate is not accepted. OpenSSL verifies each signature of a chain before
- * it says that its CA is not known, and that of a key made for it takes 8 ms, while whoever sends the chain computes
- * nothing. Who owes bytes has to wait (docs/decisions/0019). Networks that have proved a credential of a cluster share
- * an account there, so that what they waste is their own cluster's loss, and no other one's.
+ * it reports that the CA is unknown. With keys made for this attack, each takes 8 ms, and the sender computes nothing.
+ * A network that owes bytes has to wait (docs/decisions/0019). The proven networks of a cluster share one account, so
+ * that what they waste delays handshakes of their own cluster only.
  */
 export class WastedBytes {
   readonly #byNetwork = new TokenBuckets(WASTE_OF_NETWORK);
 
-  /** Returns whether more is owed now than was free. */
+  /** Counts wasted bytes. Returns whether the source owes bytes now: it has used more than is allowed. */
   charge({ network, budget }: HandshakeSource, bytes: number): boolean {
     const ofBudget = budget.waste?.charge(keyOf(network, budget), bytes) ?? 0;
     const ofNetwork = budget.isProven === true ? 0 : this.#byNetwork.charge(network, bytes);
     return ofBudget > 0 || ofNetwork > 0;
   }
 
+  /** Whether the source owes bytes, and has to wait. */
   owes({ network, budget }: HandshakeSource): boolean {
     if (budget.waste?.owes(keyOf(network, budget)) === true) return true;
     return budget.isProven !== true && this.#byNetwork.owes(network);

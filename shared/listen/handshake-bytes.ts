@@ -3,15 +3,16 @@ import { SharedInterval } from "../basics/timers.ts";
 import { type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
 import type { HandshakeInProgress, IncomingConnection } from "./incoming-connection.ts";
 
-/** Bytes that no accepted client needs at once in its handshake: a certificate and an intermediate one are shorter. */
+/** Bytes of a handshake that are counted only when it ends: a certificate and an intermediate one are shorter. */
 const USUAL_BYTES = 4 * 1024;
+/** Interval between two checks of the handshakes in progress, ms. */
 const LOOK_MS = 50;
 
 /**
- * Counts what comes in handshakes whose certificate is not accepted, and lets their sources wait: see `WastedBytes`.
- * The messages are encrypted, and Node has no bound for a chain, so bytes are counted. As soon as a source owes bytes,
- * its other handshakes in progress end: their certificates may be in the kernel already, and would be verified one
- * after the other in one turn of the event loop.
+ * Counts the bytes of handshakes whose certificate is not accepted, and makes their sources wait: see `WastedBytes`.
+ * Bytes are counted because certificates are encrypted and Node has no limit for the length of a chain. As soon as a
+ * source owes bytes, its other handshakes in progress end: their certificates may already be in the kernel, and OpenSSL
+ * would verify all of them in one turn of the event loop.
  */
 export class HandshakeBytes {
   readonly #wasted = new WastedBytes();
@@ -19,11 +20,12 @@ export class HandshakeBytes {
   readonly #end: (connection: IncomingConnection) => void;
   readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
 
-  /** `end` ends a handshake because its source owes bytes. */
+  /** `end` is called for each handshake that must end because its source owes bytes. */
   constructor(end: (connection: IncomingConnection) => void) {
     this.#end = end;
   }
 
+  /** Whether the source owes no bytes, so that a handshake of it may begin. */
   mayBegin(source: HandshakeSource): boolean {
     return !this.#wasted.owes(source);
   }
@@ -35,7 +37,7 @@ export class HandshakeBytes {
     this.#begun.join(connection.handshake);
   }
 
-  /** Its handshake is over. `isHarmless`: its client was accepted, or has shown no certificate. */
+  /** The handshake is over. `isHarmless`: its client was accepted, or has shown no certificate. */
   leave(connection: IncomingConnection, isHarmless = false): void {
     const handshake = this.#forget(connection);
     if (handshake === undefined) return;
@@ -45,8 +47,8 @@ export class HandshakeBytes {
   }
 
   /**
-   * A connection has flooded this process after its handshake. Where its network has proved a credential, honest
-   * clients share the network, and wait no longer than for certificates that are not accepted.
+   * A connection has flooded this process after its handshake. A proven network is charged here, and the acceptor's
+   * longer penalties do not apply to it, because honest clients share the network.
    */
   onFlood({ network, budget }: IncomingConnection): void {
     if (budget.isProven === true) this.#wasted.charge({ network, budget }, WASTE.burst);
@@ -57,7 +59,7 @@ export class HandshakeBytes {
     this.#begun.clear();
   }
 
-  /** A long chain is counted while it comes. */
+  /** Counts long chains while they arrive. */
   #look(): void {
     let isOwed = false;
     for (const handshake of this.#begun) {

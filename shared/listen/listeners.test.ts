@@ -9,7 +9,7 @@ import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority } from "../pki/certificates.ts";
-import { dearChain } from "../pki/testing/dear-certificates.ts";
+import { slowChain } from "../pki/testing/slow-certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
 import { HeldClient } from "./testing/held-client.ts";
 import { authority, Fixture, listening, RECORDS_OF_UPLOAD, readsOfUpload } from "./testing/tls-clients.ts";
@@ -120,10 +120,10 @@ test("a client may choose no key exchange that costs the server much more than t
     it.tls({ ecdhCurve });
     await it.next(index + 1);
   }
-  const dear = ["P-521", "X448", "ffdhe2048", "ffdhe3072", "ffdhe8192"];
-  for (const ecdhCurve of dear) it.tls({ ecdhCurve });
-  await until(() => it.failed.length + it.secured.length === usual.length + dear.length);
-  assert.equal(it.failed.length, dear.length);
+  const expensive = ["P-521", "X448", "ffdhe2048", "ffdhe3072", "ffdhe8192"];
+  for (const ecdhCurve of expensive) it.tls({ ecdhCurve });
+  await until(() => it.failed.length + it.secured.length === usual.length + expensive.length);
+  assert.equal(it.failed.length, expensive.length);
 });
 
 /** A certificate of a CA of its own, and what stands for a chain of 50 KiB. */
@@ -173,7 +173,7 @@ test("of many certificates that come at once and are not accepted, few are verif
 
 test("a client whose certificate is slow to verify is refused, and its network has to wait, whoever signed it", async (t) => {
   await using it = await listening();
-  const { cert, key } = await dearChain(2, { isWhole: true });
+  const { cert, key } = await slowChain(2, { isWhole: true });
   const [leaf = "", ca = ""] = cert.split(/(?<=-----END CERTIFICATE-----)\s+/);
   await it.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), ca);
   await until(() => it.logged.length > 0);

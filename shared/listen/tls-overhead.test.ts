@@ -15,10 +15,10 @@ for (const [what, raw, payload, wasted] of [
 /** A socket that only counts. */
 const counting = () => ({ bytesRead: 0 });
 
-/** Watches until the test is over. */
+/** Watches connections until the test is over. */
 function overheadIn(t: TestContext): TlsOverhead {
   const overhead = new TlsOverhead();
-  const running = setInterval(() => {}, 1_000); // the looks keep no process alive
+  const running = setInterval(() => {}, 1_000); // the timer of the checks keeps no process alive
   t.after(() => {
     overhead.stop();
     clearInterval(running);

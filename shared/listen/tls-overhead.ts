@@ -1,25 +1,28 @@
 import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 
-/** Why a connection is ended that wastes too many bytes. */
+/** The reason for ending a connection that wastes too many bytes. */
 export const TLS_FLOOD = "it sent a flood of TLS messages without payload (KeyUpdate, padding)";
 
 /**
- * A record with one byte of payload has at most so many bytes, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3).
- * Anything beyond that is padding, or messages of TLS itself such as KeyUpdate.
+ * Maximum length of a record with one byte of payload, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3). Further
+ * bytes are padding, or messages of TLS itself such as KeyUpdate.
  */
 const RECORD_BYTES = 128;
-/** Bytes that TLS may send without payload (handshake, certificates, …), and how many are regained each second. */
+/** Bytes without payload that TLS may send at once (handshake, certificates, …). */
 const BURST_BYTES = 64 * 1024;
+/** Bytes without payload that are allowed again each second. */
 const BYTES_PER_SECOND = 16 * 1024;
+/** Interval between two checks, ms. */
 const LOOK_MS = 50;
 /**
- * A flood on a new connection is noticed at the next look. Of thousands of new ones, so many are checked in one look,
- * and the others in the following looks.
+ * Maximum number of young connections in one check; if there are more, the others follow in the next checks. Up to this
+ * number of young connections, a flood on one of them is found in the next check.
  */
 const YOUNG_IN_A_LOOK = 256;
+/** Maximum age of a young connection, ms. */
 const YOUNG_MS = 15_000;
-/** A connection that is older is checked once in so many looks: each second. */
+/** An older connection is part of one in this many checks: once a second. */
 const LOOKS_FOR_OLD = 20;
 
 /** A stream that counts what it has received. */
@@ -27,7 +30,7 @@ interface ByteCounter {
   readonly bytesRead: number;
 }
 
-/** A connection, and the bytes that it may still waste. */
+/** A watched connection, and the bytes that it may still waste. */
 interface WatchedConnection {
   readonly raw: ByteCounter;
   readonly socket: ByteCounter;
@@ -44,15 +47,16 @@ interface WatchedConnection {
  * costs a key derivation. Neither Node nor OpenSSL counts them, so bytes received are compared with their payload.
  */
 export class TlsOverhead {
-  /** Both queues are in the order of the next check. */
+  /** Young connections, in the order of their next check. */
   readonly #young = new Queue<WatchedConnection>();
+  /** Older connections, in the order of their next check. */
   readonly #old = new Queue<WatchedConnection>();
-  /** Present while connections are watched. */
+  /** The timer of the checks; present while connections are watched. */
   #looks: QueueNode<() => void> | undefined;
 
   /**
-   * Watches a connection whose handshake is done, until the returned function is called. `raw` has the bytes of TLS,
-   * `socket` those of its payload. `onFlood` is called at most once.
+   * Watches a connection whose handshake is done, until the returned function is called. `raw` counts the bytes of TLS,
+   * `socket` those of the payload. `onFlood` is called at most once.
    */
   watch(raw: ByteCounter, socket: ByteCounter, onFlood: () => void): () => void {
     const now = performance.now();
@@ -103,7 +107,7 @@ export class TlsOverhead {
   }
 }
 
-/** The number of bytes of TLS that the payload in them does not explain. */
+/** Returns how many of the bytes of TLS are more than their payload needs. */
 export function wastedBytes(rawBytes: number, payloadBytes: number): number {
   return Math.max(0, rawBytes - RECORD_BYTES * payloadBytes);
 }

@@ -1,6 +1,6 @@
 import { createSecureContext } from "node:tls";
 import { HeldClient } from "../../../shared/listen/testing/held-client.ts";
-import { dearChain } from "../../../shared/pki/testing/dear-certificates.ts";
+import { slowChain } from "../../../shared/pki/testing/slow-certificates.ts";
 import { flooding } from "./flooding.ts";
 
 interface Args {
@@ -11,16 +11,16 @@ interface Args {
   readonly connections: number;
 }
 
-/** What is ready after so long goes out together. */
+/** Interval between batches, ms: all clients that are ready by then send at the same time. */
 const TOGETHER_MS = 250;
 
 /**
- * One address whose clients show certificates that nobody accepts and that take long to verify: they begin their
- * handshakes, and send the rest at the same time. Others come in their place.
+ * A flood from one address: its clients show certificates that no CA accepts and that are slow to verify. The clients
+ * begin their handshakes, and send the rest at the same time. New clients replace those that are closed.
  */
 await flooding<Args, { answered: number }>({ answered: 0 }, async (args, counts) => {
   const { port, servername, localAddress, connections } = args;
-  const secureContext = createSecureContext(await dearChain(2));
+  const secureContext = createSecureContext(await slowChain(2));
   const begin = () =>
     new HeldClient({ port, host: "127.0.0.1", localAddress }, { secureContext, servername }, () => counts.answered++);
   let clients: HeldClient[] = [];
