@@ -74,7 +74,7 @@ export class PeerFault extends Error {
   }
 }
 
-/** Begins inner TLS at the agent. Ends the link if it fails, and rejects with the error that ended link or handshake. */
+/** Begins inner TLS at the agent. If it fails, ends the link and rejects with what ended the link or the handshake. */
 export async function dialInner(link: InnerLink, options: InnerDialOptions): Promise<InnerTls> {
   return await orEnded(link, () => dial(link, options));
 }
