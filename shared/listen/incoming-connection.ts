@@ -21,13 +21,15 @@ interface WithConnection {
  */
 type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
 
-/** A TLS handshake in progress, whose bytes are counted. */
+/** A TLS handshake in progress. */
 export interface HandshakeInProgress {
   readonly connection: IncomingConnection;
   /** What had come when it began. */
   readonly bytesBefore: number;
   /** What has been counted while it was in progress. */
   charged: number;
+  /** Since when it is read, by `performance.now()`. */
+  readSince: number;
 }
 
 /**
@@ -60,7 +62,7 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   /** Set when the server has too many clients: this one is told to come back after so many milliseconds. */
   retryAfterMs: number | undefined;
   /** Its TLS handshake, while that is in progress. */
-  handshake: QueueNode<HandshakeInProgress> | undefined;
+  handshake: HandshakeInProgress | undefined;
   /** The handshake began before any byte was read. */
   skippedPreface = false;
   /** What it has sent before its turn; present in the states `preface` and `queued`. */

@@ -163,8 +163,8 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     }
     connection.host = host;
     connection.verifiedBy = tls.ca;
-    this.#handshakes.watch(connection);
     server.emit("connection", connection.raw);
+    if (connection.state === "handshake") this.#handshakes.watch(connection);
   }
 
   /** A sentence: OpenSSL refuses certificate or key, for example a key that is too short. */
