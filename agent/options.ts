@@ -101,7 +101,7 @@ const server = section("The server", {
   ),
   syncIntervalCapMs: option.duration(
     "30s",
-    "Longest wait to which that of --sync-interval grows. While the agent looks for another server, it is 10s at most.",
+    "Longest that the wait of --sync-interval becomes. While the agent looks for another server, 10s at most.",
     {
       konnectivity: "--sync-interval-cap",
       min: "1ms",

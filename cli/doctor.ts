@@ -13,8 +13,8 @@ import { askAdmin, NoStatus } from "./status/ask.ts";
 import { adminAddress } from "./status/status.ts";
 
 /**
- * `culvert doctor`: goes an agent's way and says who is in it. Exit code 0: nobody; 1: somebody; 2: the options cannot
- * be used.
+ * `culvert doctor`: connects as an agent does, and says what is in the way. Exit code 0: nothing; 1: something; 2: the
+ * options cannot be used.
  */
 export async function runDoctor(
   argv: readonly string[],
@@ -148,7 +148,8 @@ interface Flags {
 
 /**
  * `culvert doctor --from-server CLUSTER TARGET`: a running server makes one connection as a caller of the cluster would
- * have it. Exit code 0: the target was reached; 1: it was not, or nobody could be asked; 2: a wrong command line.
+ * have it. Exit code 0: the target was reached; 1: it was not, or nobody could be asked. Rejects with an error of
+ * commander for a wrong command line, and for a help that was asked for.
  */
 async function runFromServer(argv: readonly string[], print: (text: string) => void): Promise<void> {
   await new Command("culvert doctor --from-server")
@@ -162,7 +163,7 @@ async function runFromServer(argv: readonly string[], print: (text: string) => v
     .configureOutput({
       outputError: (text, write) => write(`${text.replace(/^error: /, "culvert doctor: ")}${SEE_FROM_SERVER}`),
     })
-    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
+    .exitOverride()
     .action((cluster: string, target: string, flags: Flags) => {
       const head = headText(headOf([FROM_SERVER, ...argv]));
       return tryFrom({ cluster, target }, flags, head, print);

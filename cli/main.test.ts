@@ -156,7 +156,7 @@ test("a reader that closes its end early ends nothing, and a full disk is a sent
   assert.deepEqual([code, stderr], [0, ""]);
   assert.equal((await readdir(join(dir, "set"))).length, 13);
 
-  for (const argv of ["server --help", "--help", "pki --help", "version"]) {
+  for (const argv of ["server --help", "--help", "pki --help", "doctor --from-server --help", "version"]) {
     const line = `"${process.execPath}" ${RUN_SOURCES.join(" ")} "${MAIN}" ${argv} >/dev/full`;
     const full = spawn("bash", ["-c", line], { stdio: ["ignore", "ignore", "pipe"] });
     let complaint = "";

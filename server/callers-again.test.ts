@@ -74,6 +74,19 @@ test("callers' identities or networks are others: who is not among them is reset
   assert.match(await resetReason(server, staying), /^forbidden: .*not open to 127\.0\.0\.1/);
 });
 
+test("a cluster lets in the callers of one other cluster less: theirs are reset, and those of others go on", async () => {
+  await using tenants = await Tenants.create(["blue", "hub", "spoke"]);
+  const [blue, hub, spoke] = [tenants.get("blue"), tenants.get("hub"), tenants.get("spoke")];
+  await blue.write({ callers: { fromClusters: ["hub", "spoke"] } });
+  const server = await tenants.start();
+  await agentAt(server, undefined, { at: blue, by: blue.agent });
+  const from = async ({ sni, caller }: Tenant) => OpenCaller.open(await callerAt(server, sni, caller), "", "blue:443");
+  const [leaving, staying] = [await from(hub), await from(spoke)];
+  await blue.write({ callers: { fromClusters: ["spoke"] } });
+  assert.match(await resetReason(server, leaving), /^forbidden: .* may not reach cluster "blue" any more$/);
+  await staying.echo("after");
+});
+
 test("other rules for callers' tokens: a token that they do not take is reset, one that they take goes on", async () => {
   const issuer = await Issuer.create();
   const jwt = { issuer: ISSUER, audience: "culvert", jwks: "blue.jwks", subjects: [SUBJECT, "system:guest"] };

@@ -3,7 +3,6 @@ import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
-
 import type { CallerListeners } from "./callers/caller-listeners.ts";
 import { CallerReverification } from "./callers/verify-again.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";

@@ -297,14 +297,14 @@ test("a minute of health forgives the failures before it", async (t) => {
 });
 
 /** The ways in which a server ends a tunnel cleanly. */
-const IN_ORDER: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
+const CLEAN_ENDS: Readonly<Record<string, (tunnel: Tunnel) => void>> = {
   "sends it away with a drain message": ({ link }) => link.watcher.onControl?.({ type: "drain", retryAfterMs: 0 }),
   "sends it away with go-away": ({ session }) => session.drain(),
   "sends go-away and closes": ({ session }) => void session.close(0),
   "closes without a word": ({ far }) => far.end(),
 };
 
-for (const [how, end] of Object.entries(IN_ORDER)) {
+for (const [how, end] of Object.entries(CLEAN_ENDS)) {
   test(`a server that ${how}, time after time: the next attempt comes at once, as if nothing had failed`, async (t) => {
     const pass = stoppedClock(t);
     const { up, attempts, lines, accept, refuse } = uplink(t);

@@ -48,7 +48,7 @@ async function steps(raw: net.Socket, { proxy, target }: ConnectPlan, step: (tex
   inner.write(`GET /from-the-demo HTTP/1.1\r\nHost: ${authority}\r\nConnection: close\r\n\r\n`);
   const [head = "", body = ""] = (await readAll(inner)).split("\r\n\r\n", 2);
   step(`GET /from-the-demo: ${head.split("\r\n", 1)[0]}: "${body.split("\n", 1)[0]}"`);
-  await endInOrder(outer);
+  await endCleanly(outer);
 }
 
 /**
@@ -65,7 +65,7 @@ function inside(socket: Duplex): Duplex {
   return near;
 }
 
-async function endInOrder(socket: Duplex): Promise<void> {
+async function endCleanly(socket: Duplex): Promise<void> {
   socket.end();
   if (!socket.closed) await once(socket, "close");
 }

@@ -4,7 +4,7 @@ import { createServer as createHttpServer } from "node:http";
 import { createServer, type Server, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { listening } from "../../shared/basics/testing/wait.ts";
-import { askStatus } from "./ask.ts";
+import { askStatus, NoStatus } from "./ask.ts";
 
 async function addressOf(t: TestContext, server: Server): Promise<{ host: string; port: number }> {
   const sockets = new Set<Socket>();
@@ -71,4 +71,10 @@ test("who closes the connection without a word may be a server without file desc
 test("a port that does not speak HTTP is said to be another one", async (t) => {
   const ssh = createServer((socket) => socket.on("error", () => {}).end("SSH-2.0-OpenSSH\r\n"));
   await assert.rejects(askStatus(await addressOf(t, ssh)), { message: /does not speak plain HTTP/ });
+});
+
+test("who stops asking does not wait for the answer", async (t) => {
+  const stop = new AbortController();
+  const silent = createServer(() => stop.abort());
+  await assert.rejects(askStatus(await addressOf(t, silent), 3_600_000, stop.signal), NoStatus);
 });

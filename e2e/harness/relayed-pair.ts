@@ -58,7 +58,7 @@ export class RelayedPair {
     this.#ways.backward.stop();
     for (const socket of this.#sockets) {
       if (how === "rst") socket.resetAndDestroy();
-      else if (how === "fin") endInOrder(socket);
+      else if (how === "fin") endCleanly(socket);
       else swallow(socket);
     }
   }
@@ -69,7 +69,7 @@ export class RelayedPair {
   }
 }
 
-function endInOrder(socket: Socket): void {
+function endCleanly(socket: Socket): void {
   socket.end();
   socket.resume(); // unread bytes at the close would turn the FIN into a reset
   const timer = setTimeout(() => socket.destroy(), FIN_GRACE_MS);

@@ -124,7 +124,7 @@ async function stillThere(...connections: readonly Connection[]): Promise<void> 
 }
 
 /** Half-closes and finds the target's FIN behind nothing: no reset. */
-async function endInOrder(...connections: readonly Connection[]): Promise<void> {
+async function endCleanly(...connections: readonly Connection[]): Promise<void> {
   for (const connection of connections) {
     connection.end();
     assert.equal(await connection.readAll(), "");
@@ -149,7 +149,7 @@ test("a server that drains: its streams run on to their end, new ones go at the 
   assert.ok(two.said("a").includes("uplink resumed"));
   assert.equal(isOver(), false);
 
-  await endInOrder(...atA);
+  await endCleanly(...atA);
   await within(closed, SOON_MS, "the end of the drained server, whose streams have ended");
   await stillThere(atB, later);
 
@@ -170,7 +170,7 @@ test("a server that begins to drain while its link is cut tells the agent when t
   await stillThere(atA);
   await waitFor(() => two.said("a").includes("server asked the agent to reconnect"));
   assert.equal(isOver(), false);
-  await endInOrder(atA);
+  await endCleanly(atA);
   await within(closed, SOON_MS, "the end of the drained server");
 });
 
@@ -200,6 +200,6 @@ test("an agent that drains says so to every server, and ends when the streams of
     await waitFor(() => [...two.server(name).tunnels.tunnels()].every(({ draining }) => draining));
   }
   await stillThere(...open);
-  await endInOrder(...open);
+  await endCleanly(...open);
   await within(closed, SOON_MS, "the end of the agent");
 });

@@ -21,7 +21,7 @@ import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
-import { hopEndOf, hopEndSentence, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
+import { hopEndOf, hopEndSentence, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { authenticateCaller, type CallerHost, challenges } from "./authenticate.ts";
 import { PendingCaller, refuseConnect } from "./reply.ts";
@@ -233,14 +233,14 @@ class ConnectRecord implements OpenContext, OpenConnect {
     if (this.#refusal !== undefined) return [this.#refusal.code, this.#refusal];
     if (endedBy === "memory") return ["stalled"];
     if (!isSessionLost(stream)) {
-      // In order, or by a reset, which another server may have made for a reason of its own.
+      // By a clean end, or by a reset, which another server may have made for a reason of its own.
       const end = hop && hopEndOf(stream);
       return hop === undefined || end === undefined ? ["ok"] : [end, new Error(hopEndSentence(end, hop.serverId))];
     }
     if (this.#deps.draining()) return ["draining"];
     if (hop !== undefined) return ["peer_lost"];
     // A cluster that is not served any more has closed the tunnel itself, after its drain time.
-    const byAgent = closedBecause === undefined && isClosedInOrder(stream) && this.tunnel?.leaving === true;
+    const byAgent = closedBecause === undefined && isClosedCleanly(stream) && this.tunnel?.leaving === true;
     return byAgent ? ["agent_lost", AGENT_DRAINED] : ["agent_lost"];
   }
 

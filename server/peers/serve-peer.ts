@@ -11,7 +11,7 @@ import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
-import { type HopEnd, hopResetCode, isClosedInOrder, isSessionLost } from "../tunnels/stream-end.ts";
+import { type HopEnd, hopResetCode, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 
 interface ServedForPeers {
@@ -138,7 +138,7 @@ function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServeP
   if (by === "memory") return "stalled";
   if (!isSessionLost(opened)) return undefined;
   // At the end of the drain time this server closes its tunnels cleanly.
-  return draining() && isClosedInOrder(opened) ? "draining" : "agent_lost";
+  return draining() && isClosedCleanly(opened) ? "draining" : "agent_lost";
 }
 
 function budgetOf({ serverId: peer }: FromPeer): LineBudget {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { FakeCollection } from "../../shared/kubernetes/testing/fake-collection.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
@@ -47,6 +48,18 @@ test("the lease of a server that was killed counts until it ends, and is deleted
   const { servers } = serverWith(t, api, "one");
   await until(() => servers.value === 2);
   await until(() => servers.value === 1 && !api.objects.has("culvert-server-killed"));
+});
+
+test("leases that claim to last for decades are counted again within the timers that Node takes", async (t) => {
+  const api = await FakeCollection.start(t, LEASES);
+  api.forbidden.add("create"); // there is none of its own, which ends sooner
+  const labels = { "k8s-app": "culvert-server" };
+  const spec = { leaseDurationSeconds: 1e9, renewTime: new Date().toISOString() };
+  for (const name of ["one", "other"]) api.put({ metadata: { name: `culvert-server-eternal-${name}`, labels }, spec });
+  const waits = t.mock.method(globalThis, "setTimeout");
+  const { servers } = serverWith(t, api, "one");
+  await until(() => servers.value === 2);
+  for (const [, ms = 0] of waits.mock.calls.map((call) => call.arguments)) assert.ok(ms <= MAX_TIMER_MS, `${ms}`);
 });
 
 test("stale leases are deleted a few at a time", async (t) => {

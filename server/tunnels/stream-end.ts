@@ -7,7 +7,7 @@ export function isSessionLost(stream: Duplex): boolean {
 }
 
 /** Whether a stream's session was closed by one of its ends, and nothing has gone wrong. */
-export function isClosedInOrder(stream: Duplex): boolean {
+export function isClosedCleanly(stream: Duplex): boolean {
   return stream.errored?.cause === undefined;
 }
 

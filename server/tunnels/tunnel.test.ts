@@ -5,7 +5,7 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
-import { DialRecord } from "./opening.ts";
+import { DialRecord, Opening } from "./opening.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent, openOptions } from "./testing/fake-agent.ts";
 import { type Pickable, pick } from "./tunnel.ts";
 
@@ -63,6 +63,14 @@ test("a CONNECT that was cancelled before its turn opens no stream", async () =>
   cancellation.cancel(new CulvertError("caller_gone", "the caller left"));
   await assert.rejects(agent.tunnel.open(TARGET, { ...OPTIONS, cancellation }), { code: "caller_gone" });
   assert.equal(agent.tunnel.streamCount, 0);
+});
+
+test("what was opened, or not, hears no more of its link", async (t) => {
+  using agent = using({ onTarget: (stream) => stream.pipe(stream) });
+  const suspended = t.mock.method(Opening.prototype, "onSuspended");
+  await agent.tunnel.open(TARGET, OPTIONS);
+  agent.link.suspend();
+  assert.equal(suspended.mock.callCount(), 0);
 });
 
 test("the wait for another agent ends with each new one, and with the answer of the agent that was asked", async () => {

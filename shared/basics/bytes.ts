@@ -52,7 +52,7 @@ export function compact(piece: Buffer): Buffer {
 const LEAST_OWN_PIECE = 1024;
 /** The first block for small pieces, bytes; each is as large as what is held already, up to a TLS record. */
 const BLOCK = { least: 256, most: 16 * 1024 };
-/** The array is shortened when this number of pieces at its beginning is taken, and they are half of all. */
+/** The array is shortened when this many pieces at its beginning are taken, and they are half of all. */
 const SHORTEN_AT = 64;
 const EMPTY = Buffer.alloc(0);
 

@@ -66,7 +66,7 @@ export function jsonOf(text: string | Buffer): unknown {
   }
 }
 
-/** This number of characters identifies a secret: a text that was truncated may hold no more of it. */
+/** This many characters identify a secret: a text that was truncated may hold no more of it. */
 const TELLTALE = 8;
 /** Letters and digits stay the same in every escaping; the characters between them may not. */
 const RUN = new RegExp(`[A-Za-z0-9]{${TELLTALE},}`, "g");

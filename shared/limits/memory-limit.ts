@@ -136,7 +136,7 @@ const SHORT_ABOVE = 0.6;
  * the process at the whole of it.
  */
 const FULL_ABOVE = 0.75;
-/** A collection is worth its time when this number of bytes has been allocated since the last one. */
+/** A collection is worth its time when this many bytes have been allocated since the last one. */
 const WORTH_COLLECTING = 8 * 1024 * 1024;
 /**
  * A collection blocks the event loop, up to 100 ms where much is alive; before the next one, the process waits this

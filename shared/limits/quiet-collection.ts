@@ -7,8 +7,8 @@ const CHECK_MS = 5_000;
 /** The process is quiet if its event loop has worked at most this share of the time since the last check. */
 const QUIET_BELOW = 0.01;
 /**
- * A collection is worth its pause when what V8 has taken from the system has grown by this number of bytes since the
- * last one.
+ * A collection is worth its pause when what V8 has taken from the system has grown by this many bytes since the last
+ * one.
  */
 const WORTH_COLLECTING = 16 * 1024 * 1024;
 

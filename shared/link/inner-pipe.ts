@@ -105,7 +105,7 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     done();
   }
 
-  /** After an end in order the link still delivers what it has. */
+  /** After a clean end the link still delivers what it has. */
   override _destroy(error: Error | null, done: WriteCallback): void {
     if (error !== null || !this.writableFinished) this.#link.destroy(error ?? undefined, PUBLIC_REASON);
     done(error);

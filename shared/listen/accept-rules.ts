@@ -6,7 +6,7 @@ import type { PacedClose } from "./paced-close.ts";
 
 /** The bounds of a port for clients that have not authenticated. */
 export interface AcceptRules extends HandshakeBounds {
-  /** Balancers name the client behind them (PROXY protocol, version 1 or 2). Absent: no header is read. */
+  /** How balancers name the client behind them (PROXY protocol, version 1 or 2). Absent: no header is read. */
   readonly proxyProtocol?:
     | {
         readonly required: boolean;
@@ -15,19 +15,20 @@ export interface AcceptRules extends HandshakeBounds {
       }
     | undefined;
   /**
-   * While fewer connections are open, a handshake may begin before its preface is read, if `Protocol.maySkipPreface`.
-   * Node then reads TLS in buffers of 64 KiB, not of 16, and keeps them (docs/decisions/0010). Absent: never.
+   * While fewer connections than this are open, a handshake may begin before its preface is read, if
+   * `Protocol.maySkipPreface` allows it. Node then reads TLS in buffers of 64 KiB, not of 16 KiB, and keeps the buffers
+   * (docs/decisions/0010). Absent: never.
    */
   readonly skipPrefaceBelow?: number | undefined;
   readonly backlog: number;
-  /** The account in which the bytes of waiting connections are counted. */
+  /** The memory account of the bytes that waiting connections have sent. */
   readonly memory?: Pick<MemoryAccount, "hold" | "enter"> | undefined;
   /** TCP keepalive of accepted connections; absent: off. */
   readonly keepAliveMs?: number | undefined;
   /** Spreads the release of connections that are lost together; absent: each is released at once. */
   readonly pacedClose?: PacedClose | undefined;
   onHandshakeFailed(failed: FailedHandshake): void;
-  /** An accept has failed; the listener goes on. libuv does not report a lack of descriptors here. */
+  /** Called when an accept has failed. The listener goes on. libuv does not report a lack of descriptors here. */
   onError(error: Error): void;
 }
 
@@ -45,9 +46,9 @@ export interface FailedHandshake {
 
 /** The protocol of a port. */
 export interface Protocol {
-  /** What connections wait for, in sentences. */
+  /** Names what connections wait for, in error messages. */
   readonly handshakeName: "TLS handshake" | "HTTP request";
-  /** Maximum bytes before the handshake begins, PROXY header included; absent: no limit but the one of reading. */
+  /** Maximum bytes before the handshake begins, with the PROXY header; absent: only `FirstBytes` limits them. */
   readonly mostBefore?: number;
   /** Whether the name in the ClientHello is needed before the handshake. */
   readsName(): boolean;
@@ -55,28 +56,28 @@ export interface Protocol {
   maySkipPreface?(): boolean;
   /** The bytes that are sent to a refused client. */
   readonly lastWord: Buffer | undefined;
-  /** Whether this address may connect at all; absent: each may. */
+  /** Whether this address may connect at all; absent: every address may. */
   admits?(address: string): boolean;
-  /** Whether a handshake may begin now, for what its network has done in others; absent: yes. */
+  /** Whether a handshake may begin now: its network may have wasted too many bytes. Absent: always. */
   mayBegin?(connection: IncomingConnection): boolean;
-  /** The budget of this handshake, once the preface has come. Absent: all share one. */
+  /** Finds the budget of a handshake when its preface is complete; absent: all share one without a limit. */
   budgetFor?(connection: IncomingConnection): HandshakeBudget | HandshakeRefusal;
-  /** The connection's turn has come. It ends with `complete`, `fail` or `refuse` of the acceptor. */
+  /** Begins the handshake, because its turn has come. It ends with `complete`, `fail` or `refuse` of the acceptor. */
   onTurn(connection: IncomingConnection): void;
-  /** The wait of the connection, or its handshake, is over, however it ended. */
+  /** Called when the connection no longer waits and is not in its handshake, for any reason. */
   onLeft?(connection: IncomingConnection): void;
-  /** All connections of the port are being destroyed. */
+  /** Called when all connections of the port are destroyed. */
   onDestroyed?(): void;
 }
 
-/** Why a connection gets no handshake. */
+/** The reason why a connection gets no handshake. */
 export interface HandshakeRefusal {
   readonly sentence: string;
-  /** Close without the protocol's last word. */
+  /** Whether the connection is closed without `lastWord`. */
   readonly silently?: boolean;
 }
 
-/** The client, or the network between, has ended a connection during its handshake. */
+/** The client, or something on the network, has ended a connection during its handshake. */
 export class EndedInHandshake extends Error {
   override readonly name = "EndedInHandshake";
 

@@ -19,8 +19,8 @@ import { IncomingConnection } from "./incoming-connection.ts";
 import { FirstBytes, type Preface, PrefaceReader } from "./preface.ts";
 
 /**
- * Accepts the connections of a port, reads what stands before their handshake, and lets them wait for their turn, each
- * with a bound. The protocol begins at `onTurn`.
+ * Accepts the connections of a port, reads what comes before their handshake, and makes them wait for their turn. Each
+ * of these stages has a bound. The protocol begins at `onTurn`.
  *
  * ```
  *  accepted ─▶ preface: PROXY header, ClientHello ─▶ queue ─▶ its turn ─▶ onTurn ─▶ complete: handed on
@@ -36,7 +36,7 @@ export class Acceptor {
   /** Connections whose preface is not complete. */
   readonly #reading = new BySource<IncomingConnection>();
   readonly #queue: HandshakeQueue<IncomingConnection>;
-  /** Accepted and not closed. */
+  /** Connections that are accepted and not closed. */
   readonly #open = new OrderedSet<IncomingConnection>();
   readonly #penalties = new Penalties();
 
@@ -50,7 +50,7 @@ export class Acceptor {
     });
     const { keepAliveMs } = rules;
     this.#net = createServer({
-      allowHalfOpen: false, // until it is handed on: an end before that is a balancer's health check
+      allowHalfOpen: false, // until `complete`: an end before that is a health check of a balancer
       noDelay: true,
       ...(keepAliveMs === undefined ? {} : { keepAlive: true, keepAliveInitialDelay: keepAliveMs }),
     });
@@ -64,7 +64,7 @@ export class Acceptor {
     return this.#net.address() as AddressInfo;
   }
 
-  /** Whether it accepts connections: from `listen` to `stopAccepting`. */
+  /** Whether the port accepts connections: from `listen` to `stopAccepting`. */
   get listening(): boolean {
     return this.#net.listening;
   }
@@ -89,7 +89,7 @@ export class Acceptor {
     }
   }
 
-  /** The virtual hosts have changed: ends the handshakes whose client has not named its host. */
+  /** Ends the handshakes whose client has not named its host, because the virtual hosts have changed. */
   endWithoutPreface(): void {
     for (const connection of this.#queue) {
       if (!connection.skippedPreface) continue;
@@ -101,7 +101,7 @@ export class Acceptor {
   destroyAll(): void {
     this.stopAccepting();
     this.#protocol.onDestroyed?.();
-    // The TLS socket, not the one beneath it: Node.js 20 crashes if that one goes while the TLS socket is closing.
+    // The TLS socket is destroyed, not the one below: Node.js 20 crashes if that closes before the TLS socket.
     for (const { socket } of this.#open) socket.destroy();
   }
 
@@ -129,7 +129,7 @@ export class Acceptor {
     else this.#readPreface(connection);
   };
 
-  /** Only while no other handshake waits: nothing is to wait for a client that may never send a byte. */
+  /** Whether a handshake may begin at once. Not while another one waits: the client may never send a byte. */
   #maySkipPreface(connection: IncomingConnection): boolean {
     const { skipPrefaceBelow = 0, proxyProtocol } = this.#rules;
     if (this.handshakes > 0 || this.#open.size >= skipPrefaceBelow || proxyProtocol !== undefined) return false;
@@ -201,7 +201,7 @@ export class Acceptor {
   #begin(connection: IncomingConnection): void {
     const { raw } = connection;
     if (raw.destroyed) {
-      this.#queue.leave(connection); // the client has hung up, and the socket will close
+      this.#queue.leave(connection); // the client has closed the connection, and `close` of the socket will follow
       return;
     }
     connection.state = "handshake";
@@ -215,8 +215,8 @@ export class Acceptor {
   // ── how it ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * The handshake is done: hands the connection on, which is spoken on `socket`, `raw` itself or the TLS socket on it.
-   * False: the handshake had ended before; it was dropped, failed, or was stopped.
+   * Hands the connection on after its handshake. `socket` is `raw` or the TLS socket on it. Returns false if the
+   * connection was dropped before, or its handshake failed or was stopped.
    */
   complete(connection: IncomingConnection, socket: Socket): boolean {
     if (!this.#leave(connection)) return false;
@@ -228,27 +228,27 @@ export class Acceptor {
     return true;
   }
 
-  /** The handshake has failed: reports it. False: it had ended before. */
+  /** Reports that the handshake has failed. Returns false if it had ended before. */
   fail(connection: IncomingConnection, error: Error): boolean {
     if (!this.#leave(connection)) return false;
     this.#report(connection, connection.raw.bytesRead === 0 ? "silent" : "failed", error);
     return true;
   }
 
-  /** Ends a connection before its handshake is done with the protocol's last word, or without one. */
+  /** Ends a connection before its handshake is done, with `lastWord` of the protocol or silently. */
   refuse(connection: IncomingConnection, { sentence, silently = false }: HandshakeRefusal): void {
     const { raw, firstBytes } = connection;
     const { lastWord } = this.#protocol;
     if (!this.#leave(connection)) return;
     if (silently || lastWord === undefined) raw.destroy();
     else {
-      firstBytes?.giveBack(); // what it sent counts there
+      firstBytes?.giveBack(); // `answerAndEnd` reads and counts what the client has sent
       answerAndEnd(raw, lastWord);
     }
     this.#report(connection, "failed", sentence);
   }
 
-  /** Ends a connection that sends a flood after its handshake. Its network may not connect for a while. */
+  /** Ends a connection that sends a flood after its handshake. Its network gets a penalty. */
   endFlood(connection: IncomingConnection, sentence: string): void {
     this.#penalties.add(connection.network);
     connection.socket.destroy();
@@ -290,7 +290,7 @@ export class Acceptor {
     this.#report(connection, how, sentence);
   }
 
-  /** Ends the wait of a connection, or its handshake. False: they had ended before. */
+  /** Ends the wait of a connection, or its handshake. Returns false if they had ended before. */
   #leave(connection: IncomingConnection): boolean {
     if (!connection.isPending) return false;
     connection.state = "closed"; // unless it is handed on

@@ -1,12 +1,12 @@
 import { canonicalServerName } from "../address/server-name.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 
-/** The name that the client asks for, if any; or why the ClientHello cannot be read. */
+/** The name that the client asks for, if any, or the reason why the ClientHello cannot be read. */
 export type ClientHello =
   | { readonly problem: undefined; readonly serverName: string | undefined }
   | { readonly problem: string; readonly serverName?: undefined };
 
-/** Maximum length of a ClientHello with its record headers. Real ones have some 200 to 2,000 bytes. */
+/** Maximum length of a ClientHello with its record headers. Usual ones have 200 to 2,000 bytes. */
 export const MAX_CLIENT_HELLO = 16_384;
 
 /** The answer to an unknown server name: the fatal alert 112 in a record of its own (RFC 8446 §5.1, §6). */
@@ -26,24 +26,24 @@ const MALFORMED = "its ClientHello is malformed";
 
 /**
  * Reads the server name from the first bytes of a TLS connection (RFC 8446 §4.1.2, RFC 6066 §3), in any number of
- * segments, records and fragments. Work and memory follow the bytes that have come, never a length that is claimed.
+ * segments, records and fragments. Work and memory depend on the bytes received, never on a length that they claim.
  *
  * ```
  *  segments ──▶ records: type 22, version 3.x, length ──▶ one handshake message: type 1, length ──▶ extensions ──▶ name
  * ```
  *
- * It refuses what OpenSSL accepts where another reader of the same bytes could find another name.
+ * It also refuses a ClientHello that OpenSSL accepts, if another reader could find another name in it.
  */
 export class ClientHelloReader {
   readonly #message = new GrowingBytes();
   readonly #header = Buffer.alloc(RECORD_HEADER);
   #headerLength = 0;
-  /** Bytes of the record's fragment that have not come. */
+  /** Bytes of the record's fragment that have not arrived. */
   #missing = 0;
   #taken = 0;
   #hello: ClientHello | undefined;
 
-  /** Reads the next chunk; `undefined`: more is needed. Bytes behind the ClientHello do not change the answer. */
+  /** Reads the next chunk. Returns `undefined` if more is needed. Bytes after the ClientHello change nothing. */
   push(chunk: Buffer): ClientHello | undefined {
     const end = Math.min(chunk.length, MAX_CLIENT_HELLO - this.#taken);
     let at = 0;
@@ -62,7 +62,7 @@ export class ClientHelloReader {
     if (this.#headerLength < RECORD_HEADER) return at + 1;
     this.#headerLength = 0;
     this.#missing = this.#header.readUInt16BE(3);
-    // RFC 8446 §5.1: no fragment of a handshake message is empty.
+    // RFC 8446 §5.1: a fragment of a handshake message must not be empty.
     if (this.#missing === 0 || this.#missing > MAX_FRAGMENT) this.#hello ??= problem(MALFORMED);
     return at + 1;
   }
@@ -100,7 +100,7 @@ function helloOf(body: Buffer): ClientHello {
   }
 }
 
-/** The extensions by their type; empty where there are none, as TLS 1.2 allows. */
+/** The extensions by type. TLS 1.2 allows a ClientHello without any. */
 function extensionsOf(body: Buffer): Map<number, Cursor> {
   const hello = new Cursor(body);
   hello.take(2 + 32); // legacy_version, random
@@ -114,14 +114,14 @@ function extensionsOf(body: Buffer): Map<number, Cursor> {
   while (!list.done) {
     const type = list.number(2);
     const content = list.vector(2);
-    // RFC 8446 §4.2. Two of them could be two names, and readers differ in which one they take.
+    // RFC 8446 §4.2 forbids it: with two names, one reader would take the first and another the second.
     if (extensions.has(type)) throw new Malformed("its ClientHello has the same extension twice");
     extensions.set(type, content);
   }
   return extensions;
 }
 
-/** The host names asked for; `undefined` without the extension. */
+/** The host names that the client asks for; `undefined` without the extension. */
 function serverNames(extensions: Map<number, Cursor>): Buffer[] | undefined {
   const extension = extensions.get(SERVER_NAME);
   if (extension === undefined) return undefined;
@@ -135,7 +135,7 @@ function serverNames(extensions: Map<number, Cursor>): Buffer[] | undefined {
   return names;
 }
 
-/** RFC 6066 allows ASCII only. UTF-8 that comes all the same is read as the name that it stands for. */
+/** Decodes a name. RFC 6066 allows only ASCII; UTF-8 is decoded, too, and becomes the name that it stands for. */
 function textOf(name: Buffer): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(name);
@@ -150,7 +150,7 @@ function problem(sentence: string): ClientHello {
 
 class Malformed extends Error {}
 
-/** Reads a message from its beginning, never beyond its end. */
+/** Reads a message from its start, and never beyond its end. */
 class Cursor {
   readonly #bytes: Buffer;
   #at = 0;

@@ -5,11 +5,11 @@ import type { HandshakeBudget } from "./handshake-budget.ts";
 /** A client that waits for its handshake. */
 export interface QueuedHandshake {
   readonly budget: HandshakeBudget;
-  /** The client's network (`networkOf`): the networks of one budget take turns. */
+  /** The network of the client (`networkOf`). The networks of one budget take turns. */
   readonly network: string;
-  /** When its handshake began, by `performance.now()`; the queue sets it. */
+  /** The time at which its handshake began, by `performance.now()`. The queue sets it. */
   begunAt: number;
-  /** The queue sets it for a client that would wait too long: it is to come back after so many milliseconds. */
+  /** The time after which the client should come back, ms. The queue sets it for clients that would wait too long. */
   retryAfterMs: number | undefined;
 }
 
@@ -17,61 +17,62 @@ export interface HandshakeBounds {
   /** Maximum time that a connection waits for its handshake, and that the handshake takes. */
   readonly handshakeTimeoutMs: number;
   /**
-   * Maximum number of handshakes in progress, and of connections whose preface is not complete. One more drops the
-   * oldest of the network that has most: real ones take milliseconds, and only those that are held open grow old.
+   * Maximum number of handshakes in progress, and of connections whose preface is not complete. Beyond it the oldest of
+   * the network that has most is dropped: real handshakes take milliseconds, so an old one is being held open.
    */
   readonly maxHandshakes: number;
   /** Maximum number of clients that wait for their handshake. */
   readonly maxWaitingHandshakes: number;
-  /** Some of the clients that would wait too long are admitted and told when to come back (`retryAfterMs`). */
+  /** Whether some of the clients that would wait too long get a handshake, and `retryAfterMs`. */
   readonly clientsObeyRetryAfter: boolean;
 }
 
 export interface HandshakeQueueHandler<T> {
-  /** Whether a handshake of this client may begin now, for what its network has done before. */
+  /** Whether a handshake of this client may begin now: its network may have wasted too many bytes. */
   mayBegin(item: T): boolean;
-  /** The client's turn has come. */
+  /** Begins the handshake: the client's turn has come. */
   begin(item: T): void;
-  /** There are too many handshakes in progress (`dropped`), or too many that wait: ends one, and calls `leave`. */
+  /** Ends a client and calls `leave`. `dropped`: too many handshakes are in progress; `crowded`: too many wait. */
   drop(item: T, how: "dropped" | "crowded"): void;
 }
 
-/** So many handshakes may be in progress even while the loop is late: other work must not keep all clients out. */
+/** Minimum limit of handshakes in progress, however late the loop is: other work must not keep all clients out. */
 const LEAST = 4;
-/** The share of the handshakes in progress that one network may have. */
+/** The part of `maxHandshakes` that one network may have in progress before it is slowed down. */
 const SHARE_OF_ONE = 0.25;
-/** Beyond its share, one handshake of a network begins in so many ms. */
+/** Minimum time between two handshakes of networks that have their share in progress, ms. */
 const BEYOND_SHARE_MS = 5;
-/** Maximum number of clients that wait to be told when to come back; others wait in the queue, or are dropped. */
+/** Maximum number of clients that wait to get `retryAfterMs`; others wait in the queue, or are dropped. */
 const MAX_SURPLUS = 64;
-/** The pace may improve meanwhile: no client is told to stay away for longer than once to twice so many ms. */
+/** Maximum of `retryAfterMs` before it is spread over twice the time. It is short because the pace may improve. */
 const MAX_RETRY_AFTER_MS = 10_000;
-/** Telling a client costs a handshake as well: one handshake in so many is used for it. */
+/** One handshake in this many is used to send a client away: that takes a handshake as well. */
 const ONE_SURPLUS_IN = 8;
-/** While a client waits, budgets are checked and the delay of the loop is measured every so many ms. */
+/** Interval in which budgets are checked and the delay of the loop is measured while a client waits, ms. */
 const LOOK_MS = 5;
-/** A turn of the loop that is later than this, ms, delays other connections noticeably. */
+/** Delay of the loop that other connections notice, ms. */
 const LATE_MS = 10;
-/** A handshake that takes longer than this, ms, waits for its peer: it is no longer counted as in progress. */
+/** A handshake that takes longer than this, ms, is slow: it waits for its peer, and the limit no longer counts it. */
 const SLOW_MS = 200;
 /**
- * Node accepts one connection of a listener in a turn of the loop. While connections keep coming, so many turns pass
- * between two handshakes: a turn without a handshake is ten times as short, and the kernel's backlog is emptied first.
+ * Number of turns of the loop between two handshakes while connections keep arriving. Node accepts one connection of a
+ * listener in a turn, and a turn without a handshake is ten times as short, so the kernel's backlog is emptied first.
  */
 const TURNS_FOR_ARRIVALS = 16;
-/** Fewer handshakes than this say nothing about the pace. */
+/** Minimum number of handshakes from which the pace is calculated. */
 const PACE_SAMPLES = 50;
 
 /**
- * The next limit of handshakes in progress, after the loop was so late: half if that is too late, else a quarter more.
- * It grows that fast because thousands that begin and never continue cost no time, and must not delay those that do.
+ * Returns the next limit of handshakes in progress, after the loop was late by `lateMs`: half of `limit` if that is too
+ * late, else a quarter more. The limit grows that fast because handshakes that begin and never continue cost no time,
+ * and thousands of them must not delay the others.
  */
 export function nextLimit(limit: number, lateMs: number, most: number): number {
   const next = lateMs > LATE_MS ? Math.floor(limit / 2) : limit + Math.ceil(limit / 4);
   return Math.min(most, Math.max(LEAST, next));
 }
 
-/** The clients that wait for one budget. */
+/** All clients that wait for one budget. */
 class BudgetLine<T extends QueuedHandshake> {
   readonly budget: HandshakeBudget;
   readonly items = new BySource<T>();
@@ -85,9 +86,9 @@ class BudgetLine<T extends QueuedHandshake> {
 
 /**
  * Decides which TLS handshake begins, and when (docs/decisions/0008, 0019): one in a turn of the event loop, and only
- * as many at once as leave the turns short. Budgets take turns, and so do the networks within one budget; clients of
- * one network go in the order of arrival. So thousands of clients of one cluster, or from one address, delay no others.
- * Waiting costs a socket and a ClientHello, a tenth of what a handshake in progress holds.
+ * as many at once as keep the turns short. Budgets take turns, and so do the networks within one budget; the clients of
+ * one network begin in order of arrival. So thousands of clients of one cluster, or from one address, delay no others.
+ * A waiting client costs a socket and a ClientHello, a tenth of what a handshake in progress holds.
  *
  * ```
  *  enter ─┬─▶ waiting: budget ▸ network ▸ arrival ──────▶ begun ──▶ (slow: goes on, and is no longer counted)
@@ -97,26 +98,29 @@ class BudgetLine<T extends QueuedHandshake> {
 export class HandshakeQueue<T extends QueuedHandshake> {
   readonly #bounds: HandshakeBounds;
   readonly #handler: HandshakeQueueHandler<T>;
-  /** All clients that wait, whatever their budget, except the surplus. */
+  /** Clients of all budgets that wait, without the surplus. */
   readonly #queued = new BySource<T>();
   readonly #lines = new WeakMap<HandshakeBudget, BudgetLine<T>>();
+  /** Budgets for which a client waits, in the order of their turns. */
   readonly #turns = new Queue<BudgetLine<T>>();
-  /** Clients that would wait too long, in the order of arrival. No budget counts them. */
+  /** Clients that would wait too long, in order of arrival. No budget counts them. */
   readonly #surplus = new OrderedSet<T>();
   readonly #inProgress = new BySource<T>();
   /** Handshakes in progress that are not slow. */
   readonly #quick = new OrderedSet<T>();
+  /** Maximum number of quick handshakes at once. */
   #limit: number;
   #turn: NodeJS.Immediate | undefined;
   #hasArrived = false;
   #turnsGiven = 0;
-  /** When a handshake last began for a network that had its share in progress. */
+  /** The time at which a handshake last began for a network that had its share in progress. */
   #beyondShareAt = 0;
   #look: NodeJS.Timeout | undefined;
   #lookedAt = 0;
   #cpuMs = 0;
-  /** Since when a client has waited without a break, and how many handshakes have begun since. */
+  /** The time since which at least one client has always been waiting. */
   #busySince = 0;
+  /** The number of handshakes that have begun since `#busySince`. */
   #begunSince = 0;
 
   constructor(bounds: HandshakeBounds, handler: HandshakeQueueHandler<T>) {
@@ -125,6 +129,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#limit = nextLimit(0, 0, bounds.maxHandshakes);
   }
 
+  /** The number of clients that wait. */
   get waiting(): number {
     return this.#queued.size + this.#surplus.size;
   }
@@ -140,11 +145,12 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     yield* this.#inProgress;
   }
 
-  /** A connection has been accepted: the next one may wait in the kernel behind it. */
+  /** A connection was accepted. Another one may be waiting behind it in the kernel. */
   onArrival(): void {
     this.#hasArrived = true;
   }
 
+  /** Lets a client wait for its turn. */
   enter(item: T): void {
     this.#arrive();
     const { maxWaitingHandshakes, handshakeTimeoutMs, clientsObeyRetryAfter } = this.#bounds;
@@ -162,16 +168,16 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     if (oldest !== undefined) this.#handler.drop(oldest, "crowded");
   }
 
-  /** Begins the handshake of a client that does not wait. It does not count among those that make turns long. */
+  /** Begins a handshake without waiting. The limit that keeps turns short does not count it. */
   beginNow(item: T): void {
     this.#inProgress.add(item, item.network);
-    this.#handler.begin(item); // one that has gone leaves at once, and displaces none
+    this.#handler.begin(item); // a client that has gone leaves at once, and displaces no other
     const tooMany = this.#inProgress.size > this.#bounds.maxHandshakes;
     const oldest = tooMany ? this.#inProgress.oldestOfFullest : undefined;
     if (oldest !== undefined) this.#handler.drop(oldest, "dropped");
   }
 
-  /** The client has gone, or its handshake is over. */
+  /** Removes a client that has gone, or whose handshake is over. */
   leave(item: T): void {
     if (this.#inProgress.delete(item)) this.#quick.delete(item);
     else if (!this.#remove(item)) this.#surplus.delete(item);
@@ -194,7 +200,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return line;
   }
 
-  /** How long a client that enters now would wait for its turn at this pace, ms; 0 while the pace is not known. */
+  /** The time that a client which enters now would wait at the present pace, ms; 0 while the pace is not known. */
   #drainMs({ budget, network }: T): number {
     if (this.#begunSince < PACE_SAMPLES) return 0;
     const items = this.#lines.get(budget)?.items;
@@ -205,8 +211,8 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   }
 
   /**
-   * A client that waits alone begins at once. Those in progress, which may be silent, have left nobody waiting, so a
-   * few more are not too many.
+   * Raises the limit for a client that waits alone, so that it begins at once. A few handshakes more are not too many
+   * then, because no client was waiting, and those in progress may be silent.
    */
   #arrive(): void {
     if (this.waiting > 0) return;
@@ -218,7 +224,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #schedule(): void {
     if (this.waiting === 0) return;
     if (this.#quick.size < this.#limit) this.#turn ??= setImmediate(this.#beginOne);
-    // One client alone begins in the next turn: there is nothing to look at, unless its budget keeps it back.
+    // A client that waits alone begins in the next turn, and needs no measurement, unless the limit is reached.
     if (this.waiting > 1 || this.#turn === undefined) this.#startLooking();
   }
 
@@ -244,13 +250,13 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#schedule();
   };
 
-  /** Undefined: no budget allows a handshake now; the next look asks again. */
+  /** Takes the next client out; `undefined`: no budget allows a handshake now, and `#onLook` tries again. */
   #takeNext(): T | undefined {
     const isLast = this.#queued.size === 0;
     const surplus = isLast || (this.#begunSince + 1) % ONE_SURPLUS_IN === 0 ? this.#surplus.first : undefined;
     if (surplus !== undefined && this.#handler.mayBegin(surplus)) {
       this.#surplus.delete(surplus);
-      // Spread over twice the time: clients that are told together must not come back together.
+      // The wait is spread over twice the time, so that clients sent away together do not come back together.
       if (!isLast) surplus.retryAfterMs = Math.min(this.#drainMs(surplus), MAX_RETRY_AFTER_MS) * (1 + Math.random());
       return surplus;
     }
@@ -267,7 +273,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     return undefined;
   }
 
-  /** The next client of the network whose turn it is, or of the next network that may begin. */
+  /** The next client of the network whose turn it is, or else of the next network that may begin a handshake. */
   #nextOf({ items }: BudgetLine<T>): T | undefined {
     for (let networks = items.sources; networks > 0; networks--) {
       const { next } = items;
@@ -278,8 +284,8 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   }
 
   /**
-   * Further handshakes of a network that has its share in progress begin slowly: each costs the first half of one.
-   * Where a credential was proved, honest clients share the network, and wait only for those before them.
+   * Whether a handshake of this client may begin now. A network that has its share in progress begins further ones
+   * slowly, because each costs at least its first half. A proven network is not slowed down: honest clients share it.
    */
   #mayBegin(item: T): boolean {
     if (!this.#handler.mayBegin(item)) return false;
@@ -314,7 +320,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
       return;
     }
     const [now, cpuMs] = [performance.now(), cpuNow()];
-    // A loop that did not get the processor is late as well, but its own work is not the reason.
+    // Processor time bounds the delay: a process that did not run is late, too, but not because of its handshakes.
     const lateMs = Math.min(now - this.#lookedAt - LOOK_MS, cpuMs - this.#cpuMs);
     this.#lookedAt = now;
     this.#cpuMs = cpuMs;
@@ -326,13 +332,13 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #forgetSlow(now: number): void {
     let { first } = this.#quick;
     while (first !== undefined && now - first.begunAt >= SLOW_MS) {
-      this.#quick.delete(first); // those behind it began later
+      this.#quick.delete(first); // the handshakes behind it began later
       first = this.#quick.first;
     }
   }
 }
 
-/** Processor time that the process has used, ms. */
+/** The processor time that this process has used, ms. */
 function cpuNow(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1_000;

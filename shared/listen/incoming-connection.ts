@@ -7,8 +7,8 @@ import type { QueuedHandshake } from "./handshake-queue.ts";
 import type { Endpoint, FirstBytes, FoundHello } from "./preface.ts";
 
 /**
- * The property of a socket that leads to its connection. A TLS server's events and `request.socket` give only a socket;
- * this is the one place where a fact about a socket is found through the socket. All other facts are in the connection.
+ * The property of a socket that holds its `IncomingConnection`. It is needed because events of a TLS server and
+ * `request.socket` give only a socket. All other facts are in the connection.
  */
 const CONNECTION = Symbol("IncomingConnection");
 
@@ -16,17 +16,15 @@ interface WithConnection {
   [CONNECTION]?: IncomingConnection;
 }
 
-/**
- * The state of a connection. Its owner is the acceptor, and from `request` on the port that it was handed to.
- */
+/** The state of a connection. Its owner is the acceptor, and from `request` on the port that it was handed to. */
 type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
 
 /** A TLS handshake in progress. */
 export interface HandshakeInProgress {
   readonly connection: IncomingConnection;
-  /** What had come when it began. */
+  /** Bytes that had been received when the handshake began. */
   readonly bytesBefore: number;
-  /** What has been counted while it was in progress. */
+  /** Bytes that were counted as wasted while it was in progress. */
   charged: number;
   /** Since when it is read, by `performance.now()`. */
   readSince: number;
@@ -52,26 +50,26 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   client: Endpoint | undefined;
   /** The ClientHello, if the listener reads it. */
   hello: FoundHello | undefined;
-  /** The virtual host that the connection came to; a port that finds it by each request's Host sets it again. */
+  /** The virtual host that the connection came to. A port that finds the host by `Host` sets it for each request. */
   host: Host | undefined;
-  /** The CA (PEM) by which TLS verifies the client's certificate; the host may have another one meanwhile. */
+  /** The CA (PEM) by which TLS verifies the client's certificate; the host may have got another one since. */
   verifiedBy: string | undefined;
   budget: HandshakeBudget = UNLIMITED;
-  /** When the handshake began, by `performance.now()`. */
+  /** The time at which the handshake began, by `performance.now()`. */
   begunAt = 0;
-  /** Set when the server has too many clients: this one is told to come back after so many milliseconds. */
+  /** The time after which the client should come back, ms. Set when the server has too many clients. */
   retryAfterMs: number | undefined;
   /** Its TLS handshake, while that is in progress. */
   handshake: HandshakeInProgress | undefined;
   /** The handshake began before any byte was read. */
   skippedPreface = false;
-  /** What it has sent before its turn; present in the states `preface` and `queued`. */
+  /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */
   firstBytes: FirstBytes | undefined;
-  /** Its place among the connections of the port that it was handed to. */
+  /** The place among the connections of the port that this connection was handed to. */
   readonly place = new QueueNode<IncomingConnection<Host>>(this);
   #socket: Socket;
   #deadline: NodeJS.Timeout | undefined;
-  /** The network of the source, which changes when a PROXY header has come. */
+  /** The network of the source; the source changes when a PROXY header is read. */
   #network: { readonly of: Endpoint; readonly name: string } | undefined;
 
   constructor(raw: Socket) {
@@ -81,24 +79,24 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     (raw as WithConnection)[CONNECTION] = this;
   }
 
-  /** The connection of this socket, or of the TLS socket on it. `Host`: what the caller's port has set. */
+  /** The connection of a TCP or unix socket, or of the TLS socket on it. `Host` is the type that the port has set. */
   static of<Host = unknown>(socket: Duplex): IncomingConnection<Host> | undefined {
     return (socket as WithConnection)[CONNECTION] as IncomingConnection<Host> | undefined;
   }
 
-  /** The socket to speak on: the TLS socket once the handshake is done, before that `raw`. */
+  /** The socket to use: `raw`, and after a TLS handshake the TLS socket. */
   get socket(): Socket {
     return this.#socket;
   }
 
-  /** The handshake is done, or none is needed: from now on the connection is spoken on `socket`. */
+  /** The handshake is done, or none is needed: from now on the connection uses `socket`. */
   handedOn(socket: Socket): void {
     this.state = "request";
     this.#socket = socket;
     (socket as WithConnection)[CONNECTION] = this;
   }
 
-  /** The client's address, or the balancer's if it names no client. */
+  /** The client's address, or the balancer's if that names no client. */
   get source(): Endpoint {
     return this.client ?? this.peer;
   }
@@ -108,19 +106,19 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
     return formatEndpoint(this.source);
   }
 
-  /** Connections of one network share their turns. It is kept, because an address has to be parsed for it. */
+  /** The network of the source: connections of one network share turns. It is cached, because parsing is slow. */
   get network(): string {
     const { source } = this;
     if (this.#network?.of !== source) this.#network = { of: source, name: networkOf(source.address) };
     return this.#network.name;
   }
 
-  /** Its handshake is not done, and it is not closed. */
+  /** Whether the handshake is not done, and the connection is not closed. */
   get isPending(): boolean {
     return this.state === "preface" || this.state === "queued" || this.state === "handshake";
   }
 
-  /** Sets the one deadline of the connection; it replaces the one before. */
+  /** Sets the only deadline of the connection, and replaces an earlier one. */
   setDeadline(ms: number, onLate: () => void): void {
     clearTimeout(this.#deadline);
     this.#deadline = setTimeout(onLate, ms);
@@ -133,14 +131,14 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
 }
 
 /**
- * The address and port that the kernel has for the other end. IPv4 is written as IPv4. Prefer
- * `IncomingConnection.source`: the kernel soon forgets the address of a connection that was lost.
+ * The address and port that the kernel has for the other end, an IPv4 address without its IPv6 prefix. Prefer
+ * `IncomingConnection.source`: the kernel soon forgets the address of a lost connection.
  */
 export function peerOf({ remoteAddress = "nowhere", remotePort = 0 }: Socket): Endpoint {
   return { address: withoutMapping(remoteAddress), port: remotePort };
 }
 
-/** An end of a connection as it is written in logs. */
+/** Formats one end of a connection for logs. */
 export function formatEndpoint({ address, port }: Endpoint): string {
   return `${address}:${port}`;
 }

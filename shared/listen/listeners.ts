@@ -19,34 +19,34 @@ import { IncomingConnection } from "./incoming-connection.ts";
 import { MAX_V2_CONTENT } from "./preface.ts";
 import { TLS_FLOOD, TlsOverhead } from "./tls-overhead.ts";
 
-/** One of the names behind a TLS port: its certificate, and the CA that it verifies clients by. */
+/** What stands behind a server name of a TLS port: a certificate, and the CA by which clients are verified. */
 export interface VirtualHost {
-  /** Another object whenever the content is another. */
+  /** Certificate, key and CA. A change of the content makes a new object. */
   readonly tls: TlsMaterial;
-  /** How many handshakes may begin under its name. Absent: any number. */
+  /** The limit of handshakes with this host; absent: there is none. */
   readonly handshakes?: {
-    /** There is a limit now: no handshake may begin for a client that has sent nothing. */
+    /** Whether a limit is set, so that no handshake begins for a client that has sent nothing. */
     readonly isSet: boolean;
     budgetFor(address: string): HandshakeBudget;
-    /** A client from this address has shown a certificate of this host's CA. */
+    /** Records that a client from this address has shown a certificate of this host's CA. */
     proved(address: string): void;
   };
 }
 
 /** The virtual hosts of a port. */
 export interface VirtualHosts<Host extends VirtualHost> {
-  /** Set when every name leads to one host, so that no name needs to be read. */
+  /** Present if all names mean this host, so that no name needs to be read. */
   readonly single: Host | undefined;
-  /** Finds a host by the canonical name in the ClientHello (RFC 6066 §3); `undefined`: the client sent no name. */
+  /** Finds a host by the canonical name in the ClientHello (RFC 6066 §3), which is `undefined` if none was sent. */
   find(serverName: string | undefined): Host | undefined;
 }
 
 export interface TlsListenerOptions<Host extends VirtualHost> extends AcceptRules {
   readonly hosts: VirtualHosts<Host>;
   readonly minVersion?: SecureVersion | undefined;
-  /** OpenSSL's list; empty or absent: Node's. */
+  /** Cipher list in OpenSSL's format; empty or absent: Node's list. */
   readonly ciphers?: string | undefined;
-  /** The handshake is done, whatever the certificate: `verifyPeer` reads it. Both sockets have an error listener. */
+  /** Called after a handshake with any certificate: `verifyPeer` reads it. Both sockets have an error listener. */
   onConnection(connection: HostedConnection<Host>): void;
 }
 
@@ -54,11 +54,11 @@ export interface TlsListenerOptions<Host extends VirtualHost> extends AcceptRule
 export type HostedConnection<Host> = IncomingConnection<Host> & { readonly socket: TLSSocket; readonly host: Host };
 
 /**
- * A TCP listener that speaks TLS and requests a client certificate, and leaves it to others to refuse one. It is a
- * `net.Server` that hands its sockets to TLS servers, one for each virtual host, which never listen themselves:
- * connections wait in between for their handshake, and the server name is read there. So a client that asks for an
- * unknown name is shown no certificate, and no context changes during a handshake. Sessions are never resumed: a
- * resumed one would skip the client certificate.
+ * A TCP listener for TLS that requests a client certificate, and leaves it to others to refuse one. It is a
+ * `net.Server` that hands its sockets to TLS servers, one for each `TlsMaterial`, which never listen themselves.
+ * Before that, connections wait for their turn, and the server name is read. So a client that asks for an unknown name
+ * is shown no certificate, and no context changes during a handshake. TLS sessions are never resumed, because a resumed
+ * session would skip the client certificate.
  *
  * Throws OpenSSL's error for ciphers that it does not know.
  */
@@ -67,9 +67,9 @@ export function tlsListener<Host extends VirtualHost>(options: TlsListenerOption
 }
 
 interface PlainListenerOptions extends AcceptRules {
-  /** May this address connect at all? Connections from others are closed at once. */
+  /** Whether this address may connect at all. Connections from other addresses are closed at once. */
   admits(address: string): boolean;
-  /** The socket has an error listener, and its first bytes are still to be read. */
+  /** Called for each connection. Its socket has an error listener, and its first bytes are not yet read. */
   onConnection(connection: IncomingConnection): void;
 }
 
@@ -90,14 +90,14 @@ export function plainListener(options: PlainListenerOptions): Acceptor {
 
 const UNACCEPTED = "its network has shown too many certificates that are not accepted, and has to wait";
 
-/** TLS as the protocol of a port: a TLS server for each virtual host, which never listens itself. */
+/** TLS as the protocol of a port. */
 class TlsProtocol<Host extends VirtualHost> implements Protocol {
   readonly handshakeName = "TLS handshake";
   readonly mostBefore = MAX_CLIENT_HELLO + MAX_V2_CONTENT;
   readonly lastWord = UNRECOGNIZED_NAME_ALERT;
   readonly acceptor: Acceptor;
   readonly #options: TlsListenerOptions<Host>;
-  /** One TLS server for each material in use. */
+  /** One TLS server for each material in use, which never listens itself; a sentence if it cannot be made. */
   readonly #servers = new WeakMap<TlsMaterial, TlsServer | string>();
   readonly #overhead: TlsOverhead;
   readonly #handshakes: HandshakeBytes;
@@ -138,7 +138,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     this.#handshakes.stop();
   }
 
-  /** The virtual host that the client asks for, or why there is none (RFC 6066 §3: unrecognized_name). */
+  /** Finds the virtual host that the client asks for, or the reason why there is none (RFC 6066 §3). */
   #hostOf({ hello }: IncomingConnection): Host | HandshakeRefusal {
     const { hosts } = this.#options;
     const name = hello?.serverName;
@@ -148,7 +148,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     return { sentence: `no cluster has the server name "${name}"` };
   }
 
-  /** The virtual host is found again, since clusters may have changed while the client waited. */
+  /** Begins the TLS handshake. The virtual host is found again: clusters may have changed while the client waited. */
   onTurn(connection: IncomingConnection): void {
     const host = this.#hostOf(connection);
     if ("sentence" in host) {
@@ -167,7 +167,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     if (connection.state === "handshake") this.#handshakes.watch(connection);
   }
 
-  /** A sentence: OpenSSL refuses certificate or key, for example a key that is too short. */
+  /** Returns a sentence if OpenSSL refuses the certificate or the key, for example because the key is too short. */
   #serverOf(material: TlsMaterial): TlsServer | string {
     const known = this.#servers.get(material);
     if (known !== undefined) return known;
@@ -199,7 +199,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     socket.on("error", () => {});
     const connection = connectionOf<Host>(socket);
     if (connection !== undefined) this.#handshakes.leave(connection, isHarmless(socket, connection.verifiedBy));
-    // It is over already if it was dropped, or the listener was stopped, during the last step of the handshake.
+    // The connection may have been dropped, or the listener stopped, during the last step of the handshake.
     if (connection === undefined || !this.acceptor.complete(connection, socket)) {
       socket.destroy();
       return;
@@ -216,12 +216,12 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   readonly #onTlsError = (error: Error, socket: TLSSocket): void => {
     const connection = connectionOf(socket);
     if (connection === undefined || !this.acceptor.fail(connection, error)) return;
-    // Node leaves the socket open after a timeout. One turn later, because an alert may still be on its way out.
+    // Node leaves the socket open after a timeout. It is destroyed one turn later, after an alert has been written.
     setImmediate(() => connection.raw.destroy());
   };
 }
 
-/** The connection beneath a TLS socket in its handshake. */
+/** The connection below a TLS socket whose handshake is in progress. */
 function connectionOf<Host>(socket: TLSSocket): IncomingConnection<Host> | undefined {
   const raw = rawSocketOf(socket);
   return raw && IncomingConnection.of(raw);
@@ -231,20 +231,20 @@ type ContextSettings = Pick<TlsListenerOptions<VirtualHost>, "minVersion" | "cip
 
 function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
   return {
-    // Without a CA no certificate is accepted; left out, the system's CAs would count.
+    // An empty list accepts no certificate; without the option, Node would use the CAs of the system.
     ca: material?.ca || [],
     ...(material && { cert: material.cert, key: material.key }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),
     ecdhCurve: KEY_EXCHANGE,
-    // Tickets off; session ids need a cache, and `readWholeRecords` has none.
+    // No TLS session is resumed: tickets are off, and `readWholeRecords` declines session ids.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const;
 }
 
 /**
- * HTTP/1.1 if the client offers it. A gRPC client offers HTTP/2 alone, and gets it so that a sentence can answer its
- * first bytes. Otherwise the first protocol offered: Node's callback must choose one or fail the handshake.
+ * Chooses HTTP/1.1 if the client offers it. A gRPC client offers only HTTP/2, and gets it, so that its first bytes can
+ * be answered with a sentence. Else the first offer is chosen, because without a choice Node fails the handshake.
  */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];

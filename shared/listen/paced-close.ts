@@ -2,22 +2,22 @@ import type { Duplex } from "node:stream";
 import type { TurnQueue } from "../basics/timers.ts";
 import { deferRelease, isReadError } from "../node/sockets.ts";
 
-/** The event, with the error, of a socket whose connection is lost, before it is released: `close` comes later. */
+/** The event, with the error, of a socket whose connection is lost. `close` follows when the socket is released. */
 export const PEER_GONE = Symbol("the peer has gone");
 
-/** Maximum time that a lost connection is held, ms: agents come back in that time, or not soon. */
+/** Maximum time that a lost connection is held, ms: agents return within this time or much later. */
 const HELD_MS = 60_000;
-/** With fewer connections, what V8 is told of them does not make it mark the heap. */
+/** Minimum number of connections for holding. The external memory of fewer does not make V8 mark the heap. */
 const MANY = 1_000;
 
 /**
  * Spreads the release of connections that are lost together. A network path that fails ends thousands of them, and Node
  * would release all of them in one turn of the event loop; so each waits for its turn.
  *
- * Node tells V8 of 48 KB outside the heap for each TLS connection, and V8 stops the process to mark the heap for each
- * 64 MB above the least that it has seen. Thousands that are released and come back cause several such stops. So where
- * there are many, lost connections whose owners listen for `PEER_GONE` are held, and each new connection releases one
- * of them, which keeps the sum level (docs/decisions/0008).
+ * Node reports 48 KB of external memory to V8 for each TLS connection. V8 stops the process to mark the heap for each
+ * 64 MB above the lowest sum that it has seen. Thousands of connections that are released and come back cause several
+ * such stops. Therefore, with `many` connections, a lost one whose owner listens for `PEER_GONE` is held, and each new
+ * connection releases one, which keeps the sum level (docs/decisions/0008).
  *
  * ```
  *  destroyed ─┬─ more may be read ───────────▶ released at once
@@ -26,9 +26,10 @@ const MANY = 1_000;
  *                                           60 s
  * ```
  *
- * Until its release a connection is `destroyed` and has not emitted `close`. Node takes bytes that arrive then for an
- * error number, and throws where nothing can catch it: so a connection from which more may be read does not wait. One
- * that has ended is not held: only TLS may have ended, and the peer may go on sending beneath it.
+ * Until its release a connection is `destroyed` and has not emitted `close`. If bytes arrive then, Node takes their
+ * number for an error number, and throws where nothing can catch it: so a connection from which more may be read is
+ * released at once. One that has ended waits for its turn, but is not held: perhaps only TLS has ended, and the peer
+ * still sends below it.
  */
 export class PacedClose {
   readonly #turns: TurnQueue;
@@ -42,7 +43,7 @@ export class PacedClose {
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
 
-  /** `many`: with so many connections lost ones are held. */
+  /** Lost connections are held while there are at least `many` connections. */
   constructor(turns: TurnQueue, many = MANY) {
     this.#turns = turns;
     this.#many = many;
@@ -53,7 +54,7 @@ export class PacedClose {
     return this.#held.size;
   }
 
-  /** A new connection begins its handshake. It counts until it closes. */
+  /** Counts a connection that begins its handshake, until it closes. May release a held one. */
   arrived(raw: Duplex): void {
     this.#present++;
     raw.once("close", () => {
@@ -62,7 +63,7 @@ export class PacedClose {
     if (this.#present > this.#places) this.#releaseOne();
   }
 
-  /** Applies these rules to the socket. */
+  /** Applies the rules of this class to a socket. */
   watch(socket: Duplex): void {
     deferRelease(socket, (error, release) => {
       if (isReadError(error)) this.#turns.run(() => this.#lost(socket, error, release));

@@ -4,7 +4,7 @@ import { GrowingBytes } from "../basics/bytes.ts";
 import type { HeldBytes } from "../limits/memory-account.ts";
 import { type ClientHello, ClientHelloReader } from "./client-hello.ts";
 
-/** What a client and the balancers before it send before TLS, or why it is refused. */
+/** What a client and its balancer send before TLS, or the reason why the client is refused. */
 export type Preface =
   | { readonly problem: string; readonly beforeTls: boolean }
   | {
@@ -13,7 +13,7 @@ export type Preface =
       readonly headerLength: number;
       /** The client behind the balancer, if a PROXY header names one. */
       readonly source: Endpoint | undefined;
-      /** Absent where the name is not read. */
+      /** Absent if the name is not read. */
       readonly hello: FoundHello | undefined;
     };
 
@@ -21,9 +21,9 @@ export type Preface =
 export type FoundHello = Extract<ClientHello, { problem: undefined }>;
 
 export interface PrefaceOptions {
-  /** Whether a PROXY header may or must come; `forbidden`: the address is not trusted to send one. */
+  /** Whether a PROXY header may or must come. `forbidden`: the address is not trusted to send one. */
   readonly proxyHeader: "ignored" | "forbidden" | "optional" | "required";
-  /** Read the name in the ClientHello as well. */
+  /** Whether the name in the ClientHello is read as well. */
   readonly name: boolean;
 }
 
@@ -40,7 +40,7 @@ export class PrefaceReader {
     if (options.proxyHeader === "ignored") this.#headerLength = 0;
   }
 
-  /** Takes what comes next; `undefined`: more is needed. */
+  /** Reads the next chunk. Returns `undefined` if more is needed. */
   push(chunk: Buffer): Preface | undefined {
     if (this.#headerLength !== undefined) return this.#readHello(chunk);
     this.#front.append(chunk);
@@ -73,12 +73,12 @@ export class PrefaceReader {
   }
 }
 
-/** Reading stops at so many bytes, more than any ClientHello has; what follows stays in the kernel. */
+/** Number of bytes after which reading stops. Every ClientHello is shorter. What follows stays in the kernel. */
 const ENOUGH_BYTES = 16_384;
 
 /**
- * The first bytes of a connection. They are read while it waits, because only a reader notices that a client has hung
- * up, and are given back at its turn.
+ * The first bytes of a connection. They are read while the connection waits, because only a reader notices that the
+ * client has closed it, and are given back when its turn comes.
  */
 export class FirstBytes {
   readonly #raw: Socket;
@@ -87,7 +87,7 @@ export class FirstBytes {
   readonly #read = new GrowingBytes();
   #skipped = 0;
 
-  /** Begins to read. The socket has an error listener. `held` counts the bytes as long as it reads. */
+  /** Begins to read. The socket must have an error listener. `held` counts the bytes until `stop` or `giveBack`. */
   constructor(raw: Socket, onChunk: (chunk: Buffer) => void, held?: HeldBytes) {
     this.#raw = raw;
     this.#onChunk = onChunk;
@@ -107,7 +107,7 @@ export class FirstBytes {
     this.#onChunk(chunk);
   };
 
-  /** So many bytes in front are not given back: a PROXY header. */
+  /** Sets how many bytes at the front are not given back: the length of the PROXY header. */
   skip(length: number): void {
     this.#skipped = length;
   }
@@ -117,7 +117,7 @@ export class FirstBytes {
     this.#raw.off("data", this.#onData);
   }
 
-  /** Stops reading: the socket is paused, and will deliver all bytes that are not skipped. */
+  /** Stops reading. The socket is paused, and will deliver all bytes that are not skipped. */
   giveBack(): void {
     this.stop();
     this.#raw.pause();
@@ -128,14 +128,14 @@ export class FirstBytes {
 
 // ── the PROXY header ────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** One end of the connection that a balancer took. */
+/** One end of a connection. */
 export interface Endpoint {
-  /** Without brackets or zone; an IPv4 address that came as IPv6 (`::ffff:…`) is IPv4. */
+  /** An address without brackets or zone. An IPv4 address that came as IPv6 (`::ffff:…`) is written as IPv4. */
   readonly address: string;
   readonly port: number;
 }
 
-/** The connection that a balancer took, and passes on. */
+/** The connection that a balancer has accepted and passes on. */
 export interface ProxiedConnection {
   readonly source: Endpoint;
   readonly destination: Endpoint;
@@ -153,10 +153,11 @@ export type ProxyReading =
   | { readonly state: "read"; readonly connection: ProxiedConnection | undefined; readonly bytesUsed: number };
 
 /**
- * Maximum length behind the first 16 bytes of version 2: addresses of at most 36 bytes, and TLVs, which are not read.
+ * Maximum length of a header of version 2 after its first 16 bytes: addresses of at most 36 bytes, and TLVs, which are
+ * not read.
  */
 export const MAX_V2_CONTENT = 2_048;
-/** Version 1 with its line end. */
+/** Maximum length of a header of version 1, with its line end. */
 const MAX_V1 = 107;
 
 const V1 = Buffer.from("PROXY ");
@@ -164,21 +165,21 @@ const V2 = Buffer.from([0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49,
 const V2_HEADER = 16;
 const LOCAL = 0x20;
 const PROXY = 0x21;
-/** Length of an address by family and transport, for those of version 2 that carry a TCP connection. */
+/** Length of an address in version 2, by family and transport: TCP over IPv4, TCP over IPv6. */
 const V2_ADDRESS_LENGTH = new Map([
   [0x11, 4],
   [0x21, 16],
 ]);
 const V2_UNSPECIFIED = 0;
-/** What stands before an IPv4 address that is sent as IPv6 (RFC 4291 §2.5.5.2). */
+/** Prefix of an IPv4 address that is sent as an IPv6 address (RFC 4291 §2.5.5.2). */
 const MAPPED = Buffer.from([...new Array<number>(10).fill(0), 0xff, 0xff]);
 
 const MORE = { state: "more" } as const;
 const ABSENT = { state: "absent" } as const;
 
 /**
- * Reads the header that a balancer puts before a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2) from
- * all bytes that have come so far. TLS begins with another byte, so `absent` is known at its first byte.
+ * Reads the header that a balancer sends first on a connection (haproxy's proxy-protocol.txt, sections 2.1 and 2.2).
+ * `bytes` are all that have arrived so far. TLS begins with another byte, so one byte is enough for `absent`.
  */
 export function readProxyHeader(bytes: Buffer): ProxyReading {
   if (beginsWith(bytes, V1)) return bytes.length < V1.length ? MORE : readV1(bytes);
@@ -186,7 +187,7 @@ export function readProxyHeader(bytes: Buffer): ProxyReading {
   return ABSENT;
 }
 
-/** Encodes version 2; without a connection as LOCAL. */
+/** Encodes a header of version 2; without a connection the command is LOCAL. */
 export function encodeProxyV2(connection: ProxiedConnection | undefined): Buffer {
   if (connection === undefined) return Buffer.concat([V2, Buffer.from([LOCAL, V2_UNSPECIFIED, 0, 0])]);
   const source = canonicalAddress(connection.source.address);
@@ -212,7 +213,7 @@ function readV1(bytes: Buffer): ProxyReading {
   if (bytes[end - 1] !== 0x0d) return refused("its first line does not end with CR and LF");
   const bytesUsed = end + 1;
   const [, family, ...words] = bytes.toString("latin1", 0, end - 1).split(" ");
-  // Everything behind UNKNOWN is to be ignored (section 2.1).
+  // Section 2.1: a receiver ignores everything after UNKNOWN.
   if (family === "UNKNOWN") return { state: "read", connection: undefined, bytesUsed };
   if (family !== "TCP4" && family !== "TCP6") return refused("it names no family that is known: TCP4, TCP6, UNKNOWN");
   const [source = "", destination = "", sourcePort, destinationPort, ...rest] = words;

@@ -24,7 +24,7 @@ export interface SessionOptions {
   /** Bytes that the transport may hold untaken, which a control frame has to wait for. */
   readonly maxPending: number;
   /**
-   * A tail behind a large frame waits for the next write only when this number of bytes has gone one way and none has
+   * A tail behind a large frame waits for the next write only when this many bytes have gone one way and none has
    * come back, because a reader may be waiting for the end of a shorter message.
    */
   readonly bulkBytes: number;

@@ -6,8 +6,7 @@ import type { Stream } from "./stream.ts";
 const GROW_WITHIN_ROUND_TRIPS = 4;
 
 /**
- * Credit is sent at the latest when this number of bytes is owed: on a long path, half of a large window would not be
- * used.
+ * Credit is sent at the latest when this many bytes are owed: on a long path, half of a large window would not be used.
  */
 const MOST_OWED = 2 * 1024 * 1024;
 
@@ -212,7 +211,7 @@ export class ReadBuffer {
 
 const REFRESH_EVERY_MS = 5_000;
 const KEPT_SAMPLES = 4;
-/** When this number of pings is unanswered, the peer does not answer, and no more are sent. */
+/** When this many pings are unanswered, the peer does not answer, and no more are sent. */
 const MAX_UNDER_WAY = 64;
 
 interface Ping {

@@ -4,11 +4,11 @@ import { Flag, FrameType, HEADER_LENGTH, header, MAX_UINT32 } from "./frame.ts";
 import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
 
-/** This number of bytes of a stream is worth a system call of its own; fewer are gathered. */
+/** At least this many bytes of a stream are worth a system call of their own; fewer are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
 /**
- * When this number of bytes of control frames waits, they are sent before the turn ends: thousands of streams may be
- * opened in one turn.
+ * Control frames are sent before the turn ends when they have this many bytes: thousands of streams may be opened in
+ * one turn.
  */
 const FLUSH_CONTROL_AT = 64 * 1024;
 /**
@@ -25,10 +25,7 @@ const LEAST_FRAME = 4 * 1024;
  * and leaves a small rest for the next one (docs/decisions/0017).
  */
 const DATA_BELOW = 3 / 4;
-/**
- * When this number of buffers of control frames waits, they become one: a peer may never read them, and each costs 150
- * bytes.
- */
+/** When this many buffers of control frames wait, they become one: a peer may never read them, and each costs 150 B. */
 const PACKED = 1_024;
 const EMPTY = Buffer.alloc(0);
 

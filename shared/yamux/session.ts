@@ -22,11 +22,9 @@ export interface SessionHandler {
   onClosed(reason: Error | undefined): void;
 }
 
-/**
- * When this number of control frames waits, 12 bytes each, the session ends: the peer asks and never reads the answers.
- */
+/** When this many control frames wait, 12 bytes each, the session ends: the peer asks and never reads the answers. */
 const MAX_CONTROL_FRAMES = 24_576;
-/** When this number of bytes of control frames waits, first payloads included, no more streams are opened. */
+/** When this many bytes of control frames wait, first payloads included, no more streams are opened. */
 const MAX_CONTROL_BYTES = 1024 * 1024;
 /** Credit or payload of fewer bytes counts as an idle frame: an honest peer gives credit by halves of a window. */
 const LEAST_USEFUL = 256;

@@ -166,7 +166,7 @@ async function agentReplaced(stage: Stage): Promise<Seen> {
     old.signal("SIGTERM");
   }
   const { stdout, seconds } = await stage.kubectl.must(inMain("stand-in", ["echo", "as ever"]));
-  await endsInOrder(old);
+  await endsCleanly(old);
   return { printed: oneLine(stdout), seconds };
 }
 
@@ -180,10 +180,10 @@ async function serverRestarted(stage: Stage, how: "stop" | "kill"): Promise<Seen
 
 async function obeys(program: Program): Promise<void> {
   program.signal("SIGTERM");
-  await endsInOrder(program);
+  await endsCleanly(program);
 }
 
-async function endsInOrder(program: Program): Promise<void> {
+async function endsCleanly(program: Program): Promise<void> {
   const end = await within(program.exited, ENDED_MS, `${program.name} to end by SIGTERM`);
   expect(end === "exit code 0", `${program.name} to end cleanly`, end);
 }

@@ -114,10 +114,10 @@ export class PodProcess {
    */
   async terminate(): Promise<string> {
     const { terminationGracePeriodSeconds: seconds = 30 } = this.#pod.spec;
-    return await within(this.#stopInOrder(), seconds * 1000, `${this.name} to end in ${seconds} s`);
+    return await within(this.#stopCleanly(), seconds * 1000, `${this.name} to end in ${seconds} s`);
   }
 
-  async #stopInOrder(): Promise<string> {
+  async #stopCleanly(): Promise<string> {
     const { exec } = this.#container.lifecycle?.preStop ?? {};
     if (exec !== undefined) {
       const { code, stderr } = await this.exec(exec.command);
