@@ -178,7 +178,13 @@ test("a demo whose output is a full disk or a closed pipe does not stay up, and 
     t.after(() => killGroup(child));
     let complaint = "";
     child.stderr.on("data", (chunk) => (complaint += String(chunk)));
-    assert.deepEqual(await once(child, "close"), [code, null], complaint);
+    let end: unknown[] | undefined;
+    child.once("close", (...how) => (end = how));
+    await until(
+      () => end !== undefined,
+      () => `the end of demo ${output}`,
+    );
+    assert.deepEqual(end, [code, null], complaint);
     assert.match(complaint, code === 0 ? /^$/ : /^culvert: cannot write to stdout: ENOSPC.*\n$/);
     assert.deepEqual(await folders(), []);
   }
