@@ -34,13 +34,15 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   endedBy: Error | undefined;
   /** The number of bytes that have arrived. */
   bytesRead = 0;
+  /** Something was written: the peer has an answer to its first bytes. */
+  hasAnswered = false;
   readonly #link: InnerLink;
   #allowance: number;
-  readonly #mayReceive: () => boolean;
+  readonly #mayReceive: (byteLength: number) => boolean;
   readonly #over = deferred<Error | undefined>();
 
   /** Until `liftAllowance` at most `allowance` bytes may arrive, and each chunk only if `mayReceive` returns true. */
-  constructor(link: InnerLink, allowance: number, mayReceive = () => true) {
+  constructor(link: InnerLink, allowance: number, mayReceive: (byteLength: number) => boolean = () => true) {
     super({ allowHalfOpen: true });
     this.#link = link;
     this.#allowance = allowance;
@@ -63,7 +65,8 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     this.bytesRead += chunk.length;
     this.#allowance -= chunk.length;
     if (this.#allowance < 0) this.destroy(new Error("too many bytes came before the inner TLS handshake was done"));
-    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive()) this.destroy(new Error(UNACCEPTED));
+    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive(chunk.length))
+      this.destroy(new Error(UNACCEPTED));
     else this.push(chunk);
   }
 
@@ -81,11 +84,13 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   override _read(): void {}
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: WriteCallback): void {
+    this.hasAnswered = true;
     this.#link.write([chunk], chunk.length);
     done();
   }
 
   override _writev(chunks: { readonly chunk: Buffer }[], done: WriteCallback): void {
+    this.hasAnswered = true;
     let byteLength = 0;
     const batch = chunks.map(({ chunk }) => {
       byteLength += chunk.length;

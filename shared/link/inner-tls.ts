@@ -119,9 +119,12 @@ export class InnerServers {
 
   async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number, source: HandshakeSource): Promise<InnerTls> {
     const server = this.#serverOf(material);
-    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, () => !this.#wasted.owes(source));
     const secured = deferred<tls.TLSSocket>();
-    this.#handshakes.set(bottom, { secured, source });
+    const inProgress: InnerHandshake = { secured, source, charged: 0, isOver: false };
+    const bottom: LinkDuplex = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, (byteLength) =>
+      this.#mayReceive(inProgress, bottom.hasAnswered ? byteLength : 0),
+    );
+    this.#handshakes.set(bottom, inProgress);
     server.emit("connection", bottom);
     const socket = await handshake(secured.promise, bottom, timeoutMs).catch((error: Error) => {
       throw new PeerFault(error);
@@ -146,14 +149,23 @@ export class InnerServers {
     return server;
   }
 
-  /** Finds the handshake that has ended on this socket. Its bytes count as wasted unless it was harmless. */
+  /** Counts what follows the ClientHello before it is read: a certificate is verified as soon as it is. */
+  #mayReceive(handshake: InnerHandshake, byteLength: number): boolean {
+    if (handshake.isOver) return true;
+    if (this.#wasted.owes(handshake.source)) return false;
+    handshake.charged += byteLength;
+    this.#wasted.charge(handshake.source, byteLength);
+    return true;
+  }
+
+  /** Finds the handshake that has ended on this socket. What was counted is given back if it was harmless. */
   #handshakeOn(socket: tls.TLSSocket, wasHarmless: boolean): Deferred<tls.TLSSocket> | undefined {
     const beneath = streamBeneath(socket);
     const handshake = beneath && this.#handshakes.get(beneath);
-    if (beneath instanceof LinkDuplex && handshake !== undefined && !wasHarmless) {
-      this.#wasted.charge(handshake.source, beneath.bytesRead);
-    }
-    return handshake?.secured;
+    if (handshake === undefined) return undefined;
+    handshake.isOver = true;
+    if (wasHarmless) this.#wasted.charge(handshake.source, -handshake.charged);
+    return handshake.secured;
   }
 }
 
@@ -161,6 +173,9 @@ export class InnerServers {
 interface InnerHandshake {
   readonly secured: Deferred<tls.TLSSocket>;
   readonly source: HandshakeSource;
+  /** Bytes counted as wasted until it has succeeded. */
+  charged: number;
+  isOver: boolean;
 }
 
 function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
