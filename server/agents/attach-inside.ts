@@ -35,7 +35,7 @@ export interface InnerDeps extends RunTunnelDeps {
 export interface AgentPeer {
   readonly remote: string;
   readonly address: string;
-  /** Another server carries the connection here, to resume a link. */
+  /** Whether another server carries the connection here, which may only resume a link. */
   readonly onlyResumes: boolean;
   /** Empty until the agent is authenticated. */
   identity: string;
@@ -45,7 +45,7 @@ export interface AgentPeer {
   resumes?: string;
 }
 
-/** A carried connection takes more of two servers than one of its own would, so no link begins on it. */
+/** Throws if the connection is carried: it costs two servers more than a direct one, so no link begins on it. */
 export function requireFirstHand({ onlyResumes }: AgentPeer): void {
   if (!onlyResumes) return;
   throw refused(
@@ -54,7 +54,7 @@ export function requireFirstHand({ onlyResumes }: AgentPeer): void {
   );
 }
 
-/** An authenticated agent at the other end of an inner TLS. */
+/** An agent that is authenticated by inner TLS, or by a token inside it. */
 interface InnerAgent {
   readonly link: UntrustedLink;
   readonly inner: InnerTls;
@@ -63,9 +63,8 @@ interface InnerAgent {
 }
 
 /**
- * A carrier whose peer is not authenticated: does a TLS handshake over its link, and authenticates the agent inside.
- * Then the carrier is the first of a tunnel, until that has ended; or the agent has only renewed the credential of
- * another link.
+ * Authenticates an agent inside inner TLS, on a carrier whose peer is not authenticated. Then begins a tunnel whose
+ * first carrier this is, and waits for its end; or renews the credential of another link, if the agent asks for that.
  */
 export async function attachInside(
   carrier: Carrier,
@@ -102,7 +101,7 @@ export async function attachInside(
   else await orRefuse(inner, () => renewCredential(agent, deps));
 }
 
-/** Sends a refusal inside the inner TLS, where no middlebox reads what it says about the agent. */
+/** Runs `step`. If it fails, sends a refusal inside inner TLS, where no middlebox can read it. */
 async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Promise<T> {
   try {
     return await step();
@@ -124,7 +123,7 @@ async function receiveHello({ pipe }: InnerTls, deadlineMs: number): Promise<str
   }
 }
 
-/** A middlebox may have chosen the virtual host; the server name of the inner TLS is the agent's own. */
+/** Throws if the inner server name is not one of this cluster. A middlebox may have chosen the outer server name. */
 function requireOwnName({ servername }: TLSSocket, { cluster, host: { side } }: InnerDeps): void {
   const names = new ServerNames([{ value: cluster, names: side.sni }]);
   if (!servername || names.find(servername) !== undefined) return;
@@ -155,9 +154,7 @@ async function beginTunnel({ link, inner, hello, credential }: InnerAgent, deps:
   }
 }
 
-/**
- * The renewed credential counts like one of a new carrier with its own handshake; streams and link stay as they are.
- */
+/** Replaces the credential of the link that the agent names, as a new carrier would. Its streams are not touched. */
 function renewCredential({ inner: { pipe }, hello, credential }: InnerAgent, { cluster, links }: InnerDeps): void {
   const { agentId, instance, renews = "" } = hello;
   const { identity } = credential;
@@ -180,13 +177,13 @@ function refusalMessage(error: unknown): Refused {
 const LINGER_MS = 200;
 
 /**
- * The time within which a carrier must be authenticated: one deadline for all steps, after which the connection is
- * destroyed, also if its refusal is under way. The verification of a token has its own deadline.
+ * The time within which a carrier must be authenticated. One deadline covers all steps. After it the connection is
+ * destroyed, even if a refusal is still being sent. The verification of a token has its own deadline.
  */
 export class HandshakeDeadline {
-  /** What took too long, where only the deadline has ended it. */
+  /** The reason that is logged if only the deadline ends the carrier. */
   late = NO_HELLO;
-  /** Why the carrier was dropped here, and not by its peer. */
+  /** The reason why this server dropped the carrier; absent if the peer closed it. */
   dropped: LinkRefused | PeerFault | undefined;
   readonly #socket: Duplex;
   #leave: () => void = nothing;
@@ -209,21 +206,21 @@ export class HandshakeDeadline {
     return Math.max(1, this.#until - performance.now());
   }
 
-  /** Gives up the place that it had, and calls `leave` when it leaves the new one. */
+  /** Moves the carrier to a new place. The place before is given up now; `leave` is called to give up the new one. */
   occupy(leave: () => void): void {
     this.vacate();
     this.#leave = leave;
     if (this.#isOver) this.vacate();
   }
 
-  /** Gives its place up. */
+  /** Gives up the place of the carrier. */
   vacate(): void {
     const leave = this.#leave;
     this.#leave = nothing;
     leave();
   }
 
-  /** Stops the clock during `verify`. */
+  /** Runs `verify`, and stops the clock meanwhile. */
   async pausedDuring<T>(verify: () => Promise<T>): Promise<T> {
     const { leftMs } = this;
     clearTimeout(this.#timer);
@@ -239,7 +236,7 @@ export class HandshakeDeadline {
     this.#timer = setTimeout(this.#onDeadline, this.leftMs + LINGER_MS);
   }
 
-  /** Each step has a timer for the same time, which a busy process may have started too late. */
+  /** Destroys the connection if no step has ended it: each has a timer of its own, which may have started late. */
   readonly #onDeadline = (): void => {
     if (this.#socket.destroyed) {
       this.end();
@@ -249,7 +246,7 @@ export class HandshakeDeadline {
     this.#socket.destroy();
   };
 
-  /** The carrier is authenticated, resumed or closed. */
+  /** Ends the deadline, because the carrier is authenticated, resumed or closed. */
   readonly end = (): void => {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -265,14 +262,14 @@ interface CarrierPlace {
 }
 
 /**
- * The unauthenticated carriers in one stage of their handshake: a bounded number for each cluster. One too many drops
- * the oldest of the network that has most, since a real agent takes a few round trips.
+ * The unauthenticated carriers in one stage of their handshake, a bounded number for each cluster. When the bound is
+ * exceeded, the oldest of the network that has most is dropped: an honest agent needs only a few round trips.
  */
 export class UnauthenticatedCarriers {
   readonly #most: number;
   readonly #byCluster = new Map<string, BySource<CarrierPlace>>();
 
-  /** `most`: the bound of one cluster. */
+  /** `most` is the maximum number of carriers of one cluster. */
   constructor(most: number) {
     this.#most = most;
   }
@@ -281,9 +278,7 @@ export class UnauthenticatedCarriers {
     return this.#byCluster.get(cluster)?.size ?? 0;
   }
 
-  /**
-   * Holds one more until its deadline ends or moves on to the next stage. `close` ends the carrier if it is dropped.
-   */
+  /** Adds a carrier until its deadline ends or moves to the next stage. `close` is called if it is dropped. */
   enter(cluster: string, address: string, deadline: HandshakeDeadline, close: (reason: string) => void): void {
     const places = this.#byCluster.get(cluster) ?? new BySource<CarrierPlace>();
     this.#byCluster.set(cluster, places);
@@ -297,7 +292,7 @@ export class UnauthenticatedCarriers {
     if (surplus === undefined) return;
     const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
     surplus.deadline.dropped = refused("limited", reason);
-    surplus.deadline.vacate(); // at once: its connection may take a moment to end
+    surplus.deadline.vacate(); // its place is free at once, although its connection may take a moment to end
     surplus.close(reason);
   }
 }

@@ -11,36 +11,38 @@ import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { helloSchema, welcomeSchema } from "./control.ts";
 import { SMALL_BATCH_BYTES } from "./frames.ts";
 
-/** A link below inner TLS. `publicReason`: what its peer is told where a middlebox can read it. */
+/** A link below inner TLS. `publicReason` is sent to the peer outside inner TLS, where a middlebox can read it. */
 export interface InnerLink extends Transport {
   destroy(reason?: Error, publicReason?: string): void;
 }
 
-/** Why a link under inner TLS ends, as a middlebox may read it. */
+/** The public reason for the end of a link below inner TLS: a middlebox may read it. */
 export const PUBLIC_REASON = "inner TLS has ended";
 
-/** Why a link under inner TLS ends whose peer's network has shown certificates that are not accepted. */
+/** The reason for ending a link below inner TLS when the network of the peer owes bytes (`WastedBytes`). */
 export const UNACCEPTED = "its network has shown too many certificates that are not accepted inside, and has to wait";
 
 type WriteCallback = (error?: Error | null) => void;
 
 /**
- * A link as a stream for node:tls. It is never paused: what may arrive is bounded by the windows of the session above,
- * and by `allowance` until there is a session.
+ * A link as a stream for node:tls. It is never paused, because the windows of the session above bound what may arrive,
+ * and `allowance` does so until there is a session.
  */
 export class LinkDuplex extends Duplex implements TransportConsumer {
   onRoom: () => void = () => {};
-  /** Why the link is over, for those that learn of its end from elsewhere. */
+  /** The reason why the link has ended, for code that sees another error first. */
   endedBy: Error | undefined;
   /** The number of bytes that have arrived. */
   bytesRead = 0;
+  /** Something was written: the peer has an answer to its first bytes. */
+  hasAnswered = false;
   readonly #link: InnerLink;
   #allowance: number;
-  readonly #mayReceive: () => boolean;
+  readonly #mayReceive: (byteLength: number) => boolean;
   readonly #over = deferred<Error | undefined>();
 
-  /** `allowance`: bytes that may arrive until `liftAllowance`, while `mayReceive`. */
-  constructor(link: InnerLink, allowance: number, mayReceive = () => true) {
+  /** Until `liftAllowance` at most `allowance` bytes may arrive, and each chunk only if `mayReceive` returns true. */
+  constructor(link: InnerLink, allowance: number, mayReceive: (byteLength: number) => boolean = () => true) {
     super({ allowHalfOpen: true });
     this.#link = link;
     this.#allowance = allowance;
@@ -49,12 +51,12 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     link.start(this);
   }
 
-  /** Resolves when the link is gone, with the reason. */
+  /** Resolves with the reason when the link has ended. */
   get over(): Promise<Error | undefined> {
     return this.#over.promise;
   }
 
-  /** The peer is authenticated, and the session bounds what it sends. */
+  /** Lifts the bound of the constructor: the peer is authenticated, and the session bounds what it sends. */
   liftAllowance(): void {
     this.#allowance = Number.POSITIVE_INFINITY;
   }
@@ -63,7 +65,8 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     this.bytesRead += chunk.length;
     this.#allowance -= chunk.length;
     if (this.#allowance < 0) this.destroy(new Error("too many bytes came before the inner TLS handshake was done"));
-    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive()) this.destroy(new Error(UNACCEPTED));
+    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive(chunk.length))
+      this.destroy(new Error(UNACCEPTED));
     else this.push(chunk);
   }
 
@@ -81,11 +84,13 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   override _read(): void {}
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: WriteCallback): void {
+    this.hasAnswered = true;
     this.#link.write([chunk], chunk.length);
     done();
   }
 
   override _writev(chunks: { readonly chunk: Buffer }[], done: WriteCallback): void {
+    this.hasAnswered = true;
     let byteLength = 0;
     const batch = chunks.map(({ chunk }) => {
       byteLength += chunk.length;
@@ -107,13 +112,13 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   }
 }
 
-/** Inner TLS as the transport of a session. The link below says when there is room, and when it is over. */
+/** Inner TLS as the transport of a session. The link below reports when there is room, and when it has ended. */
 export class InnerPipe implements Transport {
   readonly #link: InnerLink;
   readonly #bottom: LinkDuplex;
   readonly #socket: TLSSocket;
   #consumer: TransportConsumer | undefined;
-  /** Bytes that came before `start`; `undefined` from then on. */
+  /** Bytes that arrived before `start`; `undefined` after it. */
   #early: Buffer[] | undefined = [];
   #onEarly: () => void = () => {};
   #pendingBytes = 0;
@@ -122,7 +127,7 @@ export class InnerPipe implements Transport {
     this.#link = link;
     this.#bottom = bottom;
     this.#socket = socket;
-    // After the handshake an invalid record is an error, but it does not end the socket.
+    // An invalid record after the handshake emits an error, but does not end the socket.
     socket.on("error", (error) => this.destroy(new Error(`inner TLS: ${error.message.trim()}`, { cause: error })));
     socket.on("data", this.#onData);
     bottom.onRoom = () => this.#consumer?.onWritable();
@@ -134,7 +139,7 @@ export class InnerPipe implements Transport {
     this.#socket.write(encodeInner(message));
   }
 
-  /** Reads the JSON of the peer's first message; rejects if the link is gone before. What follows it stays here. */
+  /** Reads the JSON of the peer's first message, and keeps what follows it. Rejects if the link ends before. */
   readMessage(): Promise<string> {
     return new Promise((resolve, reject) => {
       this.#onEarly = () => {
@@ -154,13 +159,13 @@ export class InnerPipe implements Transport {
   start(consumer: TransportConsumer): void {
     this.#consumer = consumer;
     this.#bottom.liftAllowance();
-    // Not at once: the constructor that calls this has not returned yet. No chunk can come in between.
+    // Early bytes are delivered in a microtask, because a constructor calls `start`. No chunk can come before that.
     queueMicrotask(() => {
       const early = this.#early ?? [];
       this.#early = undefined;
       for (const piece of early) consumer.onBytes(piece);
     });
-    // The last bytes of the link are still passing through TLS.
+    // The end is reported one turn later, because the last bytes of the link are still passing through TLS.
     void this.#bottom.over.then((reason) => setImmediate(() => this.#closed(consumer, reason)));
   }
 
@@ -183,7 +188,7 @@ export class InnerPipe implements Transport {
     return this.#pendingBytes + this.#link.pendingBytes;
   }
 
-  /** Bytes that TLS has not written yet need their place in the link, too. */
+  /** Room in the link, less the bytes that TLS has not written yet. */
   room(): number {
     return this.#link.room() - this.#pendingBytes;
   }
@@ -210,7 +215,7 @@ export class InnerPipe implements Transport {
     socket.uncork();
   }
 
-  /** close_notify goes behind all that was written, and the end of the link goes behind that. */
+  /** Sends close_notify after all that was written, and then ends the link. */
   end(): void {
     this.#socket.end();
   }
@@ -222,14 +227,14 @@ export class InnerPipe implements Transport {
 
 // ── the first message, one each way: uint16 length and JSON ─────────────────────────────────────────────────────────
 
-/** `bearer`: the agent's token, if any. `renews`: this connection proves the identity of that link's agent anew. */
+/** The hello. `bearer`: the agent's token, if any. `renews`: the link whose agent proves its identity again here. */
 const innerHelloSchema = helloSchema.omit({ resume: true }).extend({
   bearer: z.string().max(MAX_TOKEN_BYTES).optional(),
   renews: welcomeSchema.shape.link.optional(),
 });
 export type InnerHello = z.infer<typeof innerHelloSchema>;
 
-/** It has no key, because both ends take that from the inner TLS. */
+/** The welcome. It has no resume key, because both ends derive that from inner TLS. */
 const innerWelcomeSchema = welcomeSchema.omit({ key: true });
 export type InnerWelcome = z.infer<typeof innerWelcomeSchema>;
 
@@ -258,7 +263,7 @@ export function encodeInner(message: InnerHello | InnerReply): Buffer {
   return Buffer.concat([length, json]);
 }
 
-/** Splits a first message from the bytes behind it. Returns `undefined` until it is complete. */
+/** Splits a first message from the bytes after it. Returns `undefined` until it is complete. */
 export function splitInner(bytes: Buffer): { readonly json: string; readonly rest: Buffer } | undefined {
   if (bytes.length < LENGTH_BYTES) return undefined;
   const end = LENGTH_BYTES + bytes.readUInt16BE(0);
@@ -266,12 +271,12 @@ export function splitInner(bytes: Buffer): { readonly json: string; readonly res
   return { json: bytes.toString("utf8", LENGTH_BYTES, end), rest: bytes.subarray(end) };
 }
 
-/** Throws an `Error` that says what is wrong. */
+/** Parses a hello. Throws an `Error` that says what is wrong. */
 export function parseInnerHello(json: string): InnerHello {
   return parse(innerHelloSchema, json, "hello");
 }
 
-/** Throws `LinkRefused` if the server refused, or an `Error` that says what is wrong. */
+/** Parses the server's answer. Throws `LinkRefused` if that is a refusal, or an `Error` that says what is wrong. */
 export function parseInnerReply(json: string): InnerWelcome | Renewed {
   const answer = parse(innerReplySchema, json, "answer");
   if (answer.type !== "refused") return answer;

@@ -18,16 +18,16 @@ import { type LinkWatcher, PeerViolation } from "./link-events.ts";
 import { LinkKey } from "./proof.ts";
 
 /**
- * TLS 1.3 over a link whose carriers end their TLS at a middlebox (docs/link-protocol.md). Both ends use the
- * certificates that they would use outside. Neither handshake can be passed off as the other, because they name
- * different protocols (ALPN, RFC 7301), and the inner server accepts nothing but its own.
+ * The protocol name (ALPN, RFC 7301) of inner TLS: TLS 1.3 over a link whose outer TLS a middlebox may end
+ * (docs/link-protocol.md). Both ends use the same certificates inside and outside. An outer handshake cannot be passed
+ * off as an inner one, because it names another protocol, and the inner server accepts only this one.
  */
 const INNER_PROTOCOL = "culvert-inner/1";
 
-/** Bytes that an unauthenticated peer may send on a carrier: two certificate chains, a token and the hello fit. */
+/** Maximum bytes that an unauthenticated peer sends on a carrier: enough for two chains, a token and the hello. */
 const MAX_ANONYMOUS_BYTES = 32 * 1024;
 
-/** Why a handshake that has come to no end is over. */
+/** The reason for ending a handshake at its deadline. */
 export const TOO_LONG = "the inner TLS handshake took too long";
 
 /** Inner TLS after its handshake. */
@@ -36,7 +36,7 @@ export interface InnerTls {
   /** The CA (PEM) by which the peer's certificate was verified; absent: Node's own. */
   readonly verifiedBy: string | undefined;
   readonly pipe: InnerPipe;
-  /** Proves resumes of the link. */
+  /** The key that proves resumes of the link. */
   readonly key: LinkKey;
 }
 
@@ -51,7 +51,7 @@ export interface InnerDialOptions {
 /** The inner TLS handshake failed at the agent. */
 export class InnerTlsFault extends Error {
   override readonly name = "InnerTlsFault";
-  /** What is wrong with the server's certificate; absent: something else is wrong. */
+  /** What is wrong with the server's certificate; absent if something else is wrong. */
   readonly fault: DialFault | undefined;
   /** The server's certificate chain, from the leaf upwards (DER). */
   readonly shown: readonly Buffer[];
@@ -65,7 +65,7 @@ export class InnerTlsFault extends Error {
   }
 }
 
-/** A fault of the peer or the network: the link ended too soon, or the TLS handshake failed. */
+/** A fault of the peer or the network: the link ended before the handshake was done, or the handshake failed. */
 export class PeerFault extends Error {
   override readonly name = "PeerFault";
 
@@ -74,7 +74,7 @@ export class PeerFault extends Error {
   }
 }
 
-/** The agent's side. Rejects with what ended the link or the handshake; the link is over then. */
+/** Begins inner TLS at the agent. If it fails, ends the link and rejects with what ended the link or the handshake. */
 export async function dialInner(link: InnerLink, options: InnerDialOptions): Promise<InnerTls> {
   return await orEnded(link, () => dial(link, options));
 }
@@ -101,26 +101,30 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
 }
 
 /**
- * The server's side: for each material one TLS server, which never listens. A context takes several times as long as a
- * handshake, so none is made for a peer. `verifyPeer` verifies the client's certificate.
+ * Accepts inner TLS at the server. There is one TLS server for each material, which never listens, and not one for each
+ * peer, because making a context takes several times as long as a handshake. `verifyPeer` verifies the client's
+ * certificate later.
  */
 export class InnerServers {
   readonly #servers = new WeakMap<TlsMaterial, tls.Server>();
-  /** The handshakes under way, by the stream that each is on. */
+  /** The handshakes in progress, by the stream that each one uses. */
   readonly #handshakes = new WeakMap<Duplex, InnerHandshake>();
   readonly #wasted = new WastedBytes();
   readonly #overhead = new TlsOverhead();
 
-  /** Rejects with a `PeerFault`, or with an error of our own; the link is over then. */
+  /** Waits for the handshake. Ends the link and rejects with a `PeerFault`, or an error of this server, if it fails. */
   async accept(link: InnerLink, material: TlsMaterial, timeoutMs: number, source: HandshakeSource): Promise<InnerTls> {
     return await orEnded(link, () => this.#accept(link, material, timeoutMs, source));
   }
 
   async #accept(link: InnerLink, material: TlsMaterial, timeoutMs: number, source: HandshakeSource): Promise<InnerTls> {
     const server = this.#serverOf(material);
-    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, () => !this.#wasted.owes(source));
     const secured = deferred<tls.TLSSocket>();
-    this.#handshakes.set(bottom, { secured, source });
+    const inProgress: InnerHandshake = { secured, source, charged: 0, isOver: false };
+    const bottom: LinkDuplex = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, (byteLength) =>
+      this.#mayReceive(inProgress, bottom.hasAnswered ? byteLength : 0),
+    );
+    this.#handshakes.set(bottom, inProgress);
     server.emit("connection", bottom);
     const socket = await handshake(secured.promise, bottom, timeoutMs).catch((error: Error) => {
       throw new PeerFault(error);
@@ -145,31 +149,43 @@ export class InnerServers {
     return server;
   }
 
-  /** The handshake that is over on this socket; its bytes are counted unless they are harmless. */
+  /** Counts what follows the ClientHello before it is read: a certificate is verified as soon as it is. */
+  #mayReceive(handshake: InnerHandshake, byteLength: number): boolean {
+    if (handshake.isOver) return true;
+    if (this.#wasted.owes(handshake.source)) return false;
+    handshake.charged += byteLength;
+    this.#wasted.charge(handshake.source, byteLength);
+    return true;
+  }
+
+  /** Finds the handshake that has ended on this socket. What was counted is given back if it was harmless. */
   #handshakeOn(socket: tls.TLSSocket, wasHarmless: boolean): Deferred<tls.TLSSocket> | undefined {
     const beneath = streamBeneath(socket);
     const handshake = beneath && this.#handshakes.get(beneath);
-    if (beneath instanceof LinkDuplex && handshake !== undefined && !wasHarmless) {
-      this.#wasted.charge(handshake.source, beneath.bytesRead);
-    }
-    return handshake?.secured;
+    if (handshake === undefined) return undefined;
+    handshake.isOver = true;
+    if (wasHarmless) this.#wasted.charge(handshake.source, -handshake.charged);
+    return handshake.secured;
   }
 }
 
-/** A handshake under way. */
+/** A handshake in progress. */
 interface InnerHandshake {
   readonly secured: Deferred<tls.TLSSocket>;
   readonly source: HandshakeSource;
+  /** Bytes counted as wasted until it has succeeded. */
+  charged: number;
+  isOver: boolean;
 }
 
 function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
   return tls.createServer({
     ...{ cert, key },
-    ca: ca === "" ? [] : ca, // without it Node would use the CAs of the system
+    ca: ca === "" ? [] : ca, // without the option Node would use the CAs of the system
     minVersion: "TLSv1.3",
     ecdhCurve: KEY_EXCHANGE,
     requestCert: true,
-    rejectUnauthorized: false, // `verifyPeer` says why, in words
+    rejectUnauthorized: false, // `verifyPeer` refuses later, with a sentence
     ALPNProtocols: [INNER_PROTOCOL],
     secureOptions: constants.SSL_OP_NO_TICKET, // a resumed TLS session would skip the certificate
   });
@@ -182,7 +198,7 @@ function found(link: InnerLink, bottom: LinkDuplex, socket: tls.TLSSocket, verif
   return { socket, verifiedBy, pipe: new InnerPipe(link, bottom, socket), key: LinkKey.of(socket) };
 }
 
-/** Ends the link when anything goes wrong, also before TLS has begun. */
+/** Runs `step`, and ends the link if it fails, also before TLS has begun. */
 async function orEnded<T>(link: InnerLink, step: () => Promise<T>): Promise<T> {
   try {
     return await step();
@@ -192,7 +208,7 @@ async function orEnded<T>(link: InnerLink, step: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Waits for the handshake. The reason why the link ended says more than the error that TLS reports then. */
+/** Waits for the handshake. If the link has ended, rejects with the reason for that, which says more than TLS does. */
 async function handshake<T>(
   secured: Promise<T>,
   bottom: LinkDuplex,
@@ -220,10 +236,10 @@ async function handshake<T>(
 
 // ── the link below ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** A peer may ask for a carrier, or name the number of servers, once in this time, ms: an agent dials for either. */
+/** Minimum time between two `rotate` or two `servers` messages of a peer, ms: the agent dials for each of them. */
 const REQUEST_EVERY_MS = 5_000;
 
-/** Delivers one message in `everyMs`. Of those that come too soon the last one is delivered later. */
+/** Delivers one message in each `everyMs`. Of messages that come earlier only the last is delivered, and later. */
 class Paced {
   readonly #everyMs: number;
   #deliveredAt = Number.NEGATIVE_INFINITY;
@@ -250,11 +266,11 @@ class Paced {
 }
 
 /**
- * A link under inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload, and with
- * pings, acks and closes a middlebox can do no more than with the cable. Other messages are ignored, except `rotate`
- * and `servers`, whose rate is bounded; the session's go-away inside takes the place of `drain`.
+ * A link below inner TLS, whose carriers a middlebox may read and change. Inner TLS protects the payload. With pings,
+ * acks and closes a middlebox can do no more than by delaying or cutting the connection. Other messages are ignored,
+ * except `rotate` and `servers`, whose rate is bounded. The session's go-away, inside inner TLS, replaces `drain`.
  *
- * It has no id, and ends with its carrier, until `assignId`.
+ * Until `assignId` the link has no id, and ends with its carrier.
  */
 export class UntrustedLink extends Link {
   readonly #rotate: Paced;
@@ -271,7 +287,7 @@ export class UntrustedLink extends Link {
     this.#servers = new Paced(requestEveryMs);
   }
 
-  /** Its ends are authenticated: from now on it has an id, and may outlive its carrier. */
+  /** Gives the link its id when both ends are authenticated. From now on it may outlive its carrier. */
   assignId(id: string, graceMs: number): void {
     this.id = id;
     this.graceMs = graceMs;

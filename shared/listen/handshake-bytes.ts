@@ -1,91 +1,144 @@
-import { Queue, QueueNode } from "../basics/collections.ts";
+import { BySource } from "../basics/by-source.ts";
+import type { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import { type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
+import { setReading } from "../node/sockets.ts";
+import { type HandshakeBudget, type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
 import type { HandshakeInProgress, IncomingConnection } from "./incoming-connection.ts";
 
-/** Bytes of a handshake that are counted only when it ends: a certificate and an intermediate one are shorter. */
-const USUAL_BYTES = 4 * 1024;
-/** Interval between two checks of the handshakes in progress, ms. */
-const LOOK_MS = 50;
+/** Maximum number of handshakes of one source that are read at a time: all of them may be verified in one turn. */
+const READ_AT_ONCE = 4;
+/** How long a handshake is read while others of its source wait for that, and how often bytes are counted, ms. */
+const SLICE_MS = 10;
 
 /**
- * Counts the bytes of handshakes whose certificate is not accepted, and makes their sources wait: see `WastedBytes`.
- * Bytes are counted because certificates are encrypted and Node has no limit for the length of a chain. As soon as a
- * source owes bytes, its other handshakes in progress end: their certificates may already be in the kernel, and OpenSSL
- * would verify all of them in one turn of the event loop.
+ * The TLS handshakes in progress of a port. What comes in those whose certificate is not accepted is counted, because
+ * Node has no bound for a chain and the messages are encrypted: see `WastedBytes`. A certificate is verified as soon as
+ * it is read, and hundreds of clients can send theirs together, without the end of the handshake. So only a few
+ * handshakes of a source are read at a time, the oldest first, and they take turns; and those of a source that owes
+ * bytes end.
+ *
+ * A source is a network, or all proven networks of one side of a cluster.
  */
 export class HandshakeBytes {
   readonly #wasted = new WastedBytes();
-  readonly #begun = new Queue<HandshakeInProgress>();
+  readonly #read = new BySource<HandshakeInProgress>();
+  /** Nothing is read from these for the moment. */
+  readonly #paused = new BySource<HandshakeInProgress>();
+  readonly #names = new WeakMap<HandshakeBudget, string>();
   readonly #end: (connection: IncomingConnection) => void;
-  readonly #place = SharedInterval.every(LOOK_MS).add(() => this.#look());
+  #lastName = 0;
+  /** Present while a handshake is in progress. */
+  #looks: QueueNode<() => void> | undefined;
 
-  /** `end` is called for each handshake that must end because its source owes bytes. */
+  /** `end` ends a handshake because its source owes bytes. */
   constructor(end: (connection: IncomingConnection) => void) {
     this.#end = end;
   }
 
-  /** Whether the source owes no bytes, so that a handshake of it may begin. */
   mayBegin(source: HandshakeSource): boolean {
     return !this.#wasted.owes(source);
   }
 
-  /** Watches a handshake that begins, until `leave`. */
+  /** Watches a handshake that has just begun, until `leave`. */
   watch(connection: IncomingConnection): void {
-    const { bytesRead } = connection.raw;
-    connection.handshake = new QueueNode({ connection, bytesBefore: bytesRead, charged: 0 });
-    this.#begun.join(connection.handshake);
+    const handshake = { connection, bytesBefore: connection.raw.bytesRead, charged: 0, readSince: 0 };
+    connection.handshake = handshake;
+    const source = this.#sourceOf(connection);
+    if (this.#read.sizeOf(source) < READ_AT_ONCE) this.#startReading(handshake, source);
+    else this.#pause(handshake, source);
+    this.#looks ??= SharedInterval.every(SLICE_MS).add(() => this.#look());
   }
 
   /** The handshake is over. `isHarmless`: its client was accepted, or has shown no certificate. */
   leave(connection: IncomingConnection, isHarmless = false): void {
     const handshake = this.#forget(connection);
     if (handshake === undefined) return;
-    const { charged } = handshake;
-    const bytes = isHarmless ? 0 : bytesOf(handshake);
-    if (bytes !== charged && this.#wasted.charge(connection, bytes - charged)) this.#endIndebted();
+    if (isHarmless) this.#wasted.charge(connection, -handshake.charged);
+    else if (this.#charge(handshake)) this.#endIndebted();
   }
 
   /**
-   * A connection has flooded this process after its handshake. A proven network is charged here, and the acceptor's
-   * longer penalties do not apply to it, because honest clients share the network.
+   * A connection has flooded this process after its handshake. Where its network is proven, honest clients share it,
+   * and wait no longer than for certificates that are not accepted.
    */
   onFlood({ network, budget }: IncomingConnection): void {
     if (budget.isProven === true) this.#wasted.charge({ network, budget }, WASTE.burst);
   }
 
   stop(): void {
-    this.#place.leave();
-    this.#begun.clear();
+    this.#looks?.leave();
   }
 
-  /** Counts long chains while they arrive. */
-  #look(): void {
+  #sourceOf({ network, budget }: HandshakeSource): string {
+    if (budget.isProven !== true) return network;
+    const name = this.#names.get(budget) ?? `proven ${++this.#lastName}`;
+    this.#names.set(budget, name);
+    return name;
+  }
+
+  #startReading(handshake: HandshakeInProgress, source: string): void {
+    handshake.readSince = performance.now();
+    this.#read.add(handshake, source);
+  }
+
+  #pause(handshake: HandshakeInProgress, source: string): void {
+    setReading(handshake.connection.raw, false);
+    this.#paused.add(handshake, source);
+  }
+
+  #resume(handshake: HandshakeInProgress, source: string): void {
+    this.#paused.delete(handshake);
+    setReading(handshake.connection.raw, true);
+    this.#startReading(handshake, source);
+  }
+
+  #forget(connection: IncomingConnection): HandshakeInProgress | undefined {
+    const { handshake } = connection;
+    if (handshake === undefined) return undefined;
+    connection.handshake = undefined;
+    const source = this.#sourceOf(connection);
+    if (this.#read.delete(handshake)) {
+      const next = this.#paused.oldestOf(source);
+      if (next !== undefined) this.#resume(next, source);
+    } else if (this.#paused.delete(handshake)) setReading(connection.raw, true);
+    return handshake;
+  }
+
+  /** Returns whether its source owes bytes now. */
+  #charge(handshake: HandshakeInProgress): boolean {
+    const { connection, bytesBefore, charged } = handshake;
+    handshake.charged = connection.raw.bytesRead - bytesBefore;
+    return handshake.charged > charged && this.#wasted.charge(connection, handshake.charged - charged);
+  }
+
+  readonly #look = (): void => {
     let isOwed = false;
-    for (const handshake of this.#begun) {
-      const more = bytesOf(handshake) - USUAL_BYTES - handshake.charged;
-      if (more <= 0) continue;
-      handshake.charged += more;
-      if (this.#wasted.charge(handshake.connection, more)) isOwed = true;
-    }
+    for (const handshake of this.#read) if (this.#charge(handshake)) isOwed = true;
     if (isOwed) this.#endIndebted();
+    this.#passOn();
+    if (this.#read.size > 0) return;
+    this.#looks?.leave();
+    this.#looks = undefined;
+  };
+
+  /** Those that have been read for their time pause, where others of their source wait for that. */
+  #passOn(): void {
+    const now = performance.now();
+    for (const handshake of this.#paused) {
+      const source = this.#sourceOf(handshake.connection);
+      const oldest = this.#read.oldestOf(source);
+      if (oldest === undefined || now - oldest.readSince < SLICE_MS) continue;
+      this.#read.delete(oldest);
+      this.#pause(oldest, source);
+      this.#resume(handshake, source);
+    }
   }
 
   #endIndebted(): void {
-    for (const { connection } of this.#begun) {
+    for (const { connection } of [...this.#read, ...this.#paused]) {
       if (!this.#wasted.owes(connection)) continue;
       this.#forget(connection);
       this.#end(connection);
     }
   }
-
-  #forget(connection: IncomingConnection): HandshakeInProgress | undefined {
-    const { handshake } = connection;
-    connection.handshake = undefined;
-    return handshake?.leave() === true ? handshake.member : undefined;
-  }
-}
-
-function bytesOf({ connection: { raw }, bytesBefore }: HandshakeInProgress): number {
-  return raw.bytesRead - bytesBefore;
 }

@@ -19,13 +19,15 @@ interface WithConnection {
 /** The state of a connection. Its owner is the acceptor, and from `request` on the port that it was handed to. */
 type ConnectionState = "preface" | "queued" | "handshake" | "request" | "open" | "closed";
 
-/** A TLS handshake in progress, whose bytes are counted. */
+/** A TLS handshake in progress. */
 export interface HandshakeInProgress {
   readonly connection: IncomingConnection;
   /** Bytes that had been received when the handshake began. */
   readonly bytesBefore: number;
   /** Bytes that were counted as wasted while it was in progress. */
   charged: number;
+  /** Since when it is read, by `performance.now()`. */
+  readSince: number;
 }
 
 /**
@@ -57,9 +59,9 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   begunAt = 0;
   /** The time after which the client should come back, ms. Set when the server has too many clients. */
   retryAfterMs: number | undefined;
-  /** The TLS handshake, while it is in progress. */
-  handshake: QueueNode<HandshakeInProgress> | undefined;
-  /** Whether the handshake begins before any byte is read. */
+  /** Its TLS handshake, while that is in progress. */
+  handshake: HandshakeInProgress | undefined;
+  /** The handshake began before any byte was read. */
   skippedPreface = false;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */
   firstBytes: FirstBytes | undefined;

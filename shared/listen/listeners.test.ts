@@ -8,7 +8,7 @@ import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { until } from "../basics/testing/wait.ts";
-import { Authority } from "../pki/certificates.ts";
+import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { slowChain } from "../pki/testing/slow-certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
 import { HeldClient } from "./testing/held-client.ts";
@@ -155,20 +155,40 @@ test("a network whose certificates are not accepted has to wait, as long as they
   assert.deepEqual(it.failed, []);
 });
 
-test("of many certificates that come at once and are not accepted, few are verified; the others' handshakes end", async (t) => {
-  await using it = await listening();
-  const stranger = await longChain(await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" }));
-  const clients = Array.from({ length: 12 }, () => {
-    const client = new HeldClient({ port: it.port, host: "127.0.0.1" }, { ...stranger, servername: "localhost" });
+/** So many clients that show this certificate, and have their handshake in progress. */
+async function heldClients(t: TestContext, { port }: Fixture, count: number, shown: CertificateAndKey) {
+  const clients = Array.from({ length: count }, () => {
+    const client = new HeldClient({ port, host: "127.0.0.1" }, { ...shown, servername: "localhost" });
     t.after(() => client.destroy());
     return client;
   });
   await until(() => clients.every(({ isReady }) => isReady));
-  stopClock(t);
-  for (const client of clients) client.goOn();
-  await until(() => it.secured.length + it.failed.length === clients.length);
-  assert.ok(it.secured.length <= 2, `${it.secured.length} were verified`);
-  for (const failed of it.failed) assert.match(failed, /^failed .*too many certificates that are not accepted/);
+  return clients;
+}
+
+for (const [what, withheld] of [
+  ["", 0],
+  [", and whose end does not come,", 40],
+] as const) {
+  test(`of many certificates${what} that come at once and are not accepted, few are verified; the other handshakes end`, async (t) => {
+    await using it = await listening();
+    const stranger = await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" });
+    const clients = await heldClients(t, it, 12, await longChain(stranger));
+    stopClock(t);
+    for (const client of clients) client.goOn(withheld);
+    await until(() => it.secured.length + it.failed.length === clients.length);
+    assert.ok(it.secured.length <= 2, `${it.secured.length} were verified`);
+    for (const failed of it.failed) assert.match(failed, /^failed .*too many certificates that are not accepted/);
+  });
+}
+
+test("few handshakes of a network are read at a time, and one that does not go on keeps no other one waiting", async (t) => {
+  await using it = await listening();
+  await heldClients(t, it, 20, await authority.issue({ cn: "client", usage: "client" }));
+  it.tls();
+  it.tls({ localAddress: "127.0.0.2" } as tls.ConnectionOptions);
+  await it.next(2);
+  assert.equal(it.listener.handshakes, 20);
 });
 
 test("a client whose certificate is slow to verify is refused, and its network has to wait, whoever signed it", async (t) => {
@@ -177,12 +197,7 @@ test("a client whose certificate is slow to verify is refused, and its network h
   const [leaf = "", ca = ""] = cert.split(/(?<=-----END CERTIFICATE-----)\s+/);
   await it.write(await authority.issue({ cn: "one", names: ["localhost"], usage: "server" }), ca);
   await until(() => it.logged.length > 0);
-  const clients = Array.from({ length: 60 }, () => {
-    const client = new HeldClient({ port: it.port, host: "127.0.0.1" }, { cert: leaf, key, servername: "localhost" });
-    t.after(() => client.destroy());
-    return client;
-  });
-  await until(() => clients.every(({ isReady }) => isReady));
+  const clients = await heldClients(t, it, 60, { cert: leaf, key });
   stopClock(t);
   for (const client of clients) client.goOn();
   await until(() => it.secured.length + it.failed.length === clients.length);

@@ -163,8 +163,8 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     }
     connection.host = host;
     connection.verifiedBy = tls.ca;
-    this.#handshakes.watch(connection);
     server.emit("connection", connection.raw);
+    if (connection.state === "handshake") this.#handshakes.watch(connection);
   }
 
   /** Returns a sentence if OpenSSL refuses the certificate or the key, for example because the key is too short. */

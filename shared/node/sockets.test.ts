@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, connect as dial, Socket } from "node:net";
 import { Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import tls, { type SecureVersion, type TLSSocket } from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
@@ -14,13 +14,14 @@ import {
   isReadError,
   rawSocketOf,
   readAgain,
+  setReading,
   shownCertificate,
   streamBeneath,
 } from "./sockets.ts";
 
 /** Both ends of a TCP connection. */
-async function tcpPair(): Promise<{ near: Socket; far: Socket } & Disposable> {
-  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }).listen(0, "127.0.0.1");
+async function tcpPair(pauseOnConnect = true): Promise<{ near: Socket; far: Socket } & Disposable> {
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const accepted = once(server, "connection");
   const far = connect({ port: (server.address() as AddressInfo).port, host: "127.0.0.1" }).on("error", () => {});
@@ -70,6 +71,21 @@ test("the stream beneath a TLS socket is the one that it was made on, also when 
   server.emit("connection", broken);
   babbler.write("GET / HTTP/1.1\r\n\r\n");
   assert.equal(await found, broken);
+});
+
+test("a TLS handshake stands still while nothing is read beneath it, and goes on", async () => {
+  using it = await tcpPair(false); // a socket that Node has paused begins to read by itself
+  const server = tls.createServer(await (await Authority.create("ca")).issue({ cn: "a", usage: "server" }));
+  const secured = once(server, "secureConnection");
+  server.emit("connection", it.near);
+  setReading(it.near, false);
+  const client = tls.connect({ socket: it.far, rejectUnauthorized: false }).on("error", () => {});
+  await until(() => it.far.bytesWritten > 0);
+  for (let turns = 0; turns < 10; turns++) await turn();
+  assert.equal(it.near.bytesRead, 0);
+  setReading(it.near, true);
+  const [socket] = (await secured) as [TLSSocket];
+  for (const each of [socket, client]) each.destroy();
 });
 
 test("the kernel says whether a connection is open, has ended or was reset", async () => {

@@ -45,9 +45,21 @@ export function hasPeer(raw: Socket): boolean {
   return (handleOf(raw)?.getpeername?.({}) ?? 0) === 0;
 }
 
+/**
+ * Reads no more from a socket, or reads again, beneath a TLS socket that is on it: TLS learns nothing of it. A TLS
+ * handshake stands still meanwhile, also when its peer has gone.
+ */
+export function setReading(raw: Socket, reads: boolean): void {
+  const handle = handleOf(raw);
+  if (reads) handle?.readStart?.();
+  else handle?.readStop?.();
+}
+
 /** Node's handle: the descriptor, and on TCP a question to the kernel that is answered by 0 or an error number. */
 interface Handle {
   readonly fd: number;
+  readStart?(): number;
+  readStop?(): number;
   getpeername?(out: object): number;
 }
 

@@ -33,8 +33,8 @@ export interface Line {
 }
 
 /**
- * A callers' listener on loopback with fake agents behind it; `verifier`: its callers send tokens; `objection`: why none
- * may come from its address.
+ * A callers' listener on loopback with fake agents behind it; `verifier`: its callers send tokens; `objection`: why
+ * none may come from its address.
  */
 export async function start(
   agents: readonly FakeAgent[],

@@ -40,10 +40,11 @@ export class HeldClient {
     return this.#raw.closed;
   }
 
-  goOn(): void {
-    const held = this.#held ?? [];
+  /** Sends what is held, without the last `withheld` bytes. */
+  goOn(withheld = 0): void {
+    const held = Buffer.concat(this.#held ?? []);
     this.#held = undefined;
-    this.#raw.write(Buffer.concat(held));
+    this.#raw.write(held.subarray(0, held.length - withheld));
   }
 
   destroy(): void {
