@@ -34,7 +34,7 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   endedBy: Error | undefined;
   /** The number of bytes that have arrived. */
   bytesRead = 0;
-  /** Something was written: the peer has an answer to its first bytes. */
+  /** Whether something was written: the answer to the first bytes of the peer. */
   hasAnswered = false;
   readonly #link: InnerLink;
   #allowance: number;

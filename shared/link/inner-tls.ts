@@ -149,7 +149,7 @@ export class InnerServers {
     return server;
   }
 
-  /** Counts what follows the ClientHello before it is read: a certificate is verified as soon as it is. */
+  /** Counts bytes after the ClientHello before TLS reads them: a certificate is verified as soon as it is read. */
   #mayReceive(handshake: InnerHandshake, byteLength: number): boolean {
     if (handshake.isOver) return true;
     if (this.#wasted.owes(handshake.source)) return false;
