@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { CulvertError } from "../../shared/outcomes.ts";
 import type { VerificationResult } from "../tokens/verifier.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { CONNECT, ESTABLISHED, start } from "./testing/caller.ts";
@@ -177,6 +178,15 @@ test("a listener that takes tokens asks for one, in both ways that it reads", as
   const asks =
     /^HTTP\/1\.1 407 .*\r\nProxy-Authenticate: Bearer realm="culvert"\r\nProxy-Authenticate: Basic realm="culvert"\r\n/;
   assert.match(await world.call().ask(withToken("Bearer a.b.c")), asks);
+});
+
+test("a good token opens nothing from an address that is not permitted", async () => {
+  const verify = async () => ({ ok: { subject: "me", expiresAt: new Date() } });
+  const objection = new CulvertError("forbidden", "not open to you");
+  const agent = fakeAgent();
+  await using world = await start([agent], { verifier: { verify, close: () => {} }, objection });
+  assert.match(await world.call().ask(withToken("Bearer a.b.c")), /^HTTP\/1\.1 403 not open to you\r\n/);
+  assert.equal(agent.streams.length, 0);
 });
 
 test("a server that drains, or has hardly a file descriptor left, answers new CONNECTs with 503", async () => {

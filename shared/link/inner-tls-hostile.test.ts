@@ -14,7 +14,7 @@ import { dial, type End, link, pki, SOURCE, TIMEOUT_MS } from "./testing/inner-e
 
 const INNER_PROTOCOL = "culvert-inner/1";
 
-/** A client that is no agent of ours: by `change`, it does otherwise. */
+/** A client that differs from an agent by `change`. */
 function client(end: End, change: tls.ConnectionOptions): tls.TLSSocket {
   const socket = tls.connect({
     ...{ socket: new LinkDuplex(end, 1 << 20), servername: "server.example", ALPNProtocols: [INNER_PROTOCOL] },
@@ -44,7 +44,7 @@ test("a peer that resumes the TLS session of an agent without a certificate is n
   assert.match((await meet(session === undefined ? {} : { session })).refusal ?? "", /no client certificate was sent/);
 });
 
-/** A server that is none of ours. */
+/** A server that is not one of ours. */
 function serverOf({ cert, key }: tls.TlsOptions, end: End, change: tls.TlsOptions): void {
   const server = tls.createServer({ cert, key, ALPNProtocols: [INNER_PROTOCOL], ...change });
   server.on("secureConnection", (socket) => socket.on("error", () => {}));
@@ -134,7 +134,7 @@ test("peers in their handshake at the same time cost one context of TLS, and eac
   assert.equal(createServer.mock.callCount(), 1);
 });
 
-/** A certificate of a CA that nobody knows, with so many bytes behind it that stand for a chain. */
+/** A certificate of an unknown CA, and `bytes` of further certificates in place of a chain. */
 async function strangersChain(bytes: number) {
   const { cert: another } = await Authority.create("another");
   const stranger = await (await Authority.create("stranger")).issue({ cn: "agent", usage: "client" });
@@ -146,7 +146,7 @@ test("a network whose certificates are not accepted inside has to wait, and no o
   const { authority, agent, material } = await pki();
   const stranger = await strangersChain(20 * 1024);
   const now = performance.now();
-  t.mock.method(performance, "now", () => now); // nobody regains anything meanwhile
+  t.mock.method(performance, "now", () => now); // the network regains no bytes meanwhile
   const servers = new InnerServers();
   const come = async (shown: CertificateAndKey, network: string) => {
     const ends = link();

@@ -9,14 +9,14 @@ import type { AcceptRules, Protocol } from "./accept-rules.ts";
 import { Acceptor } from "./acceptor.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 
-/** A port whose handshakes are over when the test says so. */
+/** A port whose handshakes end when the test says so. */
 class Fixture implements AsyncDisposable {
   readonly begun: IncomingConnection[] = [];
   readonly failed: string[] = [];
   readonly acceptor: Acceptor;
-  /** Handshakes may begin. */
+  /** Whether handshakes may begin. */
   isOpen = true;
-  /** Those that have sent something. */
+  /** Connections that have sent something. */
   readonly #heard: IncomingConnection[] = [];
   #accepted = 0;
   readonly #clients: Socket[] = [];
@@ -56,7 +56,7 @@ class Fixture implements AsyncDisposable {
     return this.acceptor.handshakes - this.begun.filter(({ state }) => state === "handshake").length;
   }
 
-  /** The handshake of this connection is over. */
+  /** Ends the handshake of this connection. */
   over(connection = assert.fail() as IncomingConnection): void {
     this.acceptor.complete(connection, connection.raw);
   }
@@ -69,7 +69,7 @@ class Fixture implements AsyncDisposable {
     raw.destroy();
   }
 
-  /** One more client that has been accepted, and has been heard if it says something. */
+  /** Connects one more client, and waits until it was accepted and its words, if any, have been received. */
   async client(words = ""): Promise<Socket> {
     const [accepted, heard] = [this.#accepted, this.#heard.length];
     const socket = connect({ port: this.#port, host: "127.0.0.1" }).on("error", () => {});
@@ -87,14 +87,14 @@ class Fixture implements AsyncDisposable {
   }
 }
 
-test("who says nothing never begins, and does not keep those out who speak", async () => {
+test("a client that sends nothing never begins, and does not delay those that do", async () => {
   await using it = await new Fixture({ maxHandshakes: 2 }).listen();
   await it.client();
   await it.client("hello");
   await until(() => it.begun.length === 1);
   assert.equal(it.waiting, 1);
   const { raw } = it.begun[0] ?? assert.fail();
-  assert.equal(String(raw.read()), "hello", "what was read is there again for whoever comes next");
+  assert.equal(String(raw.read()), "hello", "what was read can be read again after the turn");
 });
 
 test("one silent connection too many drops the oldest", async () => {
@@ -107,7 +107,7 @@ test("one silent connection too many drops the oldest", async () => {
   assert.deepEqual(it.failed, ["dropped: too many TLS handshakes at once: the oldest was dropped"]);
 });
 
-test("what is read of those that wait is counted, until they go on, leave, or have sent too much", async () => {
+test("bytes of waiting connections are counted until these begin, leave, or have sent too much", async () => {
   const pool = new MemoryPool(2 ** 30);
   await using it = await new Fixture({ memory: pool.share("") }).listen();
   it.isOpen = false;
@@ -133,7 +133,7 @@ test("a little more while it waits is too much as well", async () => {
   assert.deepEqual(it.failed, ["failed: it sent too much before its TLS handshake had begun"]);
 });
 
-test("where memory is short those that have waited for longest go", async () => {
+test("when memory is short, the connections that have waited longest are dropped", async () => {
   const pool = new MemoryPool(1_000);
   await using it = await new Fixture({ memory: pool.share("") }).listen();
   it.isOpen = false;
@@ -144,7 +144,7 @@ test("where memory is short those that have waited for longest go", async () => 
   assert.ok(pool.held <= 900);
 });
 
-test("a client that gives up while it waits is not begun", async () => {
+test("a client that closes its connection while it waits does not begin", async () => {
   await using it = await new Fixture({}).listen();
   it.isOpen = false;
   await it.client("hello");
@@ -156,7 +156,7 @@ test("a client that gives up while it waits is not begun", async () => {
   assert.equal(it.begun.length, 1);
 });
 
-test("who waits for longer than the deadline is dropped, silent or not", async () => {
+test("a client that waits longer than the deadline is dropped, silent or not", async () => {
   await using it = await new Fixture({ handshakeTimeoutMs: 150, maxHandshakes: 1 }).listen();
   await it.client("first");
   await until(() => it.begun.length === 1);
@@ -181,7 +181,7 @@ test("when all places are taken by clients that wait, the oldest of the network 
   assert.ok(it.waiting <= 2);
 });
 
-test("a backlog that turns clients away lets one in eight in to be told when to come back", async () => {
+test("when clients would wait too long, one handshake in eight is used to say when to come back", async () => {
   await using it = await new Fixture({ maxWaitingHandshakes: 2, clientsObeyRetryAfter: true }).listen();
   const told = () => it.begun.filter(({ retryAfterMs }) => retryAfterMs !== undefined);
   for (let over = 0; told().length < 2; over++) {
@@ -194,7 +194,7 @@ test("a backlog that turns clients away lets one in eight in to be told when to 
   assert.ok(it.begun.length >= 8 * told().length);
 });
 
-test("one whose socket is destroyed, though it has not closed yet, is passed over for the next", async () => {
+test("a client whose socket is destroyed but has not closed yet is skipped", async () => {
   await using it = await new Fixture({ maxHandshakes: 1 }).listen();
   for (const words of ["first", "second", "third"]) await it.client(words);
   await until(() => it.begun.length === 1);

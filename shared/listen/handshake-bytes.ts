@@ -5,36 +5,41 @@ import { setReading } from "../node/sockets.ts";
 import { type HandshakeBudget, type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
 import type { HandshakeInProgress, IncomingConnection } from "./incoming-connection.ts";
 
-/** Maximum number of handshakes of one source that are read at a time: all of them may be verified in one turn. */
+/** Maximum number of handshakes of one source that are read at a time: OpenSSL may verify all of them in one turn. */
 const READ_AT_ONCE = 4;
-/** How long a handshake is read while others of its source wait for that, and how often bytes are counted, ms. */
+/** Time for which a handshake is read while others of its source wait, and interval of the checks, ms. */
 const SLICE_MS = 10;
 
 /**
- * The TLS handshakes in progress of a port. What comes in those whose certificate is not accepted is counted, because
- * Node has no bound for a chain and the messages are encrypted: see `WastedBytes`. A certificate is verified as soon as
- * it is read, and hundreds of clients can send theirs together, without the end of the handshake. So only a few
- * handshakes of a source are read at a time, the oldest first, and they take turns; and those of a source that owes
- * bytes end.
+ * Watches the TLS handshakes in progress of a port. It counts the bytes of those whose certificate is not accepted, and
+ * makes their source wait: see `WastedBytes`. Bytes are counted because certificates are encrypted and Node does not
+ * limit the length of a chain. The handshakes of a source that owes bytes end.
  *
- * A source is a network, or all proven networks of one side of a cluster.
+ * OpenSSL verifies a chain as soon as it is read, and hundreds of clients can send theirs together and withhold the end
+ * of the handshake. Therefore only a few handshakes of a source are read at a time, the oldest first, and they take
+ * turns.
+ *
+ * A source is a network here, or all proven networks at one side of a cluster.
  */
 export class HandshakeBytes {
   readonly #wasted = new WastedBytes();
+  /** Handshakes that are being read. */
   readonly #read = new BySource<HandshakeInProgress>();
-  /** Nothing is read from these for the moment. */
+  /** Handshakes that wait to be read. */
   readonly #paused = new BySource<HandshakeInProgress>();
+  /** Names of the sources that are the proven networks of a budget. */
   readonly #names = new WeakMap<HandshakeBudget, string>();
   readonly #end: (connection: IncomingConnection) => void;
   #lastName = 0;
-  /** Present while a handshake is in progress. */
+  /** The timer of the checks; present while a handshake is being read. */
   #looks: QueueNode<() => void> | undefined;
 
-  /** `end` ends a handshake because its source owes bytes. */
+  /** `end` is called for each handshake that must end because its source owes bytes. */
   constructor(end: (connection: IncomingConnection) => void) {
     this.#end = end;
   }
 
+  /** Whether the source owes no bytes, so that a handshake of it may begin. */
   mayBegin(source: HandshakeSource): boolean {
     return !this.#wasted.owes(source);
   }
@@ -58,8 +63,8 @@ export class HandshakeBytes {
   }
 
   /**
-   * A connection has flooded this process after its handshake. Where its network is proven, honest clients share it,
-   * and wait no longer than for certificates that are not accepted.
+   * A connection has flooded this process after its handshake. A proven network is charged here, and the acceptor's
+   * longer penalties do not apply to it, because honest clients share the network.
    */
   onFlood({ network, budget }: IncomingConnection): void {
     if (budget.isProven === true) this.#wasted.charge({ network, budget }, WASTE.burst);
@@ -104,7 +109,7 @@ export class HandshakeBytes {
     return handshake;
   }
 
-  /** Returns whether its source owes bytes now. */
+  /** Counts the new bytes of a handshake. Returns whether its source owes bytes now. */
   #charge(handshake: HandshakeInProgress): boolean {
     const { connection, bytesBefore, charged } = handshake;
     handshake.charged = connection.raw.bytesRead - bytesBefore;
@@ -121,7 +126,7 @@ export class HandshakeBytes {
     this.#looks = undefined;
   };
 
-  /** Those that have been read for their time pause, where others of their source wait for that. */
+  /** Pauses handshakes that were read for `SLICE_MS` while others of their source wait, and reads those. */
   #passOn(): void {
     const now = performance.now();
     for (const handshake of this.#paused) {

@@ -26,7 +26,7 @@ export interface HandshakeInProgress {
   readonly bytesBefore: number;
   /** Bytes that were counted as wasted while it was in progress. */
   charged: number;
-  /** Since when it is read, by `performance.now()`. */
+  /** The time since which it is read, by `performance.now()`. */
   readSince: number;
 }
 

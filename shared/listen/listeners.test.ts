@@ -14,7 +14,7 @@ import { verifyPeer } from "../tls/identity.ts";
 import { HeldClient } from "./testing/held-client.ts";
 import { authority, Fixture, listening, RECORDS_OF_UPLOAD, readsOfUpload } from "./testing/tls-clients.ts";
 
-test("a client with a certificate, and one without, are both handed over for judgement", async () => {
+test("a client with a certificate, and one without, are both handed over, and verified later", async () => {
   await using it = await listening();
   it.tls();
   const first = await it.next(1);

@@ -46,8 +46,8 @@ export function hasPeer(raw: Socket): boolean {
 }
 
 /**
- * Reads no more from a socket, or reads again, beneath a TLS socket that is on it: TLS learns nothing of it. A TLS
- * handshake stands still meanwhile, also when its peer has gone.
+ * Stops or continues reading from a socket below a TLS socket, which does not notice it. While nothing is read, a TLS
+ * handshake makes no progress, and an end of the connection is not noticed.
  */
 export function setReading(raw: Socket, reads: boolean): void {
   const handle = handleOf(raw);

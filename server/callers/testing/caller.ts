@@ -32,12 +32,20 @@ export interface Line {
   readonly reason?: string;
 }
 
-/** A callers' listener on loopback with fake agents behind it; `verifier`: its callers send tokens. */
+/**
+ * A callers' listener on loopback with fake agents behind it; `verifier`: its callers send tokens; `objection`: why
+ * none may come from its address.
+ */
 export async function start(
   agents: readonly FakeAgent[],
   options: Partial<
     ConnectDeps["options"] &
-      CallerListenersDeps["options"] & { draining: boolean; filesUsedUp: boolean; verifier: TokenVerifier }
+      CallerListenersDeps["options"] & {
+        draining: boolean;
+        filesUsedUp: boolean;
+        verifier: TokenVerifier;
+        objection: CulvertError;
+      }
   > = {},
 ) {
   const lines: Line[] = [];
@@ -89,7 +97,7 @@ export async function start(
     rule: "a list",
     ca: undefined,
     open,
-    objection: () => undefined,
+    objection: () => options.objection,
     trust: { crlFault: () => undefined },
   };
   const host: CallerHost =

@@ -1,18 +1,18 @@
 import { duplexPair } from "node:stream";
 import { type ConnectionOptions, connect } from "node:tls";
 
-/** The parts of a ClientHello that tests vary; what is left out is as usual. */
+/** The parts of a ClientHello that tests vary; absent parts are as usual. */
 export interface HelloParts {
-  /** The content of server_name's list, entry by entry; absent: no such extension. */
+  /** The entries of the list in the server_name extension; absent: no such extension. */
   readonly names?: readonly (string | Buffer)[];
   readonly nameType?: number;
-  /** More extensions, in front. */
+  /** Further extensions, before the others. */
   readonly extensions?: readonly Buffer[];
-  /** Bytes behind the extensions. */
+  /** Bytes after the extensions. */
   readonly trailer?: Buffer;
 }
 
-/** The handshake message, without records. */
+/** A ClientHello message, without record headers. */
 export function helloMessage({ names, nameType = 0, extensions = [], trailer = Buffer.alloc(0) }: HelloParts): Buffer {
   const all = [...extensions, extension(10, Buffer.from([0, 2, 0, 29]))];
   if (names !== undefined) {
@@ -31,7 +31,7 @@ export function extension(type: number, content: Buffer): Buffer {
   return Buffer.concat([Buffer.from([type >> 8, type & 255]), vector(2, content)]);
 }
 
-/** A message in records of at most so many bytes each. */
+/** Puts a message into records with at most `size` bytes each. */
 export function inRecords(message: Buffer, size = 16_384): Buffer {
   const records: Buffer[] = [];
   for (let at = 0; at < message.length; at += size) {
@@ -40,12 +40,12 @@ export function inRecords(message: Buffer, size = 16_384): Buffer {
   return Buffer.concat(records);
 }
 
-/** The bytes of a hello without peculiarities. */
+/** A usual ClientHello, in one record. */
 export function helloFor(name: string | undefined): Buffer {
   return inRecords(helloMessage(name === undefined ? {} : { names: [name] }));
 }
 
-/** What Node's TLS says first. */
+/** The first bytes that Node's TLS client sends. */
 export function nodeHello(options: ConnectionOptions): Promise<Buffer> {
   const [near, far] = duplexPair();
   const socket = connect({ ...options, socket: near });

@@ -1,7 +1,7 @@
 import { createCipheriv, createHash, createHmac } from "node:crypto";
 import type { TLSSocket } from "node:tls";
 
-/** What a client of TLS 1.3 sends under one of its traffic secrets (RFC 8446 §7.3). */
+/** A traffic secret of a TLS 1.3 client, and the hash of its cipher suite (RFC 8446 §7.3). */
 interface Keys {
   readonly secret: Buffer;
   readonly hash: "sha256" | "sha384";
@@ -28,7 +28,7 @@ function keyUpdate(keys: Keys): { readonly record: Buffer; readonly next: Keys }
   return { record: Buffer.concat([header, sealed]), next };
 }
 
-/** The secret under which a client of TLS 1.3 sends after its handshake. To be asked before that is done. */
+/** The secret under which a TLS 1.3 client sends after its handshake. Must be called before the handshake is done. */
 export function secretOfClient(socket: TLSSocket): Promise<Buffer> {
   return new Promise((resolve) => {
     socket.on("keylog", (line) => {
@@ -38,7 +38,7 @@ export function secretOfClient(socket: TLSSocket): Promise<Buffer> {
   });
 }
 
-/** The first KeyUpdates that a client sends, one in a record each. It must have sent no other record before. */
+/** The first KeyUpdates that a client sends, each in its own record. It must have sent no application data before. */
 export function keyUpdates(secret: Buffer, count: number): Buffer {
   let keys: Keys = { secret, hash: secret.length === 32 ? "sha256" : "sha384" };
   const records: Buffer[] = [];
