@@ -222,6 +222,20 @@ test("when the grace is over nothing is dialled any more, and an attempt under w
   assert.equal(dials.length, 1);
 });
 
+test("a link that ends between two attempts leaves no timer that waits for the next one", async (t) => {
+  for (const isOver of [false, true]) {
+    await t.test(isOver ? "it ends" : "it goes on", async (each) => {
+      const { link, dials, resumption } = resumable(each);
+      resumption.begin();
+      await dials[0]?.refuse(new Error("connect ECONNREFUSED"));
+      if (isOver) link.destroy();
+      const begin = each.mock.method(resumption, "begin");
+      each.mock.timers.tick(60_000);
+      assert.equal(begin.mock.callCount(), isOver ? 0 : 1);
+    });
+  }
+});
+
 test("a planned change that is refused leaves the link to the carrier it has", async (t) => {
   const { link, wire, dials, resumption, ends } = resumable(t);
   resumption.begin();

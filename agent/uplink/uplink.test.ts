@@ -796,6 +796,19 @@ test("a cut after which nobody listened for a while is a restart, and teaches no
   }
 });
 
+test("the path teaches again once a link that a restart had cut has resumed", async (t) => {
+  const { resumes, redialError, learned, connect } = uplink(t);
+  const { link } = await connect();
+  for (const error of [new RouteFault("refused", "no", { at: "s:443" }), new Error("one"), new Error("another")]) {
+    redialError.error = error;
+    const failedBefore = resumes.length;
+    link.suspend(new CarrierLost("cut", { lossCause: "reset", ageMs: 60_000, idleMs: 15_000 }));
+    await until(() => resumes.length > failedBefore, "a try that failed");
+    link.resume();
+  }
+  assert.deepEqual(learned, ["idle_limit"]);
+});
+
 test("what is learned of the path is one line and one count, and a new pace wants a new carrier", async (t) => {
   const { lines, resumes, path, learned, connect } = uplink(t);
   await connect();

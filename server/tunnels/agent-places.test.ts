@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { type AgentCandidate, admit, EarlierProcesses, type IdHolder } from "./agent-places.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
+import { fakeAgent } from "./testing/fake-agent.ts";
 
 const candidate: AgentCandidate = { agentId: "a", instance: "1", identity: "CN=agent" };
 const holder: IdHolder = {
@@ -111,4 +112,21 @@ test("eight measure their way to a cluster at once, and one that has ended twice
   for (let ends = 0; ends < 2; ends++) measuring[0]?.release();
   places.reserveProbe();
   assert.throws(() => places.reserveProbe(), { closeCode: CloseCode.limited });
+});
+
+test("who measures for two minutes is ended, and nothing waits for one that has ended before", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { places } = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 1, drainTimeoutMs: 0 });
+  const [quick, slow] = [fakeAgent({ probe: true }), fakeAgent({ probe: true })];
+  const ends = [quick, slow].map(({ tunnel }) => t.mock.method(tunnel, "destroy"));
+  const ended = () => ends.map(({ mock }) => mock.callCount());
+  const [first, second] = [places.reserveProbe(), places.reserveProbe()];
+  first.hold(quick.tunnel);
+  second.hold(slow.tunnel);
+  first.release();
+  t.mock.timers.tick(119_999);
+  assert.deepEqual(ended(), [0, 0]);
+  t.mock.timers.tick(1);
+  assert.deepEqual(ended(), [0, 1]);
+  for (const { cut } of [quick, slow]) cut();
 });

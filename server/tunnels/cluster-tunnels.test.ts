@@ -204,6 +204,15 @@ test("an agent that is killed again and again unnoticed leaves --max-agents tunn
   assert.deepEqual(closed(started), [false, true, true, false, false]);
 });
 
+test("a replaced tunnel that has ended does not count towards --max-agents of them", () => {
+  const cluster = new ClusterTunnels("default", LIMITS);
+  const [first, ...others] = starts(cluster, ["1", "2", "3"]);
+  first?.tunnel.destroy(new Error("its last stream has ended"));
+  first?.place.release();
+  others.push(...starts(cluster, ["4"]));
+  assert.deepEqual(closed(others), [false, false, false]);
+});
+
 test("a peer that only measures has a place beside the agent with its id, and gets no CONNECT", async () => {
   const cluster = new ClusterTunnels("blue", { ...LIMITS, maxAgents: 1 });
   const doctor = fakeAgent({ probe: true });

@@ -230,6 +230,20 @@ test("an agent that proves itself in time keeps its tunnel, and one that does no
   assert.deepEqual([honest.tunnel.closed, asked(honest)], [false, 1]);
 });
 
+test("nothing waits for the proof of a tunnel that is over", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  using present = using();
+  using over = using();
+  for (const { tunnel } of [present, over]) tunnel.requireProof(CHANGED, 60_000);
+  over.tunnel.destroy(new Error("the test ends it"));
+  const ends = [present, over].map(({ tunnel }) => t.mock.method(tunnel, "destroy"));
+  t.mock.timers.tick(60_000);
+  assert.deepEqual(
+    ends.map(({ mock }) => mock.callCount()),
+    [1, 0],
+  );
+});
+
 test("another change of trust gives nobody more time", async () => {
   using agent = using();
   agent.tunnel.requireProof(CHANGED, 30);

@@ -68,6 +68,11 @@ class LinkOverPair extends DuplexTransport {
     this.watcher.onResumed?.({ suspendedMs: 1, lost: undefined, replayedBytes: 0 });
   }
 
+  override destroy(reason?: Error): void {
+    super.destroy(reason);
+    this.watcher.onClosed?.();
+  }
+
   sendControl(message: ControlMessage): void {
     this.control.push(message);
   }
