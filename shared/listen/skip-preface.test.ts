@@ -6,7 +6,7 @@ import { until } from "../basics/testing/wait.ts";
 import type { TlsListenerOptions, VirtualHost } from "./listeners.ts";
 import { type Fixture, listening, RECORDS_OF_UPLOAD, readsOfUpload } from "./testing/tls-clients.ts";
 
-test("who comes alone skips the preface, and is read in buffers of more than a TLS record", async () => {
+test("a client that comes alone skips the preface, and is read in buffers larger than a TLS record", async () => {
   await using it = await listening({ skipPrefaceBelow: 1 });
   assert.ok((await readsOfUpload(it)) < 0.75 * RECORDS_OF_UPLOAD);
 });
@@ -18,13 +18,13 @@ const host = (it: Fixture, rest: Partial<VirtualHost> = {}): VirtualHost => ({
   ...rest,
 });
 
-/** Why a client is read before its handshake begins. */
+/** Clients that are read before their handshake begins. */
 const READ_FIRST: Readonly<Record<string, (it: Fixture) => Promise<unknown>>> = {
-  "who finds as many connections as may skip the preface": (it) => {
+  "a client that finds as many connections as may skip the preface": (it) => {
     it.tls();
     return it.next();
   },
-  "who finds another that has said nothing": (it) => {
+  "a client that finds another one which has sent nothing": (it) => {
     it.tcp();
     return until(() => it.listener.handshakes === 1);
   },
@@ -38,7 +38,7 @@ for (const [who, others] of Object.entries(READ_FIRST)) {
   });
 }
 
-test("where handshakes are limited, a client that says nothing takes none of them", async () => {
+test("where handshakes are limited, a client that sends nothing uses none of them", async () => {
   let begun = 0;
   const limits = { isSet: true, budgetFor: () => ({ take: () => ++begun > 0 }), proved: () => {} };
   await using it: Fixture = await listening({
@@ -58,7 +58,7 @@ test("where handshakes are limited, a client that says nothing takes none of the
   assert.equal(begun, 1);
 });
 
-test("endWithoutPreface() ends who has skipped the preface and has not come through its handshake, and nobody else", async () => {
+test("endWithoutPreface() ends only clients that skipped the preface and have not finished their handshake", async () => {
   await using it = await listening({ skipPrefaceBelow: 100 });
   const through = it.tls();
   const { socket } = await it.next();
@@ -80,7 +80,7 @@ for (const [how, leave] of [
   ["ends", (socket: Socket) => socket.end()],
   ["waits for the deadline", () => undefined],
 ] as const) {
-  test(`who ${how} without a word is reported once, as silent, whether the preface is read or not`, async () => {
+  test(`a client that ${how} without a byte is reported once, as silent, whether the preface is read or not`, async () => {
     for (const skipPrefaceBelow of [0, 100]) {
       await using it = await listening({
         skipPrefaceBelow,
@@ -97,14 +97,14 @@ for (const [how, leave] of [
   });
 }
 
-test("who comes alone and says what is no TLS is reported as failed", async () => {
+test("a client that comes alone and does not speak TLS is reported as failed", async () => {
   await using it = await listening({ skipPrefaceBelow: 100 });
   it.tcp().end("GET / HTTP/1.1\r\n\r\n");
   await until(() => it.failed.length > 0 && it.listener.connections === 0);
   assert.match(it.failed.join(), /^failed /);
 });
 
-test("who comes alone and says nothing keeps nobody out, and is the first to be dropped", async () => {
+test("a client that comes alone and sends nothing delays no other, and is dropped first", async () => {
   await using it = await listening({ skipPrefaceBelow: 100, maxHandshakes: 1 });
   const silent = it.tcp();
   await until(() => it.listener.handshakes === 1);
@@ -123,14 +123,14 @@ test("stopAccepting() ends one that has skipped the preface, and reports nothing
   assert.deepEqual([it.listener.handshakes, it.failed.length], [0, 0]);
 });
 
-/** Where something is read in front of TLS anyway. */
+/** Options with which something is read before TLS in any case. */
 const READ_ANYWAY: Readonly<Record<string, Partial<TlsListenerOptions<VirtualHost>>>> = {
   "names are read": { hosts: { single: undefined, find: () => undefined } },
   "balancers say who is behind them": { proxyProtocol: { required: false, trusts: () => true } },
 };
 
 for (const [where, options] of Object.entries(READ_ANYWAY)) {
-  test(`where ${where} nobody begins before he has spoken`, async () => {
+  test(`where ${where} no client begins before it has sent something`, async () => {
     await using it = await listening({ skipPrefaceBelow: 100, handshakeTimeoutMs: 200, ...options });
     await once(it.tcp(), "close");
     assert.match(it.failed.join(), /^silent \S+ TLS handshake timeout: it sent nothing$/);

@@ -8,11 +8,11 @@ import { type ConnectionOptions, connect as connectTls } from "node:tls";
  */
 export class HeldClient {
   readonly #raw;
-  /** What was written behind the ClientHello; `undefined` once it was sent. */
+  /** Bytes that TLS has written after the ClientHello; `undefined` once they are sent. */
   #held: Buffer[] | undefined = [];
   #hasSaidHello = false;
 
-  /** `onAnswer`: the server has said something after the handshake. */
+  /** `onAnswer` is called when the server has sent something after the handshake. */
   constructor(to: TcpNetConnectOpts, options: ConnectionOptions, onAnswer: () => void = () => {}) {
     const raw = connect({ ...to, noDelay: true });
     this.#raw = raw;
