@@ -185,6 +185,19 @@ test("a caller that goes away during the dial takes the dial with it", async (t)
   assert.equal(dials.taken, 0);
 });
 
+test("a stream that is reset after its head has come, and before its target is dialled, is not dialled for", async (t) => {
+  const { server, agent, finished, dials } = joined(t, { lookup: () => {}, dialTimeoutMs: 600_000 });
+  const stream = server.open();
+  stream.on("error", () => {});
+  await until(() => agent.streamCount === 1);
+  const [served = assert.fail("no stream")] = agent.streams();
+  served.prependOnceListener("readable", () => process.nextTick(() => served.destroy()));
+  const target = parseTarget("never.example:80");
+  stream.write(encodeOpen({ kind: "connect", target, timeoutMs: 600_000, id: "c1" }));
+  await until(() => finished.length === 1, "the end of the stream");
+  assert.deepEqual([finished[0]?.outcome, dials.taken], ["caller_gone", 0]);
+});
+
 test("a lost session ends its dials and resets its targets", async (t) => {
   let reset: Promise<boolean> | undefined;
   const address = await listen(t, (socket) => {

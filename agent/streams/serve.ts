@@ -153,6 +153,7 @@ async function dialFor(
   const onClose = (): void => dialling.cancel();
   stream.on("close", onClose);
   // A stream that was reset between its head and here has said "close" before anybody listened.
+  if (stream.destroyed) dialling.cancel();
   try {
     const socket = await dialling.promise;
     if (stream.destroyed) {
