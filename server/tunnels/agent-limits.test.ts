@@ -70,7 +70,11 @@ test("a connection that is closing counts until it has closed, also beyond the p
   }
   assert.deepEqual([places.size, counted.bytes], [17, 17 * 70 * 1024]);
   assert.throws(() => places.enter(duplexPair()[0]), /or are closing/);
-  for (const socket of sockets) socket.destroy();
+  for (const socket of sockets) {
+    socket.destroy();
+    places.leave(socket);
+  }
+  assert.equal(places.size, 17, "destroyed, and not closed yet");
   await Promise.all(sockets.map((socket) => once(socket, "close")));
   assert.deepEqual([places.size, counted.bytes], [0, 0]);
 });

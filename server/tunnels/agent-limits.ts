@@ -63,7 +63,7 @@ export class HelloPlaces {
 
   /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
   leave(socket: Duplex): void {
-    if (socket.destroyed || !this.#closing.has(socket)) this.#release(socket);
+    if (!this.#closing.has(socket)) this.#release(socket);
   }
 
   #hold(socket: Duplex): void {

@@ -79,6 +79,26 @@ test("one of many that is cut says so in its turn, and keeps its place until a n
   assert.ok(old.every(({ released }) => released === 1));
 });
 
+test("peers that come and are cut again and again take no more places than were taken when the first was lost", async () => {
+  const pacedClose = new PacedClose(new TurnQueue(), MANY);
+  const all = here(pacedClose, 3 * MANY, () => new Connection().heard());
+  const open = () => all.filter(({ closed }) => !closed).length;
+  cut(all.slice(0, 1));
+  await until(() => pacedClose.held === 1);
+  for (const other of all.slice(1, 2 * MANY)) other.destroy();
+  await turn(); // `close` comes later than `closed`
+  for (let times = 0; times < MANY; times++) {
+    const newcomers = here(pacedClose, 5, () => new Connection().heard());
+    all.push(...newcomers);
+    cut(newcomers);
+    await until(() => newcomers.every(({ gone, closed }) => gone > 0 || closed));
+    await turn();
+    assert.ok(open() <= 3 * MANY, `${open()} are open`);
+  }
+  assert.deepEqual([open(), pacedClose.held], [3 * MANY, 2 * MANY]);
+  pacedClose.end();
+});
+
 test("nobody keeps a place for more than 60 s, nor once it is over", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const pacedClose = new PacedClose(new TurnQueue(), MANY);
