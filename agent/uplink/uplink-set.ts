@@ -121,7 +121,6 @@ export class UplinkSet {
 
   #end(): void {
     this.#hasEnded = true;
-    this.#announced.close();
     for (const endpoints of this.#urls) endpoints.close();
     for (const { reject } of this.#waiters.splice(0)) reject(new Error("the uplinks are closed"));
   }
@@ -276,7 +275,7 @@ export class UplinkSet {
 const COUNT_EVERY_MS = 1_000;
 
 /** How many servers there are, as those that are connected announce it. */
-class AnnouncedCount {
+export class AnnouncedCount {
   /** `undefined`: none has. */
   servers: number | undefined;
   #countedAt = Number.NEGATIVE_INFINITY;
@@ -294,16 +293,12 @@ class AnnouncedCount {
       this.#later ??= setTimeout(() => {
         this.#later = undefined;
         later();
-      }, waitMs);
+      }, waitMs).unref();
       return false;
     }
     const isMore = count > (this.servers ?? 1);
     this.#countedAt = performance.now();
     this.servers = count;
     return isMore;
-  }
-
-  close(): void {
-    clearTimeout(this.#later);
   }
 }

@@ -39,7 +39,6 @@ export class OwnLease {
   readonly #left = new AbortController();
   #latest: StoredLease | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #attempt: Promise<void> = Promise.resolve();
   #leaving: Promise<void> | undefined;
 
   constructor(options: OwnLeaseOptions) {
@@ -48,9 +47,8 @@ export class OwnLease {
   }
 
   /** Resolves after the first attempt. */
-  async start(): Promise<void> {
-    this.#attempt = this.#renew();
-    await this.#attempt;
+  start(): Promise<void> {
+    return this.#renew();
   }
 
   /** Renews it no more, and deletes it, so that nobody looks for this server. Never rejects. */
@@ -62,7 +60,6 @@ export class OwnLease {
   async #leave(): Promise<void> {
     this.#left.abort();
     clearTimeout(this.#timer);
-    await this.#attempt;
     const { leases, onAttempt } = this.#options;
     try {
       const signal = AbortSignal.timeout(DELETE_MS);
@@ -87,9 +84,7 @@ export class OwnLease {
     onAttempt(failure);
     const { renewMs = RENEW_MS } = this.#options;
     const ms = (failure === undefined ? renewMs : Math.min(RETRY_MS, renewMs)) * (1 + Math.random() * JITTER);
-    this.#timer = setTimeout(() => {
-      this.#attempt = this.#renew();
-    }, ms).unref();
+    this.#timer = setTimeout(() => void this.#renew(), ms).unref();
   }
 
   /** Nobody else writes this lease, so that the version of the last time is mostly right. */

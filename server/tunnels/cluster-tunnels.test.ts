@@ -206,7 +206,9 @@ test("an agent that is killed again and again unnoticed leaves --max-agents tunn
 
 test("a replaced tunnel that has ended does not count towards --max-agents of them", () => {
   const cluster = new ClusterTunnels("default", LIMITS);
-  const [first, ...others] = starts(cluster, ["1", "2", "3"]);
+  const [first, ...others] = starts(cluster, ["1", "2"]);
+  assert.throws(() => cluster.places.reserve(A), OTHER_RUNS, "it runs, so that others would be ended first");
+  others.push(...starts(cluster, ["3"]));
   first?.tunnel.destroy(new Error("its last stream has ended"));
   first?.place.release();
   others.push(...starts(cluster, ["4"]));
