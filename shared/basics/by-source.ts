@@ -92,11 +92,6 @@ export class BySource<T extends object> {
     return this.#ranks[this.#most]?.first?.member.items.first?.member;
   }
 
-  /** The oldest item of this source. */
-  oldestOf(source: string): T | undefined {
-    return this.#lines.get(source)?.items.first?.member;
-  }
-
   /** The oldest item of the source whose turn it is. Deleting it gives the turn to another source. */
   get next(): T | undefined {
     return this.#turns.first?.member.items.first?.member;

@@ -34,14 +34,17 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   endedBy: Error | undefined;
   /** The number of bytes that have arrived. */
   bytesRead = 0;
-  /** Whether something was written: the answer to the first bytes of the peer. */
-  hasAnswered = false;
   readonly #link: InnerLink;
   #allowance: number;
+  /** Whether something was written: the answer to the first bytes of the peer. */
+  #hasAnswered = false;
   readonly #mayReceive: (byteLength: number) => boolean;
   readonly #over = deferred<Error | undefined>();
 
-  /** Until `liftAllowance` at most `allowance` bytes may arrive, and each chunk only if `mayReceive` returns true. */
+  /**
+   * Until `liftAllowance` at most `allowance` bytes may arrive, and each chunk only if `mayReceive` returns true. It is
+   * given the number of bytes after our first answer: none of the ClientHello.
+   */
   constructor(link: InnerLink, allowance: number, mayReceive: (byteLength: number) => boolean = () => true) {
     super({ allowHalfOpen: true });
     this.#link = link;
@@ -65,7 +68,7 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
     this.bytesRead += chunk.length;
     this.#allowance -= chunk.length;
     if (this.#allowance < 0) this.destroy(new Error("too many bytes came before the inner TLS handshake was done"));
-    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive(chunk.length))
+    else if (this.#allowance < Number.POSITIVE_INFINITY && !this.#mayReceive(this.#hasAnswered ? chunk.length : 0))
       this.destroy(new Error(UNACCEPTED));
     else this.push(chunk);
   }
@@ -84,13 +87,13 @@ export class LinkDuplex extends Duplex implements TransportConsumer {
   override _read(): void {}
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: WriteCallback): void {
-    this.hasAnswered = true;
+    this.#hasAnswered = true;
     this.#link.write([chunk], chunk.length);
     done();
   }
 
   override _writev(chunks: { readonly chunk: Buffer }[], done: WriteCallback): void {
-    this.hasAnswered = true;
+    this.#hasAnswered = true;
     let byteLength = 0;
     const batch = chunks.map(({ chunk }) => {
       byteLength += chunk.length;

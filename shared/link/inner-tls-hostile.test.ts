@@ -113,6 +113,23 @@ test("a handshake that fails, and whose end TLS learns of later, is not the next
   }
 });
 
+test("a ClientHello that has come before the server's side begins is answered", async (t) => {
+  const { authority, agent, material } = await pki();
+  const ends = link();
+  t.after(() => ends.agent.destroy());
+  const received = new Promise<void>((resolve) => {
+    const receive = ends.server.receive.bind(ends.server);
+    ends.server.receive = (chunk) => {
+      receive(chunk);
+      resolve();
+    };
+  });
+  client(ends.agent, { ...agent, ca: authority.cert });
+  await received;
+  const { socket } = await new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
+  assert.equal(verifyPeer(socket, undefined).identity?.cn, "agent");
+});
+
 test("peers in their handshake at the same time cost one context of TLS, and each is told by its own certificate", async (t) => {
   const { authority, material } = await pki();
   const createServer = t.mock.method(tls, "createServer");

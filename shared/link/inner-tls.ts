@@ -121,9 +121,7 @@ export class InnerServers {
     const server = this.#serverOf(material);
     const secured = deferred<tls.TLSSocket>();
     const inProgress: InnerHandshake = { secured, source, charged: 0, isOver: false };
-    const bottom: LinkDuplex = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, (byteLength) =>
-      this.#mayReceive(inProgress, bottom.hasAnswered ? byteLength : 0),
-    );
+    const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES, (byteLength) => this.#mayReceive(inProgress, byteLength));
     this.#handshakes.set(bottom, inProgress);
     server.emit("connection", bottom);
     const socket = await handshake(secured.promise, bottom, timeoutMs).catch((error: Error) => {

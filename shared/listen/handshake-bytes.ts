@@ -5,10 +5,12 @@ import { setReading } from "../node/sockets.ts";
 import { type HandshakeBudget, type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
 import type { HandshakeInProgress, IncomingConnection } from "./incoming-connection.ts";
 
-/** Maximum number of handshakes of one source that are read at a time: OpenSSL may verify all of them in one turn. */
+/** Maximum number of handshakes that are read at a time: OpenSSL may verify all of them in one turn. */
 const READ_AT_ONCE = 4;
-/** Time for which a handshake is read while others of its source wait, and interval of the checks, ms. */
-const SLICE_MS = 10;
+/** Time for which handshakes are read while others wait, ms. */
+const SLICE_MS = 1;
+/** Interval of the checks, ms. */
+const LOOK_MS = 10;
 
 /**
  * Watches the TLS handshakes in progress of a port. It counts the bytes of those whose certificate is not accepted, and
@@ -16,23 +18,23 @@ const SLICE_MS = 10;
  * limit the length of a chain. The handshakes of a source that owes bytes end.
  *
  * OpenSSL verifies a chain as soon as it is read, and hundreds of clients can send theirs together and withhold the end
- * of the handshake. Therefore only a few handshakes of a source are read at a time, the oldest first, and they take
- * turns.
+ * of the handshake. Therefore only a few handshakes are read at a time, and sources take turns.
  *
  * A source is a network here, or all proven networks at one side of a cluster.
  */
 export class HandshakeBytes {
   readonly #wasted = new WastedBytes();
+  readonly #all = new BySource<HandshakeInProgress>();
   /** Handshakes that are being read. */
-  readonly #read = new BySource<HandshakeInProgress>();
-  /** Handshakes that wait to be read. */
-  readonly #paused = new BySource<HandshakeInProgress>();
+  readonly #read = new Set<HandshakeInProgress>();
   /** Names of the sources that are the proven networks of a budget. */
   readonly #names = new WeakMap<HandshakeBudget, string>();
   readonly #end: (connection: IncomingConnection) => void;
   #lastName = 0;
-  /** The timer of the checks; present while a handshake is being read. */
+  /** The timer of the checks; present while a handshake is in progress. */
   #looks: QueueNode<() => void> | undefined;
+  /** The timer of the turns; present while more handshakes are in progress than are read. */
+  #turns: QueueNode<() => void> | undefined;
 
   /** `end` is called for each handshake that must end because its source owes bytes. */
   constructor(end: (connection: IncomingConnection) => void) {
@@ -46,12 +48,16 @@ export class HandshakeBytes {
 
   /** Watches a handshake that has just begun, until `leave`. */
   watch(connection: IncomingConnection): void {
-    const handshake = { connection, bytesBefore: connection.raw.bytesRead, charged: 0, readSince: 0 };
+    const handshake = { connection, bytesBefore: connection.raw.bytesRead, charged: 0 };
     connection.handshake = handshake;
-    const source = this.#sourceOf(connection);
-    if (this.#read.sizeOf(source) < READ_AT_ONCE) this.#startReading(handshake, source);
-    else this.#pause(handshake, source);
-    this.#looks ??= SharedInterval.every(SLICE_MS).add(() => this.#look());
+    this.#all.add(handshake, this.#sourceOf(connection));
+    this.#looks ??= SharedInterval.every(LOOK_MS).add(this.#look);
+    if (this.#read.size < READ_AT_ONCE) {
+      this.#read.add(handshake);
+      return;
+    }
+    setReading(connection.raw, false);
+    this.#turns ??= SharedInterval.every(SLICE_MS).add(this.#turn);
   }
 
   /** The handshake is over. `isHarmless`: its client was accepted, or has shown no certificate. */
@@ -72,6 +78,7 @@ export class HandshakeBytes {
 
   stop(): void {
     this.#looks?.leave();
+    this.#turns?.leave();
   }
 
   #sourceOf({ network, budget }: HandshakeSource): string {
@@ -81,31 +88,12 @@ export class HandshakeBytes {
     return name;
   }
 
-  #startReading(handshake: HandshakeInProgress, source: string): void {
-    handshake.readSince = performance.now();
-    this.#read.add(handshake, source);
-  }
-
-  #pause(handshake: HandshakeInProgress, source: string): void {
-    setReading(handshake.connection.raw, false);
-    this.#paused.add(handshake, source);
-  }
-
-  #resume(handshake: HandshakeInProgress, source: string): void {
-    this.#paused.delete(handshake);
-    setReading(handshake.connection.raw, true);
-    this.#startReading(handshake, source);
-  }
-
   #forget(connection: IncomingConnection): HandshakeInProgress | undefined {
     const { handshake } = connection;
     if (handshake === undefined) return undefined;
     connection.handshake = undefined;
-    const source = this.#sourceOf(connection);
-    if (this.#read.delete(handshake)) {
-      const next = this.#paused.oldestOf(source);
-      if (next !== undefined) this.#resume(next, source);
-    } else if (this.#paused.delete(handshake)) setReading(connection.raw, true);
+    this.#all.delete(handshake);
+    this.#read.delete(handshake); // one that pauses stays so: it is destroyed, and would be verified before
     return handshake;
   }
 
@@ -116,31 +104,43 @@ export class HandshakeBytes {
     return handshake.charged > charged && this.#wasted.charge(connection, handshake.charged - charged);
   }
 
-  readonly #look = (): void => {
+  /** Counts what has come in the handshakes that are being read. */
+  #count(): void {
     let isOwed = false;
     for (const handshake of this.#read) if (this.#charge(handshake)) isOwed = true;
     if (isOwed) this.#endIndebted();
-    this.#passOn();
-    if (this.#read.size > 0) return;
+  }
+
+  readonly #look = (): void => {
+    this.#count();
+    if (this.#all.size > 0) return;
     this.#looks?.leave();
     this.#looks = undefined;
   };
 
-  /** Pauses handshakes that were read for `SLICE_MS` while others of their source wait, and reads those. */
-  #passOn(): void {
-    const now = performance.now();
-    for (const handshake of this.#paused) {
-      const source = this.#sourceOf(handshake.connection);
-      const oldest = this.#read.oldestOf(source);
-      if (oldest === undefined || now - oldest.readSince < SLICE_MS) continue;
-      this.#read.delete(oldest);
-      this.#pause(oldest, source);
-      this.#resume(handshake, source);
-    }
+  /** The handshakes that were read pause, and the next ones are read. */
+  readonly #turn = (): void => {
+    this.#count();
+    const before = [...this.#read];
+    this.#read.clear();
+    for (let left = Math.min(READ_AT_ONCE, this.#all.size); left > 0; left--) this.#readNext();
+    for (const handshake of before) if (!this.#read.has(handshake)) setReading(handshake.connection.raw, false);
+    if (this.#all.size > READ_AT_ONCE) return;
+    this.#turns?.leave();
+    this.#turns = undefined;
+  };
+
+  #readNext(): void {
+    const { next } = this.#all;
+    if (next === undefined) return;
+    this.#all.delete(next);
+    this.#all.add(next, this.#sourceOf(next.connection)); // behind the others
+    this.#read.add(next);
+    setReading(next.connection.raw, true);
   }
 
   #endIndebted(): void {
-    for (const { connection } of [...this.#read, ...this.#paused]) {
+    for (const { connection } of this.#all) {
       if (!this.#wasted.owes(connection)) continue;
       this.#forget(connection);
       this.#end(connection);

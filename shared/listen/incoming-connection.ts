@@ -26,8 +26,6 @@ export interface HandshakeInProgress {
   readonly bytesBefore: number;
   /** Bytes that were counted as wasted while it was in progress. */
   charged: number;
-  /** The time since which it is read, by `performance.now()`. */
-  readSince: number;
 }
 
 /**
