@@ -3,6 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { until } from "../shared/basics/testing/wait.ts";
+import { Authority } from "../shared/pki/certificates.ts";
 import { LinkRefused } from "../shared/wire/handshake.ts";
 import { within } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, type Tenant, Tenants } from "./testing/tenants.ts";
@@ -91,6 +92,23 @@ test("a certificate and a token together are one credential too many, and so is 
   const basic = Buffer.from(`red:${token}`).toString("base64");
   assert.match(await ask(at, `Proxy-Authorization: Basic ${basic}`), /^HTTP\/1.1 407 .*cluster "red"/);
 });
+
+test("a caller with a token may show a certificate of another CA, as often as it comes", async () => {
+  const at = tenants.get("blue");
+  const header = `Proxy-Authorization: Bearer ${await issuer.token(CALLER)}`;
+  const foreign = await longChain();
+  for (let count = 0; count < 10; count++) {
+    const answers = await Promise.all(Array.from({ length: 6 }, () => ask(at, header, foreign)));
+    for (const answer of answers) assert.match(answer, /^HTTP\/1.1 503 .*no agent/);
+  }
+});
+
+/** A certificate of a service mesh, with the CAs above it: 4 KiB. */
+async function longChain() {
+  const mesh = await Authority.create("mesh");
+  const { cert, key } = await mesh.issue({ cn: "spiffe", usage: "client" });
+  return { cert: cert + mesh.cert.repeat(8), key };
+}
 
 test("whoever brings neither reads about both", async () => {
   const at = tenants.get("blue");

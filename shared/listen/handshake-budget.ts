@@ -54,6 +54,11 @@ export class WastedBytes {
   }
 }
 
+/** Gives bytes back to the budget of a handshake: its client has proved itself by a token. */
+export function giveBack({ network, budget }: HandshakeSource, bytes: number): void {
+  budget.waste?.charge(keyOf(network, budget), -bytes);
+}
+
 function keyOf(network: string, { isProven }: HandshakeBudget): string {
   return isProven === true ? "proven" : network;
 }

@@ -64,8 +64,12 @@ export class HandshakeBytes {
   leave(connection: IncomingConnection, isHarmless = false): void {
     const handshake = this.#forget(connection);
     if (handshake === undefined) return;
-    if (isHarmless) this.#wasted.charge(connection, -handshake.charged);
-    else if (this.#charge(handshake)) this.#endIndebted();
+    if (isHarmless) {
+      this.#wasted.charge(connection, -handshake.charged);
+      return;
+    }
+    if (this.#charge(handshake)) this.#endIndebted();
+    connection.wastedBytes = handshake.charged;
   }
 
   /**

@@ -59,6 +59,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   retryAfterMs: number | undefined;
   /** Its TLS handshake, while that is in progress. */
   handshake: HandshakeInProgress | undefined;
+  /** Bytes of its handshake that were counted as wasted, because its certificate was not accepted. */
+  wastedBytes = 0;
   /** The handshake began before any byte was read. */
   skippedPreface = false;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */
