@@ -10,6 +10,9 @@ const RENEW_MS = 60_000;
 /** Maximum number of proven networks for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
 
+/** Number of limits made in this process, for the names of their proven networks. */
+let limits = 0;
+
 /**
  * Limits the TLS handshakes at one side of a cluster: those of its agents, or of its callers. Networks from which a
  * client has shown a valid credential lately (*proven* networks) have a budget of their own, so that a flood of
@@ -23,8 +26,8 @@ export class HandshakeLimit {
 
   /** `onReached` is called when a client has reached the limit and has to wait. */
   constructor(onReached: () => void) {
-    this.#unproven = new Budget(onReached, false);
-    this.#proven = new Budget(onReached, true);
+    this.#unproven = new Budget(onReached, undefined);
+    this.#proven = new Budget(onReached, `proven ${++limits}`);
   }
 
   /** Whether a limit is set. */
@@ -58,14 +61,14 @@ export class HandshakeLimit {
 class Budget implements HandshakeBudget {
   bucket: TokenBucket | undefined;
   sentence = "";
-  readonly isProven: boolean;
+  readonly provenAs: string | undefined;
   readonly waste = new TokenBuckets(WASTE);
   readonly #onReached: () => void;
   #isExhausted = false;
 
-  constructor(onReached: () => void, isProven: boolean) {
+  constructor(onReached: () => void, provenAs: string | undefined) {
     this.#onReached = onReached;
-    this.isProven = isProven;
+    this.provenAs = provenAs;
   }
 
   get exhausted(): string | undefined {

@@ -193,7 +193,7 @@ export class Acceptor {
     connection.firstBytes?.skip(preface.headerLength);
     const budget = this.#protocol.budgetFor?.(connection) ?? connection.budget;
     const penaltyMs = this.#penalties.leftMs(connection.network);
-    if (penaltyMs === 0 || !("take" in budget) || budget.isProven === true) return budget;
+    if (penaltyMs === 0 || !("take" in budget) || budget.provenAs !== undefined) return budget;
     const sentence = `its network has flooded this port, and may connect again in ${seconds(penaltyMs)}`;
     return { sentence, silently: true };
   }

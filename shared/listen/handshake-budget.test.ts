@@ -3,9 +3,9 @@ import { test } from "node:test";
 import { TokenBuckets } from "../basics/rate-limit.ts";
 import { type HandshakeBudget, UNLIMITED, WASTE, WastedBytes } from "./handshake-budget.ts";
 
-const budget = (isProven = false): HandshakeBudget => ({
+const budget = (provenAs?: string): HandshakeBudget => ({
   take: () => true,
-  isProven,
+  provenAs,
   waste: new TokenBuckets({ ...WASTE, now: () => 0 }),
 });
 
@@ -31,7 +31,7 @@ test("a network that wastes bytes at many clusters owes them at each", () => {
 
 test("networks that have proved a credential of a cluster owe together, only there, and not for anybody else", () => {
   const wasted = new WastedBytes();
-  const [blue, red] = [budget(true), budget(true)];
+  const [blue, red] = [budget("proven at blue"), budget("proven at red")];
   for (let count = 0; count < 9; count++) wasted.charge({ network: "a", budget: blue }, MORE_THAN_FREE);
   assert.equal(wasted.owes({ network: "b", budget: blue }), true);
   for (const elsewhere of [red, budget(), UNLIMITED]) {
@@ -39,4 +39,12 @@ test("networks that have proved a credential of a cluster owe together, only the
   }
   for (let cluster = 0; cluster < 5; cluster++) wasted.charge({ network: "c", budget: budget() }, MORE_THAN_FREE);
   assert.equal(wasted.owes({ network: "c", budget: red }), false);
+});
+
+test("handshakes that waste nothing have no account, so that no other one is forgotten for them", () => {
+  const wasted = new WastedBytes();
+  const blue = budget();
+  wasted.charge({ network: "a", budget: blue }, MORE_THAN_FREE);
+  for (let count = 0; count < 2_000; count++) wasted.charge({ network: `honest ${count}`, budget: blue }, 0);
+  assert.equal(wasted.owes({ network: "a", budget: blue }), true);
 });

@@ -5,10 +5,11 @@ export interface HandshakeBudget {
   /** Returns whether a handshake may begin now, and then counts it. */
   take(): boolean;
   /**
-   * Whether this is the budget of the *proven* networks of a cluster: those from which a client has shown a valid
-   * credential lately. What such a network wastes at other clusters does not delay its handshakes here.
+   * Set in the budget of the *proven* networks at one side of a cluster: those from which a client has shown a valid
+   * credential lately. They are one source, with this name. What such a network wastes at other clusters does not delay
+   * its handshakes here.
    */
-  readonly isProven?: boolean;
+  readonly provenAs?: string | undefined;
   /** Counts what the handshakes of this budget waste; absent: only the account of their network counts it. */
   readonly waste?: TokenBuckets;
   /** Names the limit in an error message, if it is reached. */
@@ -42,23 +43,25 @@ export class WastedBytes {
 
   /** Counts wasted bytes. Returns whether the source owes bytes now: it has used more than is allowed. */
   charge({ network, budget }: HandshakeSource, bytes: number): boolean {
-    const ofBudget = budget.waste?.charge(keyOf(network, budget), bytes) ?? 0;
-    const ofNetwork = budget.isProven === true ? 0 : this.#byNetwork.charge(network, bytes);
+    if (bytes === 0) return this.owes({ network, budget }); // most handshakes waste nothing, and need no account
+    const ofBudget = budget.waste?.charge(sourceOf({ network, budget }), bytes) ?? 0;
+    const ofNetwork = budget.provenAs !== undefined ? 0 : this.#byNetwork.charge(network, bytes);
     return ofBudget > 0 || ofNetwork > 0;
   }
 
   /** Whether the source owes bytes, and has to wait. */
   owes({ network, budget }: HandshakeSource): boolean {
-    if (budget.waste?.owes(keyOf(network, budget)) === true) return true;
-    return budget.isProven !== true && this.#byNetwork.owes(network);
+    if (budget.waste?.owes(sourceOf({ network, budget })) === true) return true;
+    return budget.provenAs === undefined && this.#byNetwork.owes(network);
   }
 }
 
 /** Gives bytes back to the budget of a handshake: its client has proved itself by a token. */
-export function giveBack({ network, budget }: HandshakeSource, bytes: number): void {
-  budget.waste?.charge(keyOf(network, budget), -bytes);
+export function giveBack(source: HandshakeSource, bytes: number): void {
+  source.budget.waste?.charge(sourceOf(source), -bytes);
 }
 
-function keyOf(network: string, { isProven }: HandshakeBudget): string {
-  return isProven === true ? "proven" : network;
+/** Names what counts as one source: a network, or all proven networks at one side of a cluster. */
+export function sourceOf({ network, budget }: HandshakeSource): string {
+  return budget.provenAs ?? network;
 }

@@ -101,7 +101,11 @@ test("handshakes of networks take turns: hundreds of one network delay no other 
 
 test("the proven networks of one side of a cluster take turns together, and others do not wait for all of them", async (t) => {
   const { begin } = fixture(t);
-  const [blue, red] = [1, 2].map(() => ({ take: () => true, isProven: true, waste: new TokenBuckets(WASTE) }));
+  const [blue, red] = ["blue", "red"].map((provenAs) => ({
+    take: () => true,
+    provenAs,
+    waste: new TokenBuckets(WASTE),
+  }));
   const all = Array.from({ length: 200 }, (_, index) => begin(`network ${index}`, blue));
   await hasItsTurn(t, all, begin("network 0", red));
 });

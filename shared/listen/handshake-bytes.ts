@@ -2,7 +2,7 @@ import { BySource } from "../basics/by-source.ts";
 import type { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import { setReading } from "../node/sockets.ts";
-import { type HandshakeBudget, type HandshakeSource, WASTE, WastedBytes } from "./handshake-budget.ts";
+import { type HandshakeSource, sourceOf, WASTE, WastedBytes } from "./handshake-budget.ts";
 import type { HandshakeInProgress, IncomingConnection } from "./incoming-connection.ts";
 
 /** Maximum number of handshakes that are read at a time: OpenSSL may verify all of them in one turn. */
@@ -27,10 +27,7 @@ export class HandshakeBytes {
   readonly #all = new BySource<HandshakeInProgress>();
   /** Handshakes that are being read. */
   readonly #read = new Set<HandshakeInProgress>();
-  /** Names of the sources that are the proven networks of a budget. */
-  readonly #names = new WeakMap<HandshakeBudget, string>();
   readonly #end: (connection: IncomingConnection) => void;
-  #lastName = 0;
   /** The timer of the checks; present while a handshake is in progress. */
   #looks: QueueNode<() => void> | undefined;
   /** The timer of the turns; present while more handshakes are in progress than are read. */
@@ -50,7 +47,7 @@ export class HandshakeBytes {
   watch(connection: IncomingConnection): void {
     const handshake = { connection, bytesBefore: connection.raw.bytesRead, charged: 0 };
     connection.handshake = handshake;
-    this.#all.add(handshake, this.#sourceOf(connection));
+    this.#all.add(handshake, sourceOf(connection));
     this.#looks ??= SharedInterval.every(LOOK_MS).add(this.#look);
     if (this.#read.size < READ_AT_ONCE) {
       this.#read.add(handshake);
@@ -77,19 +74,12 @@ export class HandshakeBytes {
    * longer penalties do not apply to it, because honest clients share the network.
    */
   onFlood({ network, budget }: IncomingConnection): void {
-    if (budget.isProven === true) this.#wasted.charge({ network, budget }, WASTE.burst);
+    if (budget.provenAs !== undefined) this.#wasted.charge({ network, budget }, WASTE.burst);
   }
 
   stop(): void {
     this.#looks?.leave();
     this.#turns?.leave();
-  }
-
-  #sourceOf({ network, budget }: HandshakeSource): string {
-    if (budget.isProven !== true) return network;
-    const name = this.#names.get(budget) ?? `proven ${++this.#lastName}`;
-    this.#names.set(budget, name);
-    return name;
   }
 
   #forget(connection: IncomingConnection): HandshakeInProgress | undefined {
@@ -138,7 +128,7 @@ export class HandshakeBytes {
     const { next } = this.#all;
     if (next === undefined) return;
     this.#all.delete(next);
-    this.#all.add(next, this.#sourceOf(next.connection)); // behind the others
+    this.#all.add(next, sourceOf(next.connection)); // behind the others
     this.#read.add(next);
     setReading(next.connection.raw, true);
   }

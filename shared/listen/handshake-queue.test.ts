@@ -175,7 +175,7 @@ test("beyond its share a network begins one in 5 ms, unless a credential was pro
   using it = new Fixture({ maxHandshakes: 8 });
   for (const name of ["flood", "flood", "flood", "flood", "a"]) it.queue.enter(from(name));
   assert.deepEqual((await it.begins(4)).toSorted(), ["a", "flood", "flood", "flood"]);
-  it.queue.enter(from("flood", { take: () => true, isProven: true }, "proven"));
+  it.queue.enter(from("flood", { take: () => true, provenAs: "proven" }, "proven"));
   assert.equal((await it.begins(5)).at(-1), "proven");
   now += 4;
   for (let turns = 0; turns < 10; turns++) await turn();

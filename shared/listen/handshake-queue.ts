@@ -290,7 +290,7 @@ export class HandshakeQueue<T extends QueuedHandshake> {
   #mayBegin(item: T): boolean {
     if (!this.#handler.mayBegin(item)) return false;
     const { network, budget } = item;
-    if (budget.isProven === true) return true;
+    if (budget.provenAs !== undefined) return true;
     const share = Math.ceil(this.#bounds.maxHandshakes * SHARE_OF_ONE);
     if (this.#inProgress.sizeOf(network) < share) return true;
     const now = performance.now();
