@@ -187,9 +187,9 @@ program
   .command("explain")
   .argument(
     "[code]",
-    "Code of an outcome of a CONNECT or of a fault of an agent, an HTTP status, or a WebSocket close code. Without it, all codes are listed.",
+    "Outcome of a CONNECT, its HTTP status, or its error type in Proxy-Status. Without it, all outcomes are listed.",
   )
-  .description("Explain a code from a log, an answer or a metric, and say what to do.")
+  .description("Explain an outcome from a log, an answer or a metric, and say what to do.")
   .addHelpText("after", "\nFor example:\n  culvert explain dial_timeout")
   .action(async (code: string | undefined) => {
     const { runExplain } = await import("./explain.ts");

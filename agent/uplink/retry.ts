@@ -13,7 +13,7 @@ export interface Retry {
   readonly refused: boolean;
   /** The value of the label `reason` in the metric. */
   readonly label: string;
-  /** The row of the table of faults, where there is one: `culvert explain` knows it. */
+  /** The row of the table of faults, where there is one. */
   readonly fault: FaultCode | undefined;
   /** A sentence, for the log. */
   readonly reason: string;
