@@ -26,7 +26,7 @@ Columns of a cluster:
 
 Columns of an agent:
   LINK         up: it has a connection and takes connections; suspended: it has lost its connection and may resume the
-               link; draining: it takes no more; probe: of culvert doctor, which only measures.
+               link; draining: it takes no more; probe: of culvert doctor.
   RTT          Round trip time of a ping that was sent for this answer.
 
 Columns of a server, of several:

@@ -176,7 +176,7 @@ export async function runTunnel(
     link,
     { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
-    { pipe, probes: cluster.probes },
+    pipe,
   );
   place.hold(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));

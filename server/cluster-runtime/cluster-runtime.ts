@@ -90,7 +90,6 @@ export class ClusterRuntime {
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ClusterRuntimeDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
-    tunnels.probes.paceOfConnections = this.pace;
     this.isOfFlags = deps.isOfFlags;
     this.hasDirectory = deps.hasDirectory === true;
     this.#routing = deps.routing;

@@ -14,7 +14,6 @@ import {
   RoutedCandidates,
   RoutingTable,
 } from "./candidates.ts";
-import { ProbeRoom } from "./probes.ts";
 import { pick, type Tunnel } from "./tunnel.ts";
 
 export interface ClusterLimits {
@@ -45,7 +44,6 @@ export class ClusterTunnels implements Candidates {
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly places: AgentPlaces;
   readonly pace = new AgentPace();
-  readonly probes = new ProbeRoom();
   /** Connections of the cluster whose hello is awaited, or that are closing. */
   readonly hellos = new HelloPlaces(this);
   /** The memory account of its tunnels and callers. */

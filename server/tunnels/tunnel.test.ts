@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { encodeAnswer, encodeOpen, type OpenRequest, readProbeAnswer } from "../../shared/wire/stream-head.ts";
+import { encodeAnswer, type OpenRequest } from "../../shared/wire/stream-head.ts";
 import { DialRecord, Opening } from "./opening.ts";
 import { type FakeAgent, type FakeAgentOptions, fakeAgent, openOptions } from "./testing/fake-agent.ts";
 import { type Pickable, pick } from "./tunnel.ts";
@@ -178,16 +178,6 @@ test("draining tells the agent when to come back, and keeps what is open", async
   const [echo] = await once(stream, "data");
   assert.equal(String(echo), "still here");
   assert.equal(agent.tunnel.draining, true);
-});
-
-test("a stream that an agent opens on its own is refused with a word, unless it is a probe", async () => {
-  using agent = using();
-  const stream = agent.session.open(encodeOpen({ kind: "connect", target: TARGET, timeoutMs: 1_000, id: "1" }));
-  await assert.rejects(readProbeAnswer(stream), { code: "forbidden", message: /probe only/ });
-  stream.end();
-  await until(() => agent.tunnel.streamCount === 0);
-  assert.equal(agent.tunnel.closed, false);
-  assert.equal(agent.tunnel.streamCount, 0);
 });
 
 test("a tunnel says once that it is over, with the reason", async () => {
