@@ -41,7 +41,7 @@ export const FOLDERS = {
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http", "shared/limits", "shared/listen"],
-    ...["shared/runtime", "prom-client"],
+    ...["shared/runtime", "fastify", "prom-client", "zod"],
   ],
   "shared/dial/auth": ["shared/basics", "kerberos"],
   "shared/dial": [
