@@ -9,23 +9,57 @@ import { listenOnLoopback, type TargetServer } from "./tcp.ts";
  */
 const LOWEST = 10_240;
 const FIRST_EPHEMERAL = 32_768;
-const given = new Set<number>();
+/** Ports of a test process. It listens at the first as long as it lives, so that no other process gets the block. */
+const BLOCK = 128;
+const BLOCKS = (FIRST_EPHEMERAL - LOWEST) / BLOCK;
+/** The ports of this process that were not given yet. */
+const rest: number[] = [];
+/** The block that is being taken. */
+let taking: Promise<void> | undefined;
 
-/** A port on loopback where nobody listens: a dial is refused. No port is given twice by one process. */
+/**
+ * A port on loopback where nobody listens: a dial is refused. No port is given twice by one process, nor to two
+ * processes that run at a time.
+ */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = LOWEST + Math.floor(Math.random() * (FIRST_EPHEMERAL - LOWEST));
-    if (given.has(port)) continue;
-    given.add(port);
-    const server = createServer();
+    const port = rest.shift();
+    if (port !== undefined) {
+      if (await isFree(port)) return port;
+      continue;
+    }
+    taking ??= takeBlock();
+    await taking;
+  }
+}
+
+/** Rejects where all blocks are taken. */
+async function takeBlock(): Promise<void> {
+  for (let tries = 0; tries < BLOCKS; tries++) {
+    const first = LOWEST + ((process.pid + tries) % BLOCKS) * BLOCK;
+    const guard = createServer();
     try {
-      await listenOnLoopback(server, port);
+      await listenOnLoopback(guard, first);
     } catch {
       continue;
     }
-    await new Promise((resolve) => server.close(resolve));
-    return port;
+    guard.unref();
+    for (let port = first + 1; port < first + BLOCK; port++) rest.push(port);
+    taking = undefined;
+    return;
   }
+  throw new Error("other test processes hold all ports");
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const server = createServer();
+  try {
+    await listenOnLoopback(server, port);
+  } catch {
+    return false;
+  }
+  await new Promise((resolve) => server.close(resolve));
+  return true;
 }
 
 /** Listens and then never accepts: its thread sleeps. */
