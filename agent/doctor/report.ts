@@ -2,7 +2,6 @@ import type { FaultFacts, FaultText } from "../../shared/faults/fault-row.ts";
 import { explainFault, type FaultCode } from "../../shared/faults/faults.ts";
 import { SET_THE_CLOCK } from "../../shared/faults/network-rows.ts";
 import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/response-fields.ts";
-import type { ChainLink } from "./certificates.ts";
 
 /** The steps, in this order. */
 const STEPS = [
@@ -18,6 +17,14 @@ const STEPS = [
   "clock",
 ] as const;
 export type StepName = (typeof STEPS)[number];
+
+/** A certificate in the report. */
+export interface ChainLink {
+  readonly subject: string;
+  readonly issuer: string;
+  readonly validFrom: string;
+  readonly validTo: string;
+}
 
 /** What is wrong at a step. */
 export interface Finding extends FaultFacts {

@@ -7,7 +7,6 @@ import type { Endpoints } from "./endpoints.ts";
 import { Path, type PathOptions } from "./path.ts";
 import { addressKey } from "./servers.ts";
 import { Uplink, type UplinkDeps } from "./uplink.ts";
-import type { UplinkSet } from "./uplink-set.ts";
 
 /** One way to dial a server, and what has been learned of it. */
 export interface Way {
@@ -15,6 +14,22 @@ export interface Way {
   /** The address to dial; `undefined`: the name. */
   readonly address: Target | undefined;
   readonly path: Path;
+}
+
+/** The uplinks among which a slot is one, as it uses them. */
+export interface SlotOwner {
+  /** How many servers there are; `undefined`: no server knows. */
+  readonly servers: number | undefined;
+  /** There are more slots than servers, and this one has to wait: those that have a tunnel come first. */
+  isSurplus(slot: Slot): boolean;
+  /** Another slot has a tunnel. */
+  hasOther(slot: Slot): boolean;
+  /** The addresses that other slots are connected through, or dial now. */
+  heldByOthers(slot: Slot): ReadonlySet<string>;
+  onState(slot: Slot): void;
+  onFailed(slot: Slot): void;
+  /** The slot was led to a server that the agent has a tunnel to. */
+  onKnown(slot: Slot): void;
 }
 
 /** What every slot needs. */
@@ -60,11 +75,11 @@ export class Slot {
   #lookingSince = 0;
   /** The slot waits until there is a server for it. */
   #isParked = false;
-  readonly #set: UplinkSet;
+  readonly #set: SlotOwner;
   readonly #deps: SlotDeps;
   #wake: (() => void) | undefined;
 
-  constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
+  constructor(endpoints: Endpoints, set: SlotOwner, deps: SlotDeps) {
     const { options, metrics, log, retry } = deps;
     const path = new Path(options);
     this.endpoints = endpoints;

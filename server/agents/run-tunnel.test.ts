@@ -68,7 +68,7 @@ test("an agent that claims what is another's, or what is no identifier, is refus
 
 test("what may be claimed is said by documents alone, and matters only where strategies go by it", () => {
   const flags = { strategies: ["destHost", "default"], strict: true } as const;
-  const side = { sni: [], identities: [] };
+  const side = {};
   const claims = new Claims([]);
   assert.deepEqual(routingRules(side, flags, true), { ...flags, claims: undefined });
   assert.deepEqual(routingRules(side, flags, false).claims?.texts, []);
