@@ -23,9 +23,13 @@ export interface OpenOptions {
   hasAlternative(): boolean;
   /** Resolves when any tunnel takes streams: this one again, or one that has come meanwhile. */
   whenAvailable(until: Cancellation<CulvertError>): Promise<unknown>;
+  /** Whether the address that the agent reports as dialled is the port of this server's own callers. */
+  leadsBack?(dialled: string): boolean;
   /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpeningWatcher | undefined;
 }
+
+const LEADS_BACK = "the target is this server's own port for callers: ask for the target behind it instead";
 
 export interface OpeningWatcher {
   /** The agent has taken the stream. */
@@ -161,8 +165,10 @@ export class Opening {
     try {
       const answer = parseAnswer(json);
       this.#options.watch?.onAnswer(answer);
-      if (answer.ok) this.#succeed();
-      else {
+      if (answer.ok) {
+        if (this.#options.leadsBack?.(answer.address ?? "") === true) throw new CulvertError("forbidden", LEADS_BACK);
+        this.#succeed();
+      } else {
         const sentence = answer.detail || `the agent answered ${answer.error}`;
         this.#fail(new CulvertError(answer.error, sentence, { refusedBy: "agent" }));
       }
