@@ -65,6 +65,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   skippedPreface = false;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */
   firstBytes: FirstBytes | undefined;
+  /** Called when it has to make room, because the process has too many connections without a request. */
+  onCrowdedOut: () => void = () => {};
   /** The place among the connections of the port that this connection was handed to. */
   readonly place = new QueueNode<IncomingConnection<Host>>(this);
   #socket: Socket;
