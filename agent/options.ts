@@ -167,7 +167,24 @@ const operations = section("Health and administration", {
   }),
 });
 
-const rows = { ...server, ...proxyRoute, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
+/** Lower than the server's: each stream takes some kilobytes here, whatever comes over it. */
+const ownStreams = section("Streams and memory", {
+  maxStreams: option.integer(16_384, "Streams that one tunnel may carry at once. More are refused.", {
+    min: 1,
+    max: 1_000_000,
+  }),
+});
+
+const rows = {
+  ...server,
+  ...proxyRoute,
+  ...targets,
+  ...streamRows,
+  ...ownStreams,
+  ...tlsRows,
+  ...operations,
+  ...logRows,
+};
 
 export const agentOptions = defineService({
   command: "agent",
