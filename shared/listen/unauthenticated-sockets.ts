@@ -9,9 +9,9 @@ import type { IncomingConnection } from "./incoming-connection.ts";
 const PART_OF_FILES = 1 / 2;
 
 /**
- * The TCP connections of all ports of a process from their accept until their first request. Each port has bounds of its
- * own, which do not know how many files the process may have open. One too many drops the oldest of the network that
- * has most.
+ * The TCP connections of all ports of a process from their accept until their first request. Each port has bounds of
+ * its own, which do not know how many files the process may have open. One too many drops the oldest of the network
+ * that has most.
  */
 export class UnauthenticatedSockets {
   readonly #most: number;
