@@ -1,4 +1,4 @@
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import {
@@ -18,6 +18,7 @@ import { buildInfo } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { connectTcp } from "../../shared/net/connect-tcp.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import type { ServerOptions } from "../options/options.ts";
 
@@ -94,6 +95,7 @@ class BoundedTransport implements Transport {
   closeError?: Error;
   readonly #closed = deferred<undefined | Error>();
   readonly #rate = new TokenBucket(READ_RATE);
+  readonly #dialling = new AbortController();
   #socket: Socket | undefined;
   #info: Uint8Array = new Uint8Array();
   /** `host:port` of the server, and when it has sent something last, ms of `performance.now()`. */
@@ -107,11 +109,10 @@ class BoundedTransport implements Transport {
   }
 
   async connect({ hostname: host, port }: Server, { tls }: ConnectionOptions): Promise<void> {
-    const raw = connect({ host, port, noDelay: true, autoSelectFamily: true });
-    this.#socket = raw;
     this.#at = formatTarget({ host, port });
     try {
-      await settled(raw, "connect");
+      const raw = await connectTcp({ host, port }, this.#dialling.signal);
+      this.#socket = raw;
       const info = await this.#readInfo(raw);
       const { tls_required: isRequired, tls_available: isAvailable } = parseInfo(info);
       if (tls && isRequired !== true && isAvailable !== true) throw new Error("the NATS server offers no TLS");
@@ -127,7 +128,7 @@ class BoundedTransport implements Transport {
         })
         .on("close", () => this.#end());
     } catch (error) {
-      this.#socket.destroy();
+      this.#socket?.destroy();
       throw new Error(`NATS at ${this.#at}: ${(error as Error).message}`, { cause: error });
     }
   }
@@ -203,6 +204,7 @@ class BoundedTransport implements Transport {
 
   discard(): void {
     this.#isOver = true;
+    this.#dialling.abort();
     this.#socket?.destroy();
   }
 
