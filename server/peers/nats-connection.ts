@@ -29,6 +29,8 @@ export type NatsOptions = Pick<
 
 /** Time for one NATS server to be reached, ms. */
 export const DIAL_MS = 3_000;
+/** The part of it for TCP, ms. The client would not say which server it was, and what its addresses have met. */
+const CONNECT_MS = DIAL_MS - 100;
 /** A connection on which two pings in a row are not answered is lost, ms between them. */
 const PING_MS = 2_000;
 const MAX_PINGS = 2;
@@ -111,7 +113,8 @@ class BoundedTransport implements Transport {
   async connect({ hostname: host, port }: Server, { tls }: ConnectionOptions): Promise<void> {
     this.#at = formatTarget({ host, port });
     try {
-      const raw = await connectTcp({ host, port }, this.#dialling.signal);
+      const inTime = AbortSignal.any([this.#dialling.signal, AbortSignal.timeout(CONNECT_MS)]);
+      const raw = await connectTcp({ host, port }, inTime);
       this.#socket = raw;
       const info = await this.#readInfo(raw);
       const { tls_required: isRequired, tls_available: isAvailable } = parseInfo(info);

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { connectTcp } from "../net/connect-tcp.ts";
+import { ConnectAborted, connectTcp } from "../net/connect-tcp.ts";
 import { CLIENT_KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { identityWords } from "../tls/server-certificate.ts";
 
@@ -58,7 +58,8 @@ export class HttpsClient {
 
   #try({ url, method, headers, body, tls, signal }: HttpsRequest, read: ReadBody): Promise<HttpsAnswer> {
     return new Promise((resolve, reject) => {
-      const late = (error: Error): Error => (signal.aborted ? new Error("it took too long to answer") : error);
+      const late = (error: Error): Error =>
+        signal.aborted && !(error instanceof ConnectAborted) ? new Error("it took too long to answer") : error;
       const options: ConnectingOptions = { ...tls, method, headers, agent: this.#agent, signal, dialSignal: signal };
       const sent = request(url, { ...options, rejectUnauthorized: true });
       sent.on("error", (error: NodeJS.ErrnoException) => {
@@ -92,12 +93,14 @@ class ConnectingAgent extends Agent {
 
   async #connect(options: ConnectingOptions, done: Connected): Promise<void> {
     const { host, port, dialSignal } = options;
+    let socket: Socket | undefined;
     try {
-      const socket = await connectTcp({ host: host ?? "", port: Number(port) }, dialSignal);
+      socket = await connectTcp({ host: host ?? "", port: Number(port) }, dialSignal);
       socket.setKeepAlive(true, KEEP_ALIVE_MS);
       const over: RequestOptions & { socket: Socket } = { ...options, socket };
       done(null, super.createConnection(over) as Duplex);
     } catch (error) {
+      socket?.destroy();
       (done as (error: unknown) => void)(error);
     }
   }

@@ -13,9 +13,10 @@ export class ConnectAborted extends Error {
   readonly causes: string;
 
   constructor(isResolved: boolean, causes: string) {
-    super("no connection in time");
+    const shown = isResolved ? causes : "its name did not resolve";
+    super(`no answer in time${shown === "" ? "" : ` (${shown})`}`);
     this.isResolved = isResolved;
-    this.causes = isResolved ? causes : "its name did not resolve";
+    this.causes = shown;
   }
 }
 
