@@ -187,7 +187,7 @@ export const FOLDERS = {
     ...["shared/kubernetes", "shared/pki", "shared/tls", "zod"],
   ],
   "cli/demo": ["cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
-  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],
+  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "shared/net", "zod"],
   cli: [
     ...["agent", "agent/doctor", "cli/demo", "cli/pki", "cli/status", "router", "server"],
     ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
