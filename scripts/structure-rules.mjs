@@ -10,6 +10,7 @@ const OF_SERVER = [
   "relay",
   "node",
   "listen",
+  "net",
   "wire",
   "yamux",
   "link",
@@ -26,7 +27,8 @@ export const FOLDERS = {
   "shared/faults": [],
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
-  "shared/http": ["shared", "shared/basics", "shared/tls"],
+  "shared/net": ["shared/address", "shared/basics"],
+  "shared/http": ["shared", "shared/basics", "shared/net", "shared/tls"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
@@ -53,6 +55,7 @@ export const FOLDERS = {
       "shared/dial/auth",
       "shared/documents",
       "shared/http",
+      "shared/net",
       "shared/tls",
     ],
     ...["pac-resolver", "quickjs-wasi"],
@@ -62,7 +65,7 @@ export const FOLDERS = {
   "shared/link": [
     "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
-    ...["shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
+    ...["shared/net", "shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
   ],
   "agent/streams": [
     ...["shared", "shared/address", "shared/dial", "shared/relay", "shared/runtime", "shared/wire", "shared/yamux"],
@@ -184,7 +187,7 @@ export const FOLDERS = {
     ...["shared/kubernetes", "shared/pki", "shared/tls", "zod"],
   ],
   "cli/demo": ["cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
-  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],
+  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "shared/net", "zod"],
   cli: [
     ...["agent", "agent/doctor", "cli/demo", "cli/pki", "cli/status", "router", "server"],
     ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],

@@ -3,6 +3,7 @@ import { text } from "node:stream/consumers";
 import * as z from "zod";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { jsonOf, seconds } from "../../shared/basics/text.ts";
+import { connectTcp } from "../../shared/net/connect-tcp.ts";
 
 const WITHIN_MS = 5_000;
 
@@ -81,8 +82,10 @@ async function request(
 ): Promise<AdminAnswer> {
   const method = body === undefined ? "GET" : "POST";
   const headers = body === undefined ? {} : { "content-type": "application/json" };
+  const socket = await connectTcp({ host, port }, signal);
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const asking = httpRequest({ host, port, path, method, headers, agent: false, signal }, resolve);
+    const over = { createConnection: () => socket };
+    const asking = httpRequest({ host, port, path, method, headers, signal, ...over }, resolve);
     asking.on("error", reject);
     asking.end(body && JSON.stringify(body));
   });

@@ -4,6 +4,7 @@ import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
 import { seconds } from "../basics/text.ts";
+import { ConnectAborted, connectTcp } from "../net/connect-tcp.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -189,12 +190,15 @@ class DialAttempt {
     const { host, port, address, open } = this.#options;
     if (open !== undefined) return await this.#openBy(open);
     const to = address ?? { host, port };
-    const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
-    this.#raw = raw;
-    return this.#race((resolve, reject) => {
-      raw.on("error", reject);
-      raw.once("connect", () => resolve(raw));
-    });
+    try {
+      this.#raw = await connectTcp(to, this.#abort.signal);
+    } catch (error) {
+      const causes = error instanceof ConnectAborted ? error.causes : "";
+      const isCancelled = this.#options.signal?.aborted;
+      if (this.#reason !== undefined && !isCancelled && causes !== "") this.#reason.message += ` (${causes})`;
+      throw this.#reason ?? error;
+    }
+    return this.#raw;
   }
 
   /** Prefers the error of `open`, which names the step that was interrupted. */
