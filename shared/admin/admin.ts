@@ -7,7 +7,7 @@ import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
 import { type ListenAddress, listenError } from "../config/listen-address.ts";
 import { printable } from "../outcomes.ts";
-import type { Logger } from "../runtime/logger.ts";
+import { type Logger, logChecks } from "../runtime/logger.ts";
 import type { Check } from "../runtime/run.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import {
@@ -124,7 +124,7 @@ function routesOf({ checks, metrics, status, trial, log }: AdminOptions): PageRo
   // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
   // peers.
   const alive: PageRoute = () => ({ body: "ok\n" });
-  const ready: PageRoute = (query) => readiness(checks(), query.has("verbose"));
+  const ready: PageRoute = (query) => readiness([...checks(), ...logChecks()], query.has("verbose"));
   const routes = new Map<string, Record<string, PageRoute>>([
     ["/metrics", { GET: async () => ({ type: metrics.contentType, body: await rendered() }) }],
     ["/healthz", { GET: alive }],
