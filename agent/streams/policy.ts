@@ -24,9 +24,9 @@ export interface ResolvedTarget {
  * Which targets an agent may dial, decided after resolution by the address that is dialled.
  *
  * The agent's own listeners are never allowed. Deny wins over allow. As soon as there is one allow rule, only what an
- * allow rule matches is allowed. Loopback, link-local and cloud-metadata addresses are refused by default. An allow rule
- * lifts that only if it names addresses and is no wider than what is refused: `0.0.0.0/0:10250` is written by people who
- * mean "any node", not the credentials of the machine.
+ * allow rule matches is allowed. Loopback, link-local and cloud-metadata addresses are refused by default. An allow
+ * rule lifts that only if it names addresses and is no wider than what is refused: `0.0.0.0/0:10250` is written by
+ * people who mean "any node", not the credentials of the machine.
  */
 export class TargetPolicy {
   readonly #allow: readonly Rule[];

@@ -593,9 +593,9 @@ test("an uplink knows what its search for a carrier meets, and what has ended it
 });
 
 test("a path that cuts again and again fills no log, and at the end of the minute it says how often", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const { lines, connect } = uplink(t);
   const { link } = await connect();
-  t.mock.timers.enable({ apis: ["setTimeout"] });
   for (let cut = 0; cut < 200; cut++) {
     link.suspend(CUT);
     link.resume();
