@@ -133,7 +133,7 @@ const proxyRoute = section("The proxy route", {
 const targets = section("Targets", {
   allowTarget: option.list(
     [],
-    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. If given, nothing else may be dialled. Empty: everything but loopback, link-local and cloud metadata addresses and the agent's own listeners.",
+    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. If given, nothing else may be dialled. Empty: everything but loopback, link-local and cloud metadata addresses. The agent's own listeners never may.",
   ),
   allowLoopback: option.boolean(
     false,

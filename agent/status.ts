@@ -1,5 +1,5 @@
 import type { MemoryPool } from "../shared/limits/memory-pool.ts";
-import type { Check } from "../shared/runtime/run.ts";
+import type { Check } from "../shared/runtime/check.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
 import type { LearnedPath } from "./uplink/path.ts";

@@ -33,7 +33,10 @@ export const FOLDERS = {
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
   "shared/config": ["shared", "shared/address", "shared/basics", "shared/documents", "shared/limits", "commander"],
-  "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
+  "shared/runtime": [
+    ...["shared", "shared/basics", "shared/config", "shared/limits", "shared/node"],
+    ...["pino", "pino-pretty", "prom-client"],
+  ],
   "shared/pki": ["@peculiar/x509"],
   "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents", "shared/node"],
   "shared/kubernetes": [

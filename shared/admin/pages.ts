@@ -8,8 +8,8 @@ import { LOG_LEVELS } from "../config/common-options.ts";
 import type { ListenAddress } from "../config/listen-address.ts";
 import { FASTIFY_OPTIONS } from "../http/fastify-options.ts";
 import { printable } from "../outcomes.ts";
-import type { Logger } from "../runtime/logger.ts";
-import type { Check } from "../runtime/run.ts";
+import type { Check } from "../runtime/check.ts";
+import { type Logger, logChecks } from "../runtime/logger.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
 import {
   BODY_LIMIT,
@@ -158,7 +158,7 @@ function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRou
   // peers.
   const alive: RouteHandlerMethod = async (_request, reply) => text(reply, "ok\n");
   const ready: RouteHandlerMethod = async ({ query }, reply) => {
-    const results = checks();
+    const results = [...checks(), ...logChecks()];
     const isReady = results.every((check) => check.ok);
     const isVerbose = "verbose" in (query as object) || !isReady;
     return text(reply.code(isReady ? 200 : 503), isVerbose ? report(results, isReady) : "ok\n");
