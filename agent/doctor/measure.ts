@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
+import { LinkRefused } from "../../shared/wire/handshake.ts";
 import {
   encodeProbe,
   MAX_PROBE_MS,
@@ -214,9 +215,19 @@ async function inTime<T>(promise: Promise<T>, what: string, withinMs = PATIENCE_
 /** What ends a probe is the server's doing, as long as the tunnel stands. */
 function lost(error: unknown, { session }: ProbeTunnel): Error {
   const { message } = error as Error;
+  const refusal = refusalIn(error);
+  if (refusal !== undefined) {
+    return new StepFailed({ culprit: "ended_by_server", by: refusal.reason }, message, { cause: error });
+  }
   if (session.closed) return new StepFailed({ culprit: "lost", by: message }, message, { cause: error });
   if (error instanceof Late) return new StepFailed({ culprit: "held_back", by: message }, message, { cause: error });
   return new NoProbes(`the server has ended the measurement: ${message}`, { cause: error });
+}
+
+/** The close code and reason by which the server has ended the tunnel: nobody in between did. */
+function refusalIn(error: unknown): LinkRefused | undefined {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) if (cause instanceof LinkRefused) return cause;
+  return undefined;
 }
 
 function ignore(): void {}

@@ -145,7 +145,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
     watch,
     dialTimeoutMs: deps.options.dialTimeoutMs,
     ackTimeoutMs: deps.options.agentAckTimeoutMs,
-    hasAlternative: () => candidates.pick(way) !== undefined,
+    hasAlternative: () => before === undefined && candidates.pick(way) !== undefined,
     whenAvailable: (until) => cluster.whenAvailable(leftMs(context), until, candidates),
   });
 }

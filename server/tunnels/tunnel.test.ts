@@ -54,7 +54,7 @@ test("an agent that does not take the stream is passed over", async () => {
   const opening = agent.tunnel.open(TARGET, { ...OPTIONS, ackTimeoutMs: 20 });
   await assert.rejects(opening, { code: "agent_timeout", retryable: true, message: /agent "a" does not respond/ });
   assert.equal(agent.tunnel.streamCount, 0);
-  assert.equal(agent.link.probes, 1, "and it is asked for a sign of life");
+  assert.ok(agent.link.probes > 0, "and it is asked for a sign of life");
 });
 
 test("a CONNECT that was cancelled before its turn opens no stream", async () => {

@@ -17,7 +17,7 @@ import { type ProbeRoom, Probes } from "./probes.ts";
 /** The part of a link that a tunnel uses. */
 type TunnelLink = Pick<
   Link,
-  keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "probe" | "watch"
+  keyof Transport | "id" | "remote" | "suspended" | "lastByteAt" | "unacknowledged" | "sendControl" | "probe" | "watch"
 >;
 
 /** The agent at the other end of a tunnel. */

@@ -255,6 +255,12 @@ export const TUNNEL_FAULTS = {
       next: "See the detail above. Whatever opens TLS on the way may change or hold back what passes: ask who runs it; else look at the server's log.",
     }),
   },
+  ended_by_server: {
+    explain: ({ by }) => ({
+      sentence: `The tunnel comes up, and the server ends it: ${by}.`,
+      next: "Nothing on the way did that: look at the server's log, which says why.",
+    }),
+  },
   lost: {
     explain: () => ({
       sentence: "The tunnel comes up, and is lost at once.",

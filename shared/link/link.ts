@@ -245,6 +245,10 @@ export class Link implements Transport {
     return this.#outgoing.carrier;
   }
 
+  get lastByteAt(): number {
+    return this.#carrier?.lastByteAt ?? 0;
+  }
+
   #startCarrier(carrier: LinkCarrier): void {
     carrier.onControl = (message) => {
       const counts = this.#counts(carrier);

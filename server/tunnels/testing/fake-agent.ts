@@ -43,6 +43,7 @@ class LinkOverPair extends DuplexTransport {
   readonly id = "srv/1";
   readonly remote = "127.0.0.1:5555";
   readonly unacknowledged = 0;
+  lastByteAt = 0;
   readonly control: ControlMessage[] = [];
   suspended = false;
   probes = 0;

@@ -1,0 +1,169 @@
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+import { type Connection, connectThrough, established } from "../harness/caller.ts";
+import { captureLog } from "../harness/log-lines.ts";
+import { Payload } from "../harness/payload.ts";
+import { callerTls } from "../harness/pki-files.ts";
+import { type SlowLine, startSlowLine } from "../harness/slow-line.ts";
+import { sendPayload } from "../harness/targets/plain.ts";
+import { waitFor } from "../harness/wait.ts";
+import { startWorld, type World } from "../harness/world.ts";
+
+const KB = 1_000;
+const STALL_MS = 2_000;
+/** Of a line with the buffers of a cheap modem. */
+const QUEUE_BYTES = 16 * 1024;
+/** How long the bulk transfer is measured: several records, and several round trips with the queue that it makes. */
+const FOR_MS = 9_000;
+/** The part of what the line could carry that must be payload; the rest is TLS, acknowledgements, small CONNECTs. */
+const LEAST_SHARE = 0.85;
+/** kube-apiserver has its answer within `--connect-timeout`. */
+const CONNECT_MS = 8_000;
+
+interface Line {
+  readonly kilobytesPerSecond: number;
+  readonly bulk: "download" | "upload";
+  readonly port: "agents" | "callers";
+  readonly inner?: true;
+  /** Loss-like stalls of 2 s in the direction of the bulk. */
+  readonly stalls?: true;
+}
+
+const RATES = [20, 60, 125, 300];
+const ALL = RATES.flatMap((kilobytesPerSecond) =>
+  (["download", "upload"] as const).flatMap((bulk) =>
+    [undefined, true as const].flatMap((stalls): Line[] => {
+      const line = { kilobytesPerSecond, bulk, ...(stalls && { stalls }) };
+      return [
+        { ...line, port: "agents" },
+        { ...line, port: "agents", inner: true },
+        { ...line, port: "callers" },
+      ];
+    }),
+  ),
+);
+/** These run at each change: the slowest line with everything that makes it hard, and the one on which tunnels were cut. */
+const USUAL: readonly Line[] = [
+  { kilobytesPerSecond: 20, bulk: "download", port: "agents", inner: true, stalls: true },
+  { kilobytesPerSecond: 125, bulk: "upload", port: "callers" },
+];
+const LINES = process.env["CULVERT_FULL"] === "1" ? ALL : USUAL;
+
+type Site = World<"source" | "sink" | "echo">;
+
+for (const line of LINES) {
+  const { kilobytesPerSecond, bulk, port, inner, stalls } = line;
+  const how = `${inner ? "inner TLS" : "TLS"} at the ${port}' port${stalls ? ", with stalls of 2 s" : ""}`;
+  test(`a line of ${kilobytesPerSecond} kB/s carries an ${bulk === "upload" ? "upload" : "endless download"} over ${how}: nobody is cut, and small CONNECTs are answered`, async (t) => {
+    await measure(t, line);
+  });
+}
+
+async function measure(t: TestContext, line: Line): Promise<void> {
+  const { log, lines } = captureLog();
+  await using world = await startWorld({
+    ...{ agents: 0, targets: ["source", "sink", "echo"], log },
+    server: { innerTls: line.inner ? "always" : "never", serverPort: 0 },
+    agent: { innerTls: line.inner ? "always" : "never" },
+  });
+  const behind = line.port === "agents" ? world.server.addresses.agents : world.server.addresses.callers;
+  await using slow = await startSlowLine(
+    { host: "127.0.0.1", port: behind?.port ?? 0 },
+    { bytesPerSecond: line.kilobytesPerSecond * KB, queueBytes: QUEUE_BYTES + 65_536, rttMs: 60 },
+  );
+  await world.startAgent(line.port === "agents" ? { proxyServerPort: slow.port } : {});
+  const connect = (target: string): Promise<Connection> =>
+    line.port === "agents"
+      ? world.connect(target)
+      : connectThrough({ host: "127.0.0.1", port: slow.port, tls: callerTls(world.dir.path) }, target);
+  await using small = new SmallConnects(() => connect(world.targets.echo.address));
+  await using transfer = await startBulk(world, line.bulk, connect);
+  await waitFor(() => transfer.bytes() > 0, { deadlineMs: 20_000, what: "the first bytes of the transfer" });
+  small.start();
+  const { share } = await shareOf(slow, line, transfer.bytes);
+  await small.stop();
+  const cuts = line.port === "agents" ? slow.connections - 1 : transfer.cuts();
+  t.diagnostic(
+    `${(100 * share).toFixed(0)} % of what the line could carry; ${cuts} cuts; ` +
+      `${small.times.length} small CONNECTs, the slowest in ${Math.max(...small.times).toFixed(0)} ms`,
+  );
+  assert.equal(cuts, 0, `connections were cut: ${JSON.stringify(lines.slice(-10))}`);
+  assert.deepEqual(small.failures, []);
+  assert.ok(small.times.length > 0, "small CONNECTs were made");
+  assert.ok(Math.max(...small.times) <= CONNECT_MS + 1_000, "a small CONNECT took longer than --connect-timeout");
+  assert.ok(share >= LEAST_SHARE, `${(100 * share).toFixed(0)} % of what the line could carry arrived`);
+}
+
+/** The part of what the line could have carried meanwhile, outside its stalls, that has arrived. */
+async function shareOf(slow: SlowLine, line: Line, bytes: () => number): Promise<{ readonly share: number }> {
+  const [before, since] = [bytes(), performance.now()];
+  const direction = (line.bulk === "download") === (line.port === "agents") ? "forward" : "backward";
+  let stalledMs = 0;
+  for (let next = FOR_MS / 3; next <= FOR_MS; next += FOR_MS / 3) {
+    await waitFor(() => performance.now() - since >= next + stalledMs, { deadlineMs: 60_000, everyMs: 20 });
+    if (line.stalls === undefined || next >= FOR_MS) continue;
+    slow.stall(direction, STALL_MS);
+    stalledMs += STALL_MS;
+  }
+  const seconds = (performance.now() - since - stalledMs) / 1_000;
+  return { share: (bytes() - before) / (seconds * line.kilobytesPerSecond * KB) };
+}
+
+/** A transfer without an end. */
+async function startBulk(world: Site, bulk: Line["bulk"], connect: (target: string) => Promise<Connection>) {
+  const target = bulk === "download" ? world.targets.source : world.targets.sink;
+  const connection = await established(connect(target.address));
+  let received = 0;
+  let cuts = 0;
+  connection.socket.on("close", () => cuts++);
+  if (bulk === "download") connection.socket.on("data", (chunk: Buffer) => (received += chunk.length)).resume();
+  else sendPayload(connection.socket, new Payload(), Number.POSITIVE_INFINITY);
+  return {
+    bytes: () => (bulk === "download" ? received : world.targets.sink.bytes),
+    cuts: () => cuts,
+    [Symbol.asyncDispose]: () => connection[Symbol.asyncDispose](),
+  };
+}
+
+/** CONNECTs to an echo target, one after the other, each with a byte there and back. */
+class SmallConnects implements AsyncDisposable {
+  readonly times: number[] = [];
+  readonly failures: string[] = [];
+  readonly #connect: () => Promise<Connection>;
+  #isOver = false;
+  #running: Promise<void> | undefined;
+
+  constructor(connect: () => Promise<Connection>) {
+    this.#connect = connect;
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  /** Resolves when the last one is over. */
+  async stop(): Promise<void> {
+    this.#isOver = true;
+    await this.#running;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isOver) {
+      try {
+        await using connection = await this.#connect();
+        if (connection.status !== 200) this.failures.push(`${connection.status} ${connection.reason}`);
+        else {
+          await connection.send("x");
+          assert.equal((await connection.readBytes(1)).toString(), "x");
+          this.times.push(connection.answeredMs);
+        }
+      } catch (error) {
+        this.failures.push(String(error));
+      }
+    }
+  }
+}
