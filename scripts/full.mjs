@@ -1,5 +1,6 @@
 /**
- * Runs all suites with whole matrices and long random tests: `npm run test:full [-- names of files]`, as scripts/test.mjs.
+ * Runs all suites with whole matrices and long random tests, as scripts/test.mjs does with fewer:
+ * `npm run test:full [-- names of files]`.
  */
 process.env.CULVERT_FULL = "1";
 process.env.CI = "true";

@@ -42,21 +42,22 @@ const ALL = RATES.flatMap((kilobytesPerSecond) =>
     }),
   ),
 );
-/** These run at each change: the slowest line with everything that makes it hard, and the one on which tunnels were cut. */
+/** At each change: the slowest line with all that makes it hard, and the one on which connections were cut. */
 const USUAL: readonly Line[] = [
   { kilobytesPerSecond: 20, bulk: "download", port: "agents", inner: true, stalls: true },
   { kilobytesPerSecond: 125, bulk: "upload", port: "callers" },
 ];
 const LINES = process.env["CULVERT_FULL"] === "1" ? ALL : USUAL;
 
+const ARTICLES = { download: "a download", upload: "an upload" } as const;
+
 type Site = World<"source" | "sink" | "echo">;
 
 for (const line of LINES) {
   const { kilobytesPerSecond, bulk, port, inner, stalls } = line;
   const how = `${inner ? "inner TLS" : "TLS"} at the ${port}' port${stalls ? ", with stalls of 2 s" : ""}`;
-  test(`a line of ${kilobytesPerSecond} kB/s carries an ${bulk === "upload" ? "upload" : "endless download"} over ${how}: nobody is cut, and small CONNECTs are answered`, async (t) => {
-    await measure(t, line);
-  });
+  const name = `a line of ${kilobytesPerSecond} kB/s carries ${ARTICLES[bulk]} over ${how}`;
+  test(`${name}: nobody is cut, and small CONNECTs are answered`, (t) => measure(t, line));
 }
 
 async function measure(t: TestContext, line: Line): Promise<void> {

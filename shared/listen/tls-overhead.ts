@@ -10,8 +10,8 @@ export const TLS_FLOOD = "the peer sent a flood of TLS messages without payload 
  */
 const RECORD_BYTES = 128;
 /**
- * Bytes without payload that TLS may send at once. A record that is still arriving has up to 18 KiB of them, for as long
- * as its line needs, and one read has 16 KiB more.
+ * Bytes without payload that TLS may send at once. A record that is still arriving has up to 18 KiB of them, for as
+ * long as its line needs, and one read has 16 KiB more.
  */
 const BURST_BYTES = 64 * 1024;
 /** Bytes without payload that are allowed again each second. */
