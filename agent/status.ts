@@ -1,4 +1,5 @@
 import type { MemoryPool } from "../shared/limits/memory-pool.ts";
+import { shownPace } from "../shared/link/link-events.ts";
 import type { Check } from "../shared/runtime/check.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
@@ -88,6 +89,7 @@ export function status(
         bufferedBytes: session.bufferedBytes,
         resetForMemory: session.resetForMemory,
         roundTripMs: Math.round(session.rttMs * 10) / 10,
+        pace: shownPace(link.pace),
         draining: session.draining,
       })),
     })),

@@ -27,7 +27,10 @@ Columns of a cluster:
 Columns of an agent:
   LINK         up: it has a connection and takes connections; suspended: it has lost its connection and may resume the
                link; draining: it takes no more; probe: of culvert doctor.
-  RTT          Round trip time of a ping that was sent for this answer.
+  RTT          Round trip time of a ping that was sent for this answer; with ~, if none has come: how long
+               acknowledgements took last.
+  RATE         Bytes a second that have just come in; and that went out when there was last more to send than the line
+               took.
 
 Columns of a server, of several:
   SERVERS      How many servers there are, as far as this one knows.

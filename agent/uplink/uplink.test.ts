@@ -25,6 +25,7 @@ class PairLink extends DuplexTransport implements UplinkLink {
   readonly remote = "test";
   readonly received = 0;
   readonly unacknowledged = 0;
+  readonly pace = { roundMs: undefined, sentPerSecond: undefined, receivedPerSecond: undefined };
   lost: CarrierLost | undefined;
   watcher: LinkWatcher = {};
 

@@ -123,6 +123,16 @@ const refusal = z.object({
   times: z.number(),
 });
 
+/** Of a link; null: not known yet. Older servers and agents do not send it. */
+const pace = z
+  .object({
+    roundMs: z.number().nullable(),
+    sentPerSecond: z.number().nullable(),
+    receivedPerSecond: z.number().nullable(),
+  })
+  .optional();
+export type PaceStatus = z.infer<typeof pace>;
+
 const tunnel = z.object({
   agent: z.string(),
   identity: z.string(),
@@ -135,6 +145,7 @@ const tunnel = z.object({
   streams: z.number(),
   /** Measured for this answer; null: the agent did not answer in time. */
   roundTripMs: z.number().nullable(),
+  pace,
 });
 
 const cluster = z.object({
@@ -191,6 +202,7 @@ const uplink = z.object({
       remote: z.string(),
       streams: z.number(),
       roundTripMs: z.number(),
+      pace,
       draining: z.boolean(),
     }),
   ),

@@ -164,6 +164,11 @@ export class PeerLink {
     stream.once("close", () => this.#impatient.delete(stream));
   }
 
+  /** As `Link.lastByteAt`. */
+  get lastByteAt(): number {
+    return this.#link.lastByteAt;
+  }
+
   /** Asks for a sign of life: without a byte within `withinMs` the connection is lost. */
   probe(withinMs: number): void {
     this.#link.probe(withinMs);

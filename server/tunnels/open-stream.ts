@@ -148,7 +148,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
     dialTimeoutMs: deps.options.dialTimeoutMs,
     ackTimeoutMs: deps.options.agentAckTimeoutMs,
     leadsBack: (dialled) => deps.leadsBack?.(dialled, way.remote) === true,
-    hasAlternative: () => candidates.pick(way) !== undefined,
+    hasAlternative: () => before === undefined && candidates.pick(way) !== undefined,
     whenAvailable: (until) => cluster.whenAvailable(leftMs(context), until, candidates),
   });
 }

@@ -4,7 +4,7 @@ import { Queue } from "../../shared/basics/collections.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
-import type { LinkWatcher } from "../../shared/link/link-events.ts";
+import type { LinkPace, LinkWatcher } from "../../shared/link/link-events.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -17,7 +17,16 @@ import { DialRecord, Opening, type OpenOptions } from "./opening.ts";
 /** The part of a link that a tunnel uses. */
 type TunnelLink = Pick<
   Link,
-  keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "probe" | "watch"
+  | keyof Transport
+  | "id"
+  | "remote"
+  | "suspended"
+  | "lastByteAt"
+  | "pace"
+  | "unacknowledged"
+  | "sendControl"
+  | "probe"
+  | "watch"
 >;
 
 /** The agent at the other end of a tunnel. */
@@ -143,6 +152,11 @@ export class Tunnel {
   /** The least round trip of the last few pings, which the session sends as its streams need them, ms. */
   get rttMs(): number {
     return this.#session.rttMs;
+  }
+
+  /** What its link knows of the line. */
+  get pace(): LinkPace {
+    return this.#link.pace;
   }
 
   /** Streams reset because the tunnel held more than its budget. */

@@ -128,7 +128,7 @@ export class InnerServers {
       throw new PeerFault(error);
     });
     const inner = found(link, bottom, socket, material.ca);
-    const unwatch = this.#overhead.watch(bottom, socket, () => bottom.destroy(new PeerViolation(TLS_FLOOD)));
+    const unwatch = this.#overhead.watch(bottom, socket, () => link.destroy(new PeerViolation(TLS_FLOOD), TLS_FLOOD));
     void bottom.over.then(unwatch);
     return inner;
   }

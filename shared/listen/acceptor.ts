@@ -261,8 +261,10 @@ export class Acceptor {
   /** Ends a connection that sends a flood after its handshake. Its network gets a penalty. */
   endFlood(connection: IncomingConnection, sentence: string): void {
     this.#penalties.add(connection.network);
-    connection.socket.destroy();
-    this.#report(connection, "failed", sentence);
+    connection.onFlood?.(sentence);
+    if (connection.onFlood === undefined) connection.socket.destroy();
+    else connection.socket.pause(); // no more of the flood is read while the peer is told
+    this.#report(connection, "flood", sentence);
   }
 
   #onClose(connection: IncomingConnection): void {

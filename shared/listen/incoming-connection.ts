@@ -61,6 +61,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   handshake: HandshakeInProgress | undefined;
   /** Bytes of its handshake that were counted as wasted, because its certificate was not accepted. */
   wastedBytes = 0;
+  /** Set by the owner of the connection: ends it and tells the peer why. Absent: the connection is destroyed. */
+  onFlood: ((sentence: string) => void) | undefined;
   /** The handshake began before any byte was read. */
   skippedPreface = false;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */

@@ -42,6 +42,8 @@ class LinkOverPair extends DuplexTransport {
   readonly id = "srv/1";
   readonly remote = "127.0.0.1:5555";
   readonly unacknowledged = 0;
+  lastByteAt = 0;
+  readonly pace = { roundMs: undefined, sentPerSecond: undefined, receivedPerSecond: undefined };
   readonly control: ControlMessage[] = [];
   suspended = false;
   probes = 0;
