@@ -6,7 +6,7 @@ import { bracketed, type Target } from "../address/target.ts";
 import { seconds } from "../basics/text.ts";
 import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
-import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { trustIn, wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { networkFault } from "./dial-tcp.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
@@ -251,7 +251,7 @@ async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): P
     headers: { "accept-encoding": "identity", "user-agent": "culvert" },
     // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
     rejectUnauthorized: true,
-    ca: ca && [...wellKnownAuthorities(), ...ca],
+    ...trustIn(ca && [...wellKnownAuthorities(), ...ca]),
   });
   const [response] = (await once(request, "response")) as [IncomingMessage];
   // A later error also ends the response, where its reader sees it.

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
+import { trustIn } from "../tls/authorities.ts";
 import { CLIENT_KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { identityWords } from "../tls/server-certificate.ts";
 
@@ -9,7 +10,7 @@ export interface HttpsRequest {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
-  readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername">;
+  readonly tls: Pick<RequestOptions, "cert" | "key" | "servername"> & { readonly ca?: string | undefined };
   /** Deadline of the whole request. */
   readonly signal: AbortSignal;
 }
@@ -54,7 +55,11 @@ export class HttpsClient {
   #try({ url, method, headers, body, tls, signal }: HttpsRequest, read: ReadBody): Promise<HttpsAnswer> {
     return new Promise((resolve, reject) => {
       const late = (error: Error): Error => (signal.aborted ? new Error("it took too long to answer") : error);
-      const sent = request(url, { ...tls, method, headers, agent: this.#agent, signal, rejectUnauthorized: true });
+      const trust = trustIn(tls.ca);
+      const sent = request(url, {
+        ...{ ...tls, ...trust, rejectUnauthorized: true },
+        ...{ method, headers, agent: this.#agent, signal },
+      });
       sent.on("error", (error: NodeJS.ErrnoException) => {
         reject(late(sent.reusedSocket && error.code === "ECONNRESET" ? new StaleConnection(error.message) : error));
       });
