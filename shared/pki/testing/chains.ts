@@ -66,6 +66,11 @@ export async function trustCases(): Promise<TrustCase[]> {
   ];
 }
 
+/** A CA that a root has signed, mostly one which nobody has: TLS needs no more than its own certificate. */
+export async function issuingAuthority(cn: string, root?: CertificateAndKey): Promise<Authority> {
+  return await Authority.load(await certificateOf({ cn, by: root ?? (await certificateOf({ cn: `root of ${cn}` })) }));
+}
+
 async function leafOf(by: CertificateAndKey): Promise<CertificateAndKey> {
   const issuer = await Authority.load(by);
   const notAfter = new Date(Date.now() + 3_600_000);
