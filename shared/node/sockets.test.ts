@@ -201,12 +201,14 @@ test("a session that cannot be read has no certificate", () => {
 async function authorizes(server: tls.Server, shown: CertificateAndKey, version: SecureVersion): Promise<boolean> {
   const net = createServer((raw) => server.emit("connection", raw)).listen(0, "127.0.0.1");
   await once(net, "listening");
-  const secured = once(server, "secureConnection");
+  const secured = new Promise<TLSSocket>((resolve, reject) =>
+    server.once("secureConnection", resolve).once("tlsClientError", reject),
+  );
   const { port } = net.address() as AddressInfo;
   const versions = { minVersion: version, maxVersion: version };
   const client = tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false, ...versions, ...shown });
   client.on("error", () => {});
-  const [socket] = (await secured) as [TLSSocket];
+  const socket = await secured;
   socket.on("error", () => {});
   for (const each of [client, socket]) each.destroy();
   net.close();
