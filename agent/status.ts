@@ -50,9 +50,13 @@ export function readiness({ uplinks, wanted, servers }: UplinksSummary, rule: Re
   ];
 }
 
-/** Warnings about certificate, CA and token. They do not change readiness, because servers decide about them. */
-export function credentialCheck(warnings: readonly string[]): Check {
-  return { name: "credentials", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") };
+/**
+ * Warnings about certificate, CA and token, and why new files are not in use. They do not change readiness, because
+ * servers decide about them.
+ */
+export function credentialCheck(warnings: readonly string[], problem?: string): Check {
+  const all = problem === undefined ? warnings : [`new credentials are not usable: ${problem}`, ...warnings];
+  return { name: "credentials", ok: true, detail: all.map((warning) => `warning: ${warning}`).join("; ") };
 }
 
 /** What is shown of an uplink. */

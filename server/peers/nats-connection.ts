@@ -19,6 +19,7 @@ import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
 import { connectTcp } from "../../shared/net/connect-tcp.ts";
+import { trustIn } from "../../shared/tls/authorities.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import type { ServerOptions } from "../options/options.ts";
 
@@ -155,7 +156,14 @@ class BoundedTransport implements Transport {
 
   async #secure(raw: Socket, host: string, tls: ConnectionOptions["tls"]): Promise<TLSSocket> {
     // Explicit, because NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
-    const socket = connectTls({ ...tls, socket: raw, host, ...sniOf(host), rejectUnauthorized: true });
+    const socket = connectTls({
+      ...tls,
+      ...trustIn(tls?.ca),
+      socket: raw,
+      host,
+      ...sniOf(host),
+      rejectUnauthorized: true,
+    });
     this.#socket = socket;
     await settled(socket, "secureConnect");
     return socket;

@@ -211,7 +211,9 @@ export class OwnCertificate {
   check(now = new Date()): Check {
     const { material } = this;
     const why = unfit(material, now);
-    const faults = [...(why === undefined ? [] : [why]), ...this.trust.objectionsTo(material)];
+    const { problem } = this.#files;
+    const kept = problem === undefined ? [] : [`kept because its files are not usable now (${problem})`];
+    const faults = [...(why === undefined ? [] : [why]), ...this.trust.objectionsTo(material), ...kept];
     const detail = faults.join("; ") || `good until ${material.notAfter.toISOString()}`;
     return { name: "peer-certificate", ok: true, hasFaults: faults.length > 0, detail };
   }

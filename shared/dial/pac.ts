@@ -9,7 +9,7 @@ import { seconds } from "../basics/text.ts";
 import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
 import { connectTcp } from "../net/connect-tcp.ts";
 import { printable } from "../outcomes.ts";
-import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { trustIn, wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { networkFault } from "./dial-tcp.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
@@ -252,9 +252,9 @@ async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): P
   const socket = await connectTcp({ host, port: Number(url.port || (isSecure ? 443 : 80)) }, signal);
   // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
   const secured = { ...sniOf(host), ALPNProtocols: ["http/1.1"], rejectUnauthorized: true };
-  const authorities = ca && [...wellKnownAuthorities(), ...ca];
+  const trust = trustIn(ca && [...wellKnownAuthorities(), ...ca]);
   const request = (isSecure ? https : http).get(url, {
-    createConnection: () => (isSecure ? connectTls({ ...secured, socket, host, ca: authorities }) : socket),
+    createConnection: () => (isSecure ? connectTls({ ...secured, ...trust, socket, host }) : socket),
     signal,
     headers: { "accept-encoding": "identity", "user-agent": "culvert" },
   });

@@ -3,6 +3,7 @@ import { Agent, type RequestOptions, request } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { ConnectAborted, connectTcp } from "../net/connect-tcp.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { CLIENT_KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { identityWords } from "../tls/server-certificate.ts";
 
@@ -12,7 +13,7 @@ export interface HttpsRequest {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
-  readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername">;
+  readonly tls: Pick<RequestOptions, "cert" | "key" | "servername"> & { readonly ca?: string | undefined };
   /** Deadline of the whole request. */
   readonly signal: AbortSignal;
 }
@@ -60,8 +61,12 @@ export class HttpsClient {
     return new Promise((resolve, reject) => {
       const late = (error: Error): Error =>
         signal.aborted && !(error instanceof ConnectAborted) ? new Error("it took too long to answer") : error;
-      const options: ConnectingOptions = { ...tls, method, headers, agent: this.#agent, signal, dialSignal: signal };
-      const sent = request(url, { ...options, rejectUnauthorized: true });
+      const trust = trustIn(tls.ca);
+      const options: ConnectingOptions = {
+        ...{ ...tls, ...trust, rejectUnauthorized: true },
+        ...{ method, headers, agent: this.#agent, signal, dialSignal: signal },
+      };
+      const sent = request(url, options);
       sent.on("error", (error: NodeJS.ErrnoException) => {
         reject(late(sent.reusedSocket && error.code === "ECONNRESET" ? new StaleConnection(error.message) : error));
       });

@@ -5,6 +5,7 @@ import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
 import { seconds } from "../basics/text.ts";
 import { ConnectAborted, connectTcp } from "../net/connect-tcp.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -35,7 +36,9 @@ export interface CarrierDialOptions {
   readonly open?: ((signal: AbortSignal) => Promise<Passage>) | undefined;
   readonly path: string;
   /** `checkServerIdentity`: in place of the comparison of the name with the certificate. */
-  readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers" | "checkServerIdentity">;
+  readonly tls: Pick<tls.ConnectionOptions, "cert" | "key" | "minVersion" | "ciphers" | "checkServerIdentity"> & {
+    readonly ca?: string | readonly string[] | undefined;
+  };
   /** The configured CAs, for the message about a certificate that none of them has issued. */
   readonly trust?: DialTrust;
   readonly headers?: Readonly<Record<string, string>>;
@@ -217,12 +220,14 @@ class DialAttempt {
 
   secure(raw: net.Socket): Promise<tls.TLSSocket> {
     const { host, trust = {} } = this.#options;
+    const { ca, ...own } = this.#options.tls;
     this.#progress = { ...this.#progress, step: SECURING };
     const isMiddleboxLikely = trust.outerCa !== undefined || this.#progress.proxy !== undefined;
     return this.#race((resolve, reject) => {
       raw.on("error", reject);
       const socket = tls.connect({
-        ...this.#options.tls,
+        ...own,
+        ...trustIn(ca),
         socket: raw,
         host,
         // Explicit, because mask keys of zero depend on it and NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.

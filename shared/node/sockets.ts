@@ -1,7 +1,7 @@
 import { readSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { Server, TLSSocket } from "node:tls";
+import tls, { type SecureContext, type Server, type TLSSocket, type TlsOptions } from "node:tls";
 
 // What Node.js does with sockets and TLS and does not document, and how OpenSSL writes a session. docs/node.md lists
 // each behaviour, why it is used, and its test.
@@ -94,6 +94,22 @@ export function isReadError(error: NodeJS.ErrnoException | null): error is NodeJ
  */
 export function readWholeRecords(server: Server): void {
   server.on("resumeSession", (_sessionId: Buffer, answer: (error: null, session: null) => void) => answer(null, null));
+}
+
+/** Those options of a TLS server that are not of its context. */
+type OwnOptions = Pick<
+  TlsOptions,
+  "ALPNCallback" | "ALPNProtocols" | "handshakeTimeout" | "rejectUnauthorized" | "requestCert"
+>;
+
+/**
+ * A TLS server with a context of its own. `tls.createServer` passes a fixed list of options to the context that it
+ * makes, and `allowPartialTrustChain` is not in it; `SNICallback` and `addContext` see only clients that send a name.
+ * Where Node.js would not use the context, the server has no certificate, and each handshake fails.
+ */
+export function tlsServerOn(context: SecureContext, options: OwnOptions): Server {
+  // Without `ca`, Node.js 24 would read all public CAs for its own context.
+  return Object.assign(tls.createServer({ ...options, ca: [] }), { _sharedCreds: context });
 }
 
 /**
