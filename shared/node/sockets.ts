@@ -89,8 +89,8 @@ export function isReadError(error: NodeJS.ErrnoException | null): error is NodeJ
 /**
  * Makes a TLS server read whole TLS records, into buffers of 16 KiB. Without a listener of `resumeSession`, a
  * ClientHello given back by `unshift` makes one of Node's two buffers as small as 1 KiB, and every second read is of 1
- * KiB from then on (docs/decisions/0010); it has no effect on Node.js 26, nor on 24 from 24.22 on. The listener also declines every session that
- * a client resumes.
+ * KiB from then on (docs/decisions/0010); it has no effect on Node.js 26, nor on 24 from 24.22 on. The listener also
+ * declines every session that a client resumes.
  */
 export function readWholeRecords(server: Server): void {
   server.on("resumeSession", (_sessionId: Buffer, answer: (error: null, session: null) => void) => answer(null, null));
