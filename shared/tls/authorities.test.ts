@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 import { rootCertificates } from "node:tls";
 import { promisify } from "node:util";
 import { Authority } from "../pki/certificates.ts";
-import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
+import { ROOT, RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { extraAuthorities, isInstalled, signs, trustIn, withoutLeaves } from "./authorities.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-ca-"));
@@ -82,12 +82,12 @@ test("without leaves nothing else of a bundle is changed", async () => {
 test("everything that opens or accepts TLS takes its CAs through trustIn", () => {
   const folders = ["agent", "router", "server", "shared"];
   const all = folders.flatMap((folder) => {
-    const entries = readdirSync(new URL(`../../${folder}`, import.meta.url), { recursive: true, encoding: "utf8" });
+    const entries = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });
     return entries.map((entry) => `${folder}/${entry}`);
   });
   const product = all.filter((path) => path.endsWith(".ts") && !/\.test\.ts$|\/testing\//.test(path));
   const wrong = product.filter((path) => {
-    const text = readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");
+    const text = readFileSync(join(ROOT, path), "utf8");
     const imports = text.matchAll(/^import (?!type )([^;]*) from "node:(?:tls|https)";$/gm);
     const opens = Array.from(imports, ([, names = ""]) => OPENS_TLS.test(names)).includes(true);
     return opens && !/trustIn\(|tlsServerOn\(/.test(text);
