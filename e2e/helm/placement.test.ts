@@ -50,7 +50,7 @@ describe("where the objects of a release go", { skip: helmMissing() }, () => {
         const { name } = owner.metadata;
         assert.equal(labels["team"], "network", name);
         for (const { resources } of spec.containers ?? []) {
-          assert.deepEqual((resources as typeof HELPERS.resources).limits, HELPERS.resources.limits, name);
+          assert.deepEqual(resources?.limits, HELPERS.resources.limits, name);
         }
       }
       const annotated = objects
