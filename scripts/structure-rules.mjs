@@ -10,6 +10,7 @@ const OF_SERVER = [
   "relay",
   "node",
   "listen",
+  "names",
   "wire",
   "yamux",
   "link",
@@ -26,7 +27,8 @@ export const FOLDERS = {
   "shared/faults": [],
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
-  "shared/http": ["shared", "shared/basics", "shared/tls"],
+  "shared/names": [],
+  "shared/http": ["shared", "shared/basics", "shared/names", "shared/tls"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
@@ -53,6 +55,7 @@ export const FOLDERS = {
       "shared/dial/auth",
       "shared/documents",
       "shared/http",
+      "shared/names",
       "shared/tls",
     ],
     ...["pac-resolver", "quickjs-wasi"],
@@ -62,7 +65,7 @@ export const FOLDERS = {
   "shared/link": [
     "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
-    ...["shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
+    ...["shared/names", "shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
   ],
   "agent/streams": [
     ...["shared", "shared/address", "shared/dial", "shared/relay", "shared/runtime", "shared/wire", "shared/yamux"],
@@ -74,6 +77,7 @@ export const FOLDERS = {
       "shared/documents",
       "shared/http",
       "shared/link",
+      "shared/names",
       "shared/runtime",
       "shared/tls",
       "shared/wire",
@@ -97,7 +101,7 @@ export const FOLDERS = {
   "agent/doctor": [
     "shared/faults",
     ...["agent", "agent/uplink", "shared", "shared/address", "shared/basics", "shared/config", "shared/dial"],
-    ...["shared/http", "shared/link", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
+    ...["shared/http", "shared/link", "shared/names", "shared/runtime", "shared/tls", "shared/wire", "shared/yamux"],
   ],
   "server/options": ["server/clusters", ...OF_SERVER],
   "server/replicas": [

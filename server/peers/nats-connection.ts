@@ -18,6 +18,7 @@ import { buildInfo } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
+import { lookup } from "../../shared/names/lookup.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import type { ServerOptions } from "../options/options.ts";
 
@@ -107,7 +108,7 @@ class BoundedTransport implements Transport {
   }
 
   async connect({ hostname: host, port }: Server, { tls }: ConnectionOptions): Promise<void> {
-    const raw = connect({ host, port, noDelay: true, autoSelectFamily: true });
+    const raw = connect({ host, port, lookup, noDelay: true, autoSelectFamily: true });
     this.#socket = raw;
     this.#at = formatTarget({ host, port });
     try {

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect, isIP, type Socket } from "node:net";
 import type { Target } from "../address/target.ts";
+import { lookup } from "../names/lookup.ts";
 import { RouteFault, type RouteFaultCode } from "./proxy-route.ts";
 
 /** Time for one address of a name while others wait. Node's default of 250 ms is too short for distant ones. */
@@ -14,6 +15,7 @@ export async function dialTcp({ host, port }: Target, at: string, signal: AbortS
   const socket = connect({
     host,
     port,
+    lookup,
     noDelay: true,
     autoSelectFamily: true,
     autoSelectFamilyAttemptTimeout: ADDRESS_TIMEOUT_MS,

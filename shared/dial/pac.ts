@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { bracketed, type Target } from "../address/target.ts";
 import { seconds } from "../basics/text.ts";
 import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
+import { lookup } from "../names/lookup.ts";
 import { printable } from "../outcomes.ts";
 import { wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
@@ -247,6 +248,7 @@ async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): P
   const ca = isSecure ? list?.() : undefined;
   const request = (isSecure ? https : http).get(url, {
     agent: false,
+    lookup,
     signal,
     headers: { "accept-encoding": "identity", "user-agent": "culvert" },
     // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
+import { lookup } from "../names/lookup.ts";
 import { CLIENT_KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { identityWords } from "../tls/server-certificate.ts";
 
@@ -54,7 +55,15 @@ export class HttpsClient {
   #try({ url, method, headers, body, tls, signal }: HttpsRequest, read: ReadBody): Promise<HttpsAnswer> {
     return new Promise((resolve, reject) => {
       const late = (error: Error): Error => (signal.aborted ? new Error("it took too long to answer") : error);
-      const sent = request(url, { ...tls, method, headers, agent: this.#agent, signal, rejectUnauthorized: true });
+      const sent = request(url, {
+        ...tls,
+        method,
+        headers,
+        agent: this.#agent,
+        lookup,
+        signal,
+        rejectUnauthorized: true,
+      });
       sent.on("error", (error: NodeJS.ErrnoException) => {
         reject(late(sent.reusedSocket && error.code === "ECONNRESET" ? new StaleConnection(error.message) : error));
       });

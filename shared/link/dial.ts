@@ -4,6 +4,7 @@ import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
 import { seconds } from "../basics/text.ts";
+import { lookup } from "../names/lookup.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -189,7 +190,7 @@ class DialAttempt {
     const { host, port, address, open } = this.#options;
     if (open !== undefined) return await this.#openBy(open);
     const to = address ?? { host, port };
-    const raw = net.connect({ host: to.host, port: to.port, noDelay: true, autoSelectFamily: true });
+    const raw = net.connect({ host: to.host, port: to.port, lookup, noDelay: true, autoSelectFamily: true });
     this.#raw = raw;
     return this.#race((resolve, reject) => {
       raw.on("error", reject);
