@@ -5,7 +5,7 @@ import { version } from "../shared/basics/program.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { checkPort, type ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { sharedLookup } from "../shared/dial/dial-target.ts";
+import { lookupAll } from "../shared/dial/dial-target.ts";
 import type { Environment } from "../shared/dial/proxy-route.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
 import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
@@ -91,7 +91,7 @@ export class Agent implements AsyncDisposable {
       metrics: this.metrics,
       log,
       throttledLog,
-      lookup: sharedLookup(),
+      lookup: lookupAll,
       dialTimeoutMs: options.dialTimeoutMs,
       stallTimeoutMs: options.stallTimeoutMs,
       memory,

@@ -1,4 +1,4 @@
-import { promises as dns, type LookupAddress } from "node:dns";
+import type { LookupAddress } from "node:dns";
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
@@ -15,6 +15,7 @@ import {
   RouteFault,
 } from "../../shared/dial/proxy-route.ts";
 import type { Passage } from "../../shared/link/dial.ts";
+import { NAMES } from "../../shared/names/lookup.ts";
 import { AgentRoutes, type RouteOptions, type RouteTaken } from "../uplink/proxy-route.ts";
 import { dialTargetOf, type ServerLocation } from "../uplink/servers.ts";
 import { SILENT } from "./configuration.ts";
@@ -163,7 +164,7 @@ export interface Hop extends Target {
 async function resolve(hop: Hop, signal: AbortSignal): Promise<Passed<readonly LookupAddress[]>> {
   const { host, at } = hop;
   try {
-    const addresses = await untilAborted(dns.lookup(host, { all: true }), signal);
+    const addresses = await untilAborted(NAMES.find(host), signal);
     return { value: addresses, detail: `${host} is ${addresses.map(({ address }) => address).join(", ")}` };
   } catch (error) {
     const fault = signal.aborted ? lookupTimeout(host, at) : networkFault(error as NodeJS.ErrnoException, host, at);

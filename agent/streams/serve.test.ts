@@ -7,7 +7,7 @@ import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { sharedLookup } from "../../shared/dial/dial-target.ts";
+import { lookupAll } from "../../shared/dial/dial-target.ts";
 import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -41,7 +41,7 @@ function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
     dialTimeoutMs: 2_000,
     stallTimeoutMs: 0,
     memory: UNBOUNDED,
-    lookup: sharedLookup(),
+    lookup: lookupAll,
     requireFiles: () => {},
     ...change,
   };

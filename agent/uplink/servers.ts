@@ -1,7 +1,8 @@
-import { promises as dns, type LookupAddress, type SrvRecord } from "node:dns";
+import type { LookupAddress, SrvRecord } from "node:dns";
 import { isIP, isIPv6 } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
+import { NAMES } from "../../shared/names/lookup.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
 
 /** The options that say which servers there are. */
@@ -110,12 +111,9 @@ export interface NameResolver {
 }
 
 export const SYSTEM_RESOLVER: NameResolver = {
-  lookup: (name) => dns.lookup(name, { all: true }),
-  ttl: async (name, family) => {
-    const records = await (family === 6 ? dns.resolve6(name, { ttl: true }) : dns.resolve4(name, { ttl: true }));
-    return Math.min(...records.map(({ ttl }) => ttl));
-  },
-  srv: (name) => dns.resolveSrv(name),
+  lookup: (name) => NAMES.find(name),
+  ttl: (name, family) => NAMES.ttl(name, family),
+  srv: (name) => NAMES.srv(name),
 };
 
 /** An address that DNS has for a server, or a host of an SRV record. */

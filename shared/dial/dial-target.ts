@@ -1,8 +1,9 @@
-import { type LookupAddress, lookup as systemLookup } from "node:dns";
+import type { LookupAddress } from "node:dns";
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
+import { NAMES } from "../names/lookup.ts";
 import { AddressRace } from "../net/address-race.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
@@ -145,32 +146,13 @@ function onTimeout(dial: TargetDial): void {
   dial.timeOut();
 }
 
-/** As the operating system resolves names. */
-const lookupAll: Lookup = (host, done) => systemLookup(host, { all: true }, done);
-
-/**
- * A lookup by which dials of the same name at the same time share one question.
- *
- * The system's resolver is right about search domains and /etc/hosts, but it holds one of four threads until it has
- * an answer. A hundred webhook calls while a name server is silent would otherwise hold up every other name, and the
- * certificates that are read by the same threads. Nothing is remembered once the answer is there.
- */
-export function sharedLookup(ask: Lookup = lookupAll): Lookup {
-  const waiting = new Map<string, LookupDone[]>();
-  return (host, done) => {
-    const others = waiting.get(host);
-    if (others !== undefined) {
-      others.push(done);
-      return;
-    }
-    waiting.set(host, [done]);
-    ask(host, (error, addresses) => {
-      const all = waiting.get(host) ?? [];
-      waiting.delete(host);
-      for (const each of all) each(error, addresses);
-    });
-  };
-}
+/** As the operating system resolves names, and none waits for another. */
+export const lookupAll: Lookup = (host, done) => {
+  NAMES.find(host).then(
+    (addresses) => done(null, addresses),
+    (error: NodeJS.ErrnoException) => done(error, []),
+  );
+};
 
 /** A dial of an unused local port can join a socket to itself, when the kernel chooses that port as the source. */
 function isSelf(socket: Socket, port: number): boolean {

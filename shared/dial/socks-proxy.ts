@@ -1,4 +1,3 @@
-import { lookup } from "node:dns/promises";
 import { addAbortListener } from "node:events";
 import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
@@ -7,6 +6,7 @@ import { formatTarget, type Target } from "../address/target.ts";
 import { GrowingBytes } from "../basics/bytes.ts";
 import { untilAborted } from "../basics/promises.ts";
 import { peerAction } from "../http/connection.ts";
+import { NAMES } from "../names/lookup.ts";
 import { CHECK_PASSWORD, type ProxyCredentials, WITHHELD } from "./auth/scheme.ts";
 import { dialTcp, lookupTimeout, networkFault } from "./dial-tcp.ts";
 import type { ProxyLogin } from "./proxy-credentials.ts";
@@ -136,7 +136,8 @@ async function resolve(to: Target, signal: AbortSignal): Promise<Target> {
   if (isIP(to.host) !== 0) return to;
   try {
     signal.throwIfAborted();
-    const { address } = await untilAborted(lookup(to.host, { order: "ipv4first" }), signal);
+    const found = await untilAborted(NAMES.find(to.host), signal);
+    const { address } = found.find(({ family }) => family === 4) ?? found[0] ?? { address: to.host };
     return { host: address, port: to.port };
   } catch (error) {
     if (signal.aborted) throw lookupTimeout(to.host, formatTarget(to));

@@ -1,8 +1,7 @@
-import { ADDRCONFIG } from "node:dns";
-import { lookup } from "node:dns/promises";
 import { isIP, type Socket } from "node:net";
 import type { Target } from "../address/target.ts";
 import { deferred, untilAborted } from "../basics/promises.ts";
+import { NAMES } from "../names/lookup.ts";
 import { AddressRace } from "./address-race.ts";
 
 /** A connection that was not open when its time was over, or when nobody wanted it any more. */
@@ -31,7 +30,7 @@ export async function connectTcp({ host, port }: Target, signal: AbortSignal): P
   try {
     const addresses =
       family === 0
-        ? await untilAborted(lookup(host, { all: true, hints: ADDRCONFIG }), signal)
+        ? await untilAborted(NAMES.find(host), signal)
         : [{ address: host, family }];
     const { resolve: onConnected, reject: onFailed } = connected;
     race = new AddressRace(addresses, { port, socket: { noDelay: true }, onConnected, onFailed });

@@ -1,0 +1,156 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { Names, type NamesOptions } from "./lookup.ts";
+import { type NameAnswer, type NameServerOptions, startNameServer } from "./testing/name-server.ts";
+
+type Answer = (name: string, type: "A" | "AAAA", via: "udp" | "tcp") => NameAnswer;
+
+/** Only IPv4 addresses, and no such host for the rest. */
+function knows(table: Readonly<Record<string, NameAnswer>>): Answer {
+  return (name, type) => {
+    if (!Object.hasOwn(table, name)) return "NXDOMAIN";
+    const answer = table[name];
+    return type === "A" || !Array.isArray(answer) ? answer : [];
+  };
+}
+
+async function world(t: TestContext, answer: Answer, more: NamesOptions & NameServerOptions = {}) {
+  const folder = mkdtempSync(join(tmpdir(), "culvert-names-"));
+  const server = await startNameServer(answer, more);
+  t.after(async () => {
+    await server[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true });
+  });
+  const paths = { resolv: join(folder, "resolv"), hosts: join(folder, "hosts"), nsswitch: join(folder, "nsswitch") };
+  const put = (file: keyof typeof paths, text: string): void => {
+    writeFileSync(`${paths[file]}.new`, text);
+    renameSync(`${paths[file]}.new`, paths[file]);
+  };
+  put("resolv", "nameserver 127.0.0.1\nsearch one.test two.test\noptions ndots:2 timeout:1 attempts:1\n");
+  const getaddrinfo = () => assert.fail("getaddrinfo is not asked");
+  const names = new Names({ port: server.port, paths, getaddrinfo, platform: "linux", ...more });
+  const find = (host: string): Promise<string> =>
+    names.find(host).then(
+      (found) => found.map(({ address }) => address).join(" "),
+      (error: NodeJS.ErrnoException) => error.code ?? String(error),
+    );
+  return { ...server, put, names, find };
+}
+
+test("two hundred names whose name server is silent hold up no other name", async (t) => {
+  const { find, put } = await world(t, (name) => (name.startsWith("silent") ? undefined : ["10.0.0.1"]));
+  put("resolv", "nameserver 127.0.0.1\noptions timeout:30 attempts:5\n");
+  let isOver = false;
+  for (let i = 0; i < 200; i++) void find(`silent-${i}.test.`).then(() => (isOver = true));
+  assert.match(await find("good.test."), /^10\.0\.0\.1/);
+  assert.equal(isOver, false);
+});
+
+test("names with few dots are searched first, others last, and a dot at the end asks for one name", async (t) => {
+  const { find, asked } = await world(t, knows({ "a.two.test": ["10.0.0.2"], "x.y.z": ["10.0.0.3"], b: ["10.0.0.4"] }));
+  const questions = async (host: string) => {
+    asked.length = 0;
+    const found = await find(host);
+    return [found, ...asked.filter((each) => each.startsWith("A ")).map((each) => each.slice(2))];
+  };
+  assert.deepEqual(await questions("a"), ["10.0.0.2", "a.one.test", "a.two.test"]);
+  assert.deepEqual(await questions("b"), ["10.0.0.4", "b.one.test", "b.two.test", "b"]);
+  assert.deepEqual(await questions("x.y.z"), ["10.0.0.3", "x.y.z"]);
+  assert.deepEqual(await questions("x.y.w"), ["ENOTFOUND", "x.y.w", "x.y.w.one.test", "x.y.w.two.test"]);
+  assert.deepEqual(await questions("a."), ["ENOTFOUND", "a"]);
+});
+
+test("the hosts file comes before DNS, and a change of it, of resolv.conf or of nsswitch.conf counts at once", async (t) => {
+  const { find, put, asked } = await world(t, knows({ "a.one.test": ["10.0.0.2"], "a.three.test": ["10.0.0.9"] }));
+  assert.equal(await find("a"), "10.0.0.2");
+  put("hosts", "10.1.1.1 other A # a comment\n10.1.1.2\ta\n");
+  assert.equal(await find("a"), "10.1.1.1 10.1.1.2");
+  put("nsswitch", "passwd: files\nhosts:\tdns files\n");
+  assert.equal(await find("a"), "10.0.0.2");
+  put("hosts", "");
+  put("resolv", "nameserver 127.0.0.1\nsearch three.test.\n");
+  assert.equal(await find("a"), "10.0.0.9");
+  asked.length = 0;
+  for (const host of ["localhost", "x.LOCALHOST."])
+    assert.match(await find(host), /^(127\.0\.0\.1 ::1|::1 127\.0\.0\.1)$/);
+  assert.equal(await find("127.1"), "127.0.0.1");
+  assert.deepEqual(asked, []);
+});
+
+test("failures have the codes of getaddrinfo", async (t) => {
+  const { find, put } = await world(
+    t,
+    knows({
+      empty: [],
+      broken: "SERVFAIL",
+      refused: "REFUSED",
+      silent: undefined,
+      "half.one.test": "SERVFAIL",
+      half: ["10.0.0.1"],
+    }),
+  );
+  assert.equal(await find("half"), "10.0.0.1");
+  put("resolv", "nameserver 127.0.0.1\nsearch .\noptions timeout:1 attempts:1\n");
+  const hosts = ["empty", "missing", "broken", "refused", "silent", `${"x".repeat(64)}.test`];
+  assert.deepEqual(await Promise.all(hosts.map(find)), [
+    ...["ENOTFOUND", "ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_AGAIN", "ENOTFOUND"],
+  ]);
+});
+
+test("an answer that is too long for UDP is asked for over TCP", async (t) => {
+  const many = Array.from({ length: 60 }, (_, i) => `10.0.1.${i}`);
+  const { find } = await world(t, (_name, type, via) => (via === "udp" ? "truncated" : type === "A" ? many : []));
+  assert.equal(await find("many.test."), many.join(" "));
+});
+
+test("a name whose question for IPv6 is dropped has its IPv4 addresses", async (t) => {
+  const { find, put } = await world(t, (_name, type) => (type === "A" ? ["10.0.0.1"] : undefined));
+  put("resolv", "nameserver 127.0.0.1\noptions timeout:30\n");
+  assert.equal(await find("a.test."), "10.0.0.1");
+});
+
+test("an answer that takes longer than a question waits to be sent again is taken", async (t) => {
+  const { find, put, asked } = await world(t, knows({ "a.test": ["10.0.0.1"] }), { delayMs: 1_500 });
+  put("resolv", "nameserver 127.0.0.1\noptions timeout:5\n");
+  assert.equal(await find("a.test."), "10.0.0.1");
+  assert.ok(asked.length > 2);
+});
+
+test("a name server that is silent costs its time once; the next names go to the other one", async (t) => {
+  const { find, put, asked, port } = await world(t, knows({ "a.test": ["10.0.0.1"], "b.test": ["10.0.0.2"] }));
+  const dead = await startNameServer(() => undefined, { host: "127.0.0.2", port });
+  t.after(() => dead[Symbol.asyncDispose]());
+  put("resolv", "nameserver 127.0.0.2\nnameserver 127.0.0.1\noptions timeout:1\n");
+  assert.equal(await find("a.test."), "10.0.0.1");
+  assert.equal(await find("b.test."), "10.0.0.2");
+  assert.deepEqual([...new Set(dead.asked)].sort(), ["A a.test", "AAAA a.test"]);
+  assert.deepEqual(asked.length, 4);
+});
+
+test("look-ups of one name at one time share a question, and a later one asks again", async (t) => {
+  const { find, asked } = await world(t, knows({ "a.test": ["10.0.0.1"] }));
+  await Promise.all([find("a.test."), find("a.test."), find("a.test.")]);
+  assert.equal(asked.length, 2);
+  await find("a.test.");
+  assert.equal(asked.length, 4);
+});
+
+test("getaddrinfo is asked for sources of nsswitch.conf that only it knows, and need not answer", async (t) => {
+  let system: (host: string) => Promise<{ address: string; family: number }[]> = () => new Promise(() => {});
+  const { find, put } = await world(t, knows({ "a.test": ["10.0.0.1"] }), { getaddrinfo: (host) => system(host) });
+  for (const line of [
+    "files dns myhostname",
+    "files mdns4_minimal [NOTFOUND=return] dns",
+    "files [!UNAVAIL=return] dns",
+  ]) {
+    put("nsswitch", `hosts: ${line}\n`);
+    system = () => new Promise(() => {});
+    assert.deepEqual([await find("a.test."), await find("b.test.")], ["10.0.0.1", "ENOTFOUND"], line);
+    system = async () => [{ address: "10.2.2.2", family: 4 }];
+    const isLast = line.startsWith("files dns");
+    assert.deepEqual([await find("a.test."), await find("b.test.")], [isLast ? "10.0.0.1" : "10.2.2.2", "10.2.2.2"]);
+  }
+});
