@@ -28,10 +28,7 @@ export async function connectTcp({ host, port }: Target, signal: AbortSignal): P
   let race: AddressRace | undefined;
   const connected = deferred<Socket>();
   try {
-    const addresses =
-      family === 0
-        ? await untilAborted(NAMES.find(host), signal)
-        : [{ address: host, family }];
+    const addresses = family === 0 ? await untilAborted(NAMES.find(host), signal) : [{ address: host, family }];
     const { resolve: onConnected, reject: onFailed } = connected;
     race = new AddressRace(addresses, { port, socket: { noDelay: true }, onConnected, onFailed });
     return await untilAborted(connected.promise, signal);
