@@ -185,8 +185,8 @@ class ConnectAttempt {
   }
 
   /**
-   * Connects again for a request with the password, which the proxy has not asked for; once. Returns `false` if there is
-   * none that may be sent.
+   * Connects again for a request with the password, which the proxy has not asked for; once. Returns `false` if there
+   * is none that may be sent.
    */
   async #sendUnasked(): Promise<boolean> {
     if (this.#isUnasked || this.#authorization !== undefined) return false;

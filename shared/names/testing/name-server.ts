@@ -19,12 +19,14 @@ export interface TestNameServer extends AsyncDisposable {
 export interface NameServerOptions {
   readonly host?: string;
   readonly port?: number;
-  readonly delayMs?: number;
+  readonly delayMs?: number | ((name: string) => number);
+  /** Called for each question over UDP. */
+  readonly onQuestion?: (name: string) => void;
 }
 
 export async function startNameServer(
   answer: (name: string, type: "A" | "AAAA", via: "udp" | "tcp") => NameAnswer,
-  { host = "127.0.0.1", port = 0, delayMs = 0 }: NameServerOptions = {},
+  { host = "127.0.0.1", port = 0, delayMs = 0, onQuestion }: NameServerOptions = {},
 ): Promise<TestNameServer> {
   const asked: string[] = [];
   const tcp = createServer((socket) => {
@@ -49,7 +51,9 @@ export async function startNameServer(
     if (type === undefined) return;
     asked.push(`${type} ${name}`);
     const reply = replyTo(query, answer(name, type, "udp"));
-    if (delayMs > 0) await wait(delayMs);
+    onQuestion?.(name);
+    const ms = typeof delayMs === "number" ? delayMs : delayMs(name);
+    if (ms > 0) await wait(ms);
     if (reply !== undefined && isOpen) udp.send(reply, from, address);
   });
   udp.bind(bound, host);
