@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
-import { lookup } from "node:dns";
 import { test } from "node:test";
-import { promisify } from "node:util";
 import { deferred } from "../../shared/basics/promises.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
+import { NAMES } from "../../shared/names/lookup.ts";
 import { ClusterNetworks } from "./cluster-networks.ts";
 
 test("what a shared timer starts in one network stays in that network", async () => {
@@ -14,7 +13,7 @@ test("what a shared timer starts in one network stays in that network", async ()
     [0, 1].map((network) =>
       networks.inside(network, async () => {
         const { promise, resolve } = deferred<unknown>();
-        const node = timer.add(() => resolve(promisify(lookup)(host, { all: true })));
+        const node = timer.add(() => resolve(NAMES.find(host)));
         return promise.finally(() => node.leave());
       }),
     ),

@@ -1,16 +1,12 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import dns, { type LookupAddress, type LookupAllOptions } from "node:dns";
-import { syncBuiltinESMExports } from "node:module";
 import { createServer, type Socket } from "node:net";
 import { SharedInterval } from "../../shared/basics/timers.ts";
+import { NAMES } from "../../shared/names/lookup.ts";
 import { freePort } from "./targets/absent.ts";
 import { TcpTarget } from "./targets/tcp.ts";
 
-type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
-type Lookup = (host: string, options: LookupAllOptions, answer: Answer) => void;
-
 const HOST = "kubelet.internal";
-const systemLookup = dns.lookup;
+const find = NAMES.find;
 const addCallback = SharedInterval.prototype.add;
 const addressHere = new AsyncLocalStorage<string>();
 
@@ -27,9 +23,10 @@ export class ClusterNetworks implements AsyncDisposable {
   private constructor(targets: readonly TcpTarget[], port: number) {
     this.#targets = targets;
     this.target = `${HOST}:${port}`;
-    // Everybody's `import { lookup } from "node:dns"` is this one from now on.
-    dns.lookup = lookup as typeof dns.lookup;
-    syncBuiltinESMExports();
+    NAMES.find = (host) => {
+      const address = host === HOST ? addressHere.getStore() : undefined;
+      return address === undefined ? find.call(NAMES, host) : Promise.resolve([{ address, family: 4 }]);
+    };
     // One timer serves all agents of this process. A carrier that it ends is dialled again in the network of its own
     // agent.
     SharedInterval.prototype.add = function (callback) {
@@ -58,8 +55,7 @@ export class ClusterNetworks implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     SharedInterval.prototype.add = addCallback;
-    dns.lookup = systemLookup;
-    syncBuiltinESMExports();
+    NAMES.find = find;
     await Promise.all(this.#targets.map((target) => target[Symbol.asyncDispose]()));
   }
 }
@@ -81,9 +77,3 @@ async function listen(network: number, port: number, handle: (socket: Socket, ne
   });
   return target;
 }
-
-const lookup: Lookup = (host, options, answer) => {
-  const address = host === HOST ? addressHere.getStore() : undefined;
-  if (address === undefined) systemLookup(host, options, answer);
-  else setImmediate(answer, null, [{ address, family: 4 }]);
-};

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { Names, type NamesOptions } from "./lookup.ts";
 import { type NameAnswer, type NameServerOptions, startNameServer } from "./testing/name-server.ts";
 
@@ -153,4 +155,19 @@ test("getaddrinfo is asked for sources of nsswitch.conf that only it knows, and 
     const isLast = line.startsWith("files dns");
     assert.deepEqual([await find("a.test."), await find("b.test.")], [isLast ? "10.0.0.1" : "10.2.2.2", "10.2.2.2"]);
   }
+});
+
+test("a look-up without a file descriptor left says so", async (t) => {
+  const { find } = await world(t, knows({}));
+  assert.equal(await find("a.test."), "ENOTFOUND");
+  const script = `
+    import { openSync } from "node:fs";
+    const { NAMES } = await import(process.argv[1]);
+    await NAMES.find("a.invalid.").catch(() => {});
+    try { for (;;) openSync("/dev/null"); } catch {}
+    process.stderr.write(await NAMES.find("a.invalid.").then(String, ({ code }) => code));`;
+  const module = source("lookup.ts", import.meta.url).href;
+  const args = [...RUN_SOURCES, "--input-type=module", "-e", script, module];
+  const { stderr } = spawnSync("sh", ["-c", 'ulimit -n 200 && exec "$0" "$@"', process.execPath, ...args]);
+  assert.match(String(stderr), /EMFILE$/);
 });

@@ -3,7 +3,7 @@ import { isIP, type LookupFunction } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import { domainToASCII } from "node:url";
 import { inOrderOfUse } from "./address-order.ts";
-import { type NameFilePaths, NameFiles, type ResolvConf, SYSTEM_FILES } from "./name-files.ts";
+import { type NameFilePaths, NameFiles, type ResolvConf, requireDescriptor, SYSTEM_FILES } from "./name-files.ts";
 import { isNothing, isSilence, NameServers } from "./name-servers.ts";
 
 /** The deadline of a look-up: two rounds over three name servers, by glibc's defaults. */
@@ -134,6 +134,7 @@ export class Names {
         return await inOrderOfUse(await this.#askBoth(name, conf));
       } catch (error) {
         cause = error;
+        if ((error as NodeJS.ErrnoException).code === "ECONNREFUSED") requireDescriptor();
         if (!isNothing(error)) code = lookupCode(error);
         // A server that says nothing would say nothing of the other names either.
         if (isSilence(error) || over.aborted) break;

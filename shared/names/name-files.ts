@@ -1,5 +1,5 @@
 import type { LookupAddress } from "node:dns";
-import { readFileSync, statSync } from "node:fs";
+import { closeSync, openSync, readFileSync, statSync } from "node:fs";
 import { isIP } from "node:net";
 import { hostname } from "node:os";
 
@@ -56,6 +56,11 @@ export class NameFiles {
   addressesOf(host: string): readonly LookupAddress[] {
     return this.#hosts.value.get(host.toLowerCase()) ?? [];
   }
+}
+
+/** c-ares does not say why it has no socket. Throws when file descriptors run out. */
+export function requireDescriptor(): void {
+  closeSync(openSync("/dev/null", "r"));
 }
 
 class CachedFile<T> {

@@ -1,6 +1,6 @@
-import { createSocket } from "node:dgram";
+import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
-import { type AddressInfo, createServer } from "node:net";
+import { type AddressInfo, createServer, type Server } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 
 const TYPES: Readonly<Record<number, "A" | "AAAA">> = { 1: "A", 28: "AAAA" };
@@ -41,10 +41,7 @@ export async function startNameServer(
       socket.write(Buffer.concat([length, reply]));
     });
   });
-  tcp.listen(port, host);
-  await once(tcp, "listening");
-  const bound = (tcp.address() as AddressInfo).port;
-  const udp = createSocket("udp4");
+  const udp = await bindBoth(tcp, port, host);
   let isOpen = true;
   udp.on("message", async (query, { address, port: from }) => {
     const { name, type } = questionOf(query);
@@ -56,10 +53,8 @@ export async function startNameServer(
     if (ms > 0) await wait(ms);
     if (reply !== undefined && isOpen) udp.send(reply, from, address);
   });
-  udp.bind(bound, host);
-  await once(udp, "listening");
   return {
-    port: bound,
+    port: udp.address().port,
     asked,
     async [Symbol.asyncDispose]() {
       isOpen = false;
@@ -68,6 +63,25 @@ export async function startNameServer(
       await once(tcp, "close");
     },
   };
+}
+
+/** Both on one port. One that is free for TCP may be taken for UDP. */
+async function bindBoth(tcp: Server, port: number, host: string): Promise<Socket> {
+  for (let tries = 1; ; tries++) {
+    tcp.listen(port, host);
+    await once(tcp, "listening");
+    const udp = createSocket("udp4");
+    try {
+      udp.bind((tcp.address() as AddressInfo).port, host);
+      await once(udp, "listening");
+      return udp;
+    } catch (error) {
+      udp.close();
+      tcp.close();
+      await once(tcp, "close");
+      if (port !== 0 || tries === 10) throw error;
+    }
+  }
 }
 
 function questionOf(query: Buffer): { readonly name: string; readonly type: "A" | "AAAA" | undefined; end: number } {
