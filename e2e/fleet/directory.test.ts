@@ -5,6 +5,7 @@ import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull } from "../harness/counts.ts";
 import { requireBuilt } from "../harness/processes.ts";
 import { anyOf } from "../harness/random.ts";
+import { scrapePort } from "../harness/scrape.ts";
 import { waitFor } from "../harness/wait.ts";
 import { missingProgram } from "../proxies/harness/missing.ts";
 import { DirectoryFleet } from "./harness/directory-fleet.ts";
@@ -19,6 +20,11 @@ const CALLS = 10;
 const PATIENCE_MS = 60_000;
 /** What a server may say while a cluster cannot be reached. */
 const TRUTHFUL = /^50[234] /;
+
+interface ReviewAll {
+  readonly mayFail?: boolean;
+  readonly at?: "balancer" | undefined;
+}
 
 const skip = missingProgram("haproxy") || missingProgram("nats-server");
 
@@ -62,6 +68,22 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     await victim.start();
     await victim.whenReady();
     await reviewAll("with a new process in its place", { mayFail: false });
+  });
+
+  test("callers at the balancer: a killed server costs nothing where agents are elsewhere, and its own clusters are back with their agents", async (t) => {
+    const [b, c, d] = [fleet.server("b"), fleet.server("c"), fleet.server("d")];
+    const [ofB = "", ofC = "", ofD = ""] = MOVERS;
+    await Promise.all([fleet.startAgent(ofB, b), fleet.startAgent(ofC, c), fleet.startAgent(ofD, d)]);
+    await runConcurrently(clusters.length, AT_ONCE, (index) => reviewAt("balancer", clusters[index] ?? ""));
+    await b.kill();
+    for (let call = 0; call < CALLS; call++) {
+      await Promise.all([reviewAt("balancer", ofC), reviewAt("balancer", ofD)]);
+    }
+    await fleet.startAgent(ofB); // wherever the balancer leads it
+    await fleet.whenAgentsAreBack();
+    t.diagnostic(`whole again in ${await wholeAgain("balancer")} ms`);
+    await b.start();
+    await b.whenReady();
   });
 
   test("a NATS server is killed", async (t) => {
@@ -119,6 +141,34 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     t.diagnostic(`reached again in ${ms} ms`);
   });
 
+  test("all NATS servers are killed: what was found before is found still, and what has moved since says so", async (t) => {
+    const [a, b, c] = [fleet.server("a"), fleet.server("b"), fleet.server("c")];
+    const [stays = "", moves = ""] = MOVERS;
+    await Promise.all([fleet.startAgent(stays, a), fleet.startAgent(moves, a)]);
+    await Promise.all([reviewAt(c, stays), reviewAt(c, moves)]);
+    await Promise.all(fleet.nats.urls().map((_, at) => fleet.nats.kill(at)));
+    const ofC = async (name: string, labels: Readonly<Record<string, string>>) =>
+      (await scrapePort(c.healthPort)).sum(name, labels);
+    await waitFor(async () => (await ofC("culvert_server_directory_up", {})) === 0, { deadlineMs: PATIENCE_MS });
+    const asked = () => ofC("culvert_server_directory_questions_total", { result: "down" });
+    const before = await asked();
+    for (let begun = performance.now(); (await asked()) === before; ) {
+      await reviewAt(c, stays);
+      assert.ok(performance.now() - begun < PATIENCE_MS, "the answer is used without a question");
+    }
+    for (let call = 0; call < CALLS; call++) await reviewAt(c, stays);
+    await fleet.startAgent(moves, b);
+    const wrong = () => ofC("culvert_server_hops_total", { outcome: "no_agent" });
+    const wrongBefore = await wrong();
+    const connection = await fleet.connect(c, moves);
+    connection.socket.destroy();
+    const sentence = /^503 no agent of cluster "mover-2" .*; .* the directory is not reachable$/;
+    assert.match(`${connection.status} ${connection.reason}`, sentence);
+    assert.equal((await wrong()) - wrongBefore, 1, "the server where they were has said it");
+    await Promise.all(fleet.nats.urls().map((_, at) => fleet.nats.start(at)));
+    t.diagnostic(`whole again in ${await wholeAgain()} ms`);
+  });
+
   /** A CONNECT at `at` fails, and what is read names both ends of the path to the server with the agent. */
   async function readsOf(at: ServerSlot, cluster: string, holder: ServerSlot): Promise<void> {
     await using connection = await fleet.connect(at, cluster);
@@ -139,12 +189,12 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
     return ms;
   }
 
-  /** One CONNECT for each cluster, at any server. */
-  async function reviewAll(when: string, { mayFail = true } = {}): Promise<string[]> {
+  /** One CONNECT for each cluster, at any server or at the balancer. */
+  async function reviewAll(when: string, { mayFail = true, at }: ReviewAll = {}): Promise<string[]> {
     const failed: string[] = [];
     await runConcurrently(clusters.length, AT_ONCE, async (index) => {
       const cluster = clusters[index] ?? "";
-      await reviewAt(anyOf(fleet.running), cluster).catch((error: Error) => {
+      await reviewAt(at ?? anyOf(fleet.running), cluster).catch((error: Error) => {
         // No answer at all is a failure of the path. A wrong status and a wrong answer never are.
         if (error instanceof assert.AssertionError && error.actual !== "") throw error;
         assert.ok(mayFail, `${when}, ${cluster}: ${error.message}`);
@@ -155,26 +205,27 @@ describe(`five servers that find ${CLUSTERS} clusters by NATS, with each agent a
   }
 
   /** Resolves when a CONNECT for each cluster has succeeded, with the time until the last failure, ms. */
-  async function wholeAgain(): Promise<number> {
+  async function wholeAgain(at?: "balancer"): Promise<number> {
     const begun = performance.now();
     let lastFailureMs = 0;
-    let failed = await reviewAll("after the fault");
+    let failed = await reviewAll("after the fault", { at });
     while (failed.length > 0) {
       assert.ok(performance.now() - begun < PATIENCE_MS, `${failed} are not reached`);
       lastFailureMs = performance.now() - begun;
-      failed = await reviewAll("after the fault");
+      failed = await reviewAll("after the fault", { at });
     }
     return Math.round(lastFailureMs);
   }
 
-  async function reviewAt(server: ServerSlot, cluster: string): Promise<void> {
-    const connection = await fleet.connect(server, cluster);
+  async function reviewAt(at: ServerSlot | "balancer", cluster: string): Promise<void> {
+    const connection = await fleet.connect(at, cluster);
+    const name = at === "balancer" ? at : at.name;
     if (connection.status !== 200) {
       connection.socket.destroy();
       const said = `${connection.status} ${connection.reason}`;
       assert.match(said, TRUTHFUL);
-      throw new Error(`at ${server.name}: ${said}`);
+      throw new Error(`at ${name}: ${said}`);
     }
-    await review(Promise.resolve(connection), cluster, `review at ${server.name}`);
+    await review(Promise.resolve(connection), cluster, `review at ${name}`);
   }
 });

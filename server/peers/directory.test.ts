@@ -7,6 +7,7 @@ import {
   type DirectoryState,
   type Location,
   Locations,
+  MAX_CACHED,
   NOBODY_MS,
 } from "./directory.ts";
 
@@ -117,6 +118,57 @@ test("that nobody has the cluster counts for one step of those who wait, and an 
   state.now = 2 * NOBODY_MS;
   assert.equal(await locations.ofCluster("blue"), undefined);
   assert.deepEqual(results, ["none", "found", "found", "down"]);
+});
+
+test("while the directory cannot be asked, or nobody who could answer does, the last answer is used, however old", async () => {
+  const { state, questions, locations } = world();
+  state.answers = [at("srv-2")];
+  await locations.ofCluster("blue");
+  const cases = [{ isUp: false }, { unanswered: "silent" as const }, { unanswered: "busy" as const }];
+  for (const [index, trouble] of cases.entries()) {
+    Object.assign(state, { answers: [], isUp: true, unanswered: undefined, ...trouble });
+    state.now += 86_400_000;
+    for (const again of ["asked", "not asked again"]) {
+      assert.deepEqual(await locations.ofCluster("blue"), at("srv-2"), `${JSON.stringify(trouble)}, ${again}`);
+    }
+    assert.equal(questions.length, 2 + index, "one question in 5 s, as with an answer");
+    assert.equal(await locations.ofCluster("red"), undefined, "nothing was said of this one");
+    questions.pop();
+    assert.equal(await locations.ofCluster("blue", [at("srv-2")]), undefined, "that one has been asked already");
+    questions.pop();
+  }
+  Object.assign(state, { isUp: true, unanswered: undefined });
+  state.now += CACHED_MS;
+  assert.equal(await locations.ofCluster("blue"), undefined, "the directory says that nobody has it");
+  state.answers = [at("srv-3")];
+  state.now += NOBODY_MS;
+  assert.deepEqual(await locations.ofCluster("blue"), at("srv-3"), "the directory's word counts again");
+});
+
+test("a last answer that was of no use rests while the directory cannot be asked, and is then tried again", async () => {
+  const { state, locations } = world();
+  state.answers = [at("srv-2")];
+  await locations.ofCluster("blue");
+  state.isUp = false;
+  state.answers = [];
+  for (let round = 0; round < 3; round++) {
+    locations.drop("blue", at("srv-2"));
+    for (const until = state.now + CACHED_MS; state.now < until; state.now += 200) {
+      assert.equal(await locations.ofCluster("blue"), undefined, "a CONNECT waits for an agent here meanwhile");
+    }
+    assert.deepEqual(await locations.ofCluster("blue"), at("srv-2"));
+  }
+});
+
+test("of clusters that have a last answer a bounded number is remembered", async () => {
+  const { state, locations } = world();
+  state.answers = [at("srv-2")];
+  for (let number = 0; number <= MAX_CACHED; number++) await locations.ofCluster(`c-${number}`);
+  state.isUp = false;
+  state.answers = [];
+  state.now = CACHED_MS;
+  assert.equal(await locations.ofCluster("c-0"), undefined);
+  assert.deepEqual(await locations.ofCluster(`c-${MAX_CACHED}`), at("srv-2"));
 });
 
 test("ten CONNECTs that ask every 200 ms for a cluster that nobody has are one question in each step", async () => {

@@ -52,7 +52,7 @@ interface LocationsOptions {
   readonly now?: () => number;
 }
 
-/** How long an answer is used again, ms. */
+/** How long an answer is used again, ms; and how long one that was of no use rests. */
 export const CACHED_MS = 5_000;
 /**
  * How long it is remembered that nobody has a cluster, or that a server is not found, ms: a little less than the 200 ms
@@ -62,16 +62,28 @@ export const NOBODY_MS = 195;
 /** Questions that are on their way at once; more are not asked. */
 const MAX_QUESTIONS = 1_024;
 /** Locations that are remembered; one more forgets the oldest. There is at most one for each cluster that is served. */
-const MAX_CACHED = 20_000;
+export const MAX_CACHED = 20_000;
+
+/** What the directory has said last of a cluster. */
+interface LastAnswer {
+  readonly location: Location;
+  /** Until then it is used without a question, ms of `performance.now()`. */
+  readonly untilMs: number;
+  /** It was of no use: until then it is not used where the directory cannot be asked either. */
+  readonly restsUntilMs: number;
+}
 
 /**
  * What the directory has said lately: CONNECTs of one cluster ask once every few seconds, and one at a time. The links
  * of a server that is gone are asked for by all its agents.
+ *
+ * Where the directory cannot be asked, or nobody who could answer does, the last answer is used however old it is: a
+ * server that has the agents no more says so, and one that is no peer is left at once (decision 0048).
  */
 export class Locations {
   readonly #options: LocationsOptions;
   readonly #now: () => number;
-  readonly #cached = new RecentMap<string, { readonly location: Location; readonly untilMs: number }>(MAX_CACHED);
+  readonly #last = new RecentMap<string, LastAnswer>(MAX_CACHED);
   /** By question: until when the answer is that there is nobody. */
   readonly #nobody = new RecentMap<string, number>(MAX_CACHED);
   readonly #asked = new Map<string, Promise<Location | undefined>>();
@@ -85,19 +97,25 @@ export class Locations {
 
   /** A server that has agents of the cluster; another one than these. Never rejects. */
   async ofCluster(cluster: string, except: readonly Location[] = []): Promise<Location | undefined> {
-    const cached = this.#cached.get(cluster);
-    if (cached !== undefined && cached.untilMs > this.#now() && !isAmong(cached.location, except)) {
-      return cached.location;
-    }
+    const last = this.#last.get(cluster);
+    if (last !== undefined && last.untilMs > this.#now() && !isAmong(last.location, except)) return last.location;
     const asksAll = except.length === 0;
     if (asksAll && this.#isNobody(cluster)) return undefined;
     const key = [cluster, ...except.flatMap(({ serverId, address }) => [serverId, address])].join(" ");
-    const location = await this.#once(key, { cluster }, except);
+    const location = (await this.#once(key, { cluster }, except)) ?? this.#stale(cluster, except);
     if (location !== undefined) {
       this.#nobody.delete(cluster);
-      this.#cached.set(cluster, { location, untilMs: this.#now() + CACHED_MS });
+      this.#last.set(cluster, { location, untilMs: this.#now() + CACHED_MS, restsUntilMs: 0 });
     } else if (asksAll) this.#keepNobody(cluster);
     return location;
+  }
+
+  /** The last answer, where the directory has not said that it is not true any more. */
+  #stale(cluster: string, except: readonly Location[]): Location | undefined {
+    const last = this.#last.get(cluster);
+    if (last === undefined || last.restsUntilMs > this.#now() || isAmong(last.location, except)) return undefined;
+    const isUnknown = this.#unanswered.has(cluster) || !this.#options.directory.state.canAsk;
+    return isUnknown ? last.location : undefined;
   }
 
   /** Where the server with this id is. Never rejects. */
@@ -111,14 +129,15 @@ export class Locations {
 
   /** The location was of no use: the next CONNECT asks again. */
   drop(cluster: string, location: Location): void {
-    if (isSame(this.#cached.get(cluster)?.location, location)) this.#cached.set(cluster, { location, untilMs: 0 });
+    if (!isSame(this.#last.get(cluster)?.location, location)) return;
+    this.#last.set(cluster, { location, untilMs: 0, restsUntilMs: this.#now() + CACHED_MS });
   }
 
   /** Why a server with agents of the cluster may be there although none is found: the end of a sentence. */
   trouble(cluster: string): string | undefined {
     const why = this.#unanswered.get(cluster);
     if (why === undefined) return undefined;
-    const last = this.#cached.get(cluster)?.location.serverId;
+    const last = this.#last.get(cluster)?.location.serverId;
     const server = last === undefined ? "a server that may have one" : `server "${last}", which may have one,`;
     if (why === "busy") return `${server} has more questions of other servers than it answers: try again`;
     return `${server} does not respond: check ${last === undefined ? "the servers' processes" : "its process"}`;

@@ -121,7 +121,9 @@ async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search
   const mayCome = hasEnded && !deps.draining() && cluster.closedBecause === undefined;
   const second =
     candidates.pick(tunnel) ??
-    (mayCome ? await nextWay(search, hop).catch(unlessCallerGone(why)) : await findAnother(search, why));
+    (mayCome
+      ? await nextWay(search, hop).catch(unlessCallerGone(withTrouble(why, search)))
+      : await findAnother(search, why));
   if (second === undefined) throw why;
   try {
     return await openOn(second, search, why);

@@ -1,4 +1,4 @@
-import { agentsBalancer } from "../../fleet/harness/haproxy.ts";
+import { fleetConfiguration } from "../../fleet/harness/haproxy.ts";
 import { ServerSlot } from "../../fleet/harness/server-slot.ts";
 import { Balancer } from "../../harness/balancer.ts";
 import { ClusterFolder, numbered } from "../../harness/cluster-files.ts";
@@ -42,7 +42,8 @@ export class ServerFleet implements AsyncDisposable {
     }
     const watch = await DirectoryWatch.connect(nats.urls());
     const fleet = new ServerFleet({ folder, nats, servers, watch }, await freePort());
-    fleet.#balancer = await Balancer.start("haproxy", agentsBalancer(fleet.#agentsPort, servers), [fleet.#agentsPort]);
+    const ports = { agents: fleet.#agentsPort, callers: await freePort() };
+    fleet.#balancer = await Balancer.start("haproxy", fleetConfiguration(ports, servers), [ports.agents]);
     return fleet;
   }
 

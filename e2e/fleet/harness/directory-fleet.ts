@@ -13,7 +13,7 @@ import { started } from "../../harness/started.ts";
 import { freePort } from "../../harness/targets/absent.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { ClusterTargets } from "./cluster-target.ts";
-import { agentsBalancer } from "./haproxy.ts";
+import { fleetConfiguration } from "./haproxy.ts";
 import { PathBetween } from "./path-between.ts";
 import { FINDS_SERVERS_SOON, ServerSlot } from "./server-slot.ts";
 
@@ -38,31 +38,31 @@ export class DirectoryFleet implements AsyncDisposable {
   /** The path between the first two servers. */
   readonly between: PathBetween;
   readonly #agents = new Map<string, Agent>();
-  readonly #agentsPort: number;
+  readonly #ports: { readonly agents: number; readonly callers: number };
   readonly #targets: ClusterTargets;
   #balancer: Balancer | undefined;
 
   private constructor(
     parts: Pick<DirectoryFleet, "nats" | "folder" | "between">,
     targets: ClusterTargets,
-    agentsPort: number,
+    ports: { readonly agents: number; readonly callers: number },
   ) {
     this.nats = parts.nats;
     this.folder = parts.folder;
     this.between = parts.between;
     this.#targets = targets;
-    this.#agentsPort = agentsPort;
+    this.#ports = ports;
   }
 
   static async start({ serverNames, clusterNames, natsServers }: DirectoryFleetOptions): Promise<DirectoryFleet> {
-    const [agentsPort, ...peerPorts] = await Promise.all([freePort(), freePort(), freePort()]);
+    const [agents, callers, ...peerPorts] = await Promise.all([freePort(), freePort(), freePort(), freePort()]);
     const folder = await ClusterFolder.create(clusterNames);
     const parts = {
       folder,
       nats: await NatsServers.start({ dir: folder.path, count: natsServers }),
       between: await PathBetween.start(peerPorts),
     };
-    const fleet = new DirectoryFleet(parts, await ClusterTargets.start(clusterNames), agentsPort);
+    const fleet = new DirectoryFleet(parts, await ClusterTargets.start(clusterNames), { agents, callers });
     return await started(fleet, async () => {
       await fleet.#startServers(serverNames, peerPorts);
       await runConcurrently(clusterNames.length, AT_ONCE, (index) => fleet.startAgent(clusterNames[index] ?? ""));
@@ -86,9 +86,8 @@ export class DirectoryFleet implements AsyncDisposable {
     }
     const [first, second] = this.servers;
     if (first !== undefined && second !== undefined) this.between.join(first, second);
-    this.#balancer = await Balancer.start("haproxy", agentsBalancer(this.#agentsPort, this.servers), [
-      this.#agentsPort,
-    ]);
+    const text = fleetConfiguration(this.#ports, this.servers);
+    this.#balancer = await Balancer.start("haproxy", text, Object.values(this.#ports));
     await Promise.all(this.servers.map((server) => server.start()));
     await Promise.all(this.servers.map((server) => server.whenReady()));
   }
@@ -101,7 +100,7 @@ export class DirectoryFleet implements AsyncDisposable {
   /** An agent of a cluster, in place of the one of that id: behind the balancer, or at a server. */
   async startAgent(cluster: string, at?: ServerSlot, id = "first"): Promise<void> {
     this.stopAgent(cluster, id);
-    const port = at === undefined ? this.#agentsPort : at.agentPort;
+    const port = at === undefined ? this.#ports.agents : at.agentPort;
     const allowTarget = [this.#targets.addressOf(cluster)];
     const options = { ...FINDS_SERVERS_SOON, agentId: id, uplinks: "1", allowTarget };
     this.#agents.set(`${cluster} ${id}`, await startClusterAgent(this.folder.get(cluster), port, options));
@@ -126,11 +125,13 @@ export class DirectoryFleet implements AsyncDisposable {
     return this.servers.find((server) => server.name === name) ?? assert.fail(name);
   }
 
-  /** A CONNECT of this cluster's caller to its target, at this server. */
-  connect(at: ServerSlot, cluster: string): Promise<Connection> {
-    return connectThrough(at.documents.socketOf(cluster), this.#targets.addressOf(cluster), {
-      deadlineMs: PATIENCE_MS,
-    });
+  /** A CONNECT of this cluster's caller to its target: at this server, or over TLS at the balancer. */
+  async connect(at: ServerSlot | "balancer", cluster: string): Promise<Connection> {
+    const listener =
+      at === "balancer"
+        ? await this.folder.get(cluster).listener("tls", this.#ports.callers)
+        : at.documents.socketOf(cluster);
+    return await connectThrough(listener, this.#targets.addressOf(cluster), { deadlineMs: PATIENCE_MS });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

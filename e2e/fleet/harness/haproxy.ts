@@ -47,23 +47,24 @@ export function scaleConfiguration(
   });
 }
 
-/** One address for the agents of a fleet: each connection goes to the server that has fewest. */
-export function agentsBalancer(port: number, servers: readonly ServerSlot[]): string {
-  return `global
-    maxconn 4000
-
-defaults
-    mode tcp
-    timeout connect 1s
-    timeout check 1s
-    timeout client 1m
-    timeout server 1m
-    retries 3
-    option redispatch 1
-
-listen agents
-    bind 127.0.0.1:${port}
-    balance leastconn
-${servers.map(({ name, agentPort }) => `    server ${name} 127.0.0.1:${agentPort} check inter 500ms fall 1 rise 1`).join("\n")}
-`;
+/** One address for the agents and one for the callers of a fleet, as docs/fleet.md has it for three servers. */
+export function fleetConfiguration(
+  ports: Pick<BalancerPorts, "agents"> & { readonly callers: number },
+  servers: readonly ServerSlot[],
+): string {
+  const [page = ""] = configurations("fleet.md", "haproxy");
+  // The page's last server stands for any further ones.
+  const further = servers.slice(3).map((_, index) => 14 + index);
+  const text = page.replace(/^ *server c .*\n/gm, (line) =>
+    [line, ...further.map((n) => line.replace("server c 10.0.0.13", `server c${n} 10.0.0.${n}`))].join(""),
+  );
+  const addresses = servers.flatMap(({ callerPort, agentPort, healthPort }, index): [string, string][] => [
+    [`10.0.0.1${index + 1}:8090 check port 8092`, `127.0.0.1:${callerPort} check port ${healthPort}`],
+    [`10.0.0.1${index + 1}:8091`, `127.0.0.1:${agentPort}`],
+  ]);
+  return located(text, {
+    "bind :8090": `bind 127.0.0.1:${ports.callers}`,
+    "bind :8091": `bind 127.0.0.1:${ports.agents}`,
+    ...Object.fromEntries(addresses),
+  });
 }
