@@ -177,7 +177,7 @@ export class Agent implements AsyncDisposable {
       ...{ metrics: this.metrics.registry, log: this.#log, throttledLog: this.#throttledLog },
       checks: () => [
         ...readiness(this.#uplinks, this.#options.readiness),
-        credentialCheck(expiryWarnings(this.#expiry, new Date())),
+        credentialCheck(expiryWarnings(this.#expiry, new Date()), this.#credentials.problem),
         ...this.#files.checks(),
       ],
     };

@@ -133,7 +133,7 @@ const proxyRoute = section("The proxy route", {
 const targets = section("Targets", {
   allowTarget: option.list(
     [],
-    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. If given, nothing else may be dialled. Empty: everything but loopback, link-local and cloud metadata addresses and the agent's own listeners.",
+    "Targets that may be dialled, as CIDR, address or host pattern, with :port or :from-to. If given, nothing else may be dialled. Empty: everything but loopback, link-local and cloud metadata addresses. The agent's own listeners never may.",
   ),
   allowLoopback: option.boolean(
     false,
@@ -167,7 +167,24 @@ const operations = section("Health and administration", {
   }),
 });
 
-const rows = { ...server, ...proxyRoute, ...targets, ...streamRows, ...tlsRows, ...operations, ...logRows };
+/** Lower than the server's: each stream takes some kilobytes here, whatever comes over it. */
+const ownStreams = section("Streams and memory", {
+  maxStreams: option.integer(16_384, "Streams that one tunnel may carry at once. More are refused.", {
+    min: 1,
+    max: 1_000_000,
+  }),
+});
+
+const rows = {
+  ...server,
+  ...proxyRoute,
+  ...targets,
+  ...streamRows,
+  ...ownStreams,
+  ...tlsRows,
+  ...operations,
+  ...logRows,
+};
 
 export const agentOptions = defineService({
   command: "agent",

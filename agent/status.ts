@@ -1,5 +1,6 @@
 import type { MemoryPool } from "../shared/limits/memory-pool.ts";
-import type { Check } from "../shared/runtime/run.ts";
+import { shownPace } from "../shared/link/link-events.ts";
+import type { Check } from "../shared/runtime/check.ts";
 import type { AgentOptions } from "./options.ts";
 import type { DialSlots } from "./streams/serve.ts";
 import type { LearnedPath } from "./uplink/path.ts";
@@ -49,9 +50,13 @@ export function readiness({ uplinks, wanted, servers }: UplinksSummary, rule: Re
   ];
 }
 
-/** Warnings about certificate, CA and token. They do not change readiness, because servers decide about them. */
-export function credentialCheck(warnings: readonly string[]): Check {
-  return { name: "credentials", ok: true, detail: warnings.map((warning) => `warning: ${warning}`).join("; ") };
+/**
+ * Warnings about certificate, CA and token, and why new files are not in use. They do not change readiness, because
+ * servers decide about them.
+ */
+export function credentialCheck(warnings: readonly string[], problem?: string): Check {
+  const all = problem === undefined ? warnings : [`new credentials are not usable: ${problem}`, ...warnings];
+  return { name: "credentials", ok: true, detail: all.map((warning) => `warning: ${warning}`).join("; ") };
 }
 
 /** What is shown of an uplink. */
@@ -88,6 +93,7 @@ export function status(
         bufferedBytes: session.bufferedBytes,
         resetForMemory: session.resetForMemory,
         roundTripMs: Math.round(session.rttMs * 10) / 10,
+        pace: shownPace(link.pace),
         draining: session.draining,
       })),
     })),

@@ -26,8 +26,11 @@ Columns of a cluster:
 
 Columns of an agent:
   LINK         up: it has a connection and takes connections; suspended: it has lost its connection and may resume the
-               link; draining: it takes no more; probe: of culvert doctor, which only measures.
-  RTT          Round trip time of a ping that was sent for this answer.
+               link; draining: it takes no more; probe: of culvert doctor.
+  RTT          Round trip time of a ping that was sent for this answer; with ~, if none has come: how long
+               acknowledgements took last.
+  RATE         Bytes a second that have just come in; and that went out when there was last more to send than the line
+               took.
 
 Columns of a server, of several:
   SERVERS      How many servers there are, as far as this one knows.
@@ -187,9 +190,9 @@ program
   .command("explain")
   .argument(
     "[code]",
-    "Code of an outcome of a CONNECT or of a fault of an agent, an HTTP status, or a WebSocket close code. Without it, all codes are listed.",
+    "Outcome of a CONNECT, its HTTP status, or its error type in Proxy-Status. Without it, all outcomes are listed.",
   )
-  .description("Explain a code from a log, an answer or a metric, and say what to do.")
+  .description("Explain an outcome from a log, an answer or a metric, and say what to do.")
   .addHelpText("after", "\nFor example:\n  culvert explain dial_timeout")
   .action(async (code: string | undefined) => {
     const { runExplain } = await import("./explain.ts");

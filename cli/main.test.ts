@@ -34,10 +34,10 @@ test("version shows what a bug report needs, as lines or as JSON", async () => {
   assert.deepEqual(JSON.parse(json.stdout), { version, revision, node, openssl });
 });
 
-test("explain shows what the pages say of a code; one that is unknown is exit code 2", async () => {
+test("explain shows what docs/errors.md says of a code; one that is unknown is exit code 2", async () => {
   const [known, unknown] = await Promise.all([culvert("explain", "no_agent"), culvert("explain", "no-agnet")]);
   assert.equal(known.code, 0);
-  assert.match(known.stdout, /^no_agent \(docs\/errors\.md\): 503, no agent is connected\n/);
+  assert.match(known.stdout, /^### no_agent\n/);
   assert.deepEqual(unknown, {
     code: 2,
     stdout: "",

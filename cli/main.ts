@@ -1,17 +1,23 @@
 #!/usr/bin/env node
-import { tooFewFilesToStart } from "../shared/limits/descriptor-shortage.ts";
+// No module is imported before the signals are handled: that takes longer than an operator's next command.
 
-// The kernel ignores signals without a listener for process 1, which is the main process of a container: a short
-// command would only end at SIGKILL. Commands that have listeners of their own handle the signals themselves.
-if (process.pid === 1) {
-  for (const [signal, code] of [
-    ["SIGTERM", 143],
-    ["SIGINT", 130],
-  ] as const) {
-    process.on(signal, () => {
-      if (process.listenerCount(signal) === 1) process.exit(code);
-    });
-  }
+/** Node.js opens its inspector at SIGUSR1, which a caller could reach through an agent. */
+process.on("SIGUSR1", () => {});
+
+/**
+ * A service that is asked to end before it is up has nothing to close. The kernel ignores signals without a listener
+ * for process 1, which is the main process of a container: short commands end as a shell reports it. Whatever has
+ * listeners of its own handles the signals itself.
+ */
+const isService = ["server", "agent", "router"].includes(process.argv[2] ?? "");
+for (const [signal, code] of [
+  ["SIGTERM", 143],
+  ["SIGINT", 130],
+] as const) {
+  if (!isService && process.pid !== 1) continue;
+  process.on(signal, () => {
+    if (process.listenerCount(signal) === 1) process.exit(isService ? 0 : code);
+  });
 }
 
 // An older Node.js fails while modules are loaded, with a stack that says nothing of its version.
@@ -21,7 +27,8 @@ if (major < 20 || (major === 20 && minor < 19)) {
     `Node.js ${process.versions.node} is too old: culvert needs 20.19 or newer. Install it, and run culvert with it`,
   );
 } else {
-  // Node opens many modules at a time. With a low limit of open files that fails before any code of ours runs.
+  // Node opens many modules at a time. With a low limit of open files that fails before any other code of ours runs.
+  const { tooFewFilesToStart } = await import("../shared/limits/descriptor-shortage.ts");
   try {
     await import("./command-line.ts");
   } catch (error) {

@@ -7,8 +7,9 @@ import { type ListenAddress, listenError } from "../shared/config/listen-address
 import { FileDescriptors, type FileDescriptorsDeps, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { peerOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
+import { type Check, countOnly } from "../shared/runtime/check.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
-import { type Check, countOnly, started } from "../shared/runtime/run.ts";
+import { started } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections, ClientHellos } from "./client-connections.ts";

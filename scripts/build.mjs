@@ -16,9 +16,17 @@ const ENTRIES = ["cli/main.ts", "cli/demo/sample-target.ts"];
 const ALONE = "shared/dial/pac-process.ts";
 /**
  * They are loaded as they are installed: pac-resolver and quickjs-wasi by a process that may read nothing else,
- * pino-pretty and kerberos by few.
+ * pino-pretty and kerberos by few, and what fastify loads for JSON schemas and injected requests by none.
  */
-const AS_INSTALLED = ["kerberos", "pac-resolver", "pino-pretty", "quickjs-wasi"];
+const AS_INSTALLED = [
+  "@fastify/ajv-compiler",
+  "@fastify/fast-json-stringify-compiler",
+  "kerberos",
+  "light-my-request",
+  "pac-resolver",
+  "pino-pretty",
+  "quickjs-wasi",
+];
 
 /**
  * Node's own modules are loaded by `require`, and only what is used of them is read. An `import` of one reads all that
@@ -45,13 +53,13 @@ const requireOfBuiltins = {
 };
 
 /**
- * ws needs `node:zlib` for permessage-deflate, which culvert does not have, so that it is not loaded. What prom-client
- * sends to a push gateway is left out: it takes a function of `node:zlib` at once.
+ * fastify needs `node:http2` for HTTP/2 alone, and ws `node:zlib` for permessage-deflate: neither is loaded at the
+ * start. What prom-client sends to a push gateway is left out: it takes a function of `node:zlib` at once.
  */
 const loadedWhenUsed = {
   name: "loaded-when-used",
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^(node:)?zlib$/ }, ({ path, kind, namespace }) =>
+    onResolve({ filter: /^(node:)?(http2|zlib)$/ }, ({ path, kind, namespace }) =>
       kind === "require-call" && namespace !== "when-used" ? { path, namespace: "when-used" } : undefined,
     );
     onLoad({ filter: /./, namespace: "when-used" }, ({ path }) => ({

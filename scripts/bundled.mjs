@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 import { build, stop } from "esbuild";
 
 /** What our sources import and Node loads slowly: it is many hundred files. */
-const PACKAGES = ["@peculiar/x509", "commander", "fast-check", "jose", "prom-client", "ws", "yaml", "zod"];
+const PACKAGES = ["@peculiar/x509", "commander", "fast-check", "fastify", "jose", "prom-client", "ws", "yaml", "zod"];
 /** They look for files beside their own, or are read by a process that may read nothing else. */
 const AS_INSTALLED = ["pac-resolver", "pino", "quickjs-wasi"];
 

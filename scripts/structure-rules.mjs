@@ -10,6 +10,7 @@ const OF_SERVER = [
   "relay",
   "node",
   "listen",
+  "net",
   "names",
   "wire",
   "yamux",
@@ -28,12 +29,16 @@ export const FOLDERS = {
   "shared/basics": ["zod"],
   "shared/address": ["shared", "shared/basics"],
   "shared/names": [],
-  "shared/http": ["shared", "shared/basics", "shared/names", "shared/tls"],
+  "shared/net": ["shared/address", "shared/basics", "shared/names"],
+  "shared/http": ["shared", "shared/basics", "shared/net", "shared/tls"],
   "shared/node": [],
   "shared/limits": ["shared", "shared/basics", "shared/node"],
   "shared/documents": ["shared", "shared/basics", "shared/limits", "yaml", "zod"],
   "shared/config": ["shared", "shared/address", "shared/basics", "shared/documents", "shared/limits", "commander"],
-  "shared/runtime": ["shared", "shared/basics", "shared/config", "shared/limits", "pino", "pino-pretty", "prom-client"],
+  "shared/runtime": [
+    ...["shared", "shared/basics", "shared/config", "shared/limits", "shared/node"],
+    ...["pino", "pino-pretty", "prom-client"],
+  ],
   "shared/pki": ["@peculiar/x509"],
   "shared/tls": ["shared/faults", "shared", "shared/basics", "shared/documents", "shared/node"],
   "shared/kubernetes": [
@@ -43,7 +48,7 @@ export const FOLDERS = {
   "shared/listen": ["shared/address", "shared/basics", "shared/http", "shared/limits", "shared/node", "shared/tls"],
   "shared/admin": [
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http", "shared/limits", "shared/listen"],
-    ...["shared/runtime", "prom-client"],
+    ...["shared/runtime", "fastify", "prom-client", "zod"],
   ],
   "shared/dial/auth": ["shared/basics", "kerberos"],
   "shared/dial": [
@@ -55,6 +60,7 @@ export const FOLDERS = {
       "shared/dial/auth",
       "shared/documents",
       "shared/http",
+      "shared/net",
       "shared/names",
       "shared/tls",
     ],
@@ -65,7 +71,7 @@ export const FOLDERS = {
   "shared/link": [
     "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
-    ...["shared/names", "shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
+    ...["shared/net", "shared/node", "shared/wire", "shared/yamux", "ws", "zod"],
   ],
   "agent/streams": [
     ...["shared", "shared/address", "shared/dial", "shared/relay", "shared/runtime", "shared/wire", "shared/yamux"],
@@ -188,7 +194,7 @@ export const FOLDERS = {
     ...["shared/kubernetes", "shared/pki", "shared/tls", "zod"],
   ],
   "cli/demo": ["cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
-  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "zod"],
+  "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "shared/net", "zod"],
   cli: [
     ...["agent", "agent/doctor", "cli/demo", "cli/pki", "cli/status", "router", "server"],
     ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],

@@ -3,7 +3,7 @@
  *
  * - A folder imports only the folders and packages that `FOLDERS` names. The table has no cycle.
  * - A type name is declared once.
- * - A file has at most 350 lines.
+ * - A file has at most 400 lines.
  * - Nothing is decided by text for people: no RegExp, `includes` or `startsWith` on a message or a reason.
  */
 import { readdirSync, readFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { FOLDERS } from "./structure-rules.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PRODUCT = ["shared", "server", "agent", "router", "cli"];
-const MOST_LINES = 350;
+const MOST_LINES = 400;
 
 /** A test of a text that somebody may reword any day: an error's message, a close reason, a reason phrase. */
 const TEXT = "(?:message|reason|sentence|statusMessage)";

@@ -23,6 +23,21 @@ export const SUITES = {
   e2e: { folders: ["e2e"], concurrency: 2, alone: /^e2e\/(hostile|measured)\//, timeoutMs: 180_000 },
 };
 
+/** The scenarios of `npm test`: the main paths, which need nothing but Node.js and take less than 45 s together. */
+const FIRST = [
+  ...["byte-path", "clusters-isolation", "connect-path", "early-bytes", "end-and-reset", "faults", "half-close"],
+  ...["inner-tls", "outcomes", "policy", "renewal", "reset", "several-servers"],
+].map((name) => `e2e/scenarios/${name}.test.ts`);
+
+/** What `npm test` runs, and what is left of the end-to-end tests for `npm run test:all`. */
+export const PARTS = {
+  first: [
+    { suite: "unit", files: filesOf("unit", []) },
+    { suite: "e2e", files: FIRST },
+  ],
+  rest: [{ suite: "e2e", files: filesOf("e2e", []).filter((file) => !FIRST.includes(file)) }],
+};
+
 /** The files of a suite that have one of the words in their path; all of them without words. */
 export function filesOf(suite, words) {
   const all = SUITES[suite].folders.flatMap((folder) => testFiles(folder)).sort();

@@ -1,21 +1,20 @@
 /**
- * Runs the tests: `node scripts/test.mjs unit|e2e|all [names of files or options of node --test]`.
- * Node 20 has no globs for tests, so the list of files is made in scripts/suites.mjs.
+ * Runs tests: `node scripts/test.mjs unit|e2e|first|rest [names of files or options of node --test]`. Node 20 has no
+ * globs for tests, so the list of files is made in scripts/suites.mjs.
  */
-import { filesOf, runSuites, SUITES } from "./suites.mjs";
+import { filesOf, PARTS, runSuites, SUITES } from "./suites.mjs";
 
-const [name = "all", ...rest] = process.argv.slice(2);
-const names = name === "all" ? ["unit", "e2e"] : [name];
-const options = rest.filter((argument) => argument.startsWith("-"));
-const words = rest.filter((argument) => !argument.startsWith("-"));
+const [name = "first", ...more] = process.argv.slice(2);
+const options = more.filter((argument) => argument.startsWith("-"));
+const words = more.filter((argument) => !argument.startsWith("-"));
 
-if (names.some((suite) => !Object.hasOwn(SUITES, suite))) {
-  console.error(`There is no suite "${name}". Use: ${Object.keys(SUITES).join(", ")}, all.`);
+if (!Object.hasOwn(SUITES, name) && !Object.hasOwn(PARTS, name)) {
+  console.error(`There are no tests "${name}". Use: ${Object.keys({ ...SUITES, ...PARTS }).join(", ")}.`);
   process.exit(2);
 }
-const suites = names.map((suite) => ({ suite, files: filesOf(suite, words) }));
-if (suites.every(({ files }) => files.length === 0)) {
+const runs = PARTS[name] ?? [{ suite: name, files: filesOf(name, words) }];
+if (runs.every(({ files }) => files.length === 0)) {
   console.error(`No test file matches ${words.join(", ")}.`);
   process.exit(2);
 }
-process.exitCode = await runSuites(suites, { options });
+process.exitCode = await runSuites(runs, { options });

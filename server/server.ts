@@ -25,6 +25,7 @@ import type { ReplicaCount } from "./replicas/replica-count.ts";
 import { countServers, ServerCount } from "./replicas/server-count.ts";
 import { Registry } from "./tunnels/cluster-tunnels.ts";
 import { type LinkOwners, Links, type TakeCarried } from "./tunnels/links.ts";
+import { isOwnPort } from "./tunnels/own-port.ts";
 
 export interface ServerDeps {
   readonly log: Logger;
@@ -130,6 +131,10 @@ export class Server implements AsyncDisposable {
       ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
       unauthenticatedMemory: this.#unauthenticatedMemory,
       idPrefix: this.#others.idPrefix,
+      leadsBack: (dialled, remote) => {
+        const { callers } = this.addresses;
+        return callers !== undefined && isOwnPort(dialled, remote, callers);
+      },
       ...(options.directory.length > 0 && { peers: () => this.#others.peers }),
     };
     this.#callers = new CallerListeners({

@@ -1,15 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { printable } from "../../shared/outcomes.ts";
 import { certificates, chainFrom } from "../../shared/tls/certificate-fields.ts";
-import type { Finding } from "./report.ts";
-
-/** A certificate in the report. */
-export interface ChainLink {
-  readonly subject: string;
-  readonly issuer: string;
-  readonly validFrom: string;
-  readonly validTo: string;
-}
+import type { ChainLink, Finding } from "./report.ts";
 
 /** What the other end has shown, from its own certificate upwards. */
 export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {

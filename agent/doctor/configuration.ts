@@ -1,6 +1,7 @@
 import { CredentialsFile } from "../../shared/dial/proxy-credentials.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import { leavesIn, withoutLeaves } from "../../shared/tls/authorities.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
 import { KeptProxyTls, type RouteOptions } from "../uplink/proxy-route.ts";
 import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
@@ -73,8 +74,10 @@ function ownToken({ token }: Credentials, { serviceAccountTokenPath: by }: Crede
 /** One of several may have ended where another one has come in its place. */
 function authorities({ ca }: Credentials, now: Date): FileReport {
   if (ca === undefined) return { words: "the CAs that Node brings" };
-  const words = `server CA ${firstOf(ca).subject}`;
-  const links = linksIn([ca]);
+  const [leaf] = leavesIn(ca);
+  const beside = leaf === undefined ? "" : ` ("${leaf}" in the same file is a leaf, and is not trusted)`;
+  const links = linksIn([withoutLeaves(ca)]);
+  const words = `server CA ${links[0]?.subject}${beside}`;
   const last = links.reduce((one, other) => (one.validTo < other.validTo ? other : one)); // ISO 8601
   if (!isOver(last, now)) return { words };
   return { words: `${words}, expired on ${last.validTo}`, finding: caExpired("--ca-cert", last) };

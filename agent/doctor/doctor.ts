@@ -3,6 +3,8 @@ import { formatTarget } from "../../shared/address/target.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
+import { Session } from "../../shared/yamux/session.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
 import { agentOptions, resolveWithoutCredential } from "../options.ts";
 import { helloOf } from "../uplink/attempt.ts";
 import type { Credentials } from "../uplink/credentials.ts";
@@ -10,18 +12,9 @@ import type { OpenedLink } from "../uplink/open-link.ts";
 import { Path } from "../uplink/path.ts";
 import { findAddresses, formatServer, type ServerLocation, SYSTEM_RESOLVER, wantedServers } from "../uplink/servers.ts";
 import { NEVER, readConfiguration } from "./configuration.ts";
-import { download, NoProbes, openProbe, type ProbeTunnel, pingpong, probeTunnel, upload } from "./measure.ts";
-import {
-  compareClocks,
-  type DoctorVerdict,
-  type Step,
-  StepFailed,
-  StepLog,
-  type StepName,
-  verdictOf,
-} from "./report.ts";
+import { compareClocks, type DoctorVerdict, type Step, StepFailed, StepLog, verdictOf } from "./report.ts";
 import { examineRoute, type Open } from "./route.ts";
-import { DOCTOR_SOFTWARE } from "./tls-fault.ts";
+import { DOCTOR_SOFTWARE, type TunnelDial } from "./tls-fault.ts";
 import { dialTunnel } from "./tunnel-steps.ts";
 
 /** What was found at one server. */
@@ -43,7 +36,7 @@ export interface DoctorWatcher {
   onVerdict(verdict: DoctorVerdict): void;
 }
 
-/** Examines each server of the options, one after the other, because measurements must not share the path. */
+/** Examines each server of the options, one after the other, so that a report reads in order. */
 export async function diagnose(options: DoctorOptions, env: Environment, watcher: DoctorWatcher): Promise<Report> {
   const servers: ServerReport[] = [];
   for (const location of await bySrv(wantedServers(options))) {
@@ -79,54 +72,55 @@ function unlessStepFailed(error: unknown): void {
  * Examines one server step by step, as an agent would connect, until a step fails.
  *
  * ```
- *  configuration ▶ proxy route ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock ▶ echo ▶ …
+ *  configuration ▶ proxy route ▶ DNS ▶ TCP ▶ proxy ▶ TLS ▶ upgrade ▶ inner TLS ▶ admission ▶ clock
  * ```
  */
 async function examine(server: ServerLocation, options: DoctorOptions, env: Environment, log: StepLog): Promise<void> {
   const credentials = await log.run("configuration", () => readConfiguration(options));
   const open = await examineRoute({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
-  const tunnel = probeTunnel(await welcomed(server, options, credentials, open, log));
-  try {
-    await measure(tunnel, options.seconds * 1_000, log);
-  } finally {
-    await tunnel.close();
-  }
-}
-
-/** Dials as an agent. The server's time on the way matters only where the dial fails. */
-async function welcomed(
-  server: ServerLocation,
-  options: DoctorOptions,
-  credentials: Credentials,
-  open: Open,
-  log: StepLog,
-): Promise<OpenedLink> {
-  const { innerTls, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
-  const tls = { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites };
   let clock: { readonly time: number; readonly from: string } | undefined;
-  const dial = {
-    context: {
-      ...{ server, route: { open, worked: () => undefined, failed: () => {} }, tls, innerTls },
-      // An agent that starts has learned nothing of the path yet.
-      path: new Path({ keepaliveMs, maxCarrierAgeMs: 0 }),
-      // What is measured ends with its connection.
-      ...{ hello: probeHello(options), replayBytes: options.replayBuffer, graceMs: 0, session: {} },
-    },
-    terms: { credentials, timeoutMs, signal: NEVER },
-    at: formatTarget(server),
-    onTime: (time: number, from: string) => {
-      clock = { time, from };
-    },
+  const onTime = (time: number, from: string) => {
+    clock = { time, from };
   };
   try {
-    return await dialTunnel(dial, log);
-  } catch (error) {
+    await leave(await dialTunnel(probeDial(server, options, credentials, open, onTime), log));
+  } finally {
     if (clock !== undefined) {
       const { time, from } = clock;
       await log.run("clock", () => compareClocks(time, from));
     }
-    throw error;
   }
+}
+
+/** Maximum time until the link has ended, ms. */
+const LEAVE_MS = 1_000;
+
+/** A server that does not know `probe` may have opened streams: RST in place of ACK has it ask another agent. */
+async function leave({ pipe }: OpenedLink): Promise<void> {
+  const onStream = (stream: Stream) => stream.on("error", () => {}).destroy();
+  await new Session("client", pipe, { onStream, onClosed: () => {} }).close(LEAVE_MS);
+}
+
+/** The dial of an agent that has just started. */
+function probeDial(
+  server: ServerLocation,
+  options: DoctorOptions,
+  credentials: Credentials,
+  open: Open,
+  onTime: TunnelDial["onTime"],
+): TunnelDial {
+  const { innerTls, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
+  const tls = { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites };
+  return {
+    context: {
+      ...{ server, route: { open, worked: () => undefined, failed: () => {} }, tls, innerTls },
+      path: new Path({ keepaliveMs, maxCarrierAgeMs: 0 }),
+      ...{ hello: probeHello(options), replayBytes: options.replayBuffer, graceMs: 0, session: {} },
+    },
+    terms: { credentials, timeoutMs, signal: NEVER },
+    at: formatTarget(server),
+    onTime,
+  };
 }
 
 const SUFFIX = "-doctor";
@@ -142,32 +136,8 @@ function probeHello({ agentId, ...others }: DoctorOptions): Hello {
   return { ...helloOf({ ...others, agentId: ownId }, DOCTOR_SOFTWARE), probe: true };
 }
 
-/** What the tunnel carries, by probes that the server answers; without them it is healthy all the same. */
-async function measure(tunnel: ProbeTunnel, measureMs: number, log: StepLog): Promise<void> {
-  await unlessNoProbes("echo", log, async () => {
-    const probe = openProbe(tunnel, "echo");
-    const { time } = await probe.catch(() => ({ time: undefined })); // its fault is the echo's
-    if (time === undefined) log.skip("clock", "the server does not say what time it is");
-    else await log.run("clock", () => compareClocks(time, "as the server says"));
-    await log.run("echo", async () => pingpong(tunnel, (await probe).stream));
-  });
-  if (measureMs === 0) return;
-  await unlessNoProbes("upload", log, () => log.run("upload", () => upload(tunnel, measureMs)));
-  await unlessNoProbes("download", log, () => log.run("download", () => download(tunnel, measureMs)));
-}
-
-async function unlessNoProbes(step: StepName, log: StepLog, look: () => Promise<void>): Promise<void> {
-  try {
-    await look();
-  } catch (error) {
-    if (!(error instanceof NoProbes)) throw error;
-    log.skip(step, error.message);
-  }
-}
-
 const own = section("The doctor", {
   json: option.boolean(false, "Print everything that was found as JSON."),
-  seconds: option.integer(5, "Seconds for which each direction is measured. 0: not at all.", { min: 0, max: 8 }),
 });
 
 const rows = { ...own, ...agentOptions.options };

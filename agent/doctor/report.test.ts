@@ -229,7 +229,7 @@ const CULPRITS: readonly FaultCode[] = [
   ] as const),
   ...(["grpc_server", "upgrade_stripped", "web_page", "redirected", "gateway", "wrong_path", "no_answer"] as const),
   ...(["not_admitted", "certificate_unseen"] as const),
-  ...(["inner_tls_off", "inner_untrusted", "inner_tls", "lost", "held_back"] as const),
+  ...(["inner_tls_off", "inner_untrusted", "inner_tls", "held_back"] as const),
 ];
 
 test("every verdict is a sentence and a next step, each different from all others", () => {
@@ -324,10 +324,6 @@ test("beside a clock that explains our certificate is told what it does not expl
   assert.match(
     beside([mine, failed("upgrade", REFUSED), clock(DAY)])[0] ?? "",
     /^The server is reached, .*its own words/,
-  );
-  assert.match(
-    beside([clock(DAY), failed("upload", { culprit: "lost", by })])[0] ?? "",
-    /^The tunnel comes up, and is/,
   );
 });
 

@@ -2,7 +2,6 @@ import type { FaultFacts, FaultText } from "../../shared/faults/fault-row.ts";
 import { explainFault, type FaultCode } from "../../shared/faults/faults.ts";
 import { SET_THE_CLOCK } from "../../shared/faults/network-rows.ts";
 import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/response-fields.ts";
-import type { ChainLink } from "./certificates.ts";
 
 /** The steps, in this order. */
 const STEPS = [
@@ -16,11 +15,16 @@ const STEPS = [
   "inner tls",
   "admission",
   "clock",
-  "echo",
-  "upload",
-  "download",
 ] as const;
 export type StepName = (typeof STEPS)[number];
+
+/** A certificate in the report. */
+export interface ChainLink {
+  readonly subject: string;
+  readonly issuer: string;
+  readonly validFrom: string;
+  readonly validTo: string;
+}
 
 /** What is wrong at a step. */
 export interface Finding extends FaultFacts {
@@ -103,13 +107,13 @@ export class StepLog {
     this.add({ step, state: "skipped", detail });
   }
 
-  /** The steps that were not taken: those behind a failed one were not reached, others not asked for. */
+  /** Adds the steps that were not taken. Behind a failed one they were not reached; else the clock alone is missing. */
   finish(): readonly Step[] {
     const failed = this.steps.some(({ state }) => state === "failed");
     for (const step of STEPS) {
       if (this.steps.some((done) => done.step === step)) continue;
       if (failed) this.add({ step, state: "not reached", detail: "" });
-      else this.skip(step, "not asked for (--seconds 0)");
+      else this.skip(step, "no answer said what time it is at the server");
     }
     return this.steps;
   }

@@ -11,8 +11,8 @@ import { CloseCode, DOCTOR, LinkRefused } from "../../shared/wire/handshake.ts";
 import { carrierOptions, type DialTerms, type LinkContext } from "../uplink/open-link.ts";
 import { faultOf } from "../uplink/retry.ts";
 import { UnseenCertificate } from "../uplink/tls-terminator.ts";
-import { type ChainLink, caExpired, chainOf, firstOf, isOver, linksIn } from "./certificates.ts";
-import { type Finding, StepFailed } from "./report.ts";
+import { caExpired, chainOf, firstOf, isOver, linksIn } from "./certificates.ts";
+import { type ChainLink, type Finding, StepFailed } from "./report.ts";
 
 /** A dial of the doctor's: an agent's. */
 export interface TunnelDial {

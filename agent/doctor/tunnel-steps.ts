@@ -8,8 +8,8 @@ import { printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { carrierOptions, type OpenedLink, openDirectly, openViaMiddlebox } from "../uplink/open-link.ts";
 import { dialTerminators } from "../uplink/tls-terminator.ts";
-import { type ChainLink, chainOf } from "./certificates.ts";
-import type { Passed, StepFailed, StepLog } from "./report.ts";
+import { chainOf } from "./certificates.ts";
+import type { ChainLink, Passed, StepFailed, StepLog } from "./report.ts";
 import { dateOf, findingOf, innerTlsFault, opened, stepFailed, type TunnelDial, tlsFault } from "./tls-fault.ts";
 
 /** Dials as an agent does, and adds a step for TLS, upgrade, inner TLS and admission. */

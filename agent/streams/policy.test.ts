@@ -101,8 +101,16 @@ const RULES: [string, string[], string[], string, number, string, RegExp | undef
   ["a metadata address is lifted", ["100.100.100.200"], [], "100.100.100.200", 80, "100.100.100.200", undefined],
   ["not by its network", ["100.64.0.0/10"], [], "100.100.100.200", 80, "100.100.100.200", /cloud-metadata/],
   ["deny wins there, too", ["169.254.0.0/16"], ["169.254.169.254"], "m", 80, "169.254.169.254", /--deny-target/],
-  ["an own listener by address and port", ["127.0.0.1:8093"], [], "127.0.0.1", 8093, "127.0.0.1", undefined],
-  ["not by its address alone", ["127.0.0.1"], [], "127.0.0.1", 8093, "127.0.0.1", /listener of the agent/],
+  [
+    "an own listener, even by address and port",
+    ["127.0.0.1:8093"],
+    [],
+    "127.0.0.1",
+    8093,
+    "127.0.0.1",
+    /listener of the agent/,
+  ],
+  ["nor by the machine's own address", ["10.9.9.9:8093"], [], "10.9.9.9", 8093, "10.9.9.9", /listener of the agent/],
 ];
 
 for (const [name, allow, deny, host, port, address, reason] of RULES) {

@@ -23,10 +23,10 @@ export interface ResolvedTarget {
 /**
  * Which targets an agent may dial, decided after resolution by the address that is dialled.
  *
- * Deny wins over allow. As soon as there is one allow rule, only what an allow rule matches is allowed. Loopback,
- * link-local and cloud-metadata addresses, and the agent's own listeners, are refused by default. An allow rule lifts
- * that only if it names addresses and is no wider than what is refused: `0.0.0.0/0:10250` is written by people who mean
- * "any node", not the credentials of the machine.
+ * The agent's own listeners are never allowed. Deny wins over allow. As soon as there is one allow rule, only what an
+ * allow rule matches is allowed. Loopback, link-local and cloud-metadata addresses are refused by default. An allow
+ * rule lifts that only if it names addresses and is no wider than what is refused: `0.0.0.0/0:10250` is written by
+ * people who mean "any node", not the credentials of the machine.
  */
 export class TargetPolicy {
   readonly #allow: readonly Rule[];
@@ -56,9 +56,7 @@ export class TargetPolicy {
     const behind = this.#deny.find((rule) => embedded.some((inside) => matchesRule(rule, host, inside, port)));
     if (behind !== undefined) return `--deny-target ${behind.text} covers the IPv4 address in it`;
 
-    if (this.#isOwnListener(address, port) && !this.#allow.some((rule) => isExact(rule, address, port))) {
-      return "it is a listener of the agent itself";
-    }
+    if (this.#isOwnListener(address, port)) return "it is a listener of the agent itself";
     if (this.#allow.length > 0 && !this.#allow.some((rule) => matchesRule(rule, host, address, port))) {
       return "no --allow-target of the agent covers it";
     }
@@ -125,13 +123,6 @@ function isSingle(rule: AddressRule): boolean {
 function names(rule: Rule, range: SpecialRange): boolean {
   if (rule.kind === "host") return false;
   return isSingle(rule) || (range.list.check(rule.network) && rule.prefix >= range.prefix);
-}
-
-/** A rule that names this one address and this one port. */
-function isExact(rule: Rule, address: SocketAddress, port: number): boolean {
-  return (
-    rule.kind === "address" && isSingle(rule) && rule.low === port && rule.high === port && rule.list.check(address)
-  );
 }
 
 function equal(one: SocketAddress | undefined, other: SocketAddress): boolean {

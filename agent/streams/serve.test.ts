@@ -165,6 +165,21 @@ test("a target that the policy forbids is refused before anything is dialled", a
   assert.equal(reached, 0);
 });
 
+test("the policy judges each address that a name resolves to, and not the name", async (t) => {
+  let reached = 0;
+  const [, port = ""] = (await listen(t, () => reached++)).split(":");
+  const lookup: ServeDeps["lookup"] = (_host, done) => done(null, [{ address: "127.0.0.1", family: 4 }]);
+  const denied = new TargetPolicy({ allow: [], deny: ["127.0.0.1/32"], allowLoopback: true });
+  const refused = await answerOf(open(joined(t, { policy: denied, lookup }).server, `harmless.example:${port}`));
+  assert.ok(!refused.ok && refused.error === "forbidden", JSON.stringify(refused));
+  assert.match(refused.detail, /--deny-target 127\.0\.0\.1\/32/);
+  assert.equal(reached, 0);
+
+  const others = new TargetPolicy({ allow: [], deny: ["127.0.0.2/32"], allowLoopback: true });
+  const answer = await answerOf(open(joined(t, { policy: others, lookup }).server, `harmless.example:${port}`));
+  assert.ok(answer.ok, JSON.stringify(answer));
+});
+
 test("the server may ask for a shorter dial than the agent's own limit, not for a longer one", async (t) => {
   const never = { lookup: () => {} };
   const shorter = await answerOf(open(joined(t, never).server, "slow.example:80", 50));

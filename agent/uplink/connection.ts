@@ -41,7 +41,7 @@ export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prov
 /** The part of a link that a connection uses. */
 export type UplinkLink = Pick<
   Link,
-  keyof Transport | keyof ResumptionLink | "remote" | "lost" | "unacknowledged" | "watch"
+  keyof Transport | keyof ResumptionLink | "remote" | "lost" | "unacknowledged" | "pace" | "watch"
 >;
 
 /** What a connection is made of: a link that the server has welcomed. */
@@ -55,7 +55,7 @@ const LAST_BYTES_MS = 10_000;
 
 /** A link and the session on it, as long as both last: over one carrier after the other. */
 export class Connection implements SessionHandler {
-  readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged">;
+  readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged" | "pace">;
   readonly welcome: InnerWelcome;
   readonly session: Session;
   readonly onStream: (stream: Stream) => void;

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { Random } from "../../e2e/harness/random.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
@@ -89,6 +90,53 @@ test("of SRV records also one alone is dialled, and also first: the name has no 
   assert.deepEqual(ways.choose(NONE, true), only);
 });
 
+/** SRV records: the host, and its priority and weight. */
+function records(random: () => number, ...each: [host: string, priority: number, weight?: number][]): Endpoints {
+  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" }, { ...DEPS, random });
+  ways.update(each.map(([host, priority, weight = 1]) => ({ host, port: 1, priority, weight })));
+  return ways;
+}
+
+test("the next priority of SRV records is tried when none of the lower one can be reached, and then the lower one again", () => {
+  const ways = records(() => 0, ["a", 10], ["b", 10], ["c", 20], ["d", 30]);
+  const tried = Array.from({ length: 8 }, () => {
+    const address = ways.choose(NONE, true);
+    ways.failed(address);
+    return address?.host;
+  });
+  assert.deepEqual(tried, ["a", "b", "c", "d", "a", "b", "c", "d"]);
+});
+
+test("while one of the lowest priority can be reached, no other is a server, also not for a second tunnel", () => {
+  const ways = records(() => 0, ["a", 10], ["b", 10], ["c", 20]);
+  assert.equal(ways.distinct(NONE), 2);
+  ways.failed({ host: "b", port: 1 });
+  const held = new Set(["a:1"]);
+  assert.deepEqual([ways.choose(held, false)?.host, ways.choose(held, false)?.host], ["b", "b"]);
+  ways.failed({ host: "a", port: 1 });
+  assert.deepEqual([ways.choose(NONE, true)?.host, ways.distinct(NONE)], ["c", 1]);
+  ways.reached({ host: "b", port: 1 });
+  assert.deepEqual([ways.choose(NONE, true)?.host, ways.distinct(NONE)], ["b", 2]);
+});
+
+test("before an address come those of lower priorities that no other uplink has, the lowest first", () => {
+  const ways = records(() => 0, ["c", 20], ["d", 30], ["a", 10], ["b", 10]);
+  const before = (host: string, priority: number) =>
+    ways.before({ host, port: 1, priority }, new Set(["a:1"])).map((address) => address.host);
+  assert.deepEqual([before("d", 30), before("c", 20), before("b", 10)], [["b", "c"], ["b"], []]);
+});
+
+test("a host of great weight is chosen first more often, and one of weight 0 seldom", () => {
+  const random = new Random(7);
+  const first = { a: 0, b: 0, c: 0 };
+  for (let agent = 0; agent < 4_000; agent++) {
+    const host = records(() => random.next(), ["a", 1, 30], ["b", 1, 10], ["c", 1, 0]).choose(NONE, true)?.host;
+    first[host as keyof typeof first]++;
+  }
+  assert.ok(Math.abs(first.a / first.b - 3) < 0.5, JSON.stringify(first));
+  assert.ok(first.c < 100, JSON.stringify(first));
+});
+
 const NAMED = parseServerUrl("wss://tunnel.example.com:8091");
 
 /** Stops the clock and returns what lets time pass, ms. */
@@ -149,7 +197,7 @@ test("SRV records that do not resolve any more leave what was known", async (t) 
   await until(() => asked === 2);
   await new Promise(setImmediate);
   await ways.resolved(t.signal);
-  assert.deepEqual(ways.choose(NONE, true), { host: "a.example.com", port: 8091 });
+  assert.deepEqual(ways.choose(NONE, true), { host: "a.example.com", port: 8091, priority: 1, weight: 0 });
 });
 
 test("SRV records that have never resolved are a fault of the attempt that waits for them", async (t) => {

@@ -1,7 +1,7 @@
-import type { Target } from "../../shared/address/target.ts";
 import { deferred, untilAborted } from "../../shared/basics/promises.ts";
 import {
   addressKey,
+  type FoundAddress,
   findAddresses,
   formatServer,
   LEAST_TTL_S,
@@ -29,6 +29,8 @@ const FAILED_AGAIN_MS = 15_000;
 /** Between two questions, ms, however many tunnels are lost. */
 const LEAST_PAUSE_MS = 1_000;
 const JITTER = 0.1;
+/** In place of a weight of 0, which shall be chosen seldom. */
+const LEAST_WEIGHT = 0.1;
 
 /**
  * The ways to the servers of one URL: the addresses that DNS has for it, asked for again and again, or the name as it
@@ -40,9 +42,11 @@ export class Endpoints {
   readonly name: string;
   readonly #deps: EndpointsDeps;
   /** The one that was tried last is the last. */
-  #addresses: readonly Target[] = [];
+  #addresses: readonly FoundAddress[] = [];
   /** Addresses that have led to a server that the agent had a tunnel to. */
   readonly #known = new Set<string>();
+  /** Addresses that could not be reached when they were tried last. */
+  readonly #unreached = new Set<string>();
   /** DNS was asked once, and has answered or not. */
   readonly #answered = deferred();
   /** Why the last question was not answered; `undefined`: it was. */
@@ -119,14 +123,16 @@ export class Endpoints {
   }
 
   /** Takes what DNS says now. Returns true where an address is new. */
-  update(addresses: readonly Target[]): boolean {
+  update(addresses: readonly FoundAddress[]): boolean {
     const before = new Set(this.#addresses.map(addressKey));
     const now = new Set(addresses.map(addressKey));
     // Each agent has an order of its own, or all of them would choose the same servers.
     const kept = this.#addresses.filter((address) => now.has(addressKey(address)));
     const added = addresses.filter((address) => !before.has(addressKey(address)));
     this.#addresses = [...shuffled(added, this.#deps.random ?? Math.random), ...kept];
-    for (const key of this.#known) if (!now.has(key)) this.#known.delete(key);
+    for (const marked of [this.#known, this.#unreached]) {
+      for (const key of marked) if (!now.has(key)) marked.delete(key);
+    }
     return added.length > 0;
   }
 
@@ -134,7 +140,7 @@ export class Endpoints {
 
   /** How many servers there may be behind the addresses. `held`: those through which the agent has a tunnel. */
   distinct(held: ReadonlySet<string>): number {
-    const may = this.#addresses.filter((address) => held.has(addressKey(address)) || !this.#isKnown(address));
+    const may = this.#ofPriority.filter((address) => held.has(addressKey(address)) || !this.#isKnown(address));
     return Math.max(1, may.length);
   }
 
@@ -143,18 +149,48 @@ export class Endpoints {
    * now. `isFirst`: the agent has no tunnel, and any server is good, so that the name with all its addresses serves
    * best.
    */
-  choose(held: ReadonlySet<string>, isFirst: boolean): Target | undefined {
+  choose(held: ReadonlySet<string>, isFirst: boolean): FoundAddress | undefined {
     const isName = this.location.srv === undefined;
     if (isName && (isFirst || this.#addresses.length < 2)) return undefined;
-    const free = this.#addresses.filter((address) => !held.has(addressKey(address)) && !this.#isKnown(address));
+    const all = this.#ofPriority;
+    const free = all.filter((address) => !held.has(addressKey(address)) && !this.#isKnown(address));
     // Where none is left, any of them may be a balancer's.
-    const next = free[0] ?? this.#addresses[0];
+    const next = free.find((address) => !this.#unreached.has(addressKey(address))) ?? free[0] ?? all[0];
     if (next !== undefined) this.#addresses = [...this.#addresses.filter((address) => address !== next), next];
     return next;
   }
 
+  /**
+   * The addresses of the lowest priority number of which one can be reached (RFC 2782), as far as is known. Where all
+   * have failed, they are tried again from the lowest one on.
+   */
+  get #ofPriority(): readonly FoundAddress[] {
+    const reached = this.#addresses.filter((address) => !this.#unreached.has(addressKey(address)));
+    const priority = lowest(reached.length > 0 ? reached : this.#addresses);
+    return this.#addresses.filter((address) => priorityOf(address) === priority);
+  }
+
+  /** Addresses of lower priority numbers, which come before this one as soon as they can be reached again. */
+  before(address: FoundAddress, held: ReadonlySet<string>): readonly FoundAddress[] {
+    return this.#addresses
+      .filter((other) => priorityOf(other) < priorityOf(address) && !held.has(addressKey(other)))
+      .toSorted((one, other) => priorityOf(one) - priorityOf(other));
+  }
+
+  /** A server was reached there, whatever it answered. */
+  reached(address: FoundAddress | undefined): void {
+    if (address !== undefined) this.#unreached.delete(addressKey(address));
+  }
+
+  /** No server was reached there. */
+  failed(address: FoundAddress | undefined): void {
+    if (address === undefined) return;
+    this.#unreached.add(addressKey(address));
+    if (this.#addresses.every((each) => this.#unreached.has(addressKey(each)))) this.#unreached.clear();
+  }
+
   /** The address has led to a server that the agent has a tunnel to. */
-  ledToKnown(address: Target | undefined): void {
+  ledToKnown(address: FoundAddress | undefined): void {
     if (address !== undefined) this.#known.add(addressKey(address));
   }
 
@@ -163,14 +199,23 @@ export class Endpoints {
     this.#known.clear();
   }
 
-  #isKnown(address: Target): boolean {
+  #isKnown(address: FoundAddress): boolean {
     return this.#known.has(addressKey(address));
   }
 }
 
-function shuffled<T>(values: readonly T[], random: () => number): T[] {
-  return values
-    .map((value) => [random(), value] as const)
-    .toSorted(([one], [other]) => one - other)
-    .map(([, value]) => value);
+/** Those of great weight come first more often, in proportion (RFC 2782). Of no weight: seldom. */
+function shuffled(addresses: readonly FoundAddress[], random: () => number): FoundAddress[] {
+  return addresses
+    .map((address) => [(1 - random()) ** (1 / ((address.weight ?? 1) || LEAST_WEIGHT)), address] as const)
+    .toSorted(([one], [other]) => other - one)
+    .map(([, address]) => address);
+}
+
+function priorityOf({ priority = 0 }: FoundAddress): number {
+  return priority;
+}
+
+function lowest(addresses: readonly FoundAddress[]): number {
+  return Math.min(...addresses.map(priorityOf));
 }

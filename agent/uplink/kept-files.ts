@@ -29,6 +29,11 @@ export class KeptFiles<T> {
     return this.#held;
   }
 
+  /** Why the files as they are now cannot be used, if they cannot. */
+  get problem(): string | undefined {
+    return this.#fault?.message;
+  }
+
   /** Reads the files, and returns whether they can be used. */
   refresh(): boolean {
     const valid = this.#valid;

@@ -66,8 +66,6 @@ test("the reason keeps what an operator can look up", () => {
   const code = (message: string, value: string) => Object.assign(new Error(message), { code: value });
   const reason = (error: unknown) => retryAfter(error, 0, 0, most).reason;
   assert.equal(reason(code("connect ECONNREFUSED ::1:443", "ECONNREFUSED")), "connect ECONNREFUSED ::1:443");
-  const both = new AggregateError([code("a", "ECONNREFUSED"), code("b", "ENETUNREACH")]);
-  assert.equal(reason(both), "a; b");
   assert.equal(reason("odd"), "odd");
   const ssl = "error:0A00010B:SSL routines:ssl3_get_record:wrong version number:ssl3_record.c:350:\n";
   assert.equal(reason(new Error(ssl)), ssl.trimEnd(), "one line");

@@ -13,7 +13,7 @@ export interface Retry {
   readonly refused: boolean;
   /** The value of the label `reason` in the metric. */
   readonly label: string;
-  /** The row of the table of faults, where there is one: `culvert explain` knows it. */
+  /** The row of the table of faults, where there is one. */
   readonly fault: FaultCode | undefined;
   /** A sentence, for the log. */
   readonly reason: string;
@@ -92,10 +92,6 @@ const REFUSALS: Readonly<Record<number, ServerRefusal>> = {
 /** The words of a failed dial that an operator can look up. */
 function sentence(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  // Happy eyeballs fails with one error for each address, and no message of its own.
-  if (error instanceof AggregateError && error.errors.length > 0) {
-    return [...new Set(error.errors.map(sentence))].join("; ");
-  }
   return error.message || ((error as NodeJS.ErrnoException).code ?? error.name);
 }
 

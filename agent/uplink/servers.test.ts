@@ -155,15 +155,17 @@ test("an answer of any length is bounded", async () => {
   assert.equal(seen.length, 64);
 });
 
-test("SRV records say hosts and ports; those of a higher number are for when the first ones have gone", async () => {
+test("SRV records say hosts and ports, those of the lowest number first, and once each", async () => {
   const srv = async () => [
     { name: "b.example.com", port: 2, priority: 20, weight: 0 },
-    { name: "a.example.com", port: 1, priority: 10, weight: 0 },
+    { name: "a.example.com", port: 1, priority: 10, weight: 3 },
     { name: "c.example.com", port: 3, priority: 10, weight: 0 },
+    { name: "a.example.com", port: 1, priority: 30, weight: 0 },
   ];
   const location = parseServerUrl("wss+srv://_culvert._tcp.example.com");
   const { addresses: seen } = await findAddresses(location, resolver({ srv, ttl: async () => 30 }));
-  assert.deepEqual(hosts(seen), ["a.example.com 1", "c.example.com 3"]);
+  assert.deepEqual(hosts(seen), ["a.example.com 1", "c.example.com 3", "b.example.com 2"]);
+  assert.deepEqual(seen[0], { host: "a.example.com", port: 1, priority: 10, weight: 3 });
 });
 
 test("SRV records without a host are no servers, and an answer without servers is a failure", async () => {

@@ -116,10 +116,18 @@ export const SYSTEM_RESOLVER: NameResolver = {
   srv: (name) => NAMES.srv(name),
 };
 
+/** An address that DNS has for a server, or a host of an SRV record. */
+export interface FoundAddress extends Target {
+  /** Of an SRV record: those of a lower number come first. */
+  readonly priority?: number;
+  /** Of an SRV record: its share of the agents, among those of the same priority. */
+  readonly weight?: number;
+}
+
 /** What DNS says of a server. */
 export interface FoundAddresses {
   /** At most `MAX_ADDRESSES`. One alone is no choice: the name is dialled then, unless it is one of SRV records. */
-  readonly addresses: readonly Target[];
+  readonly addresses: readonly FoundAddress[];
   /** Ask again after this time, ms. */
   readonly askAgainMs: number;
 }
@@ -157,24 +165,19 @@ function oneFamily(found: readonly LookupAddress[]): readonly LookupAddress[] {
   return v4.length > v6.length ? v4 : v6;
 }
 
-/**
- * The hosts of the lowest priority number. Those of a higher one are dialled only when these have gone from DNS; RFC
- * 2782 would have them dialled when these do not answer, too. A record without a host says that there is no server.
- */
+/** The hosts, those of the lowest priority number first. A record without a host says that there is no server. */
 async function findBySrv(name: string, resolver: NameResolver): Promise<FoundAddresses> {
   const records = (await resolver.srv(name)).filter((record) => !/^\.?$/.test(record.name));
-  if (records.length === 0) throw new Error("no record names a host");
-  const first = Math.min(...records.map(({ priority }) => priority));
-  const addresses = records
-    .filter(({ priority }) => priority === first)
-    .map((record) => ({ host: record.name, port: record.port }));
-  const ttlMs = await askAgainMs(addresses[0]?.host ?? name, 4, resolver);
-  return { addresses: bounded(addresses), askAgainMs: ttlMs };
+  const [first] = records.sort((one, other) => one.priority - other.priority);
+  if (first === undefined) throw new Error("no record names a host");
+  const addresses = records.map(({ name: host, port, priority, weight }) => ({ host, port, priority, weight }));
+  return { addresses: bounded(addresses), askAgainMs: await askAgainMs(first.name, 4, resolver) };
 }
 
-function bounded(addresses: readonly Target[]): readonly Target[] {
-  const unique = new Map(addresses.map((address) => [addressKey(address), address]));
-  return [...unique.values()].slice(0, MAX_ADDRESSES);
+/** Of two with one address the first counts. */
+function bounded(addresses: readonly FoundAddress[]): readonly FoundAddress[] {
+  const keys = addresses.map(addressKey);
+  return addresses.filter((_, index) => keys.indexOf(keys[index] ?? "") === index).slice(0, MAX_ADDRESSES);
 }
 
 async function askAgainMs(name: string, family: number, resolver: NameResolver): Promise<number> {

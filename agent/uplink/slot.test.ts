@@ -3,7 +3,9 @@ import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { ALREADY_CONNECTED, CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { Connection } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
+import { addressKey, type FoundAddress } from "./servers.ts";
 import { Slot, type SlotDeps, searchWaitMs } from "./slot.ts";
 import { mostUplinks, type UplinkSet } from "./uplink-set.ts";
 
@@ -47,11 +49,14 @@ function slotOf(t: TestContext, set: Partial<UplinkSet>, dial: SlotDeps["dial"])
   };
   const endpoints: Partial<Endpoints> = {
     ...{ name: "wss://s", needsRecords: false, choose: () => undefined, ledToKnown: () => {} },
+    ...{ reached: () => {}, failed: () => {} },
   };
   const deps: Partial<SlotDeps> = {
     options: { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 },
-    ...{ retry: { baseMs: 10, capMs: 20 }, log: pino({ level: "silent" }), dial },
-    metrics: { attemptFailed: () => {} } as Partial<SlotDeps["metrics"]> as SlotDeps["metrics"],
+    ...{ retry: { baseMs: 100, capMs: 100, random: () => 1 }, log: pino({ level: "silent" }), dial },
+    metrics: { attemptFailed: () => {}, uplinkConnected: () => {} } as Partial<
+      SlotDeps["metrics"]
+    > as SlotDeps["metrics"],
   };
   const slot = new Slot(endpoints as Endpoints, all as UplinkSet, deps as SlotDeps);
   t.after(() => slot.uplink.destroy(new Error("the test is over")));
@@ -96,4 +101,34 @@ test("a slot that finds no server but those of others has no failure, whatever i
     await until(() => slot.uplink.failure === undefined);
     assert.equal(slot.uplink.state.state, "connecting");
   }
+});
+
+test("an uplink at a host of a higher SRV priority moves to a lower one as soon as it is reached, and keeps the old one until then", async (t) => {
+  const [backup, silent, back] = ["c", "a", "b"].map((host) => ({ host, port: 1 }));
+  const reached = new Set(["c:1"]);
+  const dialled: string[] = [];
+  const ended: string[] = [];
+  const connection = (address: FoundAddress | undefined) => ({
+    ...{
+      welcome: { serverId: address?.host },
+      link: { id: "link", remote: "r" },
+      leave: () => ended.push(String(address?.host)),
+    },
+    session: { closed: false, draining: false, streamCount: 0, destroy: () => {}, drain: () => {} },
+  });
+  const slot = slotOf(t, {}, async ({ address }) => {
+    dialled.push(String(address?.host));
+    if (address === undefined || !reached.has(addressKey(address))) throw new Error("nobody listens");
+    return connection(address) as unknown as Connection;
+  });
+  Object.assign(slot.endpoints, { choose: () => backup, before: () => [silent, back] });
+  slot.uplink.start();
+  await until(() => slot.uplink.connected);
+  await slot.lookLower();
+  assert.deepEqual([dialled, ended, slot.place], [["c", "a", "b"], [], "c:1"]);
+  assert.ok(slot.uplink.connected);
+  reached.add("b:1");
+  await slot.lookLower();
+  assert.deepEqual([dialled.slice(3), ended, slot.place], [["a", "b"], ["c"], "b:1"]);
+  assert.ok(slot.uplink.connected);
 });

@@ -1,20 +1,34 @@
-import type { Target } from "../../shared/address/target.ts";
 import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import { deferred, untilAborted } from "../../shared/basics/promises.ts";
-import { isAlreadyConnected } from "../../shared/wire/handshake.ts";
+import { isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { Path, type PathOptions } from "./path.ts";
-import { addressKey } from "./servers.ts";
+import { addressKey, type FoundAddress } from "./servers.ts";
 import { Uplink, type UplinkDeps } from "./uplink.ts";
-import type { UplinkSet } from "./uplink-set.ts";
 
 /** One way to dial a server, and what has been learned of it. */
 export interface Way {
   readonly endpoints: Pick<Endpoints, "location" | "name">;
   /** The address to dial; `undefined`: the name. */
-  readonly address: Target | undefined;
+  readonly address: FoundAddress | undefined;
   readonly path: Path;
+}
+
+/** The uplinks among which a slot is one, as it uses them. */
+export interface SlotOwner {
+  /** How many servers there are; `undefined`: no server knows. */
+  readonly servers: number | undefined;
+  /** There are more slots than servers, and this one has to wait: those that have a tunnel come first. */
+  isSurplus(slot: Slot): boolean;
+  /** Another slot has a tunnel. */
+  hasOther(slot: Slot): boolean;
+  /** The addresses that other slots are connected through, or dial now. */
+  heldByOthers(slot: Slot): ReadonlySet<string>;
+  onState(slot: Slot): void;
+  onFailed(slot: Slot): void;
+  /** The slot was led to a server that the agent has a tunnel to. */
+  onKnown(slot: Slot): void;
 }
 
 /** What every slot needs. */
@@ -60,21 +74,30 @@ export class Slot {
   #lookingSince = 0;
   /** The slot waits until there is a server for it. */
   #isParked = false;
-  readonly #set: UplinkSet;
+  readonly #set: SlotOwner;
   readonly #deps: SlotDeps;
   #wake: (() => void) | undefined;
+  readonly #path: Path;
+  /** The address that it is connected through, or dials; `undefined`: the name. */
+  #address: FoundAddress | undefined;
+  /** A look for a server of a lower priority number is under way. */
+  #looking: AbortController | undefined;
 
-  constructor(endpoints: Endpoints, set: UplinkSet, deps: SlotDeps) {
+  constructor(endpoints: Endpoints, set: SlotOwner, deps: SlotDeps) {
     const { options, metrics, log, retry } = deps;
     const path = new Path(options);
     this.endpoints = endpoints;
     this.#set = set;
     this.#deps = deps;
+    this.#path = path;
     this.uplink = new Uplink({
       ...{ server: endpoints.name, path, metrics, log, retry },
       drainTimeoutMs: options.drainTimeoutMs,
-      attempt: (owner, signal) => this.#attempt(path, owner, signal),
-      onState: () => set.onState(this),
+      attempt: (owner, signal) => this.#attempt(owner, signal),
+      onState: () => {
+        if (!this.uplink.connected) this.#looking?.abort();
+        set.onState(this);
+      },
     });
   }
 
@@ -101,14 +124,55 @@ export class Slot {
     if (this.#isParked) this.#wake?.();
   }
 
-  async #attempt(path: Path, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
+  /** Looks whether a server of a lower priority number can be reached again, and moves there (RFC 2782). */
+  async lookLower(): Promise<void> {
+    const { uplink, endpoints } = this;
+    if (this.#address === undefined || this.#looking !== undefined || !uplink.connected) return;
+    const looking = new AbortController();
+    this.#looking = looking;
+    for (const address of endpoints.before(this.#address, this.#set.heldByOthers(this))) {
+      if (looking.signal.aborted) break;
+      try {
+        const connection = await this.#dial(address, uplink, looking.signal);
+        if (!uplink.connected) {
+          connection.session.destroy(new Error("the uplink is closed"));
+          break;
+        }
+        this.#address = address;
+        this.place = addressKey(address);
+        this.#deps.log.info({ server: endpoints.name, to: this.place }, "a lower SRV priority can be reached again");
+        uplink.moveTo(connection);
+        break;
+      } catch {
+        // The uplink stays where it is, and looks again when DNS has answered again.
+      }
+    }
+    this.#looking = undefined;
+  }
+
+  /** One attempt at an address, which learns whether a server was reached there. */
+  async #dial(address: FoundAddress | undefined, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
+    const { endpoints } = this;
+    try {
+      const connection = await this.#deps.dial({ endpoints, address, path: this.#path }, owner, signal);
+      endpoints.reached(address);
+      return connection;
+    } catch (error) {
+      if (error instanceof LinkRefused) endpoints.reached(address);
+      else if (!signal.aborted) endpoints.failed(address);
+      throw error;
+    }
+  }
+
+  async #attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
     for (;;) {
       while (this.#set.isSurplus(this)) await this.#park(signal);
       if (this.endpoints.needsRecords) await this.endpoints.resolved(signal);
       const address = this.endpoints.choose(this.#set.heldByOthers(this), !this.#set.hasOther(this));
+      this.#address = address;
       this.place = address && addressKey(address);
       try {
-        const connection = await this.#deps.dial({ endpoints: this.endpoints, address, path }, owner, signal);
+        const connection = await this.#dial(address, owner, signal);
         this.place ??= connection.link.remote;
         this.answers = 0;
         this.failures = 0;

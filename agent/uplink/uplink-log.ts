@@ -51,7 +51,7 @@ export class UplinkLog {
     if (refused) this.#log.write("error", line, "uplink refused: the server does not accept this agent");
     else {
       const level = shutdown || isDraining(error) ? "info" : "warn";
-      this.#log.write(level, line, "uplink attempt failed", this.#once(reason));
+      this.#log.write(level, line, "uplink attempt failed", this.#onceFor(reason));
     }
   }
 
@@ -73,7 +73,7 @@ export class UplinkLog {
   resumeFailed({ link }: Connection, error: unknown, { label, fault, reason }: Retry): void {
     this.#metrics.links.resumeFailed(label, link.lost?.lossCause ?? PLANNED);
     const line = { link: link.id, reason, ...(fault && { fault }) };
-    this.#log.write(isDraining(error) ? "info" : "warn", line, "uplink not resumed", this.#once(reason));
+    this.#log.write(isDraining(error) ? "info" : "warn", line, "uplink not resumed", this.#onceFor(reason));
   }
 
   learned({ lesson, ms, sentence: reason }: Lesson): void {
@@ -120,7 +120,7 @@ export class UplinkLog {
   }
 
   /** Attempts follow several times a second at first, and fail for one reason until one succeeds. */
-  #once(reason: string): { readonly once: string } {
-    return { once: `${this.#successes} ${reason}` };
+  #onceFor(reason: string): { readonly kind: string; readonly lines: number } {
+    return { kind: `${this.#successes} ${reason}`, lines: 1 };
   }
 }

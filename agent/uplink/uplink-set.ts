@@ -53,6 +53,7 @@ export class UplinkSet {
     const onAnswer = (isNew: boolean): void => {
       this.#schedule();
       if (isNew) this.#lookAgain();
+      for (const slot of this.#slots) void slot.lookLower();
     };
     this.#urls = deps.locations.map((location) => new Endpoints(location, { resolver, isDirect, isShort, onAnswer }));
     for (const endpoints of this.#urls.slice(0, this.#most)) this.#add(endpoints);

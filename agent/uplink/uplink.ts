@@ -29,10 +29,7 @@ export interface UplinkDeps extends UplinkLogDeps {
 
 /** A server that drained this agent closes its port within this time after its last link has ended, ms. */
 const SHUTDOWN_MS = 1_000;
-/**
- * A link may outlast its drain by hours: a cut that comes later than this after the drain, ms, need not be that
- * server's.
- */
+/** A cut that comes later than this after a drain, ms, need not be that server's: a link may outlast it by hours. */
 const DRAIN_CUT_MS = 60_000;
 
 /**
@@ -168,14 +165,19 @@ export class Uplink implements ConnectionOwner {
     return waitMs;
   }
 
-  /**
-   * The server drains: the agent opens a new link, here or at another server, and the old one ends with its streams.
-   */
+  /** The server drains: the agent opens a new link, here or elsewhere, and the old one ends with its streams. */
   onDrain(connection: Connection, retryAfterMs: number): void {
     const { state } = this;
     if (state.state !== "connected" || state.connection !== connection) return;
     this.#backoff.ended("clean", performance.now() - state.sinceMs);
     this.#log.drained(connection, this.#replace(connection, retryAfterMs));
+  }
+
+  /** A server that is preferred has accepted the agent. To be called while the uplink is connected. */
+  moveTo(connection: Connection): void {
+    const { state } = this;
+    if (state.state === "connected") this.#leaving.set(state.connection, performance.now());
+    this.#connected(connection);
   }
 
   /** Opens a new connection, while the old one ends with its streams. Returns the wait, ms. */
@@ -241,9 +243,7 @@ export class Uplink implements ConnectionOwner {
     this.#replace(connection, 0);
   }
 
-  /**
-   * The agent's identity has changed: the new one opens a link of its own, and the old one's streams may still finish.
-   */
+  /** The agent's identity has changed: the new one has a link of its own, and streams of the old one may finish. */
   onDisowned(connection: Connection): void {
     if (this.#state.state !== "connected" || this.#state.connection !== connection) return;
     this.#log.disowned(connection);
@@ -280,9 +280,7 @@ export class Uplink implements ConnectionOwner {
     this.#log.lost(connection, retry, waitMs);
   }
 
-  /**
-   * Connects at once after a clean end, but not again and again to a server that closes at once. Returns the wait, ms.
-   */
+  /** Connects at once after a clean end, but not again and again to one that closes. Returns the wait, ms. */
   #connectAgain(askedMs: number): number {
     const waitMs = this.#backoff.failures <= 1 ? 0 : this.#backoff.waitMs(askedMs);
     if (waitMs > 0) return this.#wait(waitMs);

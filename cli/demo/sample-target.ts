@@ -1,6 +1,9 @@
 import { readFileSync } from "node:fs";
 import { createServer } from "node:https";
 
+/** Node.js opens its inspector at this signal. */
+process.on("SIGUSR1", () => {});
+
 /** The sample target of `culvert demo`, run as a process: `target PORT CERT KEY`. It prints a line when it listens. */
 const [port = "0", cert = "", key = ""] = process.argv.slice(2);
 

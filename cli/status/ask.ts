@@ -3,6 +3,7 @@ import { text } from "node:stream/consumers";
 import * as z from "zod";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { jsonOf, seconds } from "../../shared/basics/text.ts";
+import { connectTcp } from "../../shared/net/connect-tcp.ts";
 
 const WITHIN_MS = 5_000;
 
@@ -81,8 +82,10 @@ async function request(
 ): Promise<AdminAnswer> {
   const method = body === undefined ? "GET" : "POST";
   const headers = body === undefined ? {} : { "content-type": "application/json" };
+  const socket = await connectTcp({ host, port }, signal);
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    const asking = httpRequest({ host, port, path, method, headers, agent: false, signal }, resolve);
+    const over = { createConnection: () => socket };
+    const asking = httpRequest({ host, port, path, method, headers, signal, ...over }, resolve);
     asking.on("error", reject);
     asking.end(body && JSON.stringify(body));
   });
@@ -120,6 +123,16 @@ const refusal = z.object({
   times: z.number(),
 });
 
+/** Of a link; null: not known yet. Older servers and agents do not send it. */
+const pace = z
+  .object({
+    roundMs: z.number().nullable(),
+    sentPerSecond: z.number().nullable(),
+    receivedPerSecond: z.number().nullable(),
+  })
+  .optional();
+export type PaceStatus = z.infer<typeof pace>;
+
 const tunnel = z.object({
   agent: z.string(),
   identity: z.string(),
@@ -132,6 +145,7 @@ const tunnel = z.object({
   streams: z.number(),
   /** Measured for this answer; null: the agent did not answer in time. */
   roundTripMs: z.number().nullable(),
+  pace,
 });
 
 const cluster = z.object({
@@ -188,6 +202,7 @@ const uplink = z.object({
       remote: z.string(),
       streams: z.number(),
       roundTripMs: z.number(),
+      pace,
       draining: z.boolean(),
     }),
   ),

@@ -61,9 +61,9 @@ test("the status of an agent is its uplinks, after what hinders them", async (t)
   const lines = agentTable(AGENT, new Date("2026-06-01T12:00:00Z")).trimEnd().split("\n");
   assert.equal(lines[0], "agent node-1: tunnels hold 1.0 KiB of 2.0 KiB, 0 targets being dialled");
   assert.equal(lines[1], "! wss://b.example: the connection is refused");
-  assert.match(lines[3] ?? "", /^SERVER +STATE +SERVER-ID +ADDRESS +SINCE +RTT +STREAMS$/);
-  assert.match(lines[4] ?? "", /^wss:\/\/a\.example +connected +srv-1 +10\.0\.0\.1:8091 +2m0s +1\.2 ms +1,200$/);
-  assert.match(lines[5] ?? "", /^wss:\/\/b\.example +waiting +- +- +- +- +-$/);
+  assert.match(lines[3] ?? "", /^SERVER +STATE +SERVER-ID +ADDRESS +SINCE +RTT +RATE +STREAMS$/);
+  assert.match(lines[4] ?? "", /^wss:\/\/a\.example +connected +srv-1 +10\.0\.0\.1:8091 +2m0s +1\.2 ms +- +1,200$/);
+  assert.match(lines[5] ?? "", /^wss:\/\/b\.example +waiting +- +- +- +- +- +-$/);
   assert.match((await shown(t, AGENT)).out, /^agent node-1: /);
 });
 

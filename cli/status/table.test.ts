@@ -68,14 +68,25 @@ CLUSTER  STATE      AGENTS  WAITING  OPEN  ENDED-OK  ENDED-BADLY  ENDED/S  BYTES
 blue     open       1       2        3     1,200     4            3.2      5.0 MiB  2.0 KiB  connectsPerSecond=10 refused 12 times, streams=100 refused once
 red      suspended  0       0        0     0         0            0        0 B      0 B      -
 
-CLUSTER  AGENT   LINK  IDENTITY                ADDRESS         SINCE  RTT     STREAMS
-blue     node-1  up    CN=agent,O=agents:blue  10.0.0.9:40001  3h2m   1.2 ms  3
+CLUSTER  AGENT   LINK  IDENTITY                ADDRESS         SINCE  RTT     RATE  STREAMS
+blue     node-1  up    CN=agent,O=agents:blue  10.0.0.9:40001  3h2m   1.2 ms  -     3
 
 REFUSED  AGO  TIMES  WHO                         CODE       REASON
 -        1s   1      agent 10.9.9.9              401        none
 blue     12s  2      caller CN=x to 10.0.0.1:22  forbidden  the target is denied
 `,
   );
+});
+
+test("a link whose line is slow is shown with the round trip and the rates that its acknowledgements have measured", () => {
+  const pace = { roundMs: 3_300, sentPerSecond: null, receivedPerSecond: 20_480 };
+  const cells = (change: Partial<TunnelStatus>) =>
+    block(statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels: [{ ...AGENT, ...change }] }] }, NOW), 2)[1]
+      ?.split(/ {2,}/)
+      .slice(6, 8);
+  assert.deepEqual(cells({ roundTripMs: null, pace }), ["~3300 ms", "20.0 KiB/s in"]);
+  assert.deepEqual(cells({ pace: { ...pace, sentPerSecond: 1_024 } }), ["1.2 ms", "20.0 KiB/s in, 1.0 KiB/s out"]);
+  assert.deepEqual(cells({ roundTripMs: null }), ["-", "-"], "of an older server");
 });
 
 test("a link is up, suspended or draining, and one that is both waits", () => {

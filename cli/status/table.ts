@@ -1,6 +1,14 @@
 import { withoutMapping } from "../../shared/address/network.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { AgentStatus, ClusterStatus, RefusalStatus, RouterStatus, Status, TunnelStatus } from "./ask.ts";
+import type {
+  AgentStatus,
+  ClusterStatus,
+  PaceStatus,
+  RefusalStatus,
+  RouterStatus,
+  Status,
+  TunnelStatus,
+} from "./ask.ts";
 
 /** A CONNECT is counted as WAITING, then OPEN, then as ended. `culvert status --help` explains the columns. */
 export const CLUSTER_HEADING =
@@ -74,7 +82,7 @@ function limitsCell({ set, hit }: ClusterStatus["limits"]): string {
   return hits.join(", ") || "-";
 }
 
-export const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+export const AGENT_HEADING = ["CLUSTER", "AGENT", "LINK", "IDENTITY", "ADDRESS", "SINCE", "RTT", "RATE", "STREAMS"];
 
 function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
   const rows = clusters.flatMap(({ cluster, tunnels }) => tunnels.map((tunnel) => [cluster, ...agentRow(tunnel, now)]));
@@ -83,11 +91,26 @@ function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
 
 /** The cells of a tunnel, but for its cluster. */
 export function agentRow(
-  { agent, identity, remote, connectedAt, roundTripMs, streams, ...link }: TunnelStatus,
+  { agent, identity, remote, connectedAt, roundTripMs, pace, streams, ...link }: TunnelStatus,
   now: Date,
 ) {
-  const roundTrip = roundTripMs === null ? "-" : `${roundTripMs} ms`;
-  return [agent, linkState(link), identity, withoutMapping(remote), ago(connectedAt, now), roundTrip, count(streams)];
+  // On a slow line the answer to a ping may wait behind seconds of payload. The acknowledgements did, too.
+  const [measured, ms] = roundTripMs === null ? ["~", pace?.roundMs ?? null] : ["", roundTripMs];
+  const roundTrip = ms === null ? "-" : `${measured}${ms} ms`;
+  return [
+    ...[agent, linkState(link), identity, withoutMapping(remote), ago(connectedAt, now)],
+    ...[roundTrip, rateCell(pace), count(streams)],
+  ];
+}
+
+/** `20 KiB/s in, 1 MiB/s out`, as far as both are known. */
+function rateCell(pace: PaceStatus): string {
+  const rates = [
+    [pace?.receivedPerSecond, "in"],
+    [pace?.sentPerSecond, "out"],
+  ] as const;
+  const known = rates.flatMap(([rate, way]) => (rate == null ? [] : [`${size(rate)}/s ${way}`]));
+  return known.join(", ") || "-";
 }
 
 type LinkState = "probe" | "suspended" | "draining" | "up";
@@ -166,13 +189,13 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
   const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
   const rows = uplinks.flatMap(({ server, state, since, sessions }) => {
     const time = since === undefined ? "-" : ago(since, now);
-    if (sessions.length === 0) return [[server, state, "-", "-", time, "-", "-"]];
-    return sessions.map(({ serverId, remote, draining, roundTripMs, streams }) => [
+    if (sessions.length === 0) return [[server, state, "-", "-", time, "-", "-", "-"]];
+    return sessions.map(({ serverId, remote, draining, roundTripMs, pace, streams }) => [
       ...[server, draining ? "draining" : state, serverId, withoutMapping(remote)],
-      ...[draining ? "-" : time, `${roundTripMs} ms`, count(streams)],
+      ...[draining ? "-" : time, `${roundTripMs} ms`, rateCell(pace), count(streams)],
     ]);
   });
-  const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "STREAMS"];
+  const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "RATE", "STREAMS"];
   const first = `agent ${printable(agentId)}: ${held}, ${counted(pendingDials, "target")} being dialled`;
   const failures = uplinks.flatMap(({ server, failure }) =>
     failure === undefined ? [] : [`! ${printable(server)}: ${printable(failure, 500)}`],

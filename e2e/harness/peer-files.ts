@@ -1,5 +1,6 @@
 import { writeFileSync } from "node:fs";
-import { Authority } from "../../shared/pki/certificates.ts";
+import type { Authority } from "../../shared/pki/certificates.ts";
+import { issuingAuthority } from "../../shared/pki/testing/chains.ts";
 import type { TempDir } from "./temp.ts";
 
 interface PeerPlace {
@@ -19,7 +20,7 @@ export class PeerFiles {
   }
 
   static async create(dir: TempDir): Promise<PeerFiles> {
-    return new PeerFiles(dir, await Authority.create("CA of servers"));
+    return new PeerFiles(dir, await issuingAuthority("CA of servers"));
   }
 
   /** The options of a server by which it is one of the fleet, with these NATS servers as its directory. */

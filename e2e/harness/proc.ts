@@ -29,6 +29,15 @@ export function hasConnection(pid: number, localPort: number, remotePort: number
   return inode !== undefined && openFiles(pid).includes(`socket:[${inode}]`);
 }
 
+/** Whether the process listens at this TCP port. */
+export function listensAt(pid: number, port: number): boolean {
+  const listening = new RegExp(`^ *\\d+: \\w+:${hex(port)} \\w+:0000 0A (?:\\S+ +){5}(\\d+)`, "gm");
+  const tables = ["tcp", "tcp6"].map((table) => readFileSync(`/proc/${pid}/net/${table}`, "latin1"));
+  const inodes = tables.flatMap((table) => [...table.matchAll(listening)].map(([, inode]) => `socket:[${inode}]`));
+  const files = new Set(openFiles(pid));
+  return inodes.some((inode) => files.has(inode));
+}
+
 /** What the descriptors of a process lead to; those that are closed meanwhile are left out. */
 function openFiles(pid: number): string[] {
   return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {

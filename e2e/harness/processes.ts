@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
-import { cpuSeconds, rssBytes } from "./proc.ts";
+import { cpuSeconds, listensAt, rssBytes } from "./proc.ts";
 import { Program, type ProgramOptions } from "./program.ts";
 
 /** The built program, as the package's `bin` names it. */
@@ -35,6 +35,11 @@ export class ManagedProcess extends Program {
 
   cpuSeconds(): number {
     return cpuSeconds(this.pid);
+  }
+
+  /** Another process may answer at the port of a program that could not listen there. */
+  protected override holdsPort(port: number): boolean {
+    return listensAt(this.pid, port);
   }
 
   /** When a test is over nobody is interested any more in a clean end, which may take a drain. */

@@ -87,10 +87,16 @@ export class Program implements AsyncDisposable {
     return this.waitUntil(() => this.log.find(found), deadlineMs, `log line ${pattern}`, OFTEN_MS);
   }
 
-  /** Waits until a GET answers 200. */
+  /** Waits until this program answers a GET with 200. */
   async waitForHealth(url: string, deadlineMs = 60_000): Promise<void> {
-    const ok = async () => (await fetch(url, { signal: AbortSignal.timeout(1000) })).ok;
+    const port = Number(new URL(url).port);
+    const ok = async () => (await fetch(url, { signal: AbortSignal.timeout(1000) })).ok && this.holdsPort(port);
     await this.waitUntil(() => ok().catch(() => false), deadlineMs, `200 from ${url}`, OFTEN_MS);
+  }
+
+  /** Whether it is this program that listens at the port, as far as that can be seen. */
+  protected holdsPort(_port: number): boolean {
+    return true;
   }
 
   /** Waits for a condition that this program has to bring about; fails at once when it ends. */

@@ -19,8 +19,8 @@ interface Packet {
   readonly content: Buffer | "fin" | "rst";
   readonly to: Socket;
   /** When its last byte is on the wire, and when it is at the other end. */
-  readonly leavesMs: number;
-  readonly arrivesMs: number;
+  leavesMs: number;
+  arrivesMs: number;
 }
 
 /**
@@ -62,6 +62,18 @@ export class SlowDirection {
     from.on("error", () => this.#add("rst", to));
     from.on("close", () => this.#ways.delete(from));
     to.on("drain", () => this.#holdSources());
+  }
+
+  /** Nothing arrives for this time, as while TCP waits to send a lost packet again; what waits comes later by it. */
+  stall(ms: number): void {
+    for (const packet of this.#packets) {
+      packet.leavesMs += ms;
+      packet.arrivesMs += ms;
+    }
+    this.#freeMs = Math.max(this.#freeMs, performance.now()) + ms;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#wait();
   }
 
   stop(): void {

@@ -19,6 +19,8 @@ export class SlowLine implements AsyncDisposable {
   readonly #lanes: Readonly<Record<Direction, SlowDirection>>;
   readonly #sockets = new Set<Socket>();
   readonly #server: Server;
+  /** Number of connections that were made over it. */
+  connections = 0;
   /** Bytes delivered since the start. */
   readonly bytes: Record<Direction, number> = { forward: 0, backward: 0 };
 
@@ -46,6 +48,11 @@ export class SlowLine implements AsyncDisposable {
     return this.#lanes[direction].queued;
   }
 
+  /** Nothing arrives in this direction for this time. */
+  stall(direction: Direction, ms: number): void {
+    this.#lanes[direction].stall(ms);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const lane of Object.values(this.#lanes)) lane.stop();
     for (const socket of this.#sockets) socket.destroy();
@@ -53,6 +60,7 @@ export class SlowLine implements AsyncDisposable {
   }
 
   #relay(dialler: Socket): void {
+    this.connections++;
     const server = connect({ host: this.#behind.host, port: this.#behind.port, allowHalfOpen: true, noDelay: true });
     for (const socket of [dialler, server]) {
       this.#sockets.add(socket);

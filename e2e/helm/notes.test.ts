@@ -20,6 +20,7 @@ const CASES: Readonly<Record<string, readonly [Values, readonly RegExp[], readon
     [/delete --ignore-not-found configmap culvert-server-egress$/m, /secret culvert-server-ca culvert-server-server /],
     [/culvert-server-config/],
   ],
+  "no image for the agent where it is the chart's": [{}, [/culvert-agent --namespace/], [/--set-string image/]],
   "the server's image for the agent": [
     { image: { repository: "registry.example.com/culvert", tag: "1.2" } },
     [

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { parseTarget } from "../../shared/address/target.ts";
 import { LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { encodeOpen } from "../../shared/wire/stream-head.ts";
@@ -110,9 +111,33 @@ async function attack(t: TestContext): Promise<void> {
   assert.equal(String(answer), "still there");
 }
 
+/** What a server may open; the agent takes fewer. */
+const SYNS = 24_000;
+const AT_ONCE = 4_000;
+
+async function openWithoutData(t: TestContext): Promise<void> {
+  using dir = new TempDir();
+  await using echo = await TARGETS.echo();
+  const { agent, session } = await hostileServer(t, dir);
+  const growth = await ResidentGrowth.of(agent);
+  const streams: Stream[] = [];
+  while (streams.length < SYNS) {
+    for (let count = 0; count < AT_ONCE; count++) streams.push(session.open().on("error", () => {}) as Stream);
+    // Fewer frames a second than end a session.
+    await sleep(500);
+  }
+  const refused = streams.filter((stream) => stream.destroyed).length;
+  t.diagnostic(`${refused} of ${SYNS} were refused, grown by ${(await growth.assertBounded(128 * MIB)) / MIB} MiB`);
+  assert.ok(refused >= SYNS - 16_384, `${refused} were refused`);
+  for (const stream of streams) stream.destroy();
+  await waitFor(() => session.streamCount === 0, { what: "the end of all" });
+  await open(session, echo.address);
+}
+
 if (await isInOwnNetwork(SMALL_BUFFERS)) {
   test(
     "what a hostile server sends byte by byte to a target that has stopped, each in a read of 16 KiB, holds no more than it is",
     attack,
   );
+  test("an agent takes 16,384 streams without a byte from a hostile server, and refuses the others", openWithoutData);
 }

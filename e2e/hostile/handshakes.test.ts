@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { createSecureContext } from "node:tls";
 import { assertUnharmed, BESIDE_ANYBODY } from "../harness/bystander.ts";
 import { connectThrough } from "../harness/caller.ts";
@@ -47,11 +48,33 @@ test("one address that floods both ports with ClientHellos of a cluster keeps ne
     ...{ ports: [agentPort, callerPort], servernames: [red.sni], localAddress: FLOODER },
     ...{ connections: 6_000, perSecond: 3_000 },
   });
+  await waitFor(() => Number(flood.counts["opened"]) > 1_500, { deadlineMs: 30_000, what: "the flood to be there" });
   await agentsComeIn(tenants);
   await callerIsAnswered(tenants);
   t.diagnostic(await assertUnharmed(tenants, BESIDE_ANYBODY));
-  const { opened } = await flood.stop();
-  assert.ok(Number(opened) > 1_500, `${opened} connections came`);
+});
+
+const CONNECTS = 100;
+
+test("at a limit of 4,096 open files one address with ClientHellos that never go on leaves the other half to others", async (t) => {
+  await using tenants = await startTwoTenants({ process: { fileLimit: 4_096 } });
+  const { red, callerPort, agentPort, server } = tenants;
+  await using _flood = await startFlood("client-hellos", {
+    ...{ ports: [agentPort, callerPort], servernames: [red.sni], localAddress: FLOODER },
+    ...{ connections: 20_000, perSecond: 600 },
+  });
+  await waitFor(() => server.fdCount() > 2_000, { deadlineMs: 30_000, what: "2,000 connections of the flood" });
+  let served = 0;
+  let most = 0;
+  for (let count = 0; count < CONNECTS; count++) {
+    await using connection = await tenants.connect();
+    if (connection.status === 200) served++;
+    most = Math.max(most, server.fdCount());
+    await sleep(40);
+  }
+  t.diagnostic(`${served} of ${CONNECTS} CONNECTs were served, with at most ${most} files open`);
+  assert.ok(served >= 0.99 * CONNECTS, `${served} of ${CONNECTS} were served`);
+  assert.ok(most < 2_500, `${most} files were open`);
 });
 
 test("a cluster's limit of handshakes keeps a flood of one address apart from its agents and its callers", async () => {

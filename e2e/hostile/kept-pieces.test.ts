@@ -4,7 +4,6 @@ import { connect as connectTcp, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { connect as connectTls } from "node:tls";
-import { encodeProbe, readProbeAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { frame } from "../../shared/yamux/testing/sessions.ts";
 import { assertUnharmed } from "../harness/bystander.ts";
@@ -73,21 +72,6 @@ test("pieces of one byte that a caller leaves unread, each in a read of 16 KiB, 
       await waitFor(isRead, { deadlineMs: 20_000, what: "the last of the padding" });
     });
     assert.equal(agent.session.streamCount, 2, "nobody was cut");
-  });
-});
-
-test("so do pieces of one byte that come back in an echo probe and are never acknowledged", async (t) => {
-  await withGrowthBounded(t, async ({ red, agentPort, callerPort }, attacked) => {
-    await using agent = await tenantAgent(red, agentPort, { onLink: withoutAcks });
-    await using reading = await connectThrough(await red.listener("tls", callerPort), "10.0.0.2:1");
-    reading.socket.resume();
-    const probe = agent.session.open(encodeProbe("echo")).on("error", () => {}) as Stream;
-    await readProbeAnswer(probe);
-    probe.pause();
-    await attacked(async () => {
-      await sendPadded(probe, agent.streams[0] as Stream);
-      await waitFor(() => reading.socket.bytesRead > ATTACK_BYTES, { deadlineMs: 20_000, what: "the padding" });
-    });
   });
 });
 

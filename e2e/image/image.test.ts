@@ -147,10 +147,7 @@ describe("the image, built step by step with this machine in place of its base",
     assert.deepEqual([end, output.split("\n")[0]], ["exit code 0", "Usage: culvert [options] [command]"]);
     const version = await run(["version"]);
     assert.match(version.join("\n"), new RegExp(`^exit code 0\nculvert ${MANIFEST.version}\nrevision ${REVISION}\n`));
-    assert.match(
-      (await run(["explain", "dial_timeout"])).join("\n"),
-      /^exit code 0\ndial_timeout \(docs\/errors\.md\): 504/,
-    );
+    assert.match((await run(["explain", "dial_timeout"])).join("\n"), /^exit code 0\n### dial_timeout\n/);
     assert.deepEqual((await run(["sever"]))[0], "exit code 2");
   });
 

@@ -14,6 +14,7 @@ import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { SERVER_COUNT } from "./checks/server-count.ts";
+import { SLOW_BYTES_PER_SECOND, SLOW_LINE } from "./checks/slow-line.ts";
 import { STREAMS } from "./checks/streams.ts";
 import { whatIsMissing } from "./prerequisites.ts";
 import { type Report, rowLine, section, withSection } from "./report.ts";
@@ -86,6 +87,11 @@ async function runLane(
   await runner.run(wanted([...PKI_SECRETS, SERVER_COUNT]));
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(CUTS));
+  if (lane === "uds") {
+    await world.network.slow(SLOW_BYTES_PER_SECOND);
+    await runner.run(wanted(SLOW_LINE));
+    await world.network.slow(undefined);
+  }
   await runner.run(wanted(FAILURES));
   await runner.run(wanted(charts));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);

@@ -1,7 +1,7 @@
 import { createNetwork } from "./world/network.ts";
 import { run } from "./world/run.ts";
 
-const COMMANDS = ["ip", "nft", "curl", "tar", "unshare", "setpriv", "chroot"];
+const COMMANDS = ["ip", "tc", "nft", "curl", "tar", "unshare", "setpriv", "chroot"];
 
 /** What this machine lacks for network namespaces and the commands in them, as a sentence; undefined: nothing. */
 export async function whatIsMissing(): Promise<string | undefined> {

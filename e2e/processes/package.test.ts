@@ -50,7 +50,7 @@ test("the package installed into an empty folder, without dev dependencies, expl
   const version = await run(culvert, ["--version"], { cwd: dir.path });
   assert.equal(version.stdout, `${MANIFEST.version}\n`);
   const explained = await run(culvert, ["explain", "dial_timeout"], { cwd: dir.path });
-  assert.match(explained.stdout, /^dial_timeout \(docs\/errors\.md\): 504, /);
+  assert.match(explained.stdout, /^### dial_timeout\n/);
   const demo = await run(culvert, ["demo", "--once"], { cwd: dir.path, timeout: 60_000 });
   assert.match(demo.stdout, /200 Connection Established/i);
 });

@@ -8,7 +8,8 @@ import { runConcurrently } from "../harness/concurrently.ts";
 import { atFull, FULL } from "../harness/counts.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
-import { startCulvert } from "../harness/processes.ts";
+import { MAIN, startCulvert } from "../harness/processes.ts";
+import { Program } from "../harness/program.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { within } from "../harness/wait.ts";
@@ -97,5 +98,34 @@ describe("signals", { concurrency: 2 }, () => {
       assert.ok(end === "exit code 0" || end === "SIGTERM", `${end}\n${server.log.join("\n")}`);
       assert.equal(existsSync(udsName), false);
     });
+  });
+
+  test("SIGTERM to process 1 ends it with 0 from the first line of ours on, before any module is loaded", async (t) => {
+    if (process.getuid?.() !== 0) return t.skip("a PID namespace needs root");
+    // The signal comes when the first module of ours is asked for. The kernel ignores it at process 1 without listener.
+    const hooks = `export async function resolve(name, context, next) {
+      if (name.includes("chunks/")) process.kill(process.pid, 'SIGTERM');
+      return next(name, context);
+    }`;
+    const url = (code: string) => `data:text/javascript,${encodeURIComponent(code)}`;
+    const preload = url(`import { register } from "node:module"; register(${JSON.stringify(url(hooks))});`);
+    const argv = ["unshare", "-pf", "--kill-child", process.execPath, "--import", preload, MAIN, "router"];
+    await using router = new Program("culvert router", [...argv, "--routes", "/nonexistent"]);
+    assert.equal(await within(router.exited, 10_000, "process 1 to end"), "exit code 0");
+  });
+
+  test("SIGUSR1 opens no inspector, which a caller could reach through an agent", async () => {
+    using site = await createSite();
+    await using server = await site.startServer();
+    await using agent = await site.startAgent();
+    for (const process of [server, agent]) {
+      process.signal("SIGUSR1");
+      process.signal("SIGHUP");
+      await process.waitForLog(/"signal":"SIGHUP"/);
+      // It answers while it would say that it listens.
+      process.signal("SIGHUP");
+      await process.waitUntil(() => process.log.filter((line) => line.includes("SIGHUP")).length > 1, 5_000, "SIGHUP");
+      assert.doesNotMatch(process.log.join("\n"), /Debugger/);
+    }
   });
 });

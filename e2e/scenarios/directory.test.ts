@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Authority } from "../../shared/pki/certificates.ts";
+import { issuingAuthority } from "../../shared/pki/testing/chains.ts";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { startRelay } from "../harness/faults.ts";
 import { FleetWorld } from "../harness/fleet-world.ts";
@@ -74,7 +74,7 @@ test("with NATS as the directory any server reaches the agent; without NATS its 
 
 /** Of a CA of NATS alone: its servers and their clients know each other by it. */
 async function natsCertificates(dir: TempDir) {
-  const authority = await Authority.create("nats");
+  const authority = await issuingAuthority("nats");
   const server = await authority.issue({ cn: "nats", names: ["127.0.0.1"], usage: "server" });
   const client = await authority.issue({ cn: "culvert", usage: "client" });
   const write = (name: string, content: string): string => {

@@ -331,7 +331,7 @@ async function innerWorld(t: TestContext): Promise<World<never>> {
 test("10a: intercepted by a CA that is known: inner TLS goes through it, and the middlebox is named", async (t) => {
   const world = await innerWorld(t);
   const { box, change } = await opened(t, world);
-  const report = await examined(world, { ...change, seconds: 1 });
+  const report = await examined(world, change);
   const { verdict, steps, text, json } = report;
   assert.equal(verdict.culprit, "none", text);
   assert.match(verdict.sentence, /^TLS is opened on the way by "Corp Inspection CA", .* through inner TLS/);

@@ -49,6 +49,18 @@ test("an agent's own listeners are no target, by whatever address they are asked
   }
 });
 
+test("a CONNECT that leads back to the server's own callers' port is refused, and its health port is a target", async () => {
+  await using world = await startWorld({});
+  const { callers, health } = world.server.addresses;
+  for (const host of ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"]) {
+    await using connection = await world.connect(`${host}:${callers?.port}`);
+    assert.equal(connection.status, 403, connection.reason);
+    assert.match(connection.reason, /^the target is this server's own port for callers/);
+  }
+  await using other = await world.connect(`127.0.0.1:${health?.port}`);
+  assert.equal(other.status, 200, other.reason);
+});
+
 // ── who may be an agent ──────────────────────────────────────────────────────────────────────────────────────────
 
 interface Admission {

@@ -12,7 +12,7 @@ import { defaultsOf } from "../../shared/config/options.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { agentFiles } from "../harness/pki-files.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
-import { freePort } from "../harness/targets/absent.ts";
+import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -29,6 +29,8 @@ class Named implements AsyncDisposable {
   readonly #servers = new Map<string, Server>();
   /** How often the agent has asked its DNS. */
   lookups = 0;
+  /** How long its answers may be kept, seconds. */
+  ttl = 60;
   #agent: Agent | undefined;
 
   private constructor(world: World<never>, port: number) {
@@ -70,7 +72,7 @@ class Named implements AsyncDisposable {
       this.lookups++;
       return this.addresses.map((address) => ({ address, family: 4 }));
     };
-    this.#agent = await startAgent(values, { log, resolver: { lookup, srv, ttl: async () => 60 } });
+    this.#agent = await startAgent(values, { log, resolver: { lookup, srv, ttl: async () => this.ttl } });
     return this.#agent;
   }
 
@@ -168,6 +170,21 @@ test("SRV records say host and port of each server; certificates are verified fo
   await named.startAgent({ server: ["wss+srv://_culvert._tcp.localhost"] }, async () => records);
   await named.reaches(2, 2, 2);
   assert.deepEqual(named.holders, ["127.0.0.1", "127.0.0.2"]);
+});
+
+test("where no host of the lowest SRV priority can be reached the next one serves, until one of the lowest is back", async () => {
+  await using silent = await blackHoleTarget("127.0.0.4");
+  await using named = await Named.start("127.0.0.2");
+  named.ttl = 5;
+  const record = (name: string, priority: number, port = named.port) => ({ name, port, priority, weight: 0 });
+  const lowest = [record("127.0.0.1", 1), record("nobody.invalid", 1), record(silent.host, 1, silent.port)];
+  const options = { server: ["wss+srv://_culvert._tcp.localhost"], handshakeTimeoutMs: 500 };
+  await named.startAgent(options, async () => [record("127.0.0.2", 2), ...lowest]);
+  await named.reaches(1, 1, 1);
+  assert.deepEqual(named.holders, ["127.0.0.2"]);
+  await named.startServer("127.0.0.1");
+  await waitFor(() => String(named.holders) === "127.0.0.1", { deadlineMs: 30_000, what: "the return" });
+  assert.equal(named.lines.filter(({ msg }) => msg === "a lower SRV priority can be reached again").length, 1);
 });
 
 test("an agent of one uplink goes on to SRV records when the URL before them does not answer", async () => {

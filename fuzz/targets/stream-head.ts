@@ -12,12 +12,9 @@ import {
   encodeAnswer,
   encodeHead,
   encodeOpen,
-  encodeProbe,
-  encodeProbeBegun,
   MAX_HEAD_BYTES,
   parseAnswer,
   parseOpen,
-  parseProbe,
   receiveHead,
 } from "../../shared/wire/stream-head.ts";
 import { assertPrintable, attempt, splits, type Target } from "../target.ts";
@@ -43,8 +40,6 @@ export const streamHead: Target = {
     encodePeerOpen({ cluster: "blue", target: { host: "10.0.0.1", port: 443 }, timeoutMs: 4_000, id: "srv-1/a" }),
     encodePeerAnswer({ ok: true, agent: "a", address: "10.0.0.1:443" }),
     encodePeerAnswer({ ok: false, error: new CulvertError("limited", "at its limit", { retryAfterMs: 1_000 }) }),
-    encodeProbe("echo"),
-    encodeProbeBegun(1_790_000_000_000),
     Buffer.concat([encodeHead({ kind: "peer", target: "[fd00::1]:1" }), Buffer.from("behind")]),
   ],
   words: [
@@ -71,7 +66,7 @@ export const streamHead: Target = {
     }
     assert.ok(isWhole && json.equals(input.subarray(LENGTH_BYTES, LENGTH_BYTES + length)));
     assert.ok(behind.equals(input.subarray(LENGTH_BYTES + length)), "what follows stays in the stream");
-    return [request(json), answer(json), probe(json), peerRequest(json), peerAnswer(json)].join(" ");
+    return [request(json), answer(json), peerRequest(json), peerAnswer(json)].join(" ");
   },
 };
 
@@ -131,13 +126,6 @@ function peerAnswer(json: Buffer): string {
   assertPrintable(value.error.message, 1_000);
   assert.notEqual(outcome(value.error.code).http, undefined, "a caller can be answered with it");
   return value.error.code;
-}
-
-function probe(json: Buffer): string {
-  const { value, error } = attempt(() => parseProbe(json), CulvertError);
-  if (error !== undefined) return refused(error);
-  assert.equal(parseProbe(encodeProbe(value).subarray(LENGTH_BYTES)), value);
-  return value;
 }
 
 function refused({ code, message }: CulvertError): string {

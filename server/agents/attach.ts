@@ -24,7 +24,7 @@ import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { refusalKind } from "./refusal.ts";
 import {
   type AdmittedAgent,
-  agentBudgets,
+  AGENT_LINES,
   linkOptions,
   release,
   requireAcceptedHello,
@@ -251,7 +251,7 @@ function onRefused(
     metrics.links.resumeFailed(resumeRefusal);
     // An agent whose server was killed asks for its old link several times a minute, until the grace of the link is
     // over.
-    throttledLog.write("warn", line, "resume refused", { kind: resumeRefusal, once: `${resumes} ${closeCode}` });
+    throttledLog.write("warn", line, "resume refused", { kind: `${resumes} ${closeCode}`, lines: 1 });
   } else if (identity === "") throttledLog.write(level, line, "agent refused", { kind: refusalKind(code, shown) });
-  else throttledLog.write(level, line, "agent refused", { budgets: agentBudgets({ cluster, identity }) });
+  else throttledLog.write(level, line, "agent refused", { kind: identity, lines: AGENT_LINES });
 }

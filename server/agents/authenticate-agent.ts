@@ -8,7 +8,8 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import type { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { identityOfChain, type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { TlsMaterial } from "../../shared/tls/tls-material.ts";
-import type { ClusterSide, InnerTlsRule } from "../clusters/cluster.ts";
+import type { InnerTlsRule } from "../clusters/access-rules.ts";
+import type { ClusterSide } from "../clusters/cluster.ts";
 import {
   authenticateByCertificate,
   authenticateByToken,

@@ -6,7 +6,7 @@ import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "..
 import { silenceMs } from "../../shared/link/liveness.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { permits } from "../../shared/tls/identity.ts";
 import { HANDSHAKE_VERSION, isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
@@ -168,15 +168,13 @@ export async function runTunnel(
   const innerTls = pipe !== link;
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
   const log = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
-    throttledLog.write(level, { ...line, ...fields }, message, {
-      budgets: agentBudgets({ cluster, identity, agentId }),
-    });
+    throttledLog.write(level, { ...line, ...fields }, message, { kind: `${identity}\n${agentId}`, lines: AGENT_LINES });
   const tunnel = new Tunnel(
     agent,
     link,
     { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
-    { pipe, probes: cluster.probes },
+    pipe,
   );
   place.hold(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));
@@ -228,35 +226,5 @@ export async function runTunnel(
   }
 }
 
-/** Lines of one agent in a minute: it may be lost and come back ten times. */
-const LINES = 20;
-
-/** The agent that a line is about. */
-export interface LoggedAgent {
-  readonly cluster: Pick<ClusterTunnels, "name" | "tunnels">;
-  /** From the credential. */
-  readonly identity: string;
-  /** From the hello message; an agent can send another one each time with the same credential. */
-  readonly agentId?: string;
-}
-
-/**
- * The budgets of lines about an authenticated agent, which can connect and disconnect all the time. Each agent has its
- * own lines in a minute, and all agents with one identity together have as many for each of them that is connected.
- */
-export function agentBudgets({ cluster, identity, agentId = "" }: LoggedAgent): readonly LineBudget[] {
-  const { name: owner } = cluster;
-  const of = { owner, lines: LINES, fields: { cluster: owner, identity } };
-  const key = `agents\n${owner}\n${identity}`;
-  const moreLines = (): number => LINES * connectedAs(identity, cluster);
-  return [
-    { ...of, key: `${key}\n${agentId}`, subject: "lines of one agent" },
-    { ...of, key, subject: "lines of agents with one identity", moreLines },
-  ];
-}
-
-function connectedAs(identity: string, cluster: LoggedAgent["cluster"]): number {
-  let connected = 0;
-  for (const { agent } of cluster.tunnels()) if (agent.identity === identity) connected++;
-  return connected;
-}
+/** Lines about one agent in a minute: it may be lost and come back ten times. */
+export const AGENT_LINES = 20;

@@ -81,6 +81,8 @@ export class UpgradePort {
     this.#deps = deps;
     const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
     const { listener, metrics, throttledLog, waiting, turns } = deps;
+    // `culvert doctor` compares the agent's clock with it.
+    this.#upgrades.on("headers", (headers) => headers.push(`Date: ${new Date().toUTCString()}`));
     this.connections = new PortConnections(
       { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {

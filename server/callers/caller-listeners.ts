@@ -198,6 +198,7 @@ class CallersOfHost implements PortHandler {
   onConnect(request: RequestHeader, connection: IncomingConnection): void {
     // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
     if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
+    else if (valuesOf(request.rawHeaders, "host").length > 1) this.#refuse(connection, "twoHosts");
     else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
     else if (this.connections.leaveWaiting(connection)) {
       void connect(request, connection, this.#host, this.#deps.connect);

@@ -217,3 +217,17 @@ test("neither log nor answer repeats what may be a secret in what was asked for"
     assert.ok(!JSON.stringify(world.lines.splice(0)).includes("hunter2"));
   }
 });
+
+test("refusals without end are ten lines for each outcome, and the line of each CONNECT that is served stays", async () => {
+  const agent = fakeAgent({ agentId: "a", onTarget: (stream) => stream.end() });
+  await using world = await start([agent]);
+  for (let calls = 0; calls < 15; calls++) {
+    assert.match(await world.call().ask(`CONNECT no-port-${calls} HTTP/1.1\r\n\r\n`), /^HTTP\/1\.1 400 /);
+    const served = world.call();
+    await served.ask(CONNECT);
+    served.socket.end();
+  }
+  const written = (msg: string) => world.lines.filter((line) => line.msg === msg && line.level !== "debug");
+  await until(() => written("connection closed").length === 15);
+  assert.equal(written("CONNECT failed").length, 10);
+});

@@ -39,7 +39,7 @@ export interface ConnectDeps extends OpenStreamDeps {
     Pick<ServerOptions, "maxTokenVerifications" | "establishedGapMs" | "stallTimeoutMs">;
   readonly metrics: ServerMetrics;
   readonly log: Logger;
-  /** The throttled log for callers that are not authenticated: they may come as often as they like. */
+  /** The log of refusals. */
   readonly throttledLog: ThrottledLog;
   /** Comes before the number in the id of a CONNECT, where several servers write about one. */
   readonly idPrefix: string;
@@ -193,10 +193,8 @@ class ConnectRecord implements OpenContext, OpenConnect {
     if (choice?.claimedBy === undefined) return;
     // The line at the end of the connection may come hours later.
     const line = { cluster: this.cluster.name, target, agent: tunnel?.agent.agentId, ...choice };
-    const once = `${target} ${choice.claimedBy}`;
-    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", {
-      once,
-    });
+    const once = { kind: `${target} ${choice.claimedBy}`, lines: 1 };
+    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", once);
   }
 
   /** Refuses the CONNECT, or resets it if it was answered already. */
@@ -297,9 +295,10 @@ class ConnectRecord implements OpenContext, OpenConnect {
       err: code === "internal" ? (error?.cause ?? error) : undefined,
       reason: code === "internal" ? undefined : error && printable(error.message),
     };
-    if (code === "unauthenticated" && !established) throttledLog.write(level, line, FAILED);
+    // A caller can be refused as often as it likes, and needs nobody else for that.
+    if (!established) throttledLog.write(level, line, FAILED, { kind: code });
     else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");
-    else log[level](line, established ? "connection closed" : FAILED);
+    else log[level](line, "connection closed");
   }
 }
 

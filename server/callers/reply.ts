@@ -147,6 +147,8 @@ const HTTP_REFUSALS = {
       "the caller speaks gRPC (HTTP/2), and culvert takes HTTP CONNECT: in kube-apiserver's --egress-selector-config-file write proxyProtocol: HTTPConnect, and restart it",
     header: "",
   },
+  // RFC 9112 §3.2.
+  twoHosts: { status: 400, sentence: "the request has two Host lines: send one", header: "" },
   twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one", header: "" },
   headerTooLarge: { status: 431, sentence: "the request header is too large", header: "" },
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },

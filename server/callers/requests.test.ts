@@ -36,7 +36,7 @@ const ODDITIES: ReadonlyArray<readonly [sentence: string, request: string, answe
   ],
   ["CONNECT in HTTP/0.9 is 400", "CONNECT a:1 HTTP/0.9\r\n\r\n", /^HTTP\/1\.1 400 /],
   ["CONNECT without Host is a CONNECT", "CONNECT a:1 HTTP/1.1\r\n\r\n", /^HTTP\/1\.1 200 /],
-  ["Host is not compared", "CONNECT a:1 HTTP/1.1\r\nHost: b:2\r\nHost: c\r\n\r\n", /^HTTP\/1\.1 200 /],
+  ["Host is not compared", "CONNECT a:1 HTTP/1.1\r\nHost: b:2\r\n\r\n", /^HTTP\/1\.1 200 /],
   [
     "Expect and Upgrade on CONNECT mean nothing",
     "CONNECT a:1 HTTP/1.1\r\nExpect: 100-continue\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
@@ -53,6 +53,16 @@ const ODDITIES: ReadonlyArray<readonly [sentence: string, request: string, answe
     "a header beyond the limit is 431",
     `CONNECT a:1 HTTP/1.1\r\nX: ${"y".repeat(17 * 1024)}\r\n\r\n`,
     /^HTTP\/1\.1 431 /,
+  ],
+  [
+    "a usual CONNECT with two Hosts is 400",
+    "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nHost: a:1\r\n\r\n",
+    /^HTTP\/1\.1 400 .*two Host lines/,
+  ],
+  [
+    "so is one that Node's parser reads",
+    "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nX: y\r\nhOST:b:1\r\n\r\n",
+    /^HTTP\/1\.1 400 .*two Host lines/,
   ],
   [
     "a CONNECT with two credentials is 400: whoever stands in front may have read the other one",

@@ -9,18 +9,18 @@ import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { permits, subjectOf } from "../../shared/tls/identity.ts";
 import type { WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import { unfit, type WatchedTls } from "../../shared/tls/tls-material.ts";
-import { type Cluster, type ClusterChanges, type InnerTlsRule, SIDES, type SideName } from "../clusters/cluster.ts";
+import type { InnerTlsRule } from "../clusters/access-rules.ts";
+import { type Cluster, type ClusterChanges, SIDES, type SideName } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
 import { type RoutingRules, routingRules } from "../clusters/routing-rules.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
 import type { CreateVerifier } from "../tokens/create-verifier.ts";
-import type { ApiServerState } from "../tokens/token-review.ts";
+import type { ApiServerState } from "../tokens/verifier.ts";
 import { endUnclaimable } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { SideExpiry } from "./flag-certificates.ts";
-import { ClusterVirtualHost, type UnixHost } from "./virtual-host.ts";
-import { missingWarning } from "./warnings.ts";
+import { ClusterVirtualHost, missingWarning, type UnixHost } from "./virtual-host.ts";
 
 export interface ClusterRuntimeDeps {
   /** Certificates of the flags, for sides that leave them out. */
@@ -90,7 +90,6 @@ export class ClusterRuntime {
   constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ClusterRuntimeDeps) {
     this.#cluster = cluster;
     this.tunnels = tunnels;
-    tunnels.probes.paceOfConnections = this.pace;
     this.isOfFlags = deps.isOfFlags;
     this.hasDirectory = deps.hasDirectory === true;
     this.#routing = deps.routing;
@@ -122,7 +121,7 @@ export class ClusterRuntime {
   problems(now = new Date()): string[] {
     return SIDES.flatMap((side) => {
       const { tokenProblem, worksWithoutTls } = this[side];
-      const missing = worksWithoutTls ? undefined : missingWarning(side)(this);
+      const missing = worksWithoutTls ? undefined : missingWarning(this.cluster, this[side]);
       return [missing ?? [], tokenProblem ?? [], this.#unfit(side, now) ?? []].flat();
     });
   }

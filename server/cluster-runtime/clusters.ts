@@ -13,7 +13,7 @@ import {
   type SideName,
 } from "../clusters/cluster.ts";
 import type { ClusterListener } from "../clusters/store.ts";
-import type { ApiServerState } from "../tokens/token-review.ts";
+import type { ApiServerState } from "../tokens/verifier.ts";
 import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
 import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
 import type { ClusterVirtualHost } from "./virtual-host.ts";

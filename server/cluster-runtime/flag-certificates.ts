@@ -25,6 +25,22 @@ export const TLS_FLAGS = {
   callers: { cert: "--server-cert", key: "--server-key", ca: "--server-ca-cert" },
 } as const;
 
+/** Names the keys that a side of a document lacks, and the flags that could replace them. */
+export function missingSentence(
+  side: SideName,
+  lacks: { readonly certificate: boolean; readonly ca: boolean },
+): string | undefined {
+  const keys = [...(lacks.certificate ? (["cert", "key"] as const) : []), ...(lacks.ca ? (["ca"] as const) : [])];
+  if (keys.length === 0) return undefined;
+  const [verb, has] = keys.length === 1 ? ["is", "has one"] : ["are", "have them"];
+  const missing = enumerated(keys.map((key) => `${side}.${key}`));
+  return `${missing} ${verb} missing: neither the document nor ${enumerated(keys.map((key) => TLS_FLAGS[side][key]))} ${has}`;
+}
+
+function enumerated(words: readonly string[]): string {
+  return words.length === 1 ? words.join() : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+}
+
 interface FlagTlsDeps {
   readonly log: Logger;
   /** The certificate shown to agents, or the CA that verifies them, has changed. */

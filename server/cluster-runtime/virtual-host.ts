@@ -5,14 +5,14 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import type { TlsMaterial, TlsPair, WatchedTls } from "../../shared/tls/tls-material.ts";
-import type { AgentSide, CallerSide, ClusterSide, InnerTlsRule, SideName } from "../clusters/cluster.ts";
+import type { InnerTlsRule } from "../clusters/access-rules.ts";
+import type { AgentSide, CallerSide, Cluster, ClusterSide, SideName } from "../clusters/cluster.ts";
 import type { CreateVerifier } from "../tokens/create-verifier.ts";
-import type { ApiServerState } from "../tokens/token-review.ts";
-import type { TokenVerifier } from "../tokens/verifier.ts";
+import type { ApiServerState, TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import { missingSentence } from "./flag-certificates.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { OpenConnects } from "./open-connects.ts";
-import { missingSentence } from "./warnings.ts";
 
 interface VirtualHostDeps {
   /** The peers that connect to it. */
@@ -227,4 +227,14 @@ export class ClusterVirtualHost implements VirtualHost {
     const from = printable(address, 50);
     return new CulvertError("forbidden", `cluster "${this.cluster}" is not open to ${from} (sourceCIDRs)`);
   }
+}
+
+/** Warns of a side of a cluster that nobody can reach over TLS. */
+export function missingWarning(
+  { name, file }: Cluster,
+  { missing, worksWithoutTls }: ClusterVirtualHost,
+): string | undefined {
+  if (missing === undefined) return undefined;
+  const only = worksWithoutTls ? ", so its agents can come by --agent-insecure-port only" : "";
+  return `${file}: cluster "${name}": ${missing}${only}`;
 }

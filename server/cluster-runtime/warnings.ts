@@ -1,9 +1,9 @@
 import { authoritiesOf } from "../../shared/tls/authorities.ts";
 import type { CrlFile, RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
-import { SIDES, type SideName } from "../clusters/cluster.ts";
+import { SIDES } from "../clusters/cluster.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
-import { TLS_FLAGS } from "./flag-certificates.ts";
+import { missingWarning } from "./virtual-host.ts";
 
 type Warning = (runtime: ClusterRuntime) => string | undefined;
 
@@ -77,33 +77,6 @@ export function unreachedStrategiesWarning({ cluster }: ClusterRuntime): string 
   return `${cluster.file}: cluster "${cluster.name}": agents.strategies: default takes any agent, so ${unreached} after it has no effect: name default last`;
 }
 
-/** Names the keys that a side of a document lacks, and the flags that could replace them. */
-export function missingSentence(
-  side: SideName,
-  lacks: { readonly certificate: boolean; readonly ca: boolean },
-): string | undefined {
-  const keys = [...(lacks.certificate ? (["cert", "key"] as const) : []), ...(lacks.ca ? (["ca"] as const) : [])];
-  if (keys.length === 0) return undefined;
-  const [verb, has] = keys.length === 1 ? ["is", "has one"] : ["are", "have them"];
-  const missing = enumerated(keys.map((key) => `${side}.${key}`));
-  return `${missing} ${verb} missing: neither the document nor ${enumerated(keys.map((key) => TLS_FLAGS[side][key]))} ${has}`;
-}
-
-/** Warns of a side of a cluster that nobody can reach over TLS. */
-export function missingWarning(side: SideName): Warning {
-  return (runtime) => {
-    const { missing, worksWithoutTls } = runtime[side];
-    if (missing === undefined) return undefined;
-    const { name, file } = runtime.cluster;
-    const only = worksWithoutTls ? ", so its agents can come by --agent-insecure-port only" : "";
-    return `${file}: cluster "${name}": ${missing}${only}`;
-  };
-}
-
-function enumerated(words: readonly string[]): string {
-  return words.length === 1 ? words.join() : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
-}
-
 /** All warnings about one cluster that are logged when they begin to apply. */
 export const WARNINGS: readonly Warning[] = [
   sharedCaWarning,
@@ -111,8 +84,8 @@ export const WARNINGS: readonly Warning[] = [
   namesBypassDenyWarning,
   localClaimsWarning,
   unreachedStrategiesWarning,
-  missingWarning("agents"),
-  missingWarning("callers"),
+  ({ cluster, agents }) => missingWarning(cluster, agents),
+  ({ cluster, callers }) => missingWarning(cluster, callers),
 ];
 
 // ── revocation lists ────────────────────────────────────────────────────────────────────────────────────────────────

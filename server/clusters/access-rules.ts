@@ -94,3 +94,7 @@ export class SourceCidrs {
     return isIP(bare) !== 0 && this.#list.check(bare, isIPv4(bare) ? "ipv4" : "ipv6");
   }
 }
+
+/** Whether agents may, or must, authenticate by TLS inside the link, where a middlebox ends the TLS outside. */
+export const INNER_TLS_RULES = ["never", "auto", "always"] as const;
+export type InnerTlsRule = (typeof INNER_TLS_RULES)[number];

@@ -3,9 +3,9 @@ import { canonicalServerName } from "../../shared/address/server-name.ts";
 import type { IdentityPattern } from "../../shared/tls/identity.ts";
 import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
-import type { SourceCidrs, TargetRules } from "./access-rules.ts";
+import type { InnerTlsRule, SourceCidrs, TargetRules } from "./access-rules.ts";
 import type { Limits, TokenTrust } from "./document.ts";
-import type { Claims, Strategy } from "./routing-rules.ts";
+import type { RoutingKeys } from "./routing-rules.ts";
 
 /** The two kinds of peers that a cluster accepts, as a document names them. */
 export const SIDES = ["agents", "callers"] as const;
@@ -47,20 +47,10 @@ export interface ClusterSide {
   readonly sourceCIDRs?: SourceCidrs | undefined;
 }
 
-/** Whether agents may, or must, authenticate by TLS inside the link, where a middlebox ends the TLS outside. */
-export const INNER_TLS_RULES = ["never", "auto", "always"] as const;
-export type InnerTlsRule = (typeof INNER_TLS_RULES)[number];
-
-export interface AgentSide extends ClusterSide {
+export interface AgentSide extends ClusterSide, RoutingKeys {
   readonly maxAgents?: number | undefined;
   /** Absent: `--inner-tls`. */
   readonly innerTls?: InnerTlsRule | undefined;
-  /** Absent: `--proxy-strategies`. */
-  readonly strategies?: readonly Strategy[] | undefined;
-  /** Absent: `--strict-identifiers`. */
-  readonly strictIdentifiers?: boolean | undefined;
-  /** What each agent may claim; absent: see `routingRules`. */
-  readonly claims?: Claims | undefined;
 }
 
 export interface CallerSide extends ClusterSide {

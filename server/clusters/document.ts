@@ -4,8 +4,7 @@ import { parseServerNamePattern } from "../../shared/address/server-name.ts";
 import { formatSize, inRange, parseBoolean, parseSize } from "../../shared/config/values.ts";
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
-import { SourceCidrs, TargetRules } from "./access-rules.ts";
-import { INNER_TLS_RULES, type InnerTlsRule } from "./cluster.ts";
+import { INNER_TLS_RULES, type InnerTlsRule, SourceCidrs, TargetRules } from "./access-rules.ts";
 import { Claims, parseStrategy } from "./routing-rules.ts";
 
 /**

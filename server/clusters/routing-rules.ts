@@ -5,13 +5,22 @@ import { parseServerNamePattern } from "../../shared/address/server-name.ts";
 import { matchesSubject } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { matches, type PeerIdentity, parsePattern } from "../../shared/tls/identity.ts";
-import type { AgentSide } from "./cluster.ts";
 
 /**
  * Ways to choose the agents that a target is asked of. Those before the last two go by what agents say they serve.
  */
 export const STRATEGIES = ["destHost", "cidr", "defaultRoute", "default"] as const;
 export type Strategy = (typeof STRATEGIES)[number];
+
+/** The keys of a document about how agents are chosen. */
+export interface RoutingKeys {
+  /** Absent: `--proxy-strategies`. */
+  readonly strategies?: readonly Strategy[] | undefined;
+  /** Absent: `--strict-identifiers`. */
+  readonly strictIdentifiers?: boolean | undefined;
+  /** What each agent may claim; absent: see `routingRules`. */
+  readonly claims?: Claims | undefined;
+}
 
 /** How the agents of a cluster are chosen. */
 export interface RoutingRules {
@@ -62,7 +71,7 @@ export function mayChoose(strategy: Strategy, identifiers: AgentIdentifiers): bo
  * is said by documents alone. Without documents the agents of the one cluster may claim whatever they say.
  */
 export function routingRules(
-  { strategies, strictIdentifiers, claims }: AgentSide,
+  { strategies, strictIdentifiers, claims }: RoutingKeys,
   flags: Omit<RoutingRules, "claims">,
   isOfFlags: boolean,
 ): RoutingRules {

@@ -153,9 +153,13 @@ function acceptRules(
   };
 
   function onHandshakeFailed({ how, error, remote }: FailedHandshake): void {
+    const line = { listener: name, remote, reason: reasonOf(error) };
+    if (how === "flood") {
+      throttledLog.write("warn", line, "this server has cut a connection that sent a flood");
+      return;
+    }
     if (how === "untrusted") metrics.untrusted(name);
     else metrics.handshakeFailed(name);
-    const line = { listener: name, remote, reason: reasonOf(error) };
     // A client that closes without a byte is a balancer's probe or a port scanner.
     if (how === "silent") log.debug(line, failed);
     else if (how === "failed") throttledLog.write("info", line, failed);

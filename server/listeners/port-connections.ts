@@ -2,6 +2,7 @@ import { BySource } from "../../shared/basics/by-source.ts";
 import { Queue } from "../../shared/basics/collections.ts";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { UNAUTHENTICATED } from "../../shared/listen/unauthenticated-sockets.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
@@ -106,6 +107,7 @@ export class PortConnections {
     socket.on("close", () => this.#onClose(connection));
     this.#all.join(connection.place);
     this.#waiting.add(connection, connection.network);
+    connection.onCrowdedOut = () => this.drop(connection);
     connection.setDeadline(deadlineMs, () => this.#onLate(connection));
     if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
     if (this.#waiting.has(connection)) waiting?.add(connection, this);
@@ -123,6 +125,7 @@ export class PortConnections {
   setAside(connection: IncomingConnection): void {
     this.#waiting.delete(connection);
     this.#options.waiting?.delete(connection);
+    UNAUTHENTICATED.delete(connection);
   }
 
   /** The request has come. Returns true the first time: each connection makes one request. */

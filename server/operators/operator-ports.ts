@@ -4,8 +4,9 @@ import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
 import { oncePerSecond, TurnQueue } from "../../shared/basics/timers.ts";
 import type { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
 import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
+import { shownPace } from "../../shared/link/link-events.ts";
+import type { Check } from "../../shared/runtime/check.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { Check } from "../../shared/runtime/run.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
@@ -214,6 +215,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
     resetForMemory: tunnel.resetForMemory,
     // Of a ping that was sent for this answer; null: no answer in time.
     roundTripMs: roundTripMs === undefined ? null : Math.round(roundTripMs * 10) / 10,
+    pace: shownPace(tunnel.pace),
   };
 }
 

@@ -1,4 +1,4 @@
-import { type Check, countOnly, SHOWN_ON_ADMIN_PORT } from "../../shared/runtime/run.ts";
+import { type Check, countOnly, SHOWN_ON_ADMIN_PORT } from "../../shared/runtime/check.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import { unfit } from "../../shared/tls/tls-material.ts";
 import type { TokenReviewState } from "../cluster-runtime/clusters.ts";

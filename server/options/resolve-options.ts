@@ -5,7 +5,7 @@ import type { Draft } from "../../shared/config/options.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
 import { checkReplicas, resolvePeers } from "./fleet-options.ts";
-import type { rows } from "./options.ts";
+import type { rows } from "./option-rows.ts";
 
 type ServerDraft = Draft<typeof rows>;
 

@@ -1,4 +1,4 @@
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import {
@@ -18,7 +18,8 @@ import { buildInfo } from "../../shared/basics/program.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { readBoundedSync } from "../../shared/documents/read-bounded.ts";
-import { lookup } from "../../shared/names/lookup.ts";
+import { connectTcp } from "../../shared/net/connect-tcp.ts";
+import { trustIn } from "../../shared/tls/authorities.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import type { ServerOptions } from "../options/options.ts";
 
@@ -29,6 +30,8 @@ export type NatsOptions = Pick<
 
 /** Time for one NATS server to be reached, ms. */
 export const DIAL_MS = 3_000;
+/** The part of it for TCP, ms. The client would not say which server it was, and what its addresses have met. */
+const CONNECT_MS = DIAL_MS - 100;
 /** A connection on which two pings in a row are not answered is lost, ms between them. */
 const PING_MS = 2_000;
 const MAX_PINGS = 2;
@@ -95,6 +98,7 @@ class BoundedTransport implements Transport {
   closeError?: Error;
   readonly #closed = deferred<undefined | Error>();
   readonly #rate = new TokenBucket(READ_RATE);
+  readonly #dialling = new AbortController();
   #socket: Socket | undefined;
   #info: Uint8Array = new Uint8Array();
   /** `host:port` of the server, and when it has sent something last, ms of `performance.now()`. */
@@ -108,11 +112,11 @@ class BoundedTransport implements Transport {
   }
 
   async connect({ hostname: host, port }: Server, { tls }: ConnectionOptions): Promise<void> {
-    const raw = connect({ host, port, lookup, noDelay: true, autoSelectFamily: true });
-    this.#socket = raw;
     this.#at = formatTarget({ host, port });
     try {
-      await settled(raw, "connect");
+      const inTime = AbortSignal.any([this.#dialling.signal, AbortSignal.timeout(CONNECT_MS)]);
+      const raw = await connectTcp({ host, port }, inTime);
+      this.#socket = raw;
       const info = await this.#readInfo(raw);
       const { tls_required: isRequired, tls_available: isAvailable } = parseInfo(info);
       if (tls && isRequired !== true && isAvailable !== true) throw new Error("the NATS server offers no TLS");
@@ -128,7 +132,7 @@ class BoundedTransport implements Transport {
         })
         .on("close", () => this.#end());
     } catch (error) {
-      this.#socket.destroy();
+      this.#socket?.destroy();
       throw new Error(`NATS at ${this.#at}: ${(error as Error).message}`, { cause: error });
     }
   }
@@ -152,7 +156,14 @@ class BoundedTransport implements Transport {
 
   async #secure(raw: Socket, host: string, tls: ConnectionOptions["tls"]): Promise<TLSSocket> {
     // Explicit, because NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.
-    const socket = connectTls({ ...tls, socket: raw, host, ...sniOf(host), rejectUnauthorized: true });
+    const socket = connectTls({
+      ...tls,
+      ...trustIn(tls?.ca),
+      socket: raw,
+      host,
+      ...sniOf(host),
+      rejectUnauthorized: true,
+    });
     this.#socket = socket;
     await settled(socket, "secureConnect");
     return socket;
@@ -204,6 +215,7 @@ class BoundedTransport implements Transport {
 
   discard(): void {
     this.#isOver = true;
+    this.#dialling.abort();
     this.#socket?.destroy();
   }
 

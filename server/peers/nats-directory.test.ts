@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { test } from "node:test";
+import { blackHoleTarget } from "../../e2e/harness/targets/absent.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -11,8 +12,8 @@ import { NatsDirectory } from "./nats-directory.ts";
 const LOCATION = { serverId: "srv.1", address: "10.0.0.1:8096" };
 const HELLO = `INFO ${JSON.stringify({ server_id: "x", version: "2.9.10", headers: true, max_payload: 1_048_576 })}\r\n`;
 
-/** A NATS server whose every byte the test writes. */
-async function rawNats(onSocket: (socket: Socket) => void) {
+/** A NATS server whose every byte the test writes. `address`: another one is dialled in its place. */
+async function rawNats(onSocket: (socket: Socket) => void, address?: string) {
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
     sockets.push(socket.on("error", () => {}));
@@ -20,7 +21,7 @@ async function rawNats(onSocket: (socket: Socket) => void) {
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const log = createLogger({ level: "silent", format: "json", name: "test" });
-  const url = `nats://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = `nats://${address ?? `127.0.0.1:${(server.address() as AddressInfo).port}`}`;
   const none = { directoryCredentials: "", directoryCaCert: "", directoryCert: "", directoryKey: "" };
   const directory = new NatsDirectory(LOCATION, {
     options: { serverId: LOCATION.serverId, directory: [url], ...none },
@@ -226,11 +227,14 @@ test("a NATS server whose first line never ends, or is none, is given up, and no
   await until(() => /NATS at 127\.0\.0\.1:\d+: no NATS server answers there/.test(reason(other.directory)));
 });
 
-test("a connection on which a NATS server says nothing is closed before the next one", async () => {
+test("a connection on which a NATS server says nothing is closed before the next one, and one that does not answer is named", async () => {
+  await using hole = await blackHoleTarget();
+  await using silent = await rawNats(() => {}, hole.address);
   await using nats = await rawNats((socket) => void socket.resume());
   await until(() => nats.sockets.length > 1);
   assert.equal(nats.sockets[0]?.destroyed, true);
   assert.match(reason(nats.directory), /: a NATS server of --directory took longer than 3 s: check its process/);
+  await until(() => /NATS at 127\.0\.0\.1:\d+: no answer in time/.test(reason(silent.directory)));
 });
 
 test("a connection on which a NATS server falls silent is lost, and the reason names the server", async () => {

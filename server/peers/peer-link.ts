@@ -7,7 +7,7 @@ import { type CarrierDialOptions, type Dialled, dialAgain, dialCarrier } from ".
 import { Link } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Session } from "../../shared/yamux/session.ts";
@@ -164,6 +164,11 @@ export class PeerLink {
     stream.once("close", () => this.#impatient.delete(stream));
   }
 
+  /** As `Link.lastByteAt`. */
+  get lastByteAt(): number {
+    return this.#link.lastByteAt;
+  }
+
   /** Asks for a sign of life: without a byte within `withinMs` the connection is lost. */
   probe(withinMs: number): void {
     this.#link.probe(withinMs);
@@ -283,15 +288,14 @@ async function dialPeer<T extends Pick<Dialled, "carrier">>(
 
 /** Lines of one peer in a minute: it may be lost and come back some times. */
 const LINES = 20;
-/** Lines of all peers in a minute: the directory, which is not trusted, may name any number of servers. */
-const LINES_OF_ALL = 1_000;
-const ALL: LineBudget = { key: "peers", lines: LINES_OF_ALL, subject: "lines of other servers", fields: {} };
+/** The directory, which is not trusted, may name any number of servers: they share the lines of one tenant. */
+export const PEERS = "other servers";
 
 /** The log of a link to or from the server with this id, which can open and end links all the time. */
 export function peerLog(throttled: Pick<ThrottledLog, "write">, peer: string, remote: string) {
-  const own = { key: `peers\n${peer}`, lines: LINES, subject: "lines of one server", fields: { peer } };
+  const own = { tenant: PEERS, kind: peer, lines: LINES };
   return (level: "info" | "warn", message: string, fields: Readonly<Record<string, unknown>> = {}): void =>
-    throttled.write(level, { peer, remote, ...fields }, message, { budgets: [own, ALL] });
+    throttled.write(level, { peer, remote, ...fields }, message, own);
 }
 
 const RETRY_AFTER_MS = 1_000;

@@ -10,7 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
 import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
-import { leftMs } from "../tunnels/opening.ts";
+import { leftMs, untilSilentMs } from "../tunnels/opening.ts";
 import type { Location } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 
@@ -103,7 +103,10 @@ export async function openAtOwner(
 
 interface PeerOpenOptions {
   readonly cancellation: Cancellation<CulvertError>;
-  /** The peer has not taken the stream by then: it does not respond, ms. */
+  /**
+   * A peer that has not taken the stream and is silent for twice this time does not respond, ms. While bytes of it come
+   * it is alive, and its ACK waits behind them.
+   */
   readonly ackTimeoutMs: number;
   /** Who pays for what the stream holds here, if not the account of links to peers. */
   readonly memory?: MemoryAccount;
@@ -137,7 +140,8 @@ function openByHead(
     const { cancellation, ackTimeoutMs, memory, onAcknowledged } = options;
     const { serverId } = link.location;
     const { ownId } = link;
-    const deadline = performance.now() + timeoutMs;
+    const startedAt = performance.now();
+    const deadline = startedAt + timeoutMs;
     if (cancellation.reason !== undefined) {
       reject(cancellation.reason);
       return;
@@ -163,7 +167,14 @@ function openByHead(
       reject(error);
     };
     const onTimeout = (): void => {
-      if (!stream.acknowledged) link.probe(PROBE_MS);
+      if (!stream.acknowledged) {
+        link.probe(PROBE_MS);
+        const waitMs = Math.min(untilSilentMs(link, startedAt, 2 * ackTimeoutMs), deadline - performance.now());
+        if (waitMs > 0) {
+          timer = setTimeout(onTimeout, waitMs);
+          return;
+        }
+      }
       const sentence = stream.acknowledged
         ? `server "${serverId}" took the request, but did not answer in time`
         : `server "${serverId}" does not respond to server "${ownId}": check its process and the path between them`;

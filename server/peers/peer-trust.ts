@@ -3,8 +3,8 @@ import type { DetailedPeerCertificate, PeerCertificate } from "node:tls";
 import { ConfigError } from "../../shared/config/options.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
+import type { Check } from "../../shared/runtime/check.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { Check } from "../../shared/runtime/run.ts";
 import { ConditionLog, type LoggedCondition } from "../../shared/runtime/throttled-log.ts";
 import { certificates, usageOf } from "../../shared/tls/certificate-fields.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
@@ -211,7 +211,9 @@ export class OwnCertificate {
   check(now = new Date()): Check {
     const { material } = this;
     const why = unfit(material, now);
-    const faults = [...(why === undefined ? [] : [why]), ...this.trust.objectionsTo(material)];
+    const { problem } = this.#files;
+    const kept = problem === undefined ? [] : [`kept because its files are not usable now (${problem})`];
+    const faults = [...(why === undefined ? [] : [why]), ...this.trust.objectionsTo(material), ...kept];
     const detail = faults.join("; ") || `good until ${material.notAfter.toISOString()}`;
     return { name: "peer-certificate", ok: true, hasFaults: faults.length > 0, detail };
   }

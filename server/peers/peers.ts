@@ -5,7 +5,7 @@ import { buildInfo } from "../../shared/basics/program.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
 import type { MemoryPool, MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import type { Check } from "../../shared/runtime/run.ts";
+import type { Check } from "../../shared/runtime/check.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import type { PortDeps } from "../listeners/open-port.ts";

@@ -3,7 +3,7 @@ import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { LineBudget, ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-heads.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -13,6 +13,7 @@ import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
 import { type HopEnd, hopResetCode, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { FromPeer } from "./accepted-peers.ts";
+import { PEERS } from "./peer-link.ts";
 
 interface ServedForPeers {
   readonly tunnels: ClusterTunnels;
@@ -34,10 +35,6 @@ export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics">
 /** How long a refused stream may linger until the peer has ended its side, too, ms. */
 const LINGER_MS = 5_000;
 const FAILED = "CONNECT of a peer failed";
-/**
- * Log lines in a minute for requests of one peer that fail before an agent is looked for: malformed, or for no cluster.
- */
-const REFUSED_LINES = 10;
 
 /**
  * A CONNECT that has come to another server, for a cluster whose agents are here. It goes to an agent of this server
@@ -61,8 +58,9 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
       ...(code === "internal" ? { err: reason?.cause ?? reason } : reason && { reason: printable(reason.message) }),
     };
     if (totals !== undefined) log[level](line, "connection of a peer closed");
-    else if (context !== undefined) log[level](line, FAILED);
-    else throttledLog.write(level, line, FAILED, { budgets: [budgetOf(from)] });
+    else if (context !== undefined) throttledLog.write(level, line, FAILED, { kind: code });
+    // The request is malformed, or names a cluster that is not known here.
+    else throttledLog.write(level, line, FAILED, { tenant: PEERS, kind: from.serverId });
   };
   try {
     request = parsePeerOpen(json);
@@ -139,10 +137,6 @@ function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServeP
   if (!isSessionLost(opened)) return undefined;
   // At the end of the drain time this server closes its tunnels cleanly.
   return draining() && isClosedCleanly(opened) ? "draining" : "agent_lost";
-}
-
-function budgetOf({ serverId: peer }: FromPeer): LineBudget {
-  return { key: `${FAILED}\n${peer}`, lines: REFUSED_LINES, subject: FAILED, fields: { peer } };
 }
 
 function contextOf(

@@ -5,7 +5,6 @@ import { KubeCollection, KubeFailure, ObjectWatch } from "../../shared/kubernete
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { LEASES, Lease, LeaseBook, OwnLease } from "./leases.ts";
-import type { ServerCount } from "./server-count.ts";
 
 export type CountOptions = Pick<
   ServerOptions,
@@ -21,7 +20,8 @@ const MAX_EXPIRY_MS = 60_000;
 const MOST_COLLECTING = 8;
 
 export interface ReplicaCountDeps {
-  readonly servers: Pick<ServerCount, "set">;
+  /** Gets the number; `set` returns false if it is the same as before. */
+  readonly servers: { set(value: number): boolean };
   readonly log: Logger;
   /** For tests: the API of this pod's own cluster. */
   readonly access?: ReadAccess;

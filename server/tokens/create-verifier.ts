@@ -2,8 +2,8 @@ import { inCluster, kubeconfig } from "../../shared/kubernetes/access.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { TokenTrust } from "../clusters/document.ts";
 import { JwtVerifier } from "./jwt-verifier.ts";
-import { type ApiServerState, TokenReviewVerifier } from "./token-review.ts";
-import type { TokenVerifier } from "./verifier.ts";
+import { TokenReviewVerifier } from "./token-review.ts";
+import type { ApiServerState, TokenVerifier } from "./verifier.ts";
 
 export type CreateVerifier = typeof createVerifier;
 

@@ -6,7 +6,8 @@ import { folderOf } from "../../shared/documents/testing/files.ts";
 import { kubeconfig } from "../../shared/kubernetes/access.ts";
 import { type Answer, type Asked, HttpsStub, never } from "../../shared/kubernetes/testing/https-stub.ts";
 import { nowS, refusal, SUBJECT, showsPartOf, unsigned } from "./testing/tokens.ts";
-import { ApiServerMonitor, type ApiServerState, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
+import { ApiServerMonitor, type TokenReviewOptions, TokenReviewVerifier } from "./token-review.ts";
+import type { ApiServerState } from "./verifier.ts";
 
 /** A token as an API server gets to see it; who signed it is the API server's business. */
 function token(name = "agent", exp: number | undefined = nowS() + 3_600): string {

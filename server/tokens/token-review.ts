@@ -8,6 +8,7 @@ import { type ApiAccess, checkAccess, type ReadAccess } from "../../shared/kuber
 import { printable } from "../../shared/outcomes.ts";
 import { VerificationCache } from "./verification-cache.ts";
 import {
+  type ApiServerState,
   identityOf,
   matchesPart,
   NO_END,
@@ -204,14 +205,6 @@ function without(token: string, text: string): string {
 }
 
 // ── state of the API server ──────────────────────────────────────────────────────────────────────────────────────────
-
-/** Whether the API server that verifies tokens answers. */
-export type ApiServerState =
-  /** No request has ended yet. */
-  | { readonly state: "untried" }
-  | { readonly state: "answers" }
-  /** `fault` is a sentence for operators, with addresses. `hasAnswered`: it answered before, since the start. */
-  | { readonly state: "failing"; readonly fault: string; readonly hasAnswered: boolean };
 
 /** Interval at which the monitor checks whether a request is due, ms. */
 const CHECK_MS = 10_000;

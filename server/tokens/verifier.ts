@@ -4,7 +4,14 @@ import { untilAborted } from "../../shared/basics/promises.ts";
 import { matchesWildcard } from "../../shared/basics/text.ts";
 import { unfitToken, unverifiedClaims } from "../../shared/http/bearer.ts";
 import { type CredentialFault, CulvertError, printable } from "../../shared/outcomes.ts";
-import type { ApiServerState } from "./token-review.ts";
+
+/** Whether the API server that verifies tokens answers. */
+export type ApiServerState =
+  /** No request has ended yet. */
+  | { readonly state: "untried" }
+  | { readonly state: "answers" }
+  /** `fault` is a sentence for operators, with addresses. `hasAnswered`: it answered before, since the start. */
+  | { readonly state: "failing"; readonly fault: string; readonly hasAnswered: boolean };
 
 /** The account that a valid token names. */
 export interface TokenIdentity {

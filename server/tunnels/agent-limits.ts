@@ -6,7 +6,6 @@ import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { AgentCandidate } from "./agent-places.ts";
-import type { ClusterTunnels } from "./cluster-tunnels.ts";
 
 /** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
@@ -23,7 +22,11 @@ export function hellosAllowed(maxAgents: number): number {
 }
 
 /** The part of a cluster that `HelloPlaces` uses. */
-type HelloRules = Pick<ClusterTunnels, "name" | "maxAgents"> & { readonly memory: Pick<MemoryShare, "onConnection"> };
+interface HelloRules {
+  readonly name: string;
+  readonly maxAgents: number;
+  readonly memory: Pick<MemoryShare, "onConnection">;
+}
 
 /**
  * The connections of a cluster's agents that have no tunnel: authenticated and upgraded before their hello is accepted,

@@ -1,6 +1,6 @@
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { ALREADY_CONNECTED, CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { ClusterLimits, ClusterTunnels } from "./cluster-tunnels.ts";
+import type { RoutingRules } from "../clusters/routing-rules.ts";
 import type { Tunnel } from "./tunnel.ts";
 
 /** An agent that asks for a tunnel: fields of its hello, and the identity that its credential proves. */
@@ -33,9 +33,30 @@ const MAX_MEASURING = 8;
 /** A measurement that takes longer is ended, ms. */
 const MEASURED_MS = 120_000;
 
+export interface ClusterLimits {
+  readonly serverId: string;
+  readonly maxAgents: number;
+  /** How long the streams of a tunnel may go on that begins after its cluster was closed, ms. */
+  readonly drainTimeoutMs: number;
+}
+
+/** A cluster as its places use it. */
+interface PlacesCluster {
+  readonly name: string;
+  readonly rules: RoutingRules;
+  /** Maximum number of agents at once. */
+  readonly maxAgents: number;
+  /** Present: no agent gets a place. */
+  readonly closedBecause: string | undefined;
+  add(tunnel: Tunnel): void;
+  remove(tunnel: Tunnel): void;
+  tunnelAvailable(): void;
+  onChanged(): void;
+}
+
 /** The places of the agents of one cluster: who has an agent id, and what becomes of the tunnel that had it before. */
 export class AgentPlaces {
-  readonly #cluster: ClusterTunnels;
+  readonly #cluster: PlacesCluster;
   readonly #limits: ClusterLimits;
   readonly #holders = new Map<string, Holder>();
   /** Holders whose tunnel was replaced and ends with its last stream; the oldest first. */
@@ -43,7 +64,7 @@ export class AgentPlaces {
   /** Number of agents that only measure. */
   #measuring = 0;
 
-  constructor(cluster: ClusterTunnels, limits: ClusterLimits) {
+  constructor(cluster: PlacesCluster, limits: ClusterLimits) {
     this.#cluster = cluster;
     this.#limits = limits;
   }
@@ -192,7 +213,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 }
 
 /** Ends the tunnel of an agent that may not claim what it does, by the rules of now. Returns whether it did. */
-export function endUnclaimable(tunnel: Tunnel, { name, rules }: Pick<ClusterTunnels, "name" | "rules">): boolean {
+export function endUnclaimable(tunnel: Tunnel, { name, rules }: Pick<PlacesCluster, "name" | "rules">): boolean {
   const foreign = rules.claims?.objection(tunnel.agent.identifiers, tunnel.agent);
   if (foreign === undefined) return false;
   tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${name}" (agents.claims)`));

@@ -3,8 +3,7 @@ import { canonicalHost, hostsOf } from "../../shared/address/agent-identifiers.t
 import { NetworkMap } from "../../shared/address/network.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Strategy } from "../clusters/routing-rules.ts";
-import type { ClusterTunnels } from "./cluster-tunnels.ts";
+import type { RoutingRules, Strategy } from "../clusters/routing-rules.ts";
 import { pick, type Tunnel } from "./tunnel.ts";
 
 /** Why a tunnel was chosen for a target. */
@@ -38,18 +37,25 @@ interface Group {
 /** The entry of a document stands for agents that have not been seen yet. */
 const BY_DOCUMENT = "agents.claims";
 
+/** A cluster whose agents are chosen by its rules. */
+interface RoutedCluster {
+  readonly name: string;
+  readonly rules: RoutingRules;
+  tunnels(): ReadonlySet<Tunnel>;
+}
+
 /**
  * The tunnels for one target, by the strategies of its cluster. Among those that a strategy yields the one with the
  * fewest streams is picked, as where all agents are alike.
  */
 export class RoutedCandidates implements Candidates {
-  readonly #cluster: ClusterTunnels;
+  readonly #cluster: RoutedCluster;
   readonly #table: RoutingTable;
   readonly #host: string;
   /** Another server knows that the target is claimed. */
   readonly #isClaimedElsewhere: boolean;
 
-  constructor(cluster: ClusterTunnels, table: RoutingTable, target: Target, isClaimedElsewhere: boolean) {
+  constructor(cluster: RoutedCluster, table: RoutingTable, target: Target, isClaimedElsewhere: boolean) {
     this.#cluster = cluster;
     this.#table = table;
     this.#host = canonicalHost(target.host);

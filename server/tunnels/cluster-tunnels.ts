@@ -5,7 +5,7 @@ import type { CulvertError } from "../../shared/outcomes.ts";
 import { ALL_ALIKE, type RoutingRules, usesIdentifiers } from "../clusters/routing-rules.ts";
 import { VerificationSlots } from "../tokens/verifier.ts";
 import { AgentPace, HelloPlaces } from "./agent-limits.ts";
-import { AgentPlaces } from "./agent-places.ts";
+import { AgentPlaces, type ClusterLimits } from "./agent-places.ts";
 import {
   type Candidates,
   type Choice,
@@ -14,15 +14,7 @@ import {
   RoutedCandidates,
   RoutingTable,
 } from "./candidates.ts";
-import { ProbeRoom } from "./probes.ts";
 import { pick, type Tunnel } from "./tunnel.ts";
-
-export interface ClusterLimits {
-  readonly serverId: string;
-  readonly maxAgents: number;
-  /** How long the streams of a tunnel may go on that begins after its cluster was closed, ms. */
-  readonly drainTimeoutMs: number;
-}
 
 /**
  * The tunnels of one cluster, and the CONNECTs that wait for the first. Where all agents are alike, all tunnels are
@@ -45,7 +37,6 @@ export class ClusterTunnels implements Candidates {
   readonly verifying = { agents: new VerificationSlots(), callers: new VerificationSlots() };
   readonly places: AgentPlaces;
   readonly pace = new AgentPace();
-  readonly probes = new ProbeRoom();
   /** Connections of the cluster whose hello is awaited, or that are closing. */
   readonly hellos = new HelloPlaces(this);
   /** The memory account of its tunnels and callers. */

@@ -37,6 +37,8 @@ export interface OpenStreamDeps {
   readonly metrics: Pick<ServerMetrics, "pendingOpens">;
   /** True from SIGTERM on. */
   draining(): boolean;
+  /** Whether an agent at `remote` that has dialled this address has reached this server's own callers' port. */
+  leadsBack?(dialled: string, remote: string): boolean;
   /** Present with a directory: finds servers that have agents of a cluster which has none here. */
   peers?(): PeerFinder | undefined;
 }
@@ -145,7 +147,8 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
     watch,
     dialTimeoutMs: deps.options.dialTimeoutMs,
     ackTimeoutMs: deps.options.agentAckTimeoutMs,
-    hasAlternative: () => candidates.pick(way) !== undefined,
+    leadsBack: (dialled) => deps.leadsBack?.(dialled, way.remote) === true,
+    hasAlternative: () => before === undefined && candidates.pick(way) !== undefined,
     whenAvailable: (until) => cluster.whenAvailable(leftMs(context), until, candidates),
   });
 }

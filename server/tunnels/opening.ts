@@ -17,15 +17,19 @@ export interface OpenOptions {
   readonly deadline: number;
   /** The part of the time until then that the agent gets for its dial, ms. */
   readonly dialTimeoutMs: number;
-  /** Time for the agent to take the stream, ms; after it the agent does not respond. */
+  /** Silence of an agent that has not taken the stream, ms, after which another agent is asked: `#patienceMs`. */
   readonly ackTimeoutMs: number;
-  /** Could another agent take the stream? Asked while the link of this one has no connection. */
+  /** Could another agent take the stream? Asked while the link of this one has no connection, or is silent. */
   hasAlternative(): boolean;
   /** Resolves when any tunnel takes streams: this one again, or one that has come meanwhile. */
   whenAvailable(until: Cancellation<CulvertError>): Promise<unknown>;
+  /** Whether the address that the agent reports as dialled is the port of this server's own callers. */
+  leadsBack?(dialled: string): boolean;
   /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpeningWatcher | undefined;
 }
+
+const LEADS_BACK = "the target is this server's own port for callers: ask for the target behind it instead";
 
 export interface OpeningWatcher {
   /** The agent has taken the stream. */
@@ -38,6 +42,11 @@ export function leftMs({ deadline }: Pick<OpenOptions, "deadline">): number {
   return deadline - performance.now();
 }
 
+/** Part of the time that is left until a link has been silent for `silenceMs` since `startedAt`, ms. */
+export function untilSilentMs(link: Pick<Link, "lastByteAt">, startedAt: number, silenceMs: number): number {
+  return Math.max(startedAt, link.lastByteAt) + silenceMs - performance.now();
+}
+
 /** The agent's own timeout has to arrive before ours, or the caller reads about the agent instead of the target. */
 const ANSWER_MARGIN_MS = 100;
 
@@ -48,8 +57,8 @@ const PROBE_MS = 5_000;
  * One stream from SYN to answer.
  *
  * ```
- *  opened ── ACK within ackTimeoutMs ──▶ acknowledged ── answer within timeoutMs ──▶ resolved
- *     └─ else agent_timeout, another agent may be tried   └─ else agent_timeout, final
+ *  opened ─────────── ACK ────────────▶ acknowledged ── answer within timeoutMs ──▶ resolved
+ *     └─ silence: agent_timeout, another agent may be tried   └─ else agent_timeout, final
  * ```
  *
  * If the link is suspended, the opening fails as soon as another agent can take the stream. Until then it waits for the
@@ -60,12 +69,13 @@ export class Opening {
   readonly place = new QueueNode<Opening>(this);
   readonly #session: Session;
   readonly #target: Target;
-  readonly #link: Pick<Link, "suspended" | "probe">;
+  readonly #link: Pick<Link, "suspended" | "lastByteAt" | "probe">;
   readonly #agentId: string;
   readonly #options: OpenOptions;
   readonly #opened = deferred<Stream>();
   /** Resolves when the agent has answered that it is connected; rejects with a `CulvertError`. */
   readonly promise = this.#opened.promise;
+  readonly #startedAt = performance.now();
   #stream: Stream | undefined;
   #timer: NodeJS.Timeout | undefined;
   /** Present while another agent is waited for, because the link is suspended. */
@@ -74,7 +84,7 @@ export class Opening {
 
   constructor(
     session: Session,
-    link: Pick<Link, "suspended" | "probe">,
+    link: Pick<Link, "suspended" | "lastByteAt" | "probe">,
     target: Target,
     agentId: string,
     options: OpenOptions,
@@ -147,13 +157,30 @@ export class Opening {
       else this.#fail(this.#connectionLost());
       return;
     }
-    // The process may be stopped, or the path may drop everything: the next CONNECTs should not have to wait, too.
-    if (!acknowledged) this.#link.probe(PROBE_MS);
+    if (!acknowledged) {
+      // The process may be stopped, or the path may drop everything: the next CONNECTs should not have to wait, too.
+      this.#link.probe(PROBE_MS);
+      const waitMs = this.#patienceMs();
+      if (waitMs > 0) {
+        this.#timer = setTimeout(this.#onTimeout, waitMs);
+        return;
+      }
+    }
     const sentence = acknowledged
       ? `${agent} took the request for ${formatTarget(this.#target)} but did not answer in time`
       : `${agent} does not respond: check its process and the path to it`;
     this.#fail(new CulvertError("agent_timeout", sentence, { acknowledged }));
   };
+
+  /**
+   * How long the agent may still take for its ACK, ms. While bytes of it come it is alive, and the ACK waits behind
+   * them on a slow line. Without another agent a silence is taken for the line's, up to twice the time.
+   */
+  #patienceMs(): number {
+    const { ackTimeoutMs, hasAlternative } = this.#options;
+    const silenceMs = hasAlternative() ? ackTimeoutMs : 2 * ackTimeoutMs;
+    return Math.min(untilSilentMs(this.#link, this.#startedAt, silenceMs), leftMs(this.#options));
+  }
 
   readonly #onLost = (error: Error): void => this.#fail(this.#lost(error));
 
@@ -161,8 +188,10 @@ export class Opening {
     try {
       const answer = parseAnswer(json);
       this.#options.watch?.onAnswer(answer);
-      if (answer.ok) this.#succeed();
-      else {
+      if (answer.ok) {
+        if (this.#options.leadsBack?.(answer.address ?? "") === true) throw new CulvertError("forbidden", LEADS_BACK);
+        this.#succeed();
+      } else {
         const sentence = answer.detail || `the agent answered ${answer.error}`;
         this.#fail(new CulvertError(answer.error, sentence, { refusedBy: "agent" }));
       }

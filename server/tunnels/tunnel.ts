@@ -2,22 +2,31 @@ import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts
 import type { Target } from "../../shared/address/target.ts";
 import { Queue } from "../../shared/basics/collections.ts";
 import { deferred } from "../../shared/basics/promises.ts";
-import { type MemoryAccount, UNBOUNDED } from "../../shared/limits/memory-account.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Link } from "../../shared/link/link.ts";
-import type { LinkWatcher } from "../../shared/link/link-events.ts";
+import type { LinkPace, LinkWatcher } from "../../shared/link/link-events.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
+import { AgentStreams } from "./agent-streams.ts";
 import { DialRecord, Opening, type OpenOptions } from "./opening.ts";
-import { type ProbeRoom, Probes } from "./probes.ts";
 
 /** The part of a link that a tunnel uses. */
 type TunnelLink = Pick<
   Link,
-  keyof Transport | "id" | "remote" | "suspended" | "unacknowledged" | "sendControl" | "probe" | "watch"
+  | keyof Transport
+  | "id"
+  | "remote"
+  | "suspended"
+  | "lastByteAt"
+  | "pace"
+  | "unacknowledged"
+  | "sendControl"
+  | "probe"
+  | "watch"
 >;
 
 /** The agent at the other end of a tunnel. */
@@ -34,13 +43,6 @@ export interface ConnectedAgent {
   readonly probe: boolean;
   /** What it says that it serves, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
-}
-
-interface TunnelParts {
-  /** The transport of the session: the link itself, or the inner TLS over it. */
-  readonly pipe: Transport;
-  /** The measurements of its cluster. */
-  readonly probes: ProbeRoom;
 }
 
 /** How long the answer to a ping is waited for, ms; later requests send another ping. */
@@ -80,7 +82,7 @@ export class Tunnel {
     link: TunnelLink,
     watcher: TunnelWatcher,
     options: Partial<SessionOptions>,
-    { pipe, probes: room }: TunnelParts,
+    pipe: Transport,
   ) {
     this.#agent = agent;
     this.#link = link;
@@ -110,12 +112,12 @@ export class Tunnel {
         watcher.onLeaving?.();
       },
     });
-    const probes = new Probes(room, options.pool ?? UNBOUNDED);
+    const streams = new AgentStreams();
     this.#session = new Session(
       "server",
       pipe,
       {
-        onStream: (stream) => probes.take(stream),
+        onStream: (stream) => streams.refuse(stream),
         onGoAway: () => watcher.onLeaving?.(),
         onClosed: closed.resolve,
       },
@@ -150,6 +152,11 @@ export class Tunnel {
   /** The least round trip of the last few pings, which the session sends as its streams need them, ms. */
   get rttMs(): number {
     return this.#session.rttMs;
+  }
+
+  /** What its link knows of the line. */
+  get pace(): LinkPace {
+    return this.#link.pace;
   }
 
   /** Streams reset because the tunnel held more than its budget. */

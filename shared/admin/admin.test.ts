@@ -8,12 +8,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Registry } from "prom-client";
 import { until } from "../basics/testing/wait.ts";
 import { ConfigError } from "../config/options.ts";
+import type { Check } from "../runtime/check.ts";
 import { createLogger } from "../runtime/logger.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import type { Check } from "../runtime/run.ts";
 import { ThrottledLog } from "../runtime/throttled-log.ts";
-import { type Admin, type AdminOptions, isOwnHost, startAdmin } from "./admin.ts";
+import { type Admin, type AdminOptions, startAdmin } from "./admin.ts";
 import { MAX_CONNECTIONS } from "./connections.ts";
+import { isOwnHost } from "./pages.ts";
 
 const log = createLogger({ level: "silent", format: "json", name: "test" });
 
@@ -258,6 +259,44 @@ test("who holds connections displaces its own, and a probe is answered", async (
     "the oldest",
   );
   for (const socket of idle) socket.destroy();
+});
+
+test("whatever a request asks for, it is answered once and at once, and a wrong Host first", async () => {
+  const admin = await start({ status: () => ({}), allowedHosts: [] });
+  const ask = (line: string, host: string) => exchange(admin, `${line} HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+  for (const path of [
+    "/%zz",
+    "/%6civez",
+    "*",
+    "ftp://localhost/livez",
+    "//livez",
+    "/livez/",
+    "/LIVEZ",
+    "/livez;a",
+    "/é",
+  ]) {
+    for (const method of ["GET", "PURGE", "HEAD"]) {
+      const answer = await ask(`${method} ${path}`, "localhost");
+      assert.match(answer, /^HTTP\/1\.1 40[04] /, `${method} ${path}`);
+      assert.match(answer, /^connection: close\r$/im);
+      if (answer.includes(" 404 ")) assert.match(await ask(`${method} ${path}`, "evil.example"), /^HTTP\/1\.1 421 /);
+    }
+  }
+  assert.match(await ask("PUT /log-level?level=%64ebug", "localhost"), /^HTTP\/1\.1 200 /);
+});
+
+test("a body without use is no fault, and a check needs the type of its body", async () => {
+  const admin = await start({ status: () => ({}), trial: async (body) => body });
+  const post = (first: string, type: string, body: string) =>
+    exchange(admin, `${first} HTTP/1.1\r\nHost: x\r\n${type}Content-Length: ${body.length}\r\n\r\n${body}`);
+  const form = "Content-Type: application/x-www-form-urlencoded\r\n";
+  assert.match(await post("PUT /log-level?level=silent", form, ""), /^HTTP\/1\.1 200 /);
+  assert.match(await post("PUT /log-level?level=silent", form, "a=b"), /^HTTP\/1\.1 200 /);
+  assert.match(await post("POST /trial", "", "{}"), /^HTTP\/1\.1 415 /);
+  assert.match(
+    await post("POST /trial", "Content-Type: application/json; charset=utf-8\r\n", "{}"),
+    /^HTTP\/1\.1 200 /,
+  );
 });
 
 test("a known path with another method is answered with the methods that it has", async () => {

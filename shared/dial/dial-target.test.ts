@@ -111,7 +111,16 @@ test("a port where nobody listens is dial_refused, named as it was asked for", a
 test("a name all of whose addresses refuse is dial_refused", async () => {
   const port = await freePort();
   const error = await refusal(start("web.svc", port, { lookup: answers("127.0.0.1", "::1") }).promise);
-  assert.deepEqual([error.code, error.message], ["dial_refused", `web.svc:${port} ${refused}`]);
+  const causes = "(127.0.0.1: ECONNREFUSED, ::1: ECONNREFUSED)";
+  assert.deepEqual([error.code, error.message], ["dial_refused", `web.svc:${port} ${refused} ${causes}`]);
+});
+
+test("a name that does not answer in time is dial_timeout, and each of its addresses is told apart", async () => {
+  await using hole = await blackHoleTarget();
+  const lookup = answers("::1", "127.0.0.1");
+  const error = await refusal(start("web.svc", hole.port, { lookup, timeoutMs: 400 }).promise);
+  assert.equal(error.code, "dial_timeout");
+  assert.match(error.message, / \(::1: ECONNREFUSED, 127\.0\.0\.1: no answer\)$/);
 });
 
 test("a target that swallows SYN is dial_timeout, and no socket is left", async () => {

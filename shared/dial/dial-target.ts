@@ -1,9 +1,10 @@
 import type { LookupAddress } from "node:dns";
-import { connect, isIP, type Socket, type TcpNetConnectOpts } from "node:net";
+import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
 import { NAMES } from "../names/lookup.ts";
+import { AddressRace } from "../net/address-race.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
 /** Finds all addresses of a name, in the order in which they are tried. */
@@ -21,20 +22,16 @@ export interface TargetDialOptions {
 
 /** The kernel detects a dead peer of a silent connection; nothing else checks. */
 const KEEP_ALIVE_MS = 30_000;
-/** Time for one address of a name while others wait. Node abandons it afterwards: too short loses distant targets. */
-const ADDRESS_TIMEOUT_MS = { min: 250, max: 1_000 };
+const SOCKET = { allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
 /** The kernel chooses source ports from here on (Linux: ip_local_port_range). */
 const FIRST_EPHEMERAL_PORT = 32_768;
 
-/**
- * Dials a target over TCP. A literal address needs no lookup. The addresses of a name that `permit` allows are tried by
- * Node's happy eyeballs (RFC 8305).
- */
+/** Dials a target over TCP: the addresses that `permit` allows. A literal address needs no lookup. */
 export class TargetDial {
   readonly #options: TargetDialOptions;
   readonly #dialled = deferred<Socket>();
   #timer: NodeJS.Timeout | undefined;
-  #socket: Socket | undefined;
+  #race: AddressRace | undefined;
   #isOver = false;
 
   constructor(options: TargetDialOptions) {
@@ -62,9 +59,9 @@ export class TargetDial {
     const { target, timeoutMs } = this.#options;
     const time = `within ${seconds(timeoutMs)}`;
     const sentence =
-      this.#socket === undefined
+      this.#race === undefined
         ? `the name "${target.host}" did not resolve ${time}: check the agent's DNS`
-        : `${this.#where} did not answer ${time}: check firewalls and network policies on the way`;
+        : `${this.#where} did not answer ${time}: check firewalls and network policies on the way${this.#causes}`;
     this.#fail(new CulvertError("dial_timeout", sentence));
   }
 
@@ -84,7 +81,7 @@ export class TargetDial {
   }
 
   #connect(addresses: readonly LookupAddress[]): void {
-    const { permit, target, timeoutMs } = this.#options;
+    const { permit, target } = this.#options;
     let reason: string | undefined;
     const isPermitted = ({ address }: LookupAddress): boolean => {
       const refusal = permit?.(address, target.port);
@@ -101,17 +98,14 @@ export class TargetDial {
       );
       return;
     }
-    this.#socket =
-      permitted.length === 1 ? connectTo(first.address, target.port) : connectToAny(permitted, target, timeoutMs);
-    this.#socket.on("error", ignore);
-    this.#socket.on("error", this.#onError);
-    this.#socket.on("connect", this.#onConnect);
+    const { port } = target;
+    const events = { onConnected: this.#onConnected, onFailed: this.#onFailed };
+    this.#race = new AddressRace(permitted, { port, socket: SOCKET, ...events });
   }
 
-  readonly #onConnect = (): void => {
-    const socket = this.#socket;
-    if (socket === undefined || this.#isOver) return;
+  readonly #onConnected = (socket: Socket): void => {
     if (isSelf(socket, this.#options.target.port)) {
+      socket.destroy();
       this.#fail(new CulvertError("dial_refused", `${this.#where} ${REFUSED}`));
       return;
     }
@@ -119,13 +113,13 @@ export class TargetDial {
     this.#dialled.resolve(socket);
   };
 
-  readonly #onError = (error: NodeJS.ErrnoException): void => {
-    this.#fail(connectError(this.#where, error));
+  readonly #onFailed = (error: NodeJS.ErrnoException): void => {
+    this.#fail(connectError(this.#where, error, this.#causes));
   };
 
   #fail(error: CulvertError): void {
     if (this.#isOver) return;
-    this.#socket?.destroy();
+    this.#race?.destroy();
     this.#end();
     this.#dialled.reject(error);
   }
@@ -134,18 +128,19 @@ export class TargetDial {
     this.#isOver = true;
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    // `ignore` stays, because the caller adds its own error listener a moment later.
-    this.#socket?.off("error", this.#onError);
-    this.#socket?.off("connect", this.#onConnect);
-    this.#socket = undefined;
+    this.#race = undefined;
+  }
+
+  /** What has become of each address, where there are several. */
+  get #causes(): string {
+    const causes = this.#race?.causes ?? "";
+    return causes === "" ? "" : ` (${causes})`;
   }
 
   get #where(): string {
     return formatTarget(this.#options.target);
   }
 }
-
-function ignore(): void {}
 
 function onTimeout(dial: TargetDial): void {
   dial.timeOut();
@@ -158,28 +153,6 @@ export const lookupAll: Lookup = (host, done) => {
     (error: NodeJS.ErrnoException) => done(error, []),
   );
 };
-
-/** Runs once for each CONNECT, so it makes no object that is not needed. */
-function connectTo(host: string, port: number, more?: Partial<TcpNetConnectOpts>): Socket {
-  return connect({
-    host,
-    port,
-    allowHalfOpen: true,
-    noDelay: true,
-    keepAlive: true,
-    keepAliveInitialDelay: KEEP_ALIVE_MS,
-    ...more,
-  });
-}
-
-function connectToAny(addresses: readonly LookupAddress[], { host, port }: Target, timeoutMs: number): Socket {
-  const each = Math.floor(timeoutMs / (addresses.length + 1));
-  return connectTo(host, port, {
-    lookup: (_host, _options, done) => done(null, [...addresses]),
-    autoSelectFamily: true,
-    autoSelectFamilyAttemptTimeout: Math.max(ADDRESS_TIMEOUT_MS.min, Math.min(ADDRESS_TIMEOUT_MS.max, each)),
-  });
-}
 
 /** A dial of an unused local port can join a socket to itself, when the kernel chooses that port as the source. */
 function isSelf(socket: Socket, port: number): boolean {
@@ -211,18 +184,12 @@ const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
   EAGAIN: ["agent_exhausted", "cannot be dialled: the agent has no free local port for it"],
 };
 
-/** Errors of several addresses by how much they tell: a refusal shows that a machine was there. */
-const BY_INFORMATION = ["ECONNREFUSED", "ECONNRESET", "EMFILE", "ENFILE", "ETIMEDOUT"];
-
-function connectError(where: string, error: NodeJS.ErrnoException): CulvertError {
-  let code = error.code ?? "";
-  if (error instanceof AggregateError) {
-    const codes = error.errors.map((attempt: NodeJS.ErrnoException) => attempt.code ?? "");
-    code = BY_INFORMATION.find((each) => codes.includes(each)) ?? codes[0] ?? code;
-  }
+/** `causes`: of each address, in brackets. */
+function connectError(where: string, error: NodeJS.ErrnoException, causes = ""): CulvertError {
+  const { code = "" } = error;
   const row = Object.hasOwn(CONNECT_ERRORS, code) ? CONNECT_ERRORS[code] : undefined;
   const [outcome, what] = row ?? ["dial_unreachable", `cannot be reached (${code || error.message})`];
-  return new CulvertError(outcome, `${where} ${what}`, { cause: error });
+  return new CulvertError(outcome, `${where} ${what}${causes}`, { cause: error });
 }
 
 function lookupError(host: string, error: NodeJS.ErrnoException): CulvertError {

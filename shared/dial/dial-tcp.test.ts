@@ -63,7 +63,11 @@ for (const [code, fault, sentence] of ROWS) {
   });
 }
 
-test("of several addresses, the one that answered tells most", () => {
+test("of several addresses, each one's cause is told", () => {
   const attempts = ["ENETUNREACH", "ECONNREFUSED"].map((code) => Object.assign(new Error("words"), { code }));
-  assert.equal(networkFault(new AggregateError(attempts), "host", "server").fault, "refused");
+  const causes = "::1: ENETUNREACH, 127.0.0.1: ECONNREFUSED";
+  const error = Object.assign(new AggregateError(attempts, causes), { code: "ECONNREFUSED" });
+  const { fault, message } = networkFault(error, "host", "server");
+  assert.equal(fault, "refused");
+  assert.equal(message, `server refused the connection: check that something listens there (${causes})`);
 });

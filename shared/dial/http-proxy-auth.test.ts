@@ -25,6 +25,45 @@ test("Basic is answered on the connection that was kept, whatever the framing of
   }
 });
 
+/** What some proxies do until they see a password, which they never ask for. */
+const NOT_ASKING: Readonly<Record<string, (socket: Socket) => void>> = {
+  "401": (socket) => socket.write("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"),
+  "403": (socket) => socket.write("HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\npage"),
+  "407 without a challenge": (socket) => socket.write("HTTP/1.1 407 Log in\r\nContent-Length: 0\r\n\r\n"),
+  "an end": (socket) => socket.end(),
+  "a reset": (socket) => socket.resetAndDestroy(),
+};
+
+for (const [name, refuses] of Object.entries(NOT_ASKING)) {
+  test(`a proxy that answers with ${name} until it sees a password is sent it by Basic, once`, async () => {
+    const isOpenFor = async (password: string) => {
+      const proxy = await ScriptedProxy.start({
+        onRequest: ({ fields }, socket) => {
+          if (String(fields.get("proxy-authorization")) === password) socket.write(OK);
+          else refuses(socket);
+        },
+      });
+      const socket = await open(proxy, { credentials }).catch(() => undefined);
+      socket?.destroy();
+      await proxy[Symbol.asyncDispose]();
+      return [socket !== undefined, authorizations(proxy)] as const;
+    };
+    assert.deepEqual(await isOpenFor(BASIC), [true, [undefined, BASIC]]);
+    assert.deepEqual(await isOpenFor("Basic other"), [false, [undefined, BASIC]]);
+  });
+}
+
+test("without a password nothing is sent unasked, and nothing in place of an answer that is about the target", async () => {
+  await using silent = await ScriptedProxy.start({ onRequest: (_request, socket) => NOT_ASKING["403"]?.(socket) });
+  assert.equal((await faultOf(open(silent, { credentials: async () => undefined }))).fault, "proxy_forbidden");
+  assert.equal(silent.requests.length, 1);
+  await using away = await ScriptedProxy.start({
+    onRequest: (_request, socket) => void socket.write("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"),
+  });
+  assert.equal((await faultOf(open(away, { credentials }))).fault, "proxy_unavailable");
+  assert.equal(away.requests.length, 1);
+});
+
 test("Basic to an https proxy is nothing to note, and goes in UTF-8", async () => {
   const { ca, server } = await testCertificates();
   await using proxy = await ScriptedProxy.start({
@@ -239,6 +278,7 @@ test("a scheme that is not implemented is named with a workaround", async () => 
     /it offers Digest, NTLM: Digest is known here with MD5, SHA-256, SHA-512-256, and not with "SHA-1024"; for NTLM let/,
   );
   await using silent = await guarded({ offers: [] });
-  assert.match((await faultOf(open(silent, { credentials }))).message, /it offers none that can be read/);
+  const none = { credentials: async () => undefined };
+  assert.match((await faultOf(open(silent, none))).message, /it offers none that can be read/);
   assert.deepEqual([ntlm.requests.length, silent.requests.length], [1, 1]);
 });

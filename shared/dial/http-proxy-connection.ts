@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import tls from "node:tls";
 import { sniOf } from "../address/server-name.ts";
 import { peerAction } from "../http/connection.ts";
-import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { trustIn, wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { AnswerBody, type AnswerHead, AnswerReader, keepsConnection } from "./connect-answer.ts";
 import { formatProxy, type ProxyServer, RouteFault } from "./proxy-route.ts";
@@ -99,7 +99,7 @@ export async function secureProxy(
       socket: raw,
       host: proxy.host,
       ...sniOf(proxy.host),
-      ca: ca && [...wellKnownAuthorities(), ...ca],
+      ...trustIn(ca && [...wellKnownAuthorities(), ...ca]),
       cert,
       key,
       // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: passwords are sent on this connection.

@@ -6,6 +6,7 @@ import tls from "node:tls";
 import { gzipSync } from "node:zlib";
 import { freePort } from "../../e2e/harness/targets/absent.ts";
 import { until } from "../basics/testing/wait.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { openThroughProxy } from "./http-proxy.ts";
 import { formatProxy } from "./proxy-route.ts";
 import { OK } from "./testing/guarded-proxy.ts";
@@ -260,7 +261,7 @@ test("TLS to a server goes through plain proxies and through TLS to the proxy", 
     });
     const socket = await open(proxy, { tls: { ca: [ca] } });
     assert.equal(socket instanceof tls.TLSSocket, scheme === "https");
-    const inner = tls.connect({ socket, ca, host: "127.0.0.1" });
+    const inner = tls.connect({ socket, ...trustIn(ca), host: "127.0.0.1" });
     await once(inner, "secureConnect");
     assert.equal(await read(inner, 7), "welcome");
     inner.destroy();

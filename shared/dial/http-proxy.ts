@@ -70,6 +70,8 @@ class ConnectAttempt {
   #connection!: ProxyConnection;
   #authorization: Authorization | undefined;
   #password = "";
+  /** Basic was, or could not be, sent to a proxy that has not asked for it. */
+  #isUnasked = false;
 
   constructor(proxy: ProxyServer, to: Target, options: ProxyOptions, signal: AbortSignal, loadKerberos: LoadKerberos) {
     this.#proxy = proxy;
@@ -99,6 +101,7 @@ class ConnectAttempt {
       const isOpen = head.status >= 200 && head.status < 300;
       if (!asksForLogin(head.status)) this.#options.login?.onAccepted(isOpen);
       if (isOpen) return this.#accept(head);
+      if (mayWantPassword(head) && (await this.#sendUnasked())) continue;
       if (head.status !== 407) throw refusal(await this.#refused(head));
       await this.#authorize(head, requests === MAX_REQUESTS);
       if (!(await this.#connection.skipBody(head))) await this.#connect();
@@ -135,6 +138,7 @@ class ConnectAttempt {
       await this.#connect();
       return this.#request();
     }
+    if (answer.isEmpty && (await this.#sendUnasked())) return this.#request();
     throw this.#fault(
       "proxy_closed",
       `closed the connection and did not answer CONNECT to ${this.#authority}: check that it is an HTTP proxy, and what its log says`,
@@ -171,10 +175,29 @@ class ConnectAttempt {
       const sentence = `the proxy ${this.#at} ${printable(message, MAX_CAUSE)}`;
       throw faultOf(`proxy_auth_${why}`, sentence, await this.#refused(head), cause);
     }
-    if (this.#authentication.scheme?.sends === "password" && this.#proxy.scheme === "http") {
-      const { name } = this.#authentication.scheme;
-      this.#options.onNote?.(`the proxy ${this.#at} is sent its password in the clear (${name}, over http://)`);
-    }
+    this.#noteClear();
+  }
+
+  #noteClear(): void {
+    const { scheme } = this.#authentication;
+    if (scheme?.sends !== "password" || this.#proxy.scheme !== "http") return;
+    this.#options.onNote?.(`the proxy ${this.#at} is sent its password in the clear (${scheme.name}, over http://)`);
+  }
+
+  /**
+   * Connects again for a request with the password, which the proxy has not asked for; once. Returns `false` if there
+   * is none that may be sent.
+   */
+  async #sendUnasked(): Promise<boolean> {
+    if (this.#isUnasked || this.#authorization !== undefined) return false;
+    this.#isUnasked = true;
+    const step = this.#step;
+    this.#authorization = await this.#authentication.unasked();
+    this.#step = step;
+    if (this.#authorization === undefined) return false;
+    this.#noteClear();
+    await this.#connect();
+    return true;
   }
 
   /** Renews the authorization for a new connection. Gives `false` if it was bound to the old one. */
@@ -268,6 +291,11 @@ function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnec
 /** Does this answer ask for a login? Any other answer means that the proxy has accepted the credentials. */
 function asksForLogin(status: number): boolean {
   return status === 401 || status === 407 || isCaptivePortal(status);
+}
+
+/** Whether a proxy that never asks for a password may answer so until it sees one. */
+function mayWantPassword({ status, fields }: AnswerHead): boolean {
+  return status === 401 || status === 403 || (status === 407 && !fields.has("proxy-authenticate"));
 }
 
 /** A redirection, or 511 (RFC 6585 §6). */

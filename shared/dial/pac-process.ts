@@ -17,6 +17,9 @@ const MAX_ANSWER = 16 * 1024;
 /** A documentation address (RFC 5737). Nothing is sent there; the kernel only selects the route. */
 const OUTSIDE = "192.0.2.1";
 
+/** Node.js opens its inspector at this signal. */
+process.on("SIGUSR1", () => {});
+
 /** The parent kills this process earlier; this ends an endless loop when the parent is gone. */
 let until = Number.POSITIVE_INFINITY;
 // QuickJS's own memory limit has no effect in WebAssembly, where it does not know the size of its allocations.

@@ -1,13 +1,15 @@
 import { once } from "node:events";
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
+import { connect as connectTls } from "node:tls";
 import { fileURLToPath } from "node:url";
+import { sniOf } from "../address/server-name.ts";
 import { bracketed, type Target } from "../address/target.ts";
 import { seconds } from "../basics/text.ts";
 import { BoundedFile, readFailure } from "../documents/read-bounded.ts";
-import { lookup } from "../names/lookup.ts";
+import { connectTcp } from "../net/connect-tcp.ts";
 import { printable } from "../outcomes.ts";
-import { wellKnownAuthorities } from "../tls/authorities.ts";
+import { trustIn, wellKnownAuthorities } from "../tls/authorities.ts";
 import { identityWords, isUntrusted } from "../tls/server-certificate.ts";
 import { networkFault } from "./dial-tcp.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
@@ -246,14 +248,15 @@ async function fetchFollowing(url: URL, ca: PacReadOptions["ca"], signal: AbortS
 async function get(url: URL, list: PacReadOptions["ca"], signal: AbortSignal): Promise<IncomingMessage> {
   const isSecure = url.protocol === "https:";
   const ca = isSecure ? list?.() : undefined;
+  const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  const socket = await connectTcp({ host, port: Number(url.port || (isSecure ? 443 : 80)) }, signal);
+  // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
+  const secured = { ...sniOf(host), ALPNProtocols: ["http/1.1"], rejectUnauthorized: true };
+  const trust = trustIn(ca && [...wellKnownAuthorities(), ...ca]);
   const request = (isSecure ? https : http).get(url, {
-    agent: false,
-    lookup,
+    createConnection: () => (isSecure ? connectTls({ ...secured, ...trust, socket, host }) : socket),
     signal,
     headers: { "accept-encoding": "identity", "user-agent": "culvert" },
-    // NODE_TLS_REJECT_UNAUTHORIZED=0 must not apply: a forged script chooses the proxy.
-    rejectUnauthorized: true,
-    ca: ca && [...wellKnownAuthorities(), ...ca],
   });
   const [response] = (await once(request, "response")) as [IncomingMessage];
   // A later error also ends the response, where its reader sees it.

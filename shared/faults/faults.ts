@@ -8,7 +8,7 @@ import { TUNNEL_FAULTS } from "./tunnel-rows.ts";
  */
 const FAULTS = { ...NETWORK_FAULTS, ...TUNNEL_FAULTS };
 
-/** The word for a fault in logs, in the doctor's JSON and in `culvert explain`. */
+/** The word for a fault in logs, and in the doctor's JSON. */
 export type FaultCode = keyof typeof FAULTS;
 
 /** The row of a code, without the literal types of each cell. */

@@ -255,12 +255,6 @@ export const TUNNEL_FAULTS = {
       next: "See the detail above. Whatever opens TLS on the way may change or hold back what passes: ask who runs it; else look at the server's log.",
     }),
   },
-  lost: {
-    explain: () => ({
-      sentence: "The tunnel comes up, and is lost at once.",
-      next: "Something on the way cuts WebSockets; ask who runs the proxy or balancer, and look at the server's log.",
-    }),
-  },
   held_back: {
     explain: () => ({
       sentence:

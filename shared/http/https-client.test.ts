@@ -4,11 +4,12 @@ import { createServer, type ServerOptions } from "node:https";
 import type { Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import type { TLSSocket } from "node:tls";
+import { blackHoleTarget, freePort } from "../../e2e/harness/targets/absent.ts";
 import { listening } from "../basics/testing/wait.ts";
 import { testCertificate } from "../link/testing/ends.ts";
 import { Authority } from "../pki/certificates.ts";
 import { rsaCertificate } from "../pki/testing/certificates.ts";
-import { failureOf, HttpsClient } from "./https-client.ts";
+import { failureOf, HttpsClient, type HttpsRequest } from "./https-client.ts";
 
 test("a kept connection that breaks under a request is no failure: the request goes out once more", async (t) => {
   const { ca, leaf } = await testCertificate();
@@ -53,6 +54,24 @@ test("an address that is not in the certificate fails with the names that are", 
   });
   const error = await asked.catch((reason: unknown) => reason);
   assert.match(failureOf(error), /the certificate is for api\.example, not for 127\.0\.0\.1$/);
+});
+
+test("a server that is not reached is told with each address, also when time is over; a certificate that is none too", async (t) => {
+  await using hole = await blackHoleTarget();
+  const port = await freePort();
+  const client = new HttpsClient();
+  t.after(() => client.close());
+  const why = async (authority: string, tls: HttpsRequest["tls"] = {}, timeoutMs = 30_000) => {
+    const signal = AbortSignal.timeout(timeoutMs);
+    const asked = client.send({ url: new URL(`https://${authority}`), method: "GET", headers: {}, tls, signal });
+    return failureOf(await asked.catch((reason: unknown) => reason));
+  };
+  assert.match(await why(`127.0.0.1:${port}`), /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/);
+  assert.match(await why(`localhost:${port}`), /ECONNREFUSED/);
+  assert.match(await why(`[::1]:${port}`), /^connect ECONNREFUSED ::1:\d+$/);
+  assert.equal(await why(hole.address, {}, 50), "no answer in time");
+  const open = await listening(t, createServer());
+  assert.match(await why(`127.0.0.1:${open}`, { cert: "no PEM", key: "no PEM" }), /PEM|no start line/i);
 });
 
 /** Asks a server with these options once. */

@@ -1,6 +1,9 @@
 import type { IncomingMessage } from "node:http";
 import { Agent, type RequestOptions, request } from "node:https";
-import { lookup } from "../names/lookup.ts";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { ConnectAborted, connectTcp } from "../net/connect-tcp.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { CLIENT_KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { identityWords } from "../tls/server-certificate.ts";
 
@@ -10,7 +13,7 @@ export interface HttpsRequest {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
-  readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername">;
+  readonly tls: Pick<RequestOptions, "cert" | "key" | "servername"> & { readonly ca?: string | undefined };
   /** Deadline of the whole request. */
   readonly signal: AbortSignal;
 }
@@ -23,6 +26,8 @@ export interface HttpsAnswer {
 
 /** Keys and reviews are a few KiB. It is also the bound for one line of an answer that is read by lines. */
 const MAX_ANSWER_BYTES = 1024 * 1024;
+/** Idle time after which the kernel asks whether a peer is still there, ms. */
+const KEEP_ALIVE_MS = 1_000;
 
 /**
  * Sends requests to API servers and issuers of tokens. It is not `fetch`, which takes client certificates and CAs only
@@ -30,7 +35,7 @@ const MAX_ANSWER_BYTES = 1024 * 1024;
  */
 export class HttpsClient {
   /** Node reuses a connection only for requests with equal certificates. Sessions would be resumed unverified. */
-  readonly #agent = new Agent({ keepAlive: true, maxCachedSessions: 0, ...CLIENT_KEY_EXCHANGE });
+  readonly #agent = new ConnectingAgent({ keepAlive: true, maxCachedSessions: 0, ...CLIENT_KEY_EXCHANGE });
 
   async send(wanted: HttpsRequest): Promise<HttpsAnswer> {
     try {
@@ -54,16 +59,14 @@ export class HttpsClient {
 
   #try({ url, method, headers, body, tls, signal }: HttpsRequest, read: ReadBody): Promise<HttpsAnswer> {
     return new Promise((resolve, reject) => {
-      const late = (error: Error): Error => (signal.aborted ? new Error("it took too long to answer") : error);
-      const sent = request(url, {
-        ...tls,
-        method,
-        headers,
-        agent: this.#agent,
-        lookup,
-        signal,
-        rejectUnauthorized: true,
-      });
+      const late = (error: Error): Error =>
+        signal.aborted && !(error instanceof ConnectAborted) ? new Error("it took too long to answer") : error;
+      const trust = trustIn(tls.ca);
+      const options: ConnectingOptions = {
+        ...{ ...tls, ...trust, rejectUnauthorized: true },
+        ...{ method, headers, agent: this.#agent, signal, dialSignal: signal },
+      };
+      const sent = request(url, options);
       sent.on("error", (error: NodeJS.ErrnoException) => {
         reject(late(sent.reusedSocket && error.code === "ECONNRESET" ? new StaleConnection(error.message) : error));
       });
@@ -83,6 +86,32 @@ export class HttpsClient {
     this.#agent.destroy();
   }
 }
+
+/** `dialSignal`: Node keeps `signal` from agents. */
+type ConnectingOptions = RequestOptions & { readonly dialSignal: AbortSignal };
+
+/** Node's own dial would give up each of several addresses after 250 ms. */
+class ConnectingAgent extends Agent {
+  override createConnection(options: RequestOptions, done: Connected): undefined {
+    void this.#connect(options as ConnectingOptions, done);
+  }
+
+  async #connect(options: ConnectingOptions, done: Connected): Promise<void> {
+    const { host, port, dialSignal } = options;
+    let socket: Socket | undefined;
+    try {
+      socket = await connectTcp({ host: host ?? "", port: Number(port) }, dialSignal);
+      socket.setKeepAlive(true, KEEP_ALIVE_MS);
+      const over: RequestOptions & { socket: Socket } = { ...options, socket };
+      done(null, super.createConnection(over) as Duplex);
+    } catch (error) {
+      socket?.destroy();
+      (done as (error: unknown) => void)(error);
+    }
+  }
+}
+
+type Connected = (error: Error | null, socket: Duplex) => void;
 
 class StaleConnection extends Error {}
 
@@ -121,8 +150,7 @@ function waitOf(retryAfter: string | undefined): number | undefined {
   return retryAfter !== undefined && /^\d{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : undefined;
 }
 
-/** The reason of a failed request, for a sentence. Failures at several addresses are one error without a message. */
+/** The reason of a failed request, for a sentence. */
 export function failureOf(error: unknown): string {
-  if (error instanceof AggregateError) return [...new Set(error.errors.map(failureOf))].join("; ");
   return error instanceof Error ? identityWords(error) : String(error);
 }

@@ -124,6 +124,7 @@ test("a certificate, key or CA that is damaged is found at the start", async (t)
     [cert, other.key, authority.cert, /our certificate and key for .* cannot be used \(ERR_/],
     [cert, key, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", /the CA of .* cannot be used/],
     [cert, key, key, /the CA of .* cannot be used/],
+    [cert, key, cert, /the CA of .* cannot be used: there is no certificate of a CA in it \(a leaf is none\)/],
   ];
   for (const [certificate, privateKey, ca, sentence] of cases) {
     write(certificate, privateKey, ca);

@@ -6,7 +6,7 @@ import { bracketed } from "../address/target.ts";
 import { firstIssue, schemaMessage } from "../basics/text.ts";
 import { readTextSync } from "../documents/read-bounded.ts";
 import { printable } from "../outcomes.ts";
-import { certificates } from "../tls/certificate-fields.ts";
+import { certificates, mayBeTrusted } from "../tls/certificate-fields.ts";
 
 /** Address of an API server, the CA that it is trusted by, and the credentials of this process. */
 export interface ApiAccess {
@@ -162,11 +162,15 @@ export function checkAccess(read: ReadAccess): void {
   const where = `the API server ${server.host}`;
   try {
     // Node ignores what it cannot read in a CA file, and would then trust no server.
-    if (tls.ca !== undefined && certificates(tls.ca).length === 0) throw new Error("it holds no certificate");
+    if (tls.ca !== undefined && certificates(tls.ca).every((one) => !mayBeTrusted(one)))
+      throw new Error("it holds no certificate of a CA");
   } catch (error) {
-    throw new Error(`the CA of ${where} cannot be used: there is no certificate in it, or a damaged one`, {
-      cause: error,
-    });
+    throw new Error(
+      `the CA of ${where} cannot be used: there is no certificate of a CA in it (a leaf is none), or a damaged one`,
+      {
+        cause: error,
+      },
+    );
   }
   try {
     createSecureContext(tls);

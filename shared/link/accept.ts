@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../basics/timers.ts";
+import { IncomingConnection } from "../listen/incoming-connection.ts";
 import { CloseCode, closeReason, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
 import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
@@ -54,6 +55,8 @@ export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOpti
     onClosing: options.onClosing,
     turns: options.turns,
   });
+  const connection = IncomingConnection.of(socket);
+  if (connection !== undefined) connection.onFlood = (sentence) => carrier.fail(CloseCode.ended, sentence);
   return new Promise((resolve, reject) => {
     // A second hello on the carrier is not answered.
     const settle = (): void => {

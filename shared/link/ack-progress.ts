@@ -1,7 +1,6 @@
 import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import type { MemoryHolder, Reclaimable } from "../limits/memory-account.ts";
-import type { Link } from "./link.ts";
 import { PeerViolation } from "./link-events.ts";
 
 /** How often progress is checked, ms. */
@@ -18,7 +17,13 @@ const DRAINED_WITHIN = 60;
  */
 const MOST_FRUITLESS = 8;
 
-type WatchedLink = Pick<Link, "suspended" | "unacknowledged" | "acknowledgedOffset" | "destroy">;
+/** The link whose progress is checked. */
+interface WatchedLink {
+  readonly suspended: boolean;
+  readonly unacknowledged: number;
+  readonly acknowledgedOffset: number;
+  destroy(cause: Error): void;
+}
 
 /**
  * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One

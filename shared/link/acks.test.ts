@@ -123,3 +123,15 @@ test("while it is held nothing is acknowledged, and afterwards what is due", () 
   clocked.acks.release();
   assert.deepEqual(clocked.passes(10), [200 * KIB]);
 });
+
+test("the rate of what arrives is that of the last second, and is not known after a silence", () => {
+  using clocked = new Clocked();
+  for (let ms = 0; ms < 2_500; ms += 50) {
+    clocked.acks.arrived(1_000);
+    clocked.passes(50);
+  }
+  const rate = clocked.acks.bytesPerSecond ?? 0;
+  assert.ok(rate > 19_000 && rate < 21_000, `${rate} B/s`);
+  clocked.passes(5_001);
+  assert.equal(clocked.acks.bytesPerSecond, undefined);
+});

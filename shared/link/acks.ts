@@ -6,6 +6,8 @@ const ACK_BYTES = 64 * 1024;
 const ACK_GAP_MS = 5;
 /** Without a write to go with, fewer bytes are acknowledged after this time. */
 const ACK_WAIT_MS = 10;
+/** The rate of arrivals is measured over this time, ms; over a longer one nothing came now and then. */
+const RATE_MS = { least: 1_000, most: 5_000 } as const;
 
 /**
  * Decides when to acknowledge what a link has received (docs/link-protocol.md). Acknowledgements go with what is
@@ -18,6 +20,9 @@ export class Acks {
   #acked = 0;
   #held = false;
   #sentAt = Number.NEGATIVE_INFINITY;
+  /** The part of the arrivals whose rate is measured now, and the rate of the one before. */
+  #measured = { received: 0, atMs: Number.NEGATIVE_INFINITY };
+  #bytesPerSecond: number | undefined;
   /** 64 KiB wait until the last acknowledgement is 5 ms old. */
   #gapTimer: NodeJS.Timeout | undefined;
   #waitTimer: NodeJS.Timeout | undefined;
@@ -30,6 +35,19 @@ export class Acks {
   /** All payload before this offset has arrived. */
   get received(): number {
     return this.#received;
+  }
+
+  /** See `LinkPace.receivedPerSecond`. */
+  get bytesPerSecond(): number | undefined {
+    return this.#clock() - this.#measured.atMs > RATE_MS.most ? undefined : this.#bytesPerSecond;
+  }
+
+  #measure(): void {
+    const elapsedMs = this.#sentAt - this.#measured.atMs;
+    if (elapsedMs < RATE_MS.least) return;
+    const bytes = this.#received - this.#measured.received;
+    this.#bytesPerSecond = elapsedMs > RATE_MS.most ? undefined : (bytes / elapsedMs) * 1_000;
+    this.#measured = { received: this.#received, atMs: this.#sentAt };
   }
 
   arrived(bytes: number): void {
@@ -48,6 +66,7 @@ export class Acks {
     if (this.#held) return;
     this.#acked = this.#received;
     this.#sentAt = this.#clock();
+    this.#measure();
     this.#stopTimers();
     this.#send(this.#received);
   }
@@ -143,6 +162,9 @@ export class InFlight {
   #before: { readonly acked: number; readonly atMs: number };
   /** Bytes per second in the last round, even if the sender had little to send; 0: no round yet. */
   #rate = 0;
+  /** See `LinkPace`. */
+  roundMs: number | undefined;
+  sentPerSecond: number | undefined;
   #least = Number.POSITIVE_INFINITY;
   /** When a round last had so little under way that it made no queue. */
   #bareAtMs = Number.NEGATIVE_INFINITY;
@@ -198,7 +220,9 @@ export class InFlight {
     const elapsedMs = nowMs - this.#before.atMs;
     if (elapsedMs > 0) this.#rate = ((this.#acked - this.#before.acked) / elapsedMs) * 1_000;
     this.#before = { acked: this.#acked, atMs: nowMs };
-    this.#onRound(Math.max(0, nowMs - mark.sentAtMs), mark.underWay, limited, nowMs);
+    this.roundMs = Math.max(0, nowMs - mark.sentAtMs);
+    if (limited) this.sentPerSecond = this.#rate;
+    this.#onRound(this.roundMs, mark.underWay, limited, nowMs);
   }
 
   #setMark(): void {

@@ -82,7 +82,8 @@ export class Carrier implements Omit<Transport, "room"> {
   #ponging = false;
   #nextPong: Buffer | undefined;
   readonly #startedAt = performance.now();
-  #lastByteAt = this.#startedAt;
+  /** When the last byte of the peer arrived, on the clock of `performance.now()`. */
+  lastByteAt = this.#startedAt;
   /** The longest time without a byte after which another byte came, ms. */
   #quietMs = 0;
   #ended = false;
@@ -99,7 +100,7 @@ export class Carrier implements Omit<Transport, "room"> {
     this.#control = new ControlReader(options.turns, {
       onPing: () => this.sendControl({ type: "pong" }),
       onPong: () => this.#liveness.answered(),
-      onViolation: (sentence) => this.#fail(CloseCode.badControl, sentence),
+      onViolation: (sentence) => this.fail(CloseCode.badControl, sentence),
     });
     ws.on("message", this.#onMessage);
     ws.on("error", this.#onError);
@@ -110,7 +111,7 @@ export class Carrier implements Omit<Transport, "room"> {
     socket.once("close", () => clearTimeout(this.#cutTimer));
     this.#readFrames();
     this.#liveness = new Liveness(options.keepaliveMs, {
-      lastByteAt: () => this.#lastByteAt,
+      lastByteAt: () => this.lastByteAt,
       ping: () => this.sendControl({ type: "ping" }),
       dead: (sentence) => this.#endFor(CloseCode.silent, this.#lost("silent", sentence)),
       echo: (ms) => options.onEcho?.(ms),
@@ -142,7 +143,7 @@ export class Carrier implements Omit<Transport, "room"> {
         taken.toWs(bytes);
       },
       onViolation: (sentence) => {
-        this.#fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
+        this.fail(CloseCode.protocolError, sentence, `${LINK_ENDED}: ${sentence}`);
         this.#socket.pause(); // nothing is read until the close timeout
       },
     });
@@ -187,7 +188,7 @@ export class Carrier implements Omit<Transport, "room"> {
     if (!this.#isOpen) return;
     if (this.#writer.queueControl(message)) process.nextTick(this.#flushControl);
     if (this.#writer.unreadControlBytes > MAX_UNREAD_CONTROL_BYTES) {
-      this.#fail(CloseCode.badControl, "the peer reads no answers");
+      this.fail(CloseCode.badControl, "the peer reads no answers");
     }
   }
 
@@ -210,8 +211,8 @@ export class Carrier implements Omit<Transport, "room"> {
 
   #noteArrival(): void {
     const now = performance.now();
-    this.#quietMs = Math.max(this.#quietMs, now - this.#lastByteAt);
-    this.#lastByteAt = now;
+    this.#quietMs = Math.max(this.#quietMs, now - this.lastByteAt);
+    this.lastByteAt = now;
   }
 
   readonly #onPayload = (piece: Buffer): void => {
@@ -222,7 +223,7 @@ export class Carrier implements Omit<Transport, "room"> {
     }
     this.#earlyBytes += piece.length + EARLY_PIECE_BYTES;
     if (this.#earlyBytes <= MAX_EARLY_BYTES[this.#options.role]) this.#early.push(piece);
-    else this.#fail(CloseCode.badHello, "too much payload before the handshake");
+    else this.fail(CloseCode.badHello, "too much payload before the handshake");
   };
 
   /**
@@ -280,7 +281,7 @@ export class Carrier implements Omit<Transport, "room"> {
   }
 
   /** Ends for our side now and tells the peer why: `publicReason`, if that differs. */
-  #fail(code: number, sentence: string, publicReason = sentence): void {
+  fail(code: number, sentence: string, publicReason = sentence): void {
     this.#endFor(code, new PeerViolation(sentence, code), publicReason);
   }
 
@@ -293,7 +294,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   /** ws has found a violation, closes with the right code and reads no more. */
   readonly #onError = (error: Error): void => {
-    this.#fail(CloseCode.protocolError, error.message);
+    this.fail(CloseCode.protocolError, error.message);
     this.#parser = undefined;
     this.#socket.resume(); // otherwise the end of the peer's bytes is never read
   };
@@ -330,7 +331,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   #lost(lossCause: LossCause, sentence: string): CarrierLost {
     const now = performance.now();
-    const times = { ageMs: now - this.#startedAt, idleMs: now - this.#lastByteAt, quietMs: this.#quietMs };
+    const times = { ageMs: now - this.#startedAt, idleMs: now - this.lastByteAt, quietMs: this.#quietMs };
     return new CarrierLost(sentence, { lossCause, ...times, cause: this.#socketError });
   }
 
@@ -345,4 +346,4 @@ export class Carrier implements Omit<Transport, "room"> {
 }
 
 /** What a link uses of a carrier. */
-export type LinkCarrier = Omit<Carrier, "onEnded" | "setKeepalive" | "destroy">;
+export type LinkCarrier = Omit<Carrier, "onEnded" | "setKeepalive" | "fail" | "destroy">;

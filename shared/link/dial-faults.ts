@@ -95,9 +95,7 @@ export function dialFault(error: Error, progress: DialProgress): Error {
   if (broken !== undefined && step === UPGRADING) {
     return new Error(`${peerOf(proxy)} ${broken} ${CUT_UPGRADE}`, { cause: error });
   }
-  // Several addresses were tried: Node's error for all of them has no message of its own.
-  const causes = error instanceof AggregateError ? (error.errors as Error[]) : [error];
-  const message = `${causes.map(wordsOf).join("; ")} (${step})`;
+  const message = `${wordsOf(error)} (${step})`;
   if (step === SECURING) return new DialFault("tls", message, ofServer);
   return Object.assign(new Error(message, { cause: error }), code !== "" && { code });
 }

@@ -4,7 +4,8 @@ import tls from "node:tls";
 import { WebSocket } from "ws";
 import { sniOf } from "../address/server-name.ts";
 import { seconds } from "../basics/text.ts";
-import { lookup } from "../names/lookup.ts";
+import { ConnectAborted, connectTcp } from "../net/connect-tcp.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { certificateFault, shownBy } from "../tls/server-certificate.ts";
 import { HANDSHAKE_VERSION, LINK_HEADER, SUBPROTOCOL } from "../wire/handshake.ts";
 import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
@@ -35,7 +36,9 @@ export interface CarrierDialOptions {
   readonly open?: ((signal: AbortSignal) => Promise<Passage>) | undefined;
   readonly path: string;
   /** `checkServerIdentity`: in place of the comparison of the name with the certificate. */
-  readonly tls: Pick<tls.ConnectionOptions, "ca" | "cert" | "key" | "minVersion" | "ciphers" | "checkServerIdentity">;
+  readonly tls: Pick<tls.ConnectionOptions, "cert" | "key" | "minVersion" | "ciphers" | "checkServerIdentity"> & {
+    readonly ca?: string | readonly string[] | undefined;
+  };
   /** The configured CAs, for the message about a certificate that none of them has issued. */
   readonly trust?: DialTrust;
   readonly headers?: Readonly<Record<string, string>>;
@@ -190,12 +193,15 @@ class DialAttempt {
     const { host, port, address, open } = this.#options;
     if (open !== undefined) return await this.#openBy(open);
     const to = address ?? { host, port };
-    const raw = net.connect({ host: to.host, port: to.port, lookup, noDelay: true, autoSelectFamily: true });
-    this.#raw = raw;
-    return this.#race((resolve, reject) => {
-      raw.on("error", reject);
-      raw.once("connect", () => resolve(raw));
-    });
+    try {
+      this.#raw = await connectTcp(to, this.#abort.signal);
+    } catch (error) {
+      const causes = error instanceof ConnectAborted ? error.causes : "";
+      const isCancelled = this.#options.signal?.aborted;
+      if (this.#reason !== undefined && !isCancelled && causes !== "") this.#reason.message += ` (${causes})`;
+      throw this.#reason ?? error;
+    }
+    return this.#raw;
   }
 
   /** Prefers the error of `open`, which names the step that was interrupted. */
@@ -214,12 +220,14 @@ class DialAttempt {
 
   secure(raw: net.Socket): Promise<tls.TLSSocket> {
     const { host, trust = {} } = this.#options;
+    const { ca, ...own } = this.#options.tls;
     this.#progress = { ...this.#progress, step: SECURING };
     const isMiddleboxLikely = trust.outerCa !== undefined || this.#progress.proxy !== undefined;
     return this.#race((resolve, reject) => {
       raw.on("error", reject);
       const socket = tls.connect({
-        ...this.#options.tls,
+        ...own,
+        ...trustIn(ca),
         socket: raw,
         host,
         // Explicit, because mask keys of zero depend on it and NODE_TLS_REJECT_UNAUTHORIZED=0 would change the default.

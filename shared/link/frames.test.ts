@@ -307,6 +307,7 @@ const FLOODS: Readonly<Record<string, Buffer>> = {
   "empty fragments": frame({ opcode: 0, final: false, mask: KEY }),
   pings: frame({ opcode: 9, mask: KEY }),
   pongs: frame({ opcode: 10, mask: KEY }),
+  "single bytes": frame({ opcode: 2, payload: Buffer.from("x"), mask: KEY }),
   "short texts": frame({ opcode: 1, payload: Buffer.from("{}"), mask: KEY }),
 };
 
@@ -323,16 +324,16 @@ for (const [name, one] of Object.entries(FLOODS)) {
     }
     assert.equal(heard.violation, undefined);
     push(50_000);
-    assert.match(heard.violation ?? "", /more than 20000 frames a second carry no payload/);
+    assert.match(heard.violation ?? "", /more than 20000 frames a second carry little or no payload/);
     const { length } = heard.short;
     push(1);
     assert.equal(heard.short.length, length, "it has stopped");
   });
 }
 
-test("payload in frames of one byte is no flood, because a middlebox may have split it", () => {
+test("frames as short as the shortest that a session writes, the header of yamux alone, are no flood", () => {
   const heard = new Heard(true);
-  const one = frame({ opcode: 2, payload: Buffer.from("x"), mask: KEY });
+  const one = frame({ opcode: 2, payload: Buffer.alloc(12), mask: KEY });
   heard.lane.push(Buffer.concat(Array.from({ length: 100_000 }, () => one)));
   assert.deepEqual([heard.violation, heard.payload.length], [undefined, 100_000]);
 });

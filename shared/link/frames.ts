@@ -159,8 +159,10 @@ interface FrameHandler {
 const EMPTY = Buffer.alloc(0);
 /** Maximum length of a binary frame, bytes. Nothing of it is kept. */
 const MAX_PAYLOAD = 16 * 1024 * 1024;
+/** A frame with fewer bytes carries little: an honest peer writes whole frames of yamux, whose header has 12 bytes. */
+const LITTLE_BYTES = 12;
 /**
- * Maximum number of frames without payload in a second. A middlebox may send pings, or end each message with an empty
+ * Maximum number of frames that carry little in a second. A middlebox may send pings, or end each message with an empty
  * fragment, which costs 1 or 2 % of a core; a flood costs all of it.
  */
 const MAX_IDLE_FRAMES = 20_000;
@@ -185,7 +187,7 @@ export class FrameParser {
   /** The payload of the present ping, close or short text, as far as it has arrived, and which of them it is. */
   #short: Buffer | undefined;
   #shortKind: typeof PING | typeof TEXT | typeof CLOSE = PING;
-  /** Frames without payload since `#idleSince`, on the clock of `performance.now()`. */
+  /** Frames that carry little since `#idleSince`, on the clock of `performance.now()`. */
   #idleFrames = 0;
   #idleSince = Number.NEGATIVE_INFINITY;
   /** The kind of the fragmented message under way. */
@@ -261,8 +263,8 @@ export class FrameParser {
     const final = (first & FIN) !== 0;
     this.#left = payloadLength(this.#header);
     this.#isPayload = opcode === BINARY || (opcode === CONTINUATION && this.#fragmented === "binary");
-    if ((!this.#isPayload || this.#left === 0) && this.#isFlood()) {
-      this.#stop(`more than ${MAX_IDLE_FRAMES} frames a second carry no payload`);
+    if ((!this.#isPayload || this.#left < LITTLE_BYTES) && this.#isFlood()) {
+      this.#stop(`more than ${MAX_IDLE_FRAMES} frames a second carry little or no payload`);
     } else if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
       this.#stop("a message begins inside another");
     } else if (this.#isPayload && this.#left > MAX_PAYLOAD) {
@@ -284,7 +286,7 @@ export class FrameParser {
     }
   }
 
-  /** Counts a frame without payload. The clock is read once in `MAX_IDLE_FRAMES`. */
+  /** Counts a frame that carries little. The clock is read once in `MAX_IDLE_FRAMES`. */
   #isFlood(): boolean {
     this.#idleFrames++;
     if (this.#idleFrames <= MAX_IDLE_FRAMES) return false;

@@ -195,4 +195,5 @@ test("an agent that sends a flood of KeyUpdates inside loses its link, for a vio
   const reason = await inbox.closed;
   assert.ok(reason instanceof PeerViolation);
   assert.match(reason.message, /flood of TLS messages without payload/);
+  assert.equal(ends.server.publicReason, reason.message, "and it is told why");
 });

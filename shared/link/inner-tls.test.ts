@@ -171,6 +171,7 @@ test("what TLS has in hand counts, so that a session sends no more than the path
 
 /** A carrier on which somebody in between says what the test wants. */
 class TappedCarrier implements LinkCarrier {
+  lastByteAt = 0;
   readonly pendingBytes = 0;
   wholeRecords = (_at: number, most: number): number => most;
   onControl: ((message: ControlMessage) => void) | undefined;

@@ -6,7 +6,8 @@ import { type Deferred, deferred } from "../basics/promises.ts";
 import { type DialFault, isUnknownIssuer } from "../faults/faults.ts";
 import { type HandshakeSource, WastedBytes } from "../listen/handshake-budget.ts";
 import { TLS_FLOOD, TlsOverhead } from "../listen/tls-overhead.ts";
-import { streamBeneath } from "../node/sockets.ts";
+import { streamBeneath, tlsServerOn } from "../node/sockets.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { isHarmless } from "../tls/identity.ts";
 import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import { certificateFault, innerCaWords, shownBy } from "../tls/server-certificate.ts";
@@ -84,6 +85,7 @@ async function dial(link: InnerLink, options: InnerDialOptions): Promise<InnerTl
   const bottom = new LinkDuplex(link, MAX_ANONYMOUS_BYTES);
   const socket = tls.connect({
     ...options.tls,
+    ...trustIn(options.tls.ca),
     socket: bottom,
     host,
     ...sniOf(host),
@@ -128,7 +130,7 @@ export class InnerServers {
       throw new PeerFault(error);
     });
     const inner = found(link, bottom, socket, material.ca);
-    const unwatch = this.#overhead.watch(bottom, socket, () => bottom.destroy(new PeerViolation(TLS_FLOOD)));
+    const unwatch = this.#overhead.watch(bottom, socket, () => link.destroy(new PeerViolation(TLS_FLOOD), TLS_FLOOD));
     void bottom.over.then(unwatch);
     return inner;
   }
@@ -177,15 +179,16 @@ interface InnerHandshake {
 }
 
 function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
-  return tls.createServer({
-    ...{ cert, key },
-    ca: ca === "" ? [] : ca, // without the option Node would use the CAs of the system
+  const context = tls.createSecureContext({
+    ...{ cert, key, ...trustIn(ca) },
     minVersion: "TLSv1.3",
     ecdhCurve: KEY_EXCHANGE,
+    secureOptions: constants.SSL_OP_NO_TICKET, // a resumed TLS session would skip the certificate
+  });
+  return tlsServerOn(context, {
     requestCert: true,
     rejectUnauthorized: false, // `verifyPeer` refuses later, with a sentence
     ALPNProtocols: [INNER_PROTOCOL],
-    secureOptions: constants.SSL_OP_NO_TICKET, // a resumed TLS session would skip the certificate
   });
 }
 

@@ -12,6 +12,34 @@ export interface LinkWatcher {
   onClosed?(): void;
 }
 
+/** The offsets at which a new carrier begins. */
+export interface ResumeAt {
+  /** What the peer has received of the link: where we begin to send. */
+  readonly peerReceived: number;
+  /** What we named to the peer as received: where it begins to send. */
+  readonly named: number;
+}
+
+/** What a link knows of its line, as far as it was used. */
+export interface LinkPace {
+  /** How long the last round of acknowledgements took, with the queues on the way, ms. */
+  readonly roundMs: number | undefined;
+  /** Bytes a second that were acknowledged in the last round in which there was more to send. */
+  readonly sentPerSecond: number | undefined;
+  /** Bytes a second that have just arrived. */
+  readonly receivedPerSecond: number | undefined;
+}
+
+/** For a status. */
+export function shownPace({ roundMs, sentPerSecond, receivedPerSecond }: LinkPace) {
+  const rounded = (value: number | undefined) => (value === undefined ? null : Math.round(value));
+  return {
+    roundMs: rounded(roundMs),
+    sentPerSecond: rounded(sentPerSecond),
+    receivedPerSecond: rounded(receivedPerSecond),
+  };
+}
+
 export interface ResumeReport {
   /** How long there was no carrier, ms; 0: the old one was still alive. */
   readonly suspendedMs: number;

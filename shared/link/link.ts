@@ -4,7 +4,7 @@ import { AckProgress } from "./ack-progress.ts";
 import { Acks } from "./acks.ts";
 import type { LinkCarrier } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
-import { CarrierLost, LinkLost, type LinkWatcher, PeerViolation } from "./link-events.ts";
+import { CarrierLost, LinkLost, type LinkPace, type LinkWatcher, PeerViolation, type ResumeAt } from "./link-events.ts";
 import { type LinkPool, Outgoing } from "./outgoing.ts";
 
 export interface LinkOptions {
@@ -16,14 +16,6 @@ export interface LinkOptions {
   readonly replayBytes: number;
   /** Absent: only `replayBytes` bounds what is kept. */
   readonly pool?: LinkPool;
-}
-
-/** The offsets at which a new carrier begins. */
-interface ResumeAt {
-  /** What the peer has received of the link: where we begin to send. */
-  readonly peerReceived: number;
-  /** What we named to the peer as received: where it begins to send. */
-  readonly named: number;
 }
 
 /** A new carrier, and the address of the other end on it. */
@@ -97,6 +89,11 @@ export class Link implements Transport {
 
   get closed(): boolean {
     return this.#state.state === "closed";
+  }
+
+  /** What is known of its line. */
+  get pace(): LinkPace {
+    return { ...this.#outgoing.pace, receivedPerSecond: this.acks.bytesPerSecond };
   }
 
   /** Payload bytes that have arrived since the link began: what a resume names. */
@@ -243,6 +240,10 @@ export class Link implements Transport {
 
   get #carrier(): LinkCarrier | undefined {
     return this.#outgoing.carrier;
+  }
+
+  get lastByteAt(): number {
+    return this.#carrier?.lastByteAt ?? 0;
   }
 
   #startCarrier(carrier: LinkCarrier): void {

@@ -3,6 +3,7 @@ import { type MemoryAccount, PRESSURE, UNBOUNDED } from "../limits/memory-accoun
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { IN_FLIGHT_FLOOR, InFlight } from "./acks.ts";
 import type { LinkCarrier } from "./carrier.ts";
+import type { LinkPace } from "./link-events.ts";
 
 /** The bound of what all links of a cluster keep together. */
 export interface LinkPool extends Pick<MemoryAccount, "pressure" | "hold" | "enter"> {}
@@ -49,6 +50,11 @@ export class Outgoing {
 
   get unacknowledged(): number {
     return this.#replay.bytes;
+  }
+
+  get pace(): Pick<LinkPace, "roundMs" | "sentPerSecond"> {
+    const { roundMs, sentPerSecond } = this.#inFlight;
+    return { roundMs, sentPerSecond };
   }
 
   /** Whether everything was given to the present carrier. */

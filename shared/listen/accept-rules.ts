@@ -37,9 +37,10 @@ export interface FailedHandshake {
   /**
    * `silent`: it ended without a byte, as a probe of the port does. `dropped`: the oldest of too many handshakes in
    * progress or incomplete prefaces. `crowded`: the oldest of too many that wait. `late`: its turn did not come in
-   * time. `untrusted`: its address may not connect. `failed`: everything else.
+   * time. `untrusted`: its address may not connect. `flood`: its handshake was done, and it sent a flood after it.
+   * `failed`: everything else.
    */
-  readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "failed";
+  readonly how: "silent" | "dropped" | "crowded" | "late" | "untrusted" | "flood" | "failed";
   readonly error: Error;
   readonly remote: string;
 }

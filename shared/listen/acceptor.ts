@@ -17,6 +17,9 @@ import type { HandshakeBudget } from "./handshake-budget.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 import { FirstBytes, type Preface, PrefaceReader } from "./preface.ts";
+import { UNAUTHENTICATED } from "./unauthenticated-sockets.ts";
+
+const CROWDED_OUT = "half of the files that this process may open are connections without a request (ulimit -n)";
 
 /**
  * Accepts the connections of a port, reads what comes before their handshake, and makes them wait for their turn. Each
@@ -124,6 +127,9 @@ export class Acceptor {
     connection.skippedPreface = this.#maySkipPreface(connection);
     this.#open.add(connection);
     raw.on("close", () => this.#onClose(connection));
+    connection.onCrowdedOut = () => this.#drop(connection, "crowded", CROWDED_OUT);
+    UNAUTHENTICATED.add(connection);
+    if (!connection.isPending) return;
     pacedClose?.watch(raw);
     if (connection.skippedPreface) this.#queue.beginNow(connection);
     else this.#readPreface(connection);
@@ -189,6 +195,10 @@ export class Acceptor {
   #budgetFor(connection: IncomingConnection, preface: Preface): HandshakeBudget | HandshakeRefusal {
     if (preface.problem !== undefined) return { sentence: preface.problem, silently: preface.beforeTls };
     connection.client = preface.source;
+    if (connection.client !== undefined) {
+      UNAUTHENTICATED.delete(connection);
+      UNAUTHENTICATED.add(connection); // among those of the client's network, and not of the balancer's
+    }
     connection.hello = preface.hello;
     connection.firstBytes?.skip(preface.headerLength);
     const budget = this.#protocol.budgetFor?.(connection) ?? connection.budget;
@@ -251,12 +261,15 @@ export class Acceptor {
   /** Ends a connection that sends a flood after its handshake. Its network gets a penalty. */
   endFlood(connection: IncomingConnection, sentence: string): void {
     this.#penalties.add(connection.network);
-    connection.socket.destroy();
-    this.#report(connection, "failed", sentence);
+    connection.onFlood?.(sentence);
+    if (connection.onFlood === undefined) connection.socket.destroy();
+    else connection.socket.pause(); // no more of the flood is read while the peer is told
+    this.#report(connection, "flood", sentence);
   }
 
   #onClose(connection: IncomingConnection): void {
     this.#open.delete(connection);
+    UNAUTHENTICATED.delete(connection);
     if (!connection.isPending) return;
     const { handshakeName } = this.#protocol;
     if (connection.state === "handshake") this.fail(connection, new EndedInHandshake(handshakeName));

@@ -60,6 +60,19 @@ test("four handshakes are read at a time, and another one in its turn", async (t
   await until(() => areRead(one.slice(2)).every((isRead) => isRead));
 });
 
+/** Numbers of handshakes by network: with the last of the others, none of them may stay paused. */
+const LAST_FOUR = ["AAAB", "ABBB", "AABB", "AABC", "AAAA", "ABCD"];
+
+for (const networks of LAST_FOUR) {
+  test(`when four handshakes are left (${networks}), all of them are read`, async (t) => {
+    const { handshakes, begin } = fixture(t);
+    const others = Array.from({ length: 4 }, () => begin("others"));
+    const left = [...networks].map((network) => begin(network));
+    for (const each of others) handshakes.leave(each.asConnection, true);
+    await until(() => left.every(({ isRead }) => isRead));
+  });
+}
+
 test("a handshake that ends while nothing is read of it is not read any more", async (t) => {
   const { handshakes, begin } = fixture(t);
   const all = Array.from({ length: 8 }, () => begin("one"));

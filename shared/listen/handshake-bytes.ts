@@ -117,20 +117,25 @@ export class HandshakeBytes {
     this.#count();
     const before = [...this.#read];
     this.#read.clear();
-    for (let left = Math.min(READ_AT_ONCE, this.#all.size); left > 0; left--) this.#readNext();
+    for (const handshake of this.#takeNext()) {
+      this.#all.add(handshake, sourceOf(handshake.connection)); // behind the others
+      this.#read.add(handshake);
+      setReading(handshake.connection.raw, true);
+    }
     for (const handshake of before) if (!this.#read.has(handshake)) setReading(handshake.connection.raw, false);
     if (this.#all.size > READ_AT_ONCE) return;
     this.#turns?.leave();
     this.#turns = undefined;
   };
 
-  #readNext(): void {
-    const { next } = this.#all;
-    if (next === undefined) return;
-    this.#all.delete(next);
-    this.#all.add(next, sourceOf(next.connection)); // behind the others
-    this.#read.add(next);
-    setReading(next.connection.raw, true);
+  /** Takes out all before any is put back: the only handshake of a source would be the next one again. */
+  #takeNext(): HandshakeInProgress[] {
+    const taken: HandshakeInProgress[] = [];
+    for (let { next } = this.#all; next !== undefined && taken.length < READ_AT_ONCE; { next } = this.#all) {
+      this.#all.delete(next);
+      taken.push(next);
+    }
+    return taken;
   }
 
   #endIndebted(): void {

@@ -61,10 +61,14 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   handshake: HandshakeInProgress | undefined;
   /** Bytes of its handshake that were counted as wasted, because its certificate was not accepted. */
   wastedBytes = 0;
+  /** Set by the owner of the connection: ends it and tells the peer why. Absent: the connection is destroyed. */
+  onFlood: ((sentence: string) => void) | undefined;
   /** The handshake began before any byte was read. */
   skippedPreface = false;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */
   firstBytes: FirstBytes | undefined;
+  /** Called when it has to make room, because the process has too many connections without a request. */
+  onCrowdedOut: () => void = () => {};
   /** The place among the connections of the port that this connection was handed to. */
   readonly place = new QueueNode<IncomingConnection<Host>>(this);
   #socket: Socket;

@@ -1,12 +1,7 @@
 import { constants } from "node:crypto";
-import {
-  createSecureContext,
-  createServer as createTlsServer,
-  type SecureVersion,
-  type TLSSocket,
-  type Server as TlsServer,
-} from "node:tls";
-import { rawSocketOf, readWholeRecords } from "../node/sockets.ts";
+import { createSecureContext, type SecureVersion, type TLSSocket, type Server as TlsServer } from "node:tls";
+import { rawSocketOf, readWholeRecords, tlsServerOn } from "../node/sockets.ts";
+import { trustIn } from "../tls/authorities.ts";
 import { isHarmless } from "../tls/identity.ts";
 import { KEY_EXCHANGE } from "../tls/key-exchange.ts";
 import type { TlsMaterial } from "../tls/tls-material.ts";
@@ -179,8 +174,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
   #makeServer(material: TlsMaterial): TlsServer | string {
     let server: TlsServer;
     try {
-      server = createTlsServer({
-        ...contextOptions(this.#options, material),
+      server = tlsServerOn(createSecureContext(contextOptions(this.#options, material)), {
         ALPNCallback: chooseProtocol,
         requestCert: true,
         rejectUnauthorized: false,
@@ -231,8 +225,7 @@ type ContextSettings = Pick<TlsListenerOptions<VirtualHost>, "minVersion" | "cip
 
 function contextOptions({ minVersion, ciphers }: ContextSettings, material?: TlsMaterial) {
   return {
-    // An empty list accepts no certificate; without the option, Node would use the CAs of the system.
-    ca: material?.ca || [],
+    ...trustIn(material?.ca ?? ""),
     ...(material && { cert: material.cert, key: material.key }),
     minVersion: minVersion ?? "TLSv1.2",
     ...(ciphers ? { ciphers } : {}),

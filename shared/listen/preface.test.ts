@@ -161,8 +161,13 @@ test("what cannot be used is refused, each in its own words", () => {
     [line("PROXY TCP4 1.2.3.4 1.2.3.4 1\r\n"), /ports/],
     [hex(`${V2} 31 11 000c`), /version 3/],
     [hex(`${V2} 22 11 000c`), /command 2/],
-    [hex(`${V2} 21 12 000c`), /something else than a TCP/],
-    [hex(`${V2} 21 31 00d8`), /something else than a TCP/],
+    [hex(`${V2} 21 13 000c`), /family 0x13 is not known/],
+    [hex(`${V2} 21 01 0000`), /family 0x1 is not known/],
+    [hex(`${V2} 21 41 00d8`), /family 0x41 is not known/],
+    [hex(`${V2} 21 12 000b`), /too short/],
+    [hex(`${V2} 21 22 0023`), /too short/],
+    [hex(`${V2} 21 31 00d7`), /too short/],
+    [hex(`${V2} 21 32 0000`), /too short/],
     [hex(`${V2} 21 11 000b`), /too short/],
     [hex(`${V2} 21 21 000c`), /too short/],
     [hex(`${V2} 21 11 ffff`), /65535 bytes long/],
@@ -170,6 +175,27 @@ test("what cannot be used is refused, each in its own words", () => {
   ] as const) {
     assert.equal(reading.state, "refused");
     assert.match(reading.state === "refused" ? reading.problem : "", problem);
+  }
+});
+
+test("a client that came to the balancer by UDP or through a unix socket counts as the connection's own address", () => {
+  for (const [family, length] of [
+    [0x12, 12],
+    [0x22, 36],
+    [0x31, 216],
+    [0x32, 216],
+  ] as const) {
+    for (const tlvs of [0, 7]) {
+      const header = Buffer.alloc(16 + length + tlvs, 1);
+      Buffer.from(V2.replaceAll(" ", ""), "hex").copy(header);
+      header[12] = 0x21;
+      header[13] = family;
+      header.writeUInt16BE(length + tlvs, 14);
+      assert.deepEqual(readProxyHeader(header.subarray(0, -1)), { state: "more" });
+      const result = read({ proxyHeader: "required", name: true }, Buffer.concat([header, HELLO]));
+      const hello = { problem: undefined, serverName: "blue.example" };
+      assert.deepEqual(result, { headerLength: header.length, source: undefined, hello });
+    }
   }
 });
 

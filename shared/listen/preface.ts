@@ -143,8 +143,8 @@ export interface ProxiedConnection {
 
 /**
  * The result of reading the first bytes: a header (`read`), none (`absent`), one that is not complete (`more`), or one
- * that cannot be used. `connection` is absent for a balancer's own health check (LOCAL) and for an unknown client
- * (UNKNOWN).
+ * that cannot be used. `connection` is absent for a balancer's own health check (LOCAL), for a client that it does not
+ * know (UNKNOWN, UNSPEC), and for one that has reached it by UDP or a unix socket: the connection's own address counts.
  */
 export type ProxyReading =
   | { readonly state: "more" }
@@ -165,12 +165,20 @@ const V2 = Buffer.from([0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49,
 const V2_HEADER = 16;
 const LOCAL = 0x20;
 const PROXY = 0x21;
-/** Length of an address in version 2, by family and transport: TCP over IPv4, TCP over IPv6. */
+/** Length of an address in version 2 whose client is known by it: TCP over IPv4, TCP over IPv6. */
 const V2_ADDRESS_LENGTH = new Map([
   [0x11, 4],
   [0x21, 16],
 ]);
 const V2_UNSPECIFIED = 0;
+/** Length of the addresses of other families, which name no client: UDP over IPv4 and IPv6, unix sockets. */
+const V2_OTHER_LENGTH = new Map([
+  [V2_UNSPECIFIED, 0],
+  [0x12, 2 * 4 + 4],
+  [0x22, 2 * 16 + 4],
+  [0x31, 2 * 108],
+  [0x32, 2 * 108],
+]);
 /** Prefix of an IPv4 address that is sent as an IPv6 address (RFC 4291 §2.5.5.2). */
 const MAPPED = Buffer.from([...new Array<number>(10).fill(0), 0xff, 0xff]);
 
@@ -238,13 +246,13 @@ function readV2(bytes: Buffer): ProxyReading {
   if (command >> 4 !== 2) return refused(`it is of version ${command >> 4}, and 1 and 2 are known`);
   if (command !== LOCAL && command !== PROXY) return refused(`its command ${command & 15} is not known`);
   if (length > MAX_V2_CONTENT) return refused(`it is ${length} bytes long, and at most ${MAX_V2_CONTENT} are read`);
-  const addressLength = V2_ADDRESS_LENGTH.get(family);
-  const isUnknown = command === LOCAL || family === V2_UNSPECIFIED;
-  if (!isUnknown && addressLength === undefined) return refused("it is about something else than a TCP connection");
-  if (!isUnknown && length < 2 * (addressLength ?? 0) + 4) return refused("it is too short for its addresses");
+  const addressLength = command === LOCAL ? undefined : V2_ADDRESS_LENGTH.get(family);
+  const needed = addressLength === undefined ? V2_OTHER_LENGTH.get(family) : 2 * addressLength + 4;
+  if (command === PROXY && needed === undefined) return refused(`its family 0x${family.toString(16)} is not known`);
+  if (command === PROXY && length < (needed ?? 0)) return refused("it is too short for its addresses");
   const bytesUsed = V2_HEADER + length;
   if (bytes.length < bytesUsed) return MORE;
-  if (isUnknown || addressLength === undefined) return { state: "read", connection: undefined, bytesUsed };
+  if (addressLength === undefined) return { state: "read", connection: undefined, bytesUsed };
   const ports = V2_HEADER + 2 * addressLength;
   const endpoint = (index: 0 | 1): Endpoint => {
     const at = V2_HEADER + index * addressLength;

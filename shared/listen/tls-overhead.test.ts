@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "../basics/testing/wait.ts";
 import { TlsOverhead, wastedBytes } from "./tls-overhead.ts";
 
@@ -38,6 +39,23 @@ test("a connection that wastes more than its budget is reported once, others are
   await until(() => floods > 0);
   flooding.bytesRead = 400_000;
   assert.equal(floods, 1);
+});
+
+test("records that arrive over many checks, on a line of whatever rate, are no flood", async (t) => {
+  const overhead = overheadIn(t);
+  const looks = 20;
+  const lines = [20_000, 60_000, 125_000, 300_000, 10_000_000].map((rate) => {
+    const line = { raw: counting(), payload: counting(), rate };
+    overhead.watch(line.raw, line.payload, () => assert.fail(`${rate} B/s were taken for a flood`));
+    return line;
+  });
+  for (let look = 0; look < looks; look++) {
+    for (const { raw, payload, rate } of lines) {
+      raw.bytesRead += rate / 20;
+      payload.bytesRead = Math.floor(raw.bytesRead / 16_406) * 16_384; // that of whole records
+    }
+    await sleep(50); // the interval of the checks
+  }
 });
 
 test("a connection that is watched no more is not reported", async (t) => {

@@ -2,14 +2,17 @@ import { Queue, QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 
 /** The reason for ending a connection that wastes too many bytes. */
-export const TLS_FLOOD = "it sent a flood of TLS messages without payload (KeyUpdate, padding)";
+export const TLS_FLOOD = "the peer sent a flood of TLS messages without payload (KeyUpdate, padding)";
 
 /**
  * Maximum length of a record with one byte of payload, whatever the cipher (RFC 8446 §5.2, RFC 5246 §6.2.3). Further
  * bytes are padding, or messages of TLS itself such as KeyUpdate.
  */
 const RECORD_BYTES = 128;
-/** Bytes without payload that TLS may send at once (handshake, certificates, …). */
+/**
+ * Bytes without payload that TLS may send at once. A record that is still arriving has up to 18 KiB of them, for as
+ * long as its line needs, and one read has 16 KiB more.
+ */
 const BURST_BYTES = 64 * 1024;
 /** Bytes without payload that are allowed again each second. */
 const BYTES_PER_SECOND = 16 * 1024;
@@ -30,12 +33,12 @@ interface ByteCounter {
   readonly bytesRead: number;
 }
 
-/** A watched connection, and the bytes that it may still waste. */
+/** A watched connection, and its bytes that no payload has explained yet. */
 interface WatchedConnection {
   readonly raw: ByteCounter;
   readonly socket: ByteCounter;
   readonly sinceMs: number;
-  leftBytes: number;
+  wastedBytes: number;
   rawBytes: number;
   payloadBytes: number;
   lookedAtMs: number;
@@ -44,7 +47,8 @@ interface WatchedConnection {
 
 /**
  * Finds TLS connections whose peers send a flood of TLS messages without payload. Each KeyUpdate (RFC 8446 §4.6.3)
- * costs a key derivation. Neither Node nor OpenSSL counts them, so bytes received are compared with their payload.
+ * costs a key derivation. Neither Node nor OpenSSL counts them, so bytes received are compared with their payload. On a
+ * slow line one record arrives over many checks, and is no flood (decision 0041).
  */
 export class TlsOverhead {
   /** Young connections, in the order of their next check. */
@@ -62,7 +66,7 @@ export class TlsOverhead {
     const now = performance.now();
     const place: QueueNode<WatchedConnection> = new QueueNode({
       ...{ raw, socket, onFlood, sinceMs: now, lookedAtMs: now },
-      ...{ leftBytes: BURST_BYTES, rawBytes: 0, payloadBytes: 0 },
+      ...{ wastedBytes: 0, rawBytes: raw.bytesRead, payloadBytes: socket.bytesRead },
     });
     this.#young.join(place);
     this.#looks ??= SharedInterval.every(LOOK_MS).add(() => this.#look());
@@ -96,18 +100,21 @@ export class TlsOverhead {
   }
 
   #isWithin(watched: WatchedConnection, now: number): boolean {
-    const { raw, socket, leftBytes, rawBytes, payloadBytes, lookedAtMs } = watched;
-    const wasted = wastedBytes(raw.bytesRead - rawBytes, socket.bytesRead - payloadBytes);
+    const { raw, socket, rawBytes, payloadBytes, lookedAtMs } = watched;
     const regained = ((now - lookedAtMs) / 1_000) * BYTES_PER_SECOND;
-    watched.leftBytes = Math.min(BURST_BYTES, leftBytes + regained) - wasted;
+    const before = Math.max(0, watched.wastedBytes - regained);
+    watched.wastedBytes = wastedBytes(before + raw.bytesRead - rawBytes, socket.bytesRead - payloadBytes);
     watched.rawBytes = raw.bytesRead;
     watched.payloadBytes = socket.bytesRead;
     watched.lookedAtMs = now;
-    return watched.leftBytes >= 0;
+    return watched.wastedBytes <= BURST_BYTES;
   }
 }
 
-/** Returns how many of the bytes of TLS are more than their payload needs. */
+/**
+ * Returns how many of the bytes of TLS are more than their payload needs. The payload of a record comes when all of the
+ * record has come, and explains the bytes that were counted before.
+ */
 export function wastedBytes(rawBytes: number, payloadBytes: number): number {
   return Math.max(0, rawBytes - RECORD_BYTES * payloadBytes);
 }

@@ -7,6 +7,7 @@ import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises"
 import tls, { type SecureVersion, type TLSSocket } from "node:tls";
 import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
+import { certificateOf } from "../pki/testing/certificates.ts";
 import {
   beforeVerification,
   deferRelease,
@@ -17,6 +18,7 @@ import {
   setReading,
   shownCertificate,
   streamBeneath,
+  tlsServerOn,
 } from "./sockets.ts";
 
 /** Both ends of a TCP connection. */
@@ -194,3 +196,39 @@ test("a session that cannot be read has no certificate", () => {
   for (const hex of claims) assert.equal(shownCertificate(socket(Buffer.from(hex, "hex"))), undefined, hex);
   assert.deepEqual(shownCertificate(socket(Buffer.from("3007020101a3020102", "hex"))), Buffer.from([1, 2]));
 });
+
+/** Whether this TLS server accepts the client, which names no server (SNI). */
+async function authorizes(server: tls.Server, shown: CertificateAndKey, version: SecureVersion): Promise<boolean> {
+  const net = createServer((raw) => server.emit("connection", raw)).listen(0, "127.0.0.1");
+  await once(net, "listening");
+  const secured = new Promise<TLSSocket>((resolve, reject) =>
+    server.once("secureConnection", resolve).once("tlsClientError", reject),
+  );
+  const { port } = net.address() as AddressInfo;
+  const versions = { minVersion: version, maxVersion: version };
+  const client = tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false, ...versions, ...shown });
+  client.on("error", () => {});
+  const socket = await secured;
+  socket.on("error", () => {});
+  for (const each of [client, socket]) each.destroy();
+  net.close();
+  return socket.authorized;
+}
+
+for (const version of ["TLSv1.2", "TLSv1.3"] as const) {
+  test(`a TLS server uses the context that it was given, with all its options: ${version}`, async () => {
+    const root = await certificateOf({ cn: "root" });
+    const issuing = await certificateOf({ cn: "issuing", by: root });
+    const shown = await certificateOf({ cn: "client", isCa: false, by: issuing });
+    const own = await (await Authority.create("ca")).issue({ cn: "server", usage: "server" });
+    const partial = { ...own, ca: issuing.cert, allowPartialTrustChain: true };
+    const asks = { requestCert: true, rejectUnauthorized: false };
+    const context = tls.createSecureContext(partial);
+    assert.equal(await authorizes(tlsServerOn(context, asks), shown, version), true);
+    assert.equal(await authorizes(tlsServerOn(context, asks), await certificateOf({ cn: "x" }), version), false);
+    const dropped = await authorizes(tls.createServer({ ...partial, ...asks }), shown, version);
+    assert.equal(dropped, false, "the premise: tls.createServer drops the option");
+    const lone = tls.createSecureContext({ ...own, ca: shown.cert, allowPartialTrustChain: true });
+    assert.equal(await authorizes(tlsServerOn(lone, asks), shown, version), true, "why leaves are left out");
+  });
+}

@@ -1,7 +1,7 @@
 import { readSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { Server, TLSSocket } from "node:tls";
+import tls, { type SecureContext, type Server, type TLSSocket, type TlsOptions } from "node:tls";
 
 // What Node.js does with sockets and TLS and does not document, and how OpenSSL writes a session. docs/node.md lists
 // each behaviour, why it is used, and its test.
@@ -89,11 +89,27 @@ export function isReadError(error: NodeJS.ErrnoException | null): error is NodeJ
 /**
  * Makes a TLS server read whole TLS records, into buffers of 16 KiB. Without a listener of `resumeSession`, a
  * ClientHello given back by `unshift` makes one of Node's two buffers as small as 1 KiB, and every second read is of 1
- * KiB from then on (docs/decisions/0010); it has no effect on Node.js 26. The listener also declines every session that
- * a client resumes.
+ * KiB from then on (docs/decisions/0010); it has no effect on Node.js 26, nor on 24 from 24.22 on. The listener also
+ * declines every session that a client resumes.
  */
 export function readWholeRecords(server: Server): void {
   server.on("resumeSession", (_sessionId: Buffer, answer: (error: null, session: null) => void) => answer(null, null));
+}
+
+/** Those options of a TLS server that are not of its context. */
+type OwnOptions = Pick<
+  TlsOptions,
+  "ALPNCallback" | "ALPNProtocols" | "handshakeTimeout" | "rejectUnauthorized" | "requestCert"
+>;
+
+/**
+ * A TLS server with a context of its own. `tls.createServer` passes a fixed list of options to the context that it
+ * makes, and `allowPartialTrustChain` is not in it; `SNICallback` and `addContext` see only clients that send a name.
+ * Where Node.js would not use the context, the server has no certificate, and each handshake fails.
+ */
+export function tlsServerOn(context: SecureContext, options: OwnOptions): Server {
+  // Without `ca`, Node.js 24 would read all public CAs for its own context.
+  return Object.assign(tls.createServer({ ...options, ca: [] }), { _sharedCreds: context });
 }
 
 /**

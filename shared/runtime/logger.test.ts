@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { batchedByTurn, createLogger, readableLine } from "./logger.ts";
+import { createLogger, readableLine } from "./logger.ts";
 import { RUN_SOURCES, source } from "./testing/project.ts";
 
 function capture() {
@@ -35,24 +35,6 @@ test("auto is JSON where stdout is no terminal", () => {
   const { lines, destination } = capture();
   createLogger({ level: "info", format: "auto", name: "x", destination }).info("hello");
   assert.equal(JSON.parse(lines[0] ?? "").msg, "hello");
-});
-
-test("lines of one turn are one write, in order, and what is left goes out as the process exits", async () => {
-  const { lines, destination } = capture();
-  let exit = (): void => {};
-  const sink = batchedByTurn(destination, (flush) => {
-    exit = flush;
-  });
-  sink.write("one\n");
-  sink.write("two\n");
-  assert.deepEqual(lines, []);
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.deepEqual(lines, ["one\ntwo\n"]);
-  sink.write("last\n");
-  exit();
-  assert.deepEqual(lines, ["one\ntwo\n", "last\n"]);
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(lines.length, 2);
 });
 
 test("a log that cannot be written loses lines, says so once if it can, and the process goes on", () => {

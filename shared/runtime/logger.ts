@@ -1,6 +1,9 @@
 import { writeSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
+import { openWithoutWaiting } from "../node/stdio.ts";
+import type { Check } from "./check.ts";
+import { LogWriter, type LogWriterDeps } from "./log-writer.ts";
 
 export type Logger = PinoLogger;
 
@@ -15,8 +18,7 @@ interface LoggerOptions {
 
 /**
  * The log of a process: JSON lines on stdout, with times in ISO 8601 and levels as words. All lines of one turn of the
- * event loop go out in one synchronous write, at its end or when the process exits, so that the last line before a
- * crash is not lost.
+ * event loop go out in one write that never waits, and the last ones when the process exits.
  */
 export function createLogger({ level, format, name, destination }: LoggerOptions): Logger {
   const pretty = destination === undefined ? isPretty(format) : format === "pretty";
@@ -28,8 +30,27 @@ export function createLogger({ level, format, name, destination }: LoggerOptions
     base: { name },
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  const sink = destination ?? batchedByTurn(stdout(), (flush) => process.on("exit", flush));
-  return pino(options, pretty ? prettyStream(sink) : sink);
+  const shown = (sink: DestinationStream): DestinationStream => (pretty ? prettyStream(sink) : sink);
+  if (destination !== undefined) return pino(options, shown(destination));
+  stdoutWriter = writerOfStdout((lost, reason) => {
+    let text = "";
+    const sink = {
+      write: (line: string) => {
+        text += line;
+      },
+    };
+    pino({ ...options, level: "warn" }, shown(sink)).warn({ lost, reason }, "lines of the log are lost");
+    return text;
+  });
+  return pino(options, shown(stdoutWriter));
+}
+
+let stdoutWriter: LogWriter | undefined;
+
+/** For readiness: a log that is not read or cannot be written, which hurts nothing else. */
+export function logChecks(): readonly Check[] {
+  const detail = stdoutWriter?.fault;
+  return detail === undefined ? [] : [{ name: "log", ok: true, hasFaults: true, detail }];
 }
 
 /** Whether the log on stdout is lines for people instead of JSON. */
@@ -37,39 +58,20 @@ export function isPretty(format: LoggerOptions["format"]): boolean {
   return format === "pretty" || (format === "auto" && process.stdout.isTTY === true);
 }
 
-/**
- * A log that cannot be written (full disk, closed pipe) loses lines, but the process continues. It says so once on
- * stderr, which may be closed as well.
- */
-function stdout(): DestinationStream {
-  let said = false;
-  return pino.destination({ dest: 1, sync: true }).on("error", ({ message }: Error) => {
-    if (said) return;
-    said = true;
+/** A fault of stdout (full disk, closed pipe) is written to stderr, which may be closed or not read as well. */
+function writerOfStdout(lostLine: LogWriterDeps["lostLine"]): LogWriter {
+  const stdout = openWithoutWaiting(1);
+  const onFault = (reason: string): void => {
     try {
-      writeSync(2, `culvert: the log cannot be written to stdout, and lines of it are lost: ${message}\n`);
+      const sentence = `culvert: the log cannot be written to stdout, and lines of it are lost: ${reason}\n`;
+      writeSync(openWithoutWaiting(2), sentence);
     } catch {
       // Nobody can be told.
     }
-  });
-}
-
-/** Several connections can end in one turn of the event loop: their lines are written by one system call. */
-export function batchedByTurn(destination: DestinationStream, onExit: (flush: () => void) => void): DestinationStream {
-  let lines = "";
-  const flush = (): void => {
-    if (lines === "") return;
-    const all = lines;
-    lines = "";
-    destination.write(all);
   };
-  onExit(flush);
-  return {
-    write: (line) => {
-      if (lines === "") setImmediate(flush);
-      lines += line;
-    },
-  };
+  const writer = new LogWriter({ output: (bytes) => writeSync(stdout, bytes), lostLine, onFault });
+  process.on("exit", writer.flush);
+  return writer;
 }
 
 /**

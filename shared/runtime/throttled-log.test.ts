@@ -10,7 +10,9 @@ interface Line {
   readonly cluster?: string;
   readonly server?: string;
   readonly omitted?: number;
-  readonly kind?: string;
+  readonly remote?: string;
+  readonly code?: number;
+  readonly reason?: string;
 }
 
 function logged() {
@@ -20,17 +22,23 @@ function logged() {
   return { lines, log: new ThrottledLog(log), written: () => lines.filter(({ level }) => level !== "debug") };
 }
 
-test("a flood is ten lines, the rest is at debug, and the end of the minute says how many that were", (t) => {
+function omissions(lines: readonly Line[]): readonly Line[] {
+  return lines.filter(({ omitted }) => omitted !== undefined);
+}
+
+const OMITTED = "logged at debug level only; this is the last one";
+
+test("a flood is ten lines, the rest is at debug, and the end of the minute says how many and shows the last", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { lines, log, written } = logged();
-  for (let count = 0; count < 1_000; count++) log.write("warn", { cluster: "blue", remote: "x" }, "knock");
+  for (let count = 0; count < 1_000; count++) log.write("warn", { cluster: "blue", remote: `x${count}` }, "knock");
   assert.equal(lines.filter(({ level }) => level === "debug").length, 990);
   assert.equal(written().length, 10);
   t.mock.timers.tick(60_000);
   assert.equal(written().length, 11, "although nobody knocks any more");
-  const { level, cluster, omitted, msg } = written().at(-1) ?? assert.fail();
-  assert.deepEqual([level, cluster, omitted], ["warn", "blue", 990]);
-  assert.equal(msg, "knock: 990 more in a minute were logged at debug level only");
+  const { level, cluster, remote, omitted, msg } = written().at(-1) ?? assert.fail();
+  assert.deepEqual([level, cluster, remote, omitted], ["warn", "blue", "x999", 990]);
+  assert.equal(msg, `knock: 990 more in a minute were ${OMITTED}`);
 });
 
 test("the next minute begins anew, and one in which every line was written adds no line", (t) => {
@@ -52,9 +60,8 @@ test("each cluster and each server has lines of its own, and its own count of th
     }
     assert.equal(written().filter((line) => line[name] === "other").length, 10, name);
     t.mock.timers.tick(60_000);
-    const ends = written().filter(({ omitted }) => omitted !== undefined);
     assert.deepEqual(
-      ends.map((line) => [line[name], line.omitted]),
+      omissions(written()).map((line) => [line[name], line.omitted]),
       [
         ["one", 2],
         ["other", 2],
@@ -63,96 +70,58 @@ test("each cluster and each server has lines of its own, and its own count of th
   }
 });
 
-test("each message has lines of its own, so that a flood of one does not hide another", () => {
-  const { lines, log } = logged();
-  for (let count = 0; count < 20; count++) log.write("info", {}, "knock");
-  log.write("warn", { reason: "a bad key" }, "knock with a key");
-  const { level, msg } = lines.at(-1) ?? assert.fail();
-  assert.deepEqual([level, msg], ["warn", "knock with a key"]);
-});
-
-test("each kind of a message has lines of its own, and its own count of those that were not written", (t) => {
+test("each message and each kind has lines of its own, so that a flood of one does not hide another", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { log, written } = logged();
-  for (let count = 0; count < 20; count++) log.write("warn", { cluster: "blue" }, "knock", { kind: "no key" });
-  for (let count = 0; count < 12; count++)
-    log.write("warn", { cluster: "blue", reason: "a bad key" }, "knock", { kind: "a key" });
-  assert.equal(written().length, 20);
+  for (let count = 0; count < 20; count++) log.write("warn", { code: 401 }, "knock", { kind: "no key" });
+  for (let count = 0; count < 12; count++) log.write("warn", { code: 403 }, "knock", { kind: "a key" });
+  log.write("info", { reason: "a bad key" }, "another message");
+  assert.equal(written().length, 21);
   t.mock.timers.tick(60_000);
-  const ends = written().filter(({ omitted }) => omitted !== undefined);
   assert.deepEqual(
-    ends.map(({ kind, omitted, msg }) => [kind, omitted, msg]),
+    omissions(written()).map(({ code, omitted, msg }) => [code, omitted, msg]),
     [
-      ["no key", 10, "knock: 10 more in a minute were logged at debug level only"],
-      ["a key", 2, "knock: 2 more in a minute were logged at debug level only"],
+      [401, 10, `knock: 10 more in a minute were ${OMITTED}`],
+      [403, 2, `knock: 2 more in a minute were ${OMITTED}`],
     ],
   );
 });
 
-test("a repetition of a line is written once in a minute, and another text at once", (t) => {
+test("a kind with one line is written once in a minute, and another kind at once", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { log, written } = logged();
-  const fail = (reason: string) => log.write("warn", { reason }, "attempt failed", { once: reason });
+  const fail = (reason: string) => log.write("warn", { reason }, "attempt failed", { kind: reason, lines: 1 });
   for (const reason of ["refused", "refused", "timed out", "refused"]) fail(reason);
   assert.equal(written().length, 2);
   t.mock.timers.tick(60_000);
-  assert.equal(written().length, 2, "repetitions are not counted among the lines that were omitted");
-  fail("refused");
-  assert.equal(written().length, 3);
-  for (let count = 0; count < 100; count++) fail(`reason ${count}`);
-  assert.equal(written().length, 2 + 10, "a peer that invents reasons gets no more lines than others");
-});
-
-test("a line needs room in each of its budgets, and one that is used up may get more", (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { log, written } = logged();
-  let allowed = 0;
-  let asked = 0;
-  const moreLines = (): number => {
-    asked++;
-    return allowed;
-  };
-  const all = { key: "all", lines: 4, subject: "all", fields: {}, moreLines };
-  const write = (one: string) =>
-    log.write("info", {}, "line", { budgets: [{ key: one, lines: 3, subject: one, fields: { one } }, all] });
-  for (let count = 0; count < 5; count++) write("a");
-  assert.equal(written().length, 3, "the lines that one has too many take none of all");
-  for (const one of ["b", "c", "d", "e"]) write(one);
-  assert.deepEqual([written().length, asked], [4, 1], "the number is not asked for each line that is omitted");
-  allowed = 6;
-  for (const one of ["f", "g", "h", "i"]) write(one);
-  assert.equal(written().length, 6);
-  t.mock.timers.tick(60_000);
-  const ends = written().filter(({ omitted }) => omitted !== undefined);
   assert.deepEqual(
-    ends.map(({ msg, omitted }) => [msg.split(":")[0], omitted]),
-    [
-      ["a", 2],
-      ["all", 5],
-    ],
+    omissions(written()).map(({ reason, omitted }) => [reason, omitted]),
+    [["refused", 2]],
   );
+  fail("refused");
+  assert.equal(written().length, 4);
 });
 
-test("the number of budgets has a bound, beyond which all lines share one", (t) => {
+test("a tenant has at most 1 MiB a minute, whatever it does, and takes no line from another", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { log, written } = logged();
-  for (let count = 0; count < 10_000; count++) log.write("info", { cluster: `c${count}` }, "line");
-  assert.equal(written().length, 10_000);
-  for (let count = 0; count < 1_000; count++) log.write("info", { cluster: `d${count}` }, "line");
-  assert.equal(written().length, 10_010);
+  const reason = "x".repeat(700);
+  for (let count = 0; count < 100_000; count++) {
+    log.write("warn", { cluster: "red", reason }, "refused", { kind: `${count % 10_000}` });
+  }
+  log.write("warn", { cluster: "blue" }, "refused");
+  log.write("warn", { remote: "10.0.0.1:1" }, "refused");
   t.mock.timers.tick(60_000);
-  assert.equal(written().at(-1)?.omitted, 990);
+  const red = written().filter(({ cluster }) => cluster === "red");
+  assert.deepEqual([red.length, red.at(-1)?.omitted], [1_201, 99_400 - 600 * 9]);
+  assert.ok(red.reduce((sum, line) => sum + JSON.stringify(line).length + 1, 0) <= 1_048_576);
+  assert.equal(written().length, 1_203);
 });
 
-test("the budgets of one owner do not take the lines of another", (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
+test("a name that is not known can be counted under one that is", () => {
   const { log, written } = logged();
-  const write = (owner: string, key: string) =>
-    log.write("info", {}, "line", { budgets: [{ key: `${owner} ${key}`, owner, lines: 1, subject: key, fields: {} }] });
-  for (let count = 0; count < 11_000; count++) write("red", `${count}`);
-  assert.equal(written().length, 10_010, "the rest of red shares ten lines");
-  for (let count = 0; count < 100; count++) write("blue", `${count}`);
-  assert.equal(written().length, 10_110);
+  for (let count = 0; count < 20; count++) log.write("info", { cluster: `c${count}` }, "line", { tenant: "peers" });
+  assert.equal(written().length, 10);
 });
 
 const MINUTE = 60_000;

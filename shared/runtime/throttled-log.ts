@@ -2,143 +2,94 @@ import type { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import type { Logger } from "./logger.ts";
 
-/** Lines of one budget in one interval. */
+/** Lines of one kind in one interval. */
 const LINES = 10;
-const INTERVAL_MS = 60_000;
 /**
- * Budgets of one owner in use at one time. Later ones of this owner share one budget, so that peers cannot make this
- * map grow without a bound, nor one tenant hide the lines of another.
+ * Lines of one tenant in one interval, with all their kinds. With as many lines about those that were left out, each of
+ * at most 800 bytes, that is 1 MiB a minute, whatever the tenant does.
  */
-const MAX_BUDGETS = 10_000;
+const TENANT_LINES = 600;
+const INTERVAL_MS = 60_000;
 
 type WarnLevel = "info" | "warn" | "error";
 type Fields = Readonly<Record<string, unknown>>;
 
-/** A limited number of lines that lines with the same key share. */
-export interface LineBudget {
-  readonly key: string;
-  /** The tenant whose peers can make budgets, if it is known. */
-  readonly owner?: string;
-  readonly lines: number;
-  /** Asked when `lines` are used up: the number of lines that this interval may have after all. */
-  readonly moreLines?: () => number;
-  /** What the line at the end of the interval says was omitted. */
-  readonly subject: string;
-  /** Fields of the line at the end of the interval. */
-  readonly fields: Fields;
-}
-
 /** How a line is counted. */
 interface LineOptions {
-  /**
-   * Separates lines with one message, so that a flood of one kind does not hide another. It is one of a few constants
-   * and never text from a peer, which could otherwise get any number of lines.
-   */
+  /** Separates lines with one message, so that a flood of one kind does not hide another. */
   readonly kind?: string;
-  /** Lines with the same message and the same text here are repetitions: one of them is written in an interval. */
-  readonly once?: string;
-  /** Replaces the budget of the message. Each of them must have a line left. */
-  readonly budgets?: readonly LineBudget[];
+  /** How many lines of this kind are written in one interval. */
+  readonly lines?: number;
+  /** Whose peers cause the line. By default it is the cluster or the server in the fields; names are not invented. */
+  readonly tenant?: string;
 }
 
-/** The use of a budget since its interval began. */
-interface Usage {
+/** What was left out of one kind. */
+interface Omitted {
   readonly level: WarnLevel;
-  readonly written: Set<string>;
+  readonly message: string;
   lines: number;
-  allowed: number;
-  omitted: number;
+  count: number;
+  last: Fields;
 }
+
+/** The interval of one tenant, which begins with its first line. */
+interface Tenant {
+  lines: number;
+  readonly kinds: Map<string, Omitted>;
+}
+
+/** Key and subject of lines that are left out when their tenant has no line left for another kind. */
+const OTHERS = "lines about many different things";
 
 /**
- * A log for lines that peers can cause as often as they like. The first lines of each message, and of each cluster or
- * server in its fields, have their own level; the rest of a minute is logged at debug level, and one line at its end
- * says how many lines that were. Metrics count every event.
+ * A log for lines that peers can cause as often as they like. The first lines of each kind are written in full; the
+ * rest of a minute is logged at debug level, and one line at its end says how many lines that were, with the fields of
+ * the last one. Metrics count every event.
  */
 export class ThrottledLog {
   readonly #log: Logger;
-  readonly #usages = new Map<string, Usage>();
-  /** The number of usages of each owner. */
-  readonly #owned = new Map<string, number>();
+  readonly #tenants = new Map<string, Tenant>();
 
   constructor(log: Logger) {
     this.#log = log;
   }
 
   /** `message` is a constant. */
-  write(level: WarnLevel, fields: Fields, message: string, { kind, once, budgets }: LineOptions = {}): void {
-    const counted = this.#bounded(budgets ?? [messageBudget(fields, message, kind)]);
-    const usedUp = counted.find((budget) => !this.#hasRoom(budget, once));
-    if (usedUp !== undefined) {
-      if (!this.#isRepetition(usedUp, once)) this.#usageOf(usedUp, level).omitted++;
-      this.#log.debug(fields, message);
+  write(level: WarnLevel, fields: Fields, message: string, options: LineOptions = {}): void {
+    const { kind = "", lines = LINES, tenant = fields["cluster"] ?? fields["server"] ?? "" } = options;
+    const counts = this.#tenants.get(String(tenant)) ?? this.#begin(String(tenant));
+    const key = `${message}\n${kind}`;
+    const known = counts.kinds.get(key);
+    if (counts.lines < TENANT_LINES && (known?.lines ?? 0) < lines) {
+      counts.lines++;
+      if (known === undefined) counts.kinds.set(key, { level, message, lines: 1, count: 0, last: fields });
+      else known.lines++;
+      this.#log[level](fields, message);
       return;
     }
-    for (const budget of counted) {
-      const usage = this.#usageOf(budget, level);
-      usage.lines++;
-      if (once !== undefined) usage.written.add(once);
-    }
-    this.#log[level](fields, message);
+    const omitted = known ?? counts.kinds.get(OTHERS) ?? { level, message: OTHERS, lines: 0, count: 0, last: fields };
+    if (known === undefined) counts.kinds.set(OTHERS, omitted);
+    omitted.count++;
+    omitted.last = fields;
+    this.#log.debug(fields, message);
   }
 
-  /** Replaces the budgets that would be too many for their owner by the one that the rest of its lines share. */
-  #bounded(budgets: readonly LineBudget[]): readonly LineBudget[] {
-    const hasPlace = ({ key, owner = "" }: LineBudget) =>
-      this.#usages.has(key) || (this.#owned.get(owner) ?? 0) < MAX_BUDGETS;
-    const within = budgets.filter(hasPlace);
-    const other = budgets.find((budget) => !hasPlace(budget));
-    return other === undefined ? within : [...within, sharedBudget(other.owner ?? "")];
+  #begin(name: string): Tenant {
+    const tenant: Tenant = { lines: 0, kinds: new Map() };
+    this.#tenants.set(name, tenant);
+    setTimeout(() => {
+      this.#tenants.delete(name);
+      for (const omitted of tenant.kinds.values()) this.#logOmitted(omitted);
+    }, INTERVAL_MS).unref();
+    return tenant;
   }
 
-  /** Whether the line was written in this interval, with the same text. */
-  #isRepetition({ key }: LineBudget, once: string | undefined): boolean {
-    return once !== undefined && this.#usages.get(key)?.written.has(once) === true;
+  #logOmitted({ level, message, count, last }: Omitted): void {
+    if (count === 0) return;
+    const sentence = `${message}: ${count} more in a minute were logged at debug level only; this is the last one`;
+    this.#log[level]({ ...last, omitted: count }, sentence);
   }
-
-  /** Does not count the line. A new budget is not stored before it has written a line. */
-  #hasRoom({ key, lines, moreLines }: LineBudget, once: string | undefined): boolean {
-    const usage = this.#usages.get(key);
-    if (usage === undefined) return lines > 0;
-    if (once !== undefined && usage.written.has(once)) return false;
-    // `moreLines` may count thousands of agents: it is not asked for each line of a flood.
-    if (usage.lines >= usage.allowed && usage.omitted % lines === 0)
-      usage.allowed = Math.max(usage.allowed, moreLines?.() ?? 0);
-    return usage.lines < usage.allowed;
-  }
-
-  #usageOf(budget: LineBudget, level: WarnLevel): Usage {
-    const known = this.#usages.get(budget.key);
-    if (known !== undefined) return known;
-    const usage: Usage = { level, written: new Set(), lines: 0, allowed: budget.lines, omitted: 0 };
-    const owner = budget.owner ?? "";
-    this.#usages.set(budget.key, usage);
-    this.#owned.set(owner, (this.#owned.get(owner) ?? 0) + 1);
-    setTimeout(() => this.#endInterval(budget, usage), INTERVAL_MS).unref();
-    return usage;
-  }
-
-  #endInterval({ key, owner = "", subject, fields }: LineBudget, { level, omitted }: Usage): void {
-    this.#usages.delete(key);
-    const left = (this.#owned.get(owner) ?? 1) - 1;
-    if (left === 0) this.#owned.delete(owner);
-    else this.#owned.set(owner, left);
-    if (omitted > 0)
-      this.#log[level](
-        { ...fields, omitted },
-        `${subject}: ${omitted} more in a minute were logged at debug level only`,
-      );
-  }
-}
-
-function sharedBudget(owner: string): LineBudget {
-  const fields = owner === "" ? {} : { cluster: owner };
-  return { key: `\n${owner}`, owner, lines: LINES, subject: "lines about many different things", fields };
-}
-
-function messageBudget({ cluster, server }: Fields, message: string, kind: string | undefined): LineBudget {
-  const key = [cluster ?? server ?? "", message, kind ?? ""].join("\n");
-  return { key, lines: LINES, subject: message, fields: { cluster, server, kind } };
 }
 
 /** Something that lasts until an operator changes it, for example a certificate that has expired. */

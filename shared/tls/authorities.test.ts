@@ -1,23 +1,25 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { X509Certificate } from "node:crypto";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { rootCertificates } from "node:tls";
 import { promisify } from "node:util";
 import { Authority } from "../pki/certificates.ts";
-import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
-import { extraAuthorities, isInstalled, signs } from "./authorities.ts";
+import { ROOT, RUN_SOURCES, source } from "../runtime/testing/project.ts";
+import { extraAuthorities, isInstalled, signs, trustIn, withoutLeaves } from "./authorities.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "culvert-ca-"));
 after(() => rmSync(folder, { recursive: true }));
 const file = join(folder, "extra.pem");
 
 test("what NODE_EXTRA_CA_CERTS adds is well known, beside what Node brings", async () => {
-  const { cert } = await Authority.create("company");
-  writeFileSync(file, cert);
+  const company = await Authority.create("company");
+  const { cert } = company;
+  const leaf = await company.issue({ cn: "leaf", usage: "server" });
+  writeFileSync(file, cert + leaf.cert);
   const program = `
     const { wellKnownAuthorities } = await import(${JSON.stringify(source("./authorities.ts", import.meta.url).href)});
     console.log(JSON.stringify(wellKnownAuthorities().map((pem) => pem.trim())));`;
@@ -29,6 +31,7 @@ test("what NODE_EXTRA_CA_CERTS adds is well known, beside what Node brings", asy
   const known: readonly string[] = JSON.parse(stdout);
   assert.ok(known.includes(cert.trim()));
   assert.ok(known.length > rootCertificates.length);
+  assert.ok(!known.includes(leaf.cert.trim()), "a leaf would be trusted for itself");
 });
 
 test("of a file of extra CAs those count that are whole, and one that cannot be read has none", async () => {
@@ -65,3 +68,36 @@ test("a CA of NODE_EXTRA_CA_CERTS is one that somebody has installed, and those 
   const { stdout } = await promisify(execFile)(process.execPath, argv, { env });
   assert.equal(stdout, "true false\n");
 });
+
+test("without leaves nothing else of a bundle is changed", async () => {
+  const [one, other] = [await Authority.create("one"), await Authority.create("other")];
+  const leaf = await one.issue({ cn: "leaf", usage: "both" });
+  const bundle = `# one\n${one.cert}# other\n${other.cert}`;
+  assert.equal(withoutLeaves(bundle), bundle);
+  assert.deepEqual(trustIn([one.cert + leaf.cert, leaf.cert]).ca, [one.cert.trim()]);
+  assert.deepEqual(trustIn(""), { ca: [], allowPartialTrustChain: true });
+  assert.deepEqual(trustIn(undefined), {});
+});
+
+test("everything that opens or accepts TLS takes its CAs through trustIn", () => {
+  const folders = ["agent", "router", "server", "shared"];
+  const all = folders.flatMap((folder) => {
+    const entries = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });
+    return entries.map((entry) => `${folder}/${entry}`);
+  });
+  const product = all.filter((path) => path.endsWith(".ts") && !/\.test\.ts$|\/testing\//.test(path));
+  const wrong = product.filter((path) => {
+    const text = readFileSync(join(ROOT, path), "utf8");
+    const imports = text.matchAll(/^import (?!type )([^;]*) from "node:(?:tls|https)";$/gm);
+    const opens = Array.from(imports, ([, names = ""]) => OPENS_TLS.test(names)).includes(true);
+    return opens && !/trustIn\(|tlsServerOn\(/.test(text);
+  });
+  assert.deepEqual(wrong.sort(), [
+    "agent/doctor/tls-fault.ts", // looks at a certificate that was refused, and verifies nothing
+    // Whether OpenSSL takes a certificate with its key, or a group.
+    ...["shared/kubernetes/access.ts", "shared/tls/key-exchange.ts", "shared/tls/tls-material.ts"],
+  ]);
+});
+
+/** In a list of imports: the whole module, or a function of it that opens TLS. */
+const OPENS_TLS = /^(?:tls|https)\b|(?:^|[{\s,])(?<!type )(?:connect|createSecureContext|createServer|request|get)\b/;

@@ -2,14 +2,24 @@ import { X509Certificate } from "node:crypto";
 import tls from "node:tls";
 import { RecentMap } from "../basics/collections.ts";
 import { readBoundedSync } from "../documents/read-bounded.ts";
-import { certificates, isSelfSigned, isSignedBy, mayHaveSigned, publicKeyOf, sha256 } from "./certificate-fields.ts";
+import { printable } from "../outcomes.ts";
+import {
+  blocksIn,
+  certificates,
+  isSelfSigned,
+  isSignedBy,
+  mayBeTrusted,
+  mayHaveSigned,
+  publicKeyOf,
+  sha256,
+} from "./certificate-fields.ts";
 
 // ── the CAs of this machine ──────────────────────────────────────────────────────────────────────────────────────────
 
 /** Node.js 22.15 and newer list CAs by their origin. */
 const { getCACertificates } = tls as { getCACertificates?: (type: "default" | "system") => readonly string[] };
 
-let defaults: readonly string[] | undefined;
+let defaults: ReadonlySet<string> | undefined;
 let installed: readonly X509Certificate[] | undefined;
 
 /**
@@ -17,12 +27,27 @@ let installed: readonly X509Certificate[] | undefined;
  * 20 lists only its own; the file in NODE_EXTRA_CA_CERTS, which company images set, is read here once, as Node does.
  */
 export function wellKnownAuthorities(): readonly string[] {
-  defaults ??= getCACertificates?.("default") ?? [
-    ...tls.rootCertificates,
-    ...extraAuthorities(process.env["NODE_EXTRA_CA_CERTS"]),
-  ];
+  return [...wellKnown()];
+}
+
+function wellKnown(): ReadonlySet<string> {
+  defaults ??= new Set(
+    (
+      getCACertificates?.("default") ?? [
+        ...tls.rootCertificates,
+        ...extraAuthorities(process.env["NODE_EXTRA_CA_CERTS"]),
+      ]
+    ).filter(isTrustedByDefault),
+  );
   return defaults;
 }
+
+/** Node.js brings only CAs; what an administrator has added may be a leaf (`trustIn`). */
+function isTrustedByDefault(pem: string): boolean {
+  return builtIn.has(pem) || mayBeTrusted(new X509Certificate(pem));
+}
+
+const builtIn = new Set(tls.rootCertificates);
 
 /**
  * The certificates in a file of extra CAs. Node warns at its start about a file that cannot be read; here it is empty.
@@ -85,6 +110,43 @@ export function authoritiesOf(pem: string): readonly BundledCa[] {
   return recent.getOrMake(sha256(pem), () => certificates(pem).map((certificate) => new BundledCa(certificate)));
 }
 
+/**
+ * TLS options by which the CAs of these bundles (PEM) are trusted, an issuing CA without its root too, as Go, curl and
+ * kubectl do. With that option OpenSSL would also trust a leaf for itself, so leaves are left out. Absent: Node's own
+ * CAs are trusted; empty: none is. See docs/decisions/0045.
+ */
+export function trustIn(ca: string | readonly string[] | undefined): TrustOptions {
+  if (ca === undefined) return {};
+  return {
+    ca: [ca]
+      .flat()
+      .map(withoutLeaves)
+      .filter((pem) => pem !== ""),
+    allowPartialTrustChain: true,
+  };
+}
+
+interface TrustOptions {
+  readonly ca?: string[];
+  readonly allowPartialTrustChain?: true;
+}
+
+/** The certificates of a bundle that may be trusted: mostly the bundle itself. */
+export function withoutLeaves(pem: string): string {
+  if (defaults?.has(pem) || authoritiesOf(pem).every(({ isLeaf }) => !isLeaf)) return pem;
+  return blocksIn(pem)
+    .filter((block) => mayBeTrusted(new X509Certificate(block)))
+    .join("\n");
+}
+
+/** The names of the certificates in a bundle that are no CA, and that nothing can be verified by. */
+export function leavesIn(pem: string): string[] {
+  if (authoritiesOf(pem).every(({ isLeaf }) => !isLeaf)) return [];
+  return certificates(pem)
+    .filter((certificate) => !mayBeTrusted(certificate))
+    .map(({ subject }) => printable(subject?.replaceAll("\n", ", ") ?? "", 60));
+}
+
 /** What is asked of a CA certificate after it was loaded; the parsed certificate takes several KiB. */
 export class BundledCa {
   /** Hash of its public key, which survives a renewal with the same key and every spelling of the PEM text. */
@@ -94,6 +156,8 @@ export class BundledCa {
   readonly issuer: string;
   /** No other CA has signed it. */
   readonly isSelfSigned: boolean;
+  /** It is no CA, and is not trusted. */
+  readonly isLeaf: boolean;
   readonly notBefore: Date;
   readonly notAfter: Date;
   /** DER. */
@@ -107,6 +171,7 @@ export class BundledCa {
     this.subject = folded(certificate.subject);
     this.issuer = folded(certificate.issuer);
     this.isSelfSigned = isSelfSigned(certificate);
+    this.isLeaf = !mayBeTrusted(certificate);
     this.notBefore = new Date(certificate.validFrom);
     this.notAfter = new Date(certificate.validTo);
   }

@@ -201,8 +201,21 @@ const CERTIFICATE = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----E
 
 /** The certificates in a PEM file, in their order; throws Node's error for one that is damaged. */
 export function certificates(pem: string): X509Certificate[] {
-  const blocks = pem.match(CERTIFICATE) ?? [];
-  return blocks.map((block) => new X509Certificate(block));
+  return blocksIn(pem).map((block) => new X509Certificate(block));
+}
+
+/** The text of each certificate in a PEM file. */
+export function blocksIn(pem: string): string[] {
+  return pem.match(CERTIFICATE) ?? [];
+}
+
+/**
+ * Whether a certificate in a CA file may be trusted: it is a CA, or it has signed itself. OpenSSL decides what an old
+ * root without the CA flag may sign (`mayBeRoot`); a server's or client's own certificate that has signed itself is
+ * trusted as it is. Any other is a leaf.
+ */
+export function mayBeTrusted(certificate: X509Certificate): boolean {
+  return certificate.ca || isSelfSigned(certificate);
 }
 
 /** The hash by which certificates, keys and bundles are remembered. */

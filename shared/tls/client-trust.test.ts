@@ -4,8 +4,10 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import tls from "node:tls";
+import { tlsServerOn } from "../node/sockets.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { asVersion1, certificateOf, crlOf, derOf } from "../pki/testing/certificates.ts";
+import { trustIn } from "./authorities.ts";
 import { ClientTrust } from "./client-trust.ts";
 import { RevocationList } from "./revocation-list.ts";
 
@@ -36,7 +38,8 @@ test("a CA that was renewed with the same key, and between which others stand, s
   assert.equal(new ClientTrust(renewed.cert).status(chain), "valid");
   assert.equal(new ClientTrust(root.cert + middle.cert).status(chain.slice(0, 1)), "valid");
   assert.equal(new ClientTrust(root.cert).status(chain.slice(0, 1)), "untrusted");
-  assert.equal(new ClientTrust(middle.cert).status(chain), "untrusted", "a CA in the middle is no end, as for OpenSSL");
+  assert.equal(new ClientTrust(middle.cert).status(chain), "valid", "an issuing CA without its root");
+  assert.equal(new ClientTrust(middle.cert).status(chain.slice(0, 1)), "valid");
   const stranger = await Authority.create("root");
   assert.equal(new ClientTrust(stranger.cert).status(chain), "untrusted");
 });
@@ -55,9 +58,8 @@ test("what is no CA has signed nothing, and time takes nothing away", async () =
 
 /** Does a Node server with this CA accept a client with this certificate and the others in its chain? */
 async function isAuthorized(ca: string, { cert, key }: CertificateAndKey, between = ""): Promise<boolean> {
-  const server = tls
-    .createServer({ ...served, ca, requestCert: true, rejectUnauthorized: false })
-    .listen(0, "127.0.0.1");
+  const context = tls.createSecureContext({ ...served, ...trustIn(ca) });
+  const server = tlsServerOn(context, { requestCert: true, rejectUnauthorized: false }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   const client = tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false, cert: cert + between, key });
@@ -205,4 +207,27 @@ test("a CRL that another key has signed is nobody's", async () => {
     trust.lists.map((list) => trust.knows(list)),
     [false],
   );
+});
+
+test("a CRL of an issuing CA without its root revokes, and with the root the root's CRL revokes the issuing CA", async () => {
+  const root = await certificateOf({ cn: "root" });
+  const issuing = await certificateOf({ cn: "issuing", by: root });
+  const leaf = await certificateOf({ cn: "client", isCa: false, by: issuing });
+  const chain = chainOf(leaf, issuing);
+  const ofIssuing = listsOf(await crlOf(issuing, [leaf], { nextUpdate: LATER }));
+  const ofRoot = listsOf(await crlOf(root, [issuing], { nextUpdate: LATER }));
+  for (const [what, ca, lists, expected] of [
+    ["the CRL of the issuing CA", issuing.cert, ofIssuing, "revoked"],
+    ["the CRL of the issuing CA, beside its root", root.cert + issuing.cert, ofIssuing, "revoked"],
+    ["the CRL of a root that is trusted", root.cert + issuing.cert, ofRoot, "revoked"],
+    ["the CRL of a root that is trusted alone", root.cert, ofRoot, "revoked"],
+    ["the CRL of a root that is not trusted", issuing.cert, ofRoot, "valid"],
+    ["the CRL of another leaf", issuing.cert, listsOf(await crlOf(issuing, [], { nextUpdate: LATER })), "valid"],
+  ] as const) {
+    assert.equal(new ClientTrust(ca, lists).status(chain, AT), expected, what);
+  }
+  const overdue = listsOf(await crlOf(issuing, [], { nextUpdate: new Date(Date.now() - 60_000) }));
+  assert.equal(new ClientTrust(issuing.cert, overdue).status(chain, new Date()), "crl_expired");
+  const fresh = await certificateOf({ cn: "other", by: root });
+  assert.equal(new ClientTrust(fresh.cert).status(chain), "untrusted", "after the CA was replaced");
 });

@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { RecentMap } from "../basics/collections.ts";
-import { certificates, isSelfSigned, mayBeRoot, mayHaveSigned } from "./certificate-fields.ts";
+import { certificates, isSelfSigned, mayBeRoot, mayBeTrusted, mayHaveSigned } from "./certificate-fields.ts";
 import type { RevocationList } from "./revocation-list.ts";
 
 /** The status of a certificate under a set of CAs and their CRLs, the best first; `crl_expired`: nobody can tell. */
@@ -35,7 +35,7 @@ export class ClientTrust {
 
   /** Parsed when first needed: most clusters never have a CRL, and their open connections are never verified again. */
   get #anchors(): readonly X509Certificate[] {
-    this.#parsedCa ??= certificates(this.ca);
+    this.#parsedCa ??= certificates(this.ca).filter(mayBeTrusted);
     return this.#parsedCa;
   }
 
@@ -74,10 +74,8 @@ export class ClientTrust {
   /** Of several paths to a CA the best counts, and on each its worst certificate. */
   #statusOf(certificate: X509Certificate, search: Search, depth: number): CertificateStatus {
     if (depth >= MAX_PATH || --search.stepsLeft < 0) return "untrusted";
-    // OpenSSL ends a path at a CA that has signed itself; one in the middle is trusted through its own.
-    if (isSelfSigned(certificate)) {
-      return this.#anchors.some(({ raw }) => raw.equals(certificate.raw)) ? "valid" : "untrusted";
-    }
+    const isAnchor = this.#anchors.some(({ raw }) => raw.equals(certificate.raw));
+    if (isSelfSigned(certificate)) return isAnchor ? "valid" : "untrusted";
     let best: CertificateStatus = "untrusted";
     for (const issuer of [...this.#anchors, ...search.between]) {
       if (!hasSigned(issuer, certificate)) continue;
@@ -85,7 +83,8 @@ export class ClientTrust {
       best = better(best, worse(own, this.#statusOf(issuer, search, depth + 1)));
       if (best === "valid") return best;
     }
-    return best;
+    // An issuing CA is trusted without its root; with the root, the root's CRL may revoke it.
+    return isAnchor && best === "untrusted" ? "valid" : best;
   }
 }
 

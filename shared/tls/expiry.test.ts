@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Authority } from "../pki/certificates.ts";
-import { AuthorityEnds, type LifeStage, lifeStageOf } from "./expiry.ts";
+import { AuthorityEnds, expiryConditions, expiryWarnings, type LifeStage, lifeStageOf } from "./expiry.ts";
 
 const DAY_MS = 86_400_000;
 const NOW = new Date("2026-06-01T00:00:00Z");
@@ -41,4 +41,25 @@ test("of several CAs the one counts that ends next, a renewed one in place of it
   };
   assert.deepEqual([0, 9, 11, 299, 301].map(inDays), [10, 10, 300, 300, 300]);
   assert.equal(ends.next("", NOW), undefined);
+});
+
+test("a leaf beside a CA is named in the log and in readyz, and its end is nobody's", async () => {
+  const authority = await Authority.create("ca", 300);
+  const soon = new Date(Date.now() + DAY_MS / 2);
+  const { cert } = await authority.issue({ cn: "agent", usage: "client", notAfter: soon });
+  const next = new AuthorityEnds().next(cert + authority.cert, new Date()) ?? assert.fail();
+  assert.ok(next.notAfter > soon);
+  const row = {
+    role: "server_ca",
+    cluster: "blue",
+    thing: "CA",
+    by: "--ca-cert",
+    consequence: "x",
+    content: "y",
+  } as const;
+  const expiring = { ...row, ...next, fields: {} };
+  const sentence = '"CN=agent" in the file of --ca-cert is a leaf, and no CA: nothing is verified by it';
+  assert.deepEqual(expiryWarnings([expiring], new Date()), [`cluster "blue": ${sentence}`]);
+  const [line] = expiryConditions([expiring], new Date());
+  assert.deepEqual([line?.level, line?.message], ["warn", sentence]);
 });

@@ -1,4 +1,4 @@
-import { authoritiesOf } from "./authorities.ts";
+import { authoritiesOf, leavesIn } from "./authorities.ts";
 import { NO_SERVER_AUTH, type Validity } from "./tls-material.ts";
 
 /** A certificate, CA or token in use, with the end of its validity. */
@@ -14,6 +14,8 @@ export interface Expiring extends Validity {
   readonly consequence: string;
   /** Tells it from another one with the same dates. */
   readonly content: string;
+  /** The names of leaves in the file of a CA. Nothing is verified by them. */
+  readonly leaves?: readonly string[];
   /** Fields of the log line. */
   readonly fields: { readonly cluster?: string; readonly file?: string };
 }
@@ -57,27 +59,32 @@ function expirySentence(expiring: Expiring, stage: LifeStage): string {
   return `${what} ${UNUSABLE[stage.state]}: ${consequence}`;
 }
 
-/** What ends soon, has ended or has not begun. */
+/** What ends soon, has ended or has not begun, and leaves in place of CAs. */
 function* notable(inUse: Iterable<Expiring>, now: Date) {
   for (const expiring of inUse) {
     const stage = lifeStageOf(expiring, now);
-    if (stage !== undefined) yield { expiring, stage, sentence: expirySentence(expiring, stage) };
+    if (stage !== undefined) yield { expiring, state: stage.state, sentence: expirySentence(expiring, stage) };
+    const [leaf] = expiring.leaves ?? [];
+    if (leaf === undefined) continue;
+    const sentence = `"${leaf}" in the file of ${expiring.by} is a leaf, and no CA: nothing is verified by it`;
+    yield { expiring, state: "leaf", sentence } as const;
   }
 }
 
 /** What ends soon, has ended or has not begun, for the log. */
 export function* expiryConditions(inUse: Iterable<Expiring>, now: Date) {
-  for (const { expiring, stage, sentence: message } of notable(inUse, now)) {
+  for (const { expiring, state, sentence: message } of notable(inUse, now)) {
     const { role, content, notBefore, notAfter } = expiring;
-    const level: "warn" | "error" = stage.state === "ending" ? "warn" : "error";
+    const level: "warn" | "error" = state === "ending" || state === "leaf" ? "warn" : "error";
     yield { level, fields: { ...expiring.fields, notBefore, notAfter }, message, content: `${role}\n${content}` };
   }
 }
 
 /** What ends soon, has ended or has not begun, for `readyz`. */
 export function expiryWarnings(inUse: Iterable<Expiring>, now: Date): string[] {
-  return Array.from(notable(inUse, now), ({ expiring: { cluster, notAfter }, sentence }) => {
-    return `${cluster === "" ? "" : `cluster "${cluster}": `}${sentence} (${notAfter.toISOString()})`;
+  return Array.from(notable(inUse, now), ({ expiring: { cluster, notAfter }, state, sentence }) => {
+    const end = state === "leaf" ? "" : ` (${notAfter.toISOString()})`;
+    return `${cluster === "" ? "" : `cluster "${cluster}": `}${sentence}${end}`;
   });
 }
 
@@ -96,21 +103,24 @@ function inWords(ms: number): string {
 export class AuthorityEnds {
   #pem = "";
   #latest: readonly Validity[] = [];
+  #leaves: readonly string[] = [];
 
   /**
-   * The validity of the CA that expires next; of the last one if all have expired. The file is parsed once for each
-   * content.
+   * The validity of the CA that expires next; of the last one if all have expired; with the leaves in the file. The
+   * file is parsed once for each content.
    */
-  next(pem: string, now: Date): Validity | undefined {
-    if (pem !== this.#pem) this.#latest = latestIn(pem);
+  next(pem: string, now: Date): (Validity & Pick<Expiring, "leaves">) | undefined {
+    if (pem !== this.#pem) [this.#latest, this.#leaves] = [latestIn(pem), leavesIn(pem)];
     this.#pem = pem;
-    return this.#latest.find(({ notAfter }) => notAfter > now) ?? this.#latest.at(-1);
+    const next = this.#latest.find(({ notAfter }) => notAfter > now) ?? this.#latest.at(-1);
+    return next && { ...next, leaves: this.#leaves };
   }
 }
 
 function latestIn(pem: string): Validity[] {
   const latest = new Map<string, Validity>();
-  for (const { subject, notBefore, notAfter } of authoritiesOf(pem)) {
+  for (const { subject, isLeaf, notBefore, notAfter } of authoritiesOf(pem)) {
+    if (isLeaf) continue;
     const known = latest.get(subject);
     if (known === undefined || known.notAfter < notAfter) latest.set(subject, { notBefore, notAfter });
   }

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { hugeFileAt, pipeAt } from "../documents/testing/files.ts";
 import { Authority } from "../pki/certificates.ts";
+import { certificateOf } from "../pki/testing/certificates.ts";
 import { loadClientTls, loadServerTls, TlsFileError, unfit } from "./tls-material.ts";
 
 let dir: string;
@@ -125,3 +126,23 @@ for (const [cert, key, ca, file, sentence] of [
     assert.throws(() => loadClientTls(files(cert, key, ca)), says);
   });
 }
+
+test("a CA file with nothing but a leaf is refused, and one with a CA beside it is not", async () => {
+  const authority = await Authority.create("ca");
+  const { cert } = await authority.issue({ cn: "agent", usage: "client" });
+  await writeFile(at("leaf.crt"), cert);
+  assert.throws(
+    () => loadClientTls({ caFile: at("leaf.crt") }),
+    (error) =>
+      error instanceof TlsFileError &&
+      error.file === "caFile" &&
+      /leaf\.crt holds no CA: "CN=agent" is a leaf; give the certificate of the CA that has signed it$/.test(
+        error.message,
+      ),
+  );
+  await writeFile(at("leaf.crt"), cert + authority.cert);
+  assert.equal(loadClientTls({ caFile: at("leaf.crt") }).ca, cert + authority.cert);
+  const self = await certificateOf({ cn: "server", isCa: false });
+  await writeFile(at("leaf.crt"), self.cert);
+  assert.equal(loadClientTls({ caFile: at("leaf.crt") }).ca, self.cert, "it is trusted as it is");
+});

@@ -2,7 +2,7 @@ import { createPrivateKey, type KeyObject } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import { readBoundedSync, readFailure } from "../documents/read-bounded.ts";
 import { WatchedFiles, type WatchedFilesOptions } from "../documents/watched-files.ts";
-import { authoritiesOf } from "./authorities.ts";
+import { authoritiesOf, leavesIn } from "./authorities.ts";
 import { certificates, usageOf } from "./certificate-fields.ts";
 
 /** Paths of PEM files. */
@@ -108,7 +108,11 @@ export function loadPair(certFile: string, keyFile: string): TlsPair {
 
 function loadAuthorities(caFile: string): string {
   const ca = read("caFile", caFile);
-  parse("caFile", caFile, () => authoritiesOf(ca));
+  const found = parse("caFile", caFile, () => authoritiesOf(ca));
+  if (found.every(({ isLeaf }) => isLeaf)) {
+    const what = `the ${WORDS.caFile} ${caFile} holds no CA: "${leavesIn(ca)[0]}" is a leaf`;
+    throw new TlsFileError("caFile", `${what}; give the certificate of the CA that has signed it`);
+  }
   return ca;
 }
 

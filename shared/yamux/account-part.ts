@@ -1,8 +1,23 @@
 import { Queue, QueueNode } from "../basics/collections.ts";
 import type { MemoryAccount, MemoryHolder } from "../limits/memory-account.ts";
-import type { StreamMemory } from "./flow-control.ts";
-import type { Stream } from "./stream.ts";
-import type { SessionMemory } from "./stream-table.ts";
+import type { CountedStream, StreamMemory } from "./flow-control.ts";
+
+/** The memory of a session as its parts use it. */
+export interface SessionBudget {
+  /** What the session's budget leaves for more held bytes. */
+  readonly leftToHold: number;
+  /** What it leaves for more credit. */
+  readonly leftToReserve: number;
+  /** The bytes that the session holds, whoever pays, have changed by `delta`. */
+  count(delta: number): void;
+  reclaimSoon(): void;
+  /** Takes credit from the session's budget and from the account. Returns false if there is not enough. */
+  reserveFrom(account: MemoryAccount, bytes: number): boolean;
+  giveBackTo(account: MemoryAccount, bytes: number): void;
+  forget(stream: CountedStream): void;
+  /** The account pays for no stream any more. */
+  removePart(account: MemoryAccount): void;
+}
 
 /**
  * The streams of a session that one account pays for, where several share the session: a link between two servers
@@ -10,14 +25,14 @@ import type { SessionMemory } from "./stream-table.ts";
  * of it, one of two a third.
  */
 export class AccountPart implements MemoryHolder, StreamMemory {
-  readonly streams = new Queue<Stream>();
+  readonly streams = new Queue<CountedStream>();
   readonly #account: MemoryAccount;
-  readonly #session: SessionMemory;
+  readonly #session: SessionBudget;
   readonly #node = new QueueNode<MemoryHolder>(this);
   #held = 0;
   #reserved = 0;
 
-  constructor(account: MemoryAccount, session: SessionMemory) {
+  constructor(account: MemoryAccount, session: SessionBudget) {
     this.#account = account;
     this.#session = session;
     account.enter(this.#node);
@@ -60,14 +75,14 @@ export class AccountPart implements MemoryHolder, StreamMemory {
     this.#session.giveBackTo(this.#account, bytes);
   }
 
-  forget(stream: Stream): void {
+  forget(stream: CountedStream): void {
     this.#session.forget(stream);
     if (this.streams.size > 0) return;
     this.close();
     this.#session.removePart(this.#account);
   }
 
-  *reclaimables(): Iterable<Stream> {
+  *reclaimables(): Iterable<CountedStream> {
     for (const stream of this.streams) if (stream.held > 0) yield stream;
   }
 

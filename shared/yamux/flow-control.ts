@@ -1,6 +1,6 @@
 import { ByteQueue, ProgressTracker } from "../basics/bytes.ts";
+import type { Reclaimable } from "../limits/memory-account.ts";
 import { YamuxError } from "./errors.ts";
-import type { Stream } from "./stream.ts";
 
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
 const GROW_WITHIN_ROUND_TRIPS = 4;
@@ -21,7 +21,12 @@ export interface StreamMemory {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
   /** The stream is destroyed and holds nothing any more. */
-  forget(stream: Stream): void;
+  forget(stream: CountedStream): void;
+}
+
+/** A stream as the memory that counts it knows it. */
+export interface CountedStream extends Reclaimable {
+  readonly memory: StreamMemory;
 }
 
 /** Where the growth of windows is taken from. */

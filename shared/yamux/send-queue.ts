@@ -1,8 +1,22 @@
-import { Queue } from "../basics/collections.ts";
+import { Queue, type QueueNode } from "../basics/collections.ts";
 import type { SessionOptions } from "./bounds.ts";
 import { Flag, FrameType, HEADER_LENGTH, header, MAX_UINT32 } from "./frame.ts";
-import type { Stream } from "./stream.ts";
 import type { Transport } from "./transport.ts";
+
+/** A stream as the queue uses it. */
+export interface SendingStream {
+  readonly id: number;
+  /** Its node among those that have something to send. */
+  readonly turn: QueueNode<SendingStream>;
+  /** Something waits, and the window allows a part of it. */
+  readonly sendable: boolean;
+  /** Bytes that the writer has given and that were not sent. */
+  readonly writableLength: number;
+  /** Moves up to `limit` bytes of payload into `batch`. Returns how many. `completeWrite` has to follow. */
+  takePayload(limit: number, batch: Buffer[]): number;
+  /** Calls the writer back. Returns true if a tail waits for more. */
+  completeWrite(taken: number): boolean;
+}
 
 /** At least this many bytes of a stream are worth a system call of their own; fewer are gathered. */
 const FLUSH_AT_ONCE = 16 * 1024;
@@ -38,7 +52,7 @@ export class SendQueue {
   readonly #transport: Transport;
   readonly #options: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">;
   /** Streams that have something to send and may, in the order of their turns. */
-  readonly #ready = new Queue<Stream>();
+  readonly #ready = new Queue<SendingStream>();
   readonly #tails: TailCoalescer;
   #control: Buffer[] = [];
   #controlBytes = 0;
@@ -103,7 +117,7 @@ export class SendQueue {
   }
 
   /** Gives `stream` turns as long as it has something to send and may. */
-  ready(stream: Stream): void {
+  ready(stream: SendingStream): void {
     if (this.#stopped || !stream.sendable) return;
     this.#ready.join(stream.turn);
     if (stream.writableLength >= FLUSH_AT_ONCE) this.flush();
@@ -235,17 +249,17 @@ const TAIL_PERIOD_MS = 1;
  * then they go with it; alone they would cost both ends a frame and a TLS record (docs/decisions/0017).
  */
 class TailCoalescer {
-  readonly #onDue: (stream: Stream) => void;
-  #young = new Set<Stream>();
-  #old = new Set<Stream>();
+  readonly #onDue: (stream: SendingStream) => void;
+  #young = new Set<SendingStream>();
+  #old = new Set<SendingStream>();
   #timer: NodeJS.Timeout | undefined;
 
   /** @param onDue called with a stream that has waited long enough, even if it has no tail any more */
-  constructor(onDue: (stream: Stream) => void) {
+  constructor(onDue: (stream: SendingStream) => void) {
     this.#onDue = onDue;
   }
 
-  keep(stream: Stream): void {
+  keep(stream: SendingStream): void {
     this.#old.delete(stream);
     this.#young.add(stream);
     this.#timer ??= setTimeout(this.#onPeriod, TAIL_PERIOD_MS).unref();

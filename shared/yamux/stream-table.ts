@@ -1,16 +1,16 @@
 import { ById, QueueNode } from "../basics/collections.ts";
 import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
 import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
-import { AccountPart } from "./account-part.ts";
+import { AccountPart, type SessionBudget } from "./account-part.ts";
 import { LateDataLimit, OwnStreamIds, PeerStreamIds, type SessionOptions } from "./bounds.ts";
 import { sessionLost, YamuxError } from "./errors.ts";
-import { type Pings, ReceiveWindow, type StreamMemory } from "./flow-control.ts";
+import { type CountedStream, type Pings, ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType, SPEC_INITIAL_WINDOW } from "./frame.ts";
 import type { SendQueue } from "./send-queue.ts";
-import { Stream } from "./stream.ts";
+import { Stream, type StreamOwner } from "./stream.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they share. */
-export class StreamTable {
+export class StreamTable implements StreamOwner {
   pendingOpens = 0;
   readonly queue: SendQueue;
   readonly memory: SessionMemory;
@@ -139,14 +139,14 @@ const RECLAIM_MS = 50;
  * What the streams of one session hold, against the session's budget and the pool. Streams that another account pays
  * for are in a part of their own.
  */
-export class SessionMemory implements MemoryHolder, StreamMemory {
+export class SessionMemory implements MemoryHolder, StreamMemory, SessionBudget {
   resets = 0;
   readonly #budget: number;
   readonly #pool: MemoryAccount;
   readonly #now: () => number;
-  readonly #open: Iterable<Stream>;
+  readonly #open: Iterable<CountedStream>;
   /** Streams that are over on the wire, with bytes that no reader has taken yet. */
-  readonly #unreadStreams = new Set<Stream>();
+  readonly #unreadStreams = new Set<CountedStream>();
   readonly #node = new QueueNode<MemoryHolder>(this);
   /** What other accounts than the pool pay for. */
   #parts: Map<MemoryAccount, AccountPart> | undefined;
@@ -155,7 +155,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
   #timer: NodeJS.Timeout | undefined;
 
   /** @param open the streams of the session that are not over */
-  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<Stream>) {
+  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<CountedStream>) {
     this.#budget = budget;
     this.#pool = pool;
     this.#now = now;
@@ -174,7 +174,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
   }
 
   /** Returns what counts for the stream from now on: the part that this account pays for. Its node leaves with it. */
-  charge(stream: QueueNode<Stream>, account: MemoryAccount): StreamMemory {
+  charge(stream: QueueNode<CountedStream>, account: MemoryAccount): StreamMemory {
     this.#parts ??= new Map();
     const part = this.#parts.get(account) ?? new AccountPart(account, this);
     this.#parts.set(account, part);
@@ -218,18 +218,18 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     if (this.#isSpent) this.reclaimSoon();
   };
 
-  #resetStalled(streams: Iterable<Stream>, isEnough: () => boolean): void {
+  #resetStalled(streams: Iterable<CountedStream>, isEnough: () => boolean): void {
     this.resets += reclaim(streams, isEnough, this.#now(), RECLAIM.stalled);
   }
 
   /** All streams that hold something, whoever pays. */
-  *#holders(): Iterable<Stream> {
+  *#holders(): Iterable<CountedStream> {
     for (const stream of this.#open) if (stream.held > 0) yield stream;
     yield* this.#unreadStreams;
   }
 
   /** Streams that the pool pays for. */
-  *reclaimables(): Iterable<Stream> {
+  *reclaimables(): Iterable<CountedStream> {
     for (const stream of this.#holders()) if (stream.memory === this) yield stream;
   }
 
@@ -247,7 +247,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
     if (stream.held > 0) this.#unreadStreams.add(stream);
   }
 
-  forget(stream: Stream): void {
+  forget(stream: CountedStream): void {
     this.#unreadStreams.delete(stream);
   }
 
@@ -260,7 +260,7 @@ export class SessionMemory implements MemoryHolder, StreamMemory {
 
   /** Resets the stream that holds most, among the open ones and those that are over. */
   resetLargest(): void {
-    let largest: Stream | undefined;
+    let largest: CountedStream | undefined;
     for (const stream of this.#holders()) if (stream.held > (largest?.held ?? 0)) largest = stream;
     if (largest === undefined) return;
     this.resets++;

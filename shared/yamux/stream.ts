@@ -2,16 +2,30 @@ import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
 import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
+import type { SessionOptions } from "./bounds.ts";
 import { streamReset } from "./errors.ts";
-import { ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
+import { type CountedStream, type Pings, ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType } from "./frame.ts";
-import { SendBuffer } from "./send-queue.ts";
-import type { StreamTable } from "./stream-table.ts";
+import { SendBuffer, type SendingStream, type SendQueue } from "./send-queue.ts";
 
 type WriteDone = (error?: Error | null) => void;
 
 /** High-water mark of the writable side, bytes. The readable side is bounded by the window instead. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
+
+/** What a stream uses of its session. */
+export interface StreamOwner {
+  readonly options: SessionOptions;
+  readonly queue: SendQueue;
+  readonly pings: Pings;
+  readonly memory: StreamMemory & {
+    /** Another account pays for the stream from now on. */
+    charge(stream: QueueNode<CountedStream>, account: MemoryAccount): StreamMemory;
+  };
+  sendAck(stream: Stream): void;
+  /** Both directions are over, or the stream was reset. */
+  release(stream: Stream): void;
+}
 
 /**
  * One yamux stream as a Duplex. Backpressure: `_write` keeps its callback until the peer's window allows the bytes.
@@ -28,7 +42,7 @@ const WRITE_HIGH_WATER_MARK = 64 * 1024;
 export class Stream extends Duplex {
   readonly id: number;
   /** Node of this stream among those that have something to send. */
-  readonly turn = new QueueNode<Stream>(this);
+  readonly turn: QueueNode<SendingStream> = new QueueNode<SendingStream>(this);
   /** Called once, when the peer's ACK arrives. */
   onAcknowledged: (() => void) | undefined;
   /** What RST says, of either end, in a code of whoever uses the session; 0: nothing. */
@@ -36,7 +50,7 @@ export class Stream extends Duplex {
   /** Counts what it holds: for the session, or for the account that pays (`chargeTo`). */
   memory: StreamMemory;
   readonly receiveWindow: ReceiveWindow;
-  readonly #table: StreamTable;
+  readonly #table: StreamOwner;
   #acknowledged = false;
   #ackSent = false;
   #localEnded = false;
@@ -52,10 +66,10 @@ export class Stream extends Duplex {
   /** The writer has ended; FIN goes when all is sent. */
   #finalDone: WriteDone | undefined;
   /** Node of this stream among those that an account pays for (`chargeTo`). */
-  #charged: QueueNode<Stream> | undefined;
+  #charged: QueueNode<CountedStream> | undefined;
 
   /** @param sendWindow bytes that the peer takes before it gives credit */
-  constructor(id: number, table: StreamTable, sendWindow: number, receiveWindow: ReceiveWindow) {
+  constructor(id: number, table: StreamOwner, sendWindow: number, receiveWindow: ReceiveWindow) {
     // Node's own buffer keeps pieces as they come, and many small ones cost much more than their bytes.
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
     this.id = id;
@@ -99,7 +113,7 @@ export class Stream extends Duplex {
   /** Another account than the session's pays from now on; once. A stream whose window has grown stays as it is. */
   chargeTo(account: MemoryAccount): void {
     if (this.destroyed || this.receiveWindow.reserved > 0) return;
-    this.#charged = new QueueNode<Stream>(this);
+    this.#charged = new QueueNode<CountedStream>(this);
     this.memory = this.#table.memory.charge(this.#charged, account);
     this.#incoming.moveTo(this.memory);
   }

@@ -49,6 +49,11 @@ const KINDS = {
   nothing: {},
   "empty messages": { flood: masked({ opcode: 2 }) },
   "empty fragments": { first: masked({ opcode: 2, final: false }), flood: masked({ opcode: 0, final: false }) },
+  "single bytes": {
+    // A frame of yamux, of which each byte comes in a frame of WebSocket.
+    first: Buffer.concat([OPEN, message(yamux.data(1, Buffer.alloc(60_000)).subarray(0, 12))]),
+    flood: message(Buffer.from("x")),
+  },
   pings: { flood: masked({ opcode: 9 }) },
   pongs: { flood: masked({ opcode: 10 }) },
   "window updates for closed streams": {

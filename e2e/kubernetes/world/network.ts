@@ -71,6 +71,21 @@ export class Network implements AsyncDisposable {
     await this.#gate(["policy drop", "meta l4proto tcp reject with tcp reset"]);
   }
 
+  /** The line between the node and everything else has this rate, each way; `undefined`: it is fast again. */
+  async slow(bytesPerSecond: number | undefined): Promise<void> {
+    const ends = [
+      [this.node, "eth0"],
+      [this.#between, "to-node"],
+    ] as const;
+    for (const [where, device] of ends) {
+      if (bytesPerSecond === undefined) await where.must(["tc", "qdisc", "del", "dev", device, "root"]);
+      else {
+        const rate = ["rate", `${bytesPerSecond * 8}bit`, "burst", "8kb", "latency", "500ms"];
+        await where.must(["tc", "qdisc", "replace", "dev", device, "root", "tbf", ...rate]);
+      }
+    }
+  }
+
   /** As if there were no gate: for the same checks without culvert. */
   async open(): Promise<void> {
     await this.#gate(["policy accept"]);

@@ -36,7 +36,7 @@ const NODES = {
 export type NodeName = keyof typeof NODES;
 
 /** Names of containers choose what the stand-in's log says. */
-const CONTAINERS = ["main", "counter", "steady-300", "steady-3000", "quiet-30"];
+const CONTAINERS = ["main", "counter", "steady-300", "steady-3000", "quiet-30", "past-180000"];
 
 function pod(name: string): object {
   const containers = CONTAINERS.map((container) => ({ name: container, image: "stand-in" }));

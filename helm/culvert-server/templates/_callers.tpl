@@ -1,6 +1,6 @@
 {{/* What kube-apiserver's own container needs beside the server's: mounts. */}}
 {{- define "culvert-server.apiserverMounts" -}}
-{{- if .Values.egress.create }}
+{{- if include "culvert-server.makesEgress" . }}
 - name: culvert-egress
   mountPath: /etc/kubernetes/culvert-egress
   readOnly: true
@@ -18,7 +18,7 @@
 
 {{/* Volumes of kube-apiserver's own container. */}}
 {{- define "culvert-server.apiserverVolumes" -}}
-{{- if .Values.egress.create }}
+{{- if include "culvert-server.makesEgress" . }}
 - name: culvert-egress
   configMap:
     name: {{ include "culvert-server.egressName" . }}

@@ -34,6 +34,15 @@ egressSelections:
 {{- end }}
 {{- end -}}
 
+{{/*
+Whether the chart makes that file. Callers of several clusters name theirs by the server's name (SNI), or by a socket of
+its own: the URL of the Service would fit none of them.
+*/}}
+{{- define "culvert-server.makesEgress" -}}
+{{- $fits := or .Values.egress.url (ne .Values.mode "standalone") (not (include "culvert-server.hasClusters" .)) -}}
+{{- if and .Values.egress.create $fits }}true{{ end -}}
+{{- end -}}
+
 {{- define "culvert-server.egressName" -}}
 {{- default (printf "%s-egress" (include "culvert-server.fullname" .)) .Values.egress.name -}}
 {{- end -}}

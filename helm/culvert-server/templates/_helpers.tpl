@@ -55,7 +55,7 @@ helm.sh/resource-policy: keep
 {{- $full := include "culvert-server.fullname" . -}}
 {{- $left := dict -}}
 {{- $maps := list -}}
-{{- if .Values.egress.create -}}{{- $maps = append $maps (include "culvert-server.egressName" .) -}}{{- end -}}
+{{- if include "culvert-server.makesEgress" . -}}{{- $maps = append $maps (include "culvert-server.egressName" .) -}}{{- end -}}
 {{- if eq .Values.mode "sidecar" -}}
 {{- $maps = append $maps (printf "%s-config" $full) -}}
 {{- if .Values.clusters.documents -}}{{- $maps = append $maps (printf "%s-clusters" $full) -}}{{- end -}}

@@ -21,6 +21,8 @@ export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r
 
 /** What a finished connection leaves in the log. */
 export interface Line {
+  readonly level: string;
+  readonly msg: string;
   readonly outcome?: string;
   readonly cluster?: string;
   readonly caller?: string;

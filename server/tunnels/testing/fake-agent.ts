@@ -8,7 +8,6 @@ import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
 import type { OpenOptions } from "../opening.ts";
-import { ProbeRoom } from "../probes.ts";
 import { type ConnectedAgent, Tunnel } from "../tunnel.ts";
 
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
@@ -43,6 +42,8 @@ class LinkOverPair extends DuplexTransport {
   readonly id = "srv/1";
   readonly remote = "127.0.0.1:5555";
   readonly unacknowledged = 0;
+  lastByteAt = 0;
+  readonly pace = { roundMs: undefined, sentPerSecond: undefined, receivedPerSecond: undefined };
   readonly control: ControlMessage[] = [];
   suspended = false;
   probes = 0;
@@ -96,7 +97,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe, identifiers };
   const pipe = options.innerTls === true ? new DuplexTransport(near) : link;
   return {
-    tunnel: new Tunnel(agent, link, {}, options.bounds ?? {}, { pipe, probes: new ProbeRoom() }),
+    tunnel: new Tunnel(agent, link, {}, options.bounds ?? {}, pipe),
     link,
     session,
     control: link.control,

@@ -79,6 +79,21 @@ export class Authentication {
     return this.#authorize({ scheme, exchange, challenge });
   }
 
+  /**
+   * Basic for a proxy that has named no scheme (RFC 7617 §2): some refuse, or close, until they see a password.
+   * `undefined`: there is none, or it must not be sent now.
+   */
+  async unasked(): Promise<Authorization | undefined> {
+    this.#offered = "nothing";
+    try {
+      const challenge = { scheme: "basic", token: undefined, parameters: new Map<string, string>() };
+      return await this.#authorize({ scheme: BASIC, exchange: await BASIC.begin(this.#context), challenge });
+    } catch (error) {
+      if (error instanceof NoCredentials) return undefined;
+      throw error;
+    }
+  }
+
   /** The failure of a proxy that goes on asking after the last request of an attempt. */
   get endless(): AuthenticationFailed {
     const message = this.scheme?.endless;

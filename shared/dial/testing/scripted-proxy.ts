@@ -2,7 +2,8 @@ import { once } from "node:events";
 import net, { type AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
 import tls from "node:tls";
-import { Authority } from "../../pki/certificates.ts";
+import { certificateOf } from "../../pki/testing/certificates.ts";
+import { issuingAuthority } from "../../pki/testing/chains.ts";
 import type { LoadKerberos } from "../auth/kerberos.ts";
 import { openThroughProxy, type ProxyOptions } from "../http-proxy.ts";
 import type { ProxyServer, RouteFault } from "../proxy-route.ts";
@@ -133,12 +134,13 @@ export async function read(socket: net.Socket, bytes: number): Promise<string> {
 
 let certificates: Promise<{ ca: string; server: tls.TlsOptions; client: { cert: string; key: string } }> | undefined;
 
-/** One throwaway CA with a certificate for 127.0.0.1 and one for a client. */
+/** One throwaway issuing CA, whose root only the proxy has, with a certificate for 127.0.0.1 and one for a client. */
 export function testCertificates(): NonNullable<typeof certificates> {
-  certificates ??= Authority.create("test").then(async (authority) => {
+  certificates ??= certificateOf({ cn: "root" }).then(async (root) => {
+    const authority = await issuingAuthority("test", root);
     const server = await authority.issue({ cn: "proxy", names: ["127.0.0.1"], usage: "server" });
     const client = await authority.issue({ cn: "agent", usage: "client" });
-    return { ca: authority.cert, server: { ...server, ca: authority.cert }, client };
+    return { ca: authority.cert, server: { ...server, ca: root.cert + authority.cert }, client };
   });
   return certificates;
 }

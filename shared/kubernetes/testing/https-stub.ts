@@ -7,7 +7,8 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { stringify } from "yaml";
-import { Authority } from "../../pki/certificates.ts";
+import type { Authority } from "../../pki/certificates.ts";
+import { issuingAuthority } from "../../pki/testing/chains.ts";
 
 /** A signal that never aborts. Each call makes a new one, as in the server. */
 export const never = (): AbortSignal => new AbortController().signal;
@@ -58,7 +59,7 @@ export class HttpsStub {
   }
 
   static async start(t: TestContext): Promise<HttpsStub> {
-    const authority = await Authority.create("api");
+    const authority = await issuingAuthority("api");
     const leaf = await authority.issue({ cn: "api", names: ["localhost", "kubernetes"], usage: "server" });
     const server = createServer({ ...leaf, ca: authority.cert, requestCert: true, rejectUnauthorized: false });
     const stub = new HttpsStub(authority, server);

@@ -9,6 +9,7 @@ type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } 
 
 /** One end of a wire: a carrier whose bytes arrive when the test says so. */
 class WireEnd implements LinkCarrier {
+  lastByteAt = 0;
   onControl: ((message: ControlMessage) => void) | undefined;
   acknowledgedOffset: (() => number | undefined) | undefined;
   /** What this end has sent and the other has not been given. */

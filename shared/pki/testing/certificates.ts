@@ -26,6 +26,8 @@ interface MadeCertificate {
   /** The key of this one once more. */
   readonly keyOf?: CertificateAndKey;
   readonly serial?: string;
+  /** Absent: in a day. */
+  readonly notAfter?: Date;
   /** This number of bytes more. */
   readonly padding?: number;
   /** The byte of a Netscape certificate type; absent: the extension is. */
@@ -43,6 +45,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     by,
     keyOf,
     serial = `40${randomBytes(8).toString("hex")}`,
+    notAfter = new Date(Date.now() + 24 * HOUR),
     padding = 0,
     netscapeType,
     extendedUsages,
@@ -60,7 +63,7 @@ export async function certificateOf(wish: MadeCertificate): Promise<CertificateA
     subject,
     issuer: by === undefined ? subject : new x509.X509Certificate(by.cert).subject,
     notBefore: new Date(Date.now() - HOUR),
-    notAfter: new Date(Date.now() + 24 * HOUR),
+    notAfter,
     signingAlgorithm: P256,
     publicKey: keys.publicKey,
     signingKey: signer.privateKey,

@@ -23,12 +23,16 @@ const steadily = 20 * time.Millisecond
 // logOf chooses by the container's name:
 //
 //	counter    1000 numbered lines
+//	past-N     N numbered lines
 //	steady-N   N numbered lines, one every 20 ms
 //	quiet-N    a line, N seconds of silence, a last line
 //	any other  one line that names the container
 func logOf(container string) containerLog {
 	if container == "counter" {
 		return containerLog{past: strings.Join(numberedLines(1000), "")}
+	}
+	if lines, err := strconv.Atoi(strings.TrimPrefix(container, "past-")); err == nil {
+		return containerLog{past: strings.Join(numberedLines(lines), "")}
 	}
 	if lines, err := strconv.Atoi(strings.TrimPrefix(container, "steady-")); err == nil {
 		return containerLog{future: numberedLines(lines), pause: steadily}

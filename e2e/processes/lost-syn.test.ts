@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { before, test } from "node:test";
+import { createPki } from "../../cli/pki/pki.ts";
+import { connectThrough } from "../harness/caller.ts";
+import { HERE, LossyNetwork } from "../harness/lossy-network.ts";
+import { PeerFiles } from "../harness/peer-files.ts";
+import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
+import { MAIN, requireBuilt } from "../harness/processes.ts";
+import { TempDir } from "../harness/temp.ts";
+import { missing } from "../proxies/harness/missing.ts";
+
+const skip = missing("nats-server");
+const PORTS = { nats: 4222, agents: 8091, peers: 8096, pac: 8080, echo: 7 };
+
+/** A target, and the server of a PAC script. */
+const SERVICES = `
+require("node:net").createServer((socket) => socket.pipe(socket)).listen(${PORTS.echo}, "${HERE}");
+require("node:http").createServer((_, answer) => answer.end('function FindProxyForURL() { return "DIRECT"; }'))
+  .listen(${PORTS.pac}, "${HERE}", () => console.log("services listen"));`;
+
+before(requireBuilt);
+
+test("names whose first address loses a SYN and whose second leads nowhere: NATS, PAC, server and target are reached", {
+  skip,
+}, async () => {
+  using dir = new TempDir();
+  await createPki({ dir: dir.path, clusterNames: ["server.test"] });
+  await using network = await LossyNetwork.create(["nats.test", "pac.test", "server.test", "target.test"]);
+  const { inside } = network;
+  const culvert = (name: string, options: Parameters<typeof flags>[0]) =>
+    inside.start(name, [process.execPath, MAIN, name, ...flags(options)]);
+
+  await using services = inside.start("services", [process.execPath, "-e", SERVICES]);
+  writeFileSync(dir.file("nats.conf"), `listen: "${HERE}:${PORTS.nats}"\n`);
+  await using _nats = inside.start("nats-server", ["nats-server", "-c", dir.file("nats.conf")]);
+  await services.waitForLog("services listen");
+  const peers = await PeerFiles.create(dir);
+  const { clusterCert, clusterKey, clusterCaCert } = serverFiles(dir.path);
+  await using server = culvert("server", {
+    ...{ serverId: "srv-1", clusterCert, clusterKey, clusterCaCert, udsName: dir.file("callers.sock") },
+    ...{ agentPort: PORTS.agents, serverPort: 0, healthPort: 0, adminPort: 0 },
+    ...(await peers.flagsOf("srv-1", { peerPort: PORTS.peers }, [`nats://nats.test:${PORTS.nats}`])),
+  });
+  await using _agent = culvert("agent", {
+    ...{ server: `wss://server.test:${PORTS.agents}`, agentId: "node-1", ...agentFiles(dir.path) },
+    ...{ pac: `http://pac.test:${PORTS.pac}/proxy.pac`, healthServerPort: 0, adminServerPort: 0 },
+  });
+  await server.waitForLog("directory connected");
+  await server.waitForLog("tunnel opened");
+  await using connection = await connectThrough({ path: dir.file("callers.sock") }, `target.test:${PORTS.echo}`);
+  assert.equal(connection.status, 200, connection.reason);
+  assert.ok((await network.lost()) >= 4, "each of the four has lost a SYN");
+});

@@ -1,0 +1,43 @@
+import { BySource } from "../basics/by-source.ts";
+import { fileLimit } from "../limits/file-descriptors.ts";
+import type { IncomingConnection } from "./incoming-connection.ts";
+
+/**
+ * The part of the open files of the process that connections may take before their first request has come. The other
+ * half is for clients that have shown who they are. A storm of honest agents is smaller: 2,000 at `ulimit -n 4096`.
+ */
+const PART_OF_FILES = 1 / 2;
+
+/**
+ * The TCP connections of all ports of a process from their accept until their first request. Each port has bounds of
+ * its own, which do not know how many files the process may have open. One too many drops the oldest of the network
+ * that has most.
+ */
+export class UnauthenticatedSockets {
+  readonly #most: number;
+  readonly #bySource = new BySource<IncomingConnection>();
+
+  constructor(limit: number | undefined) {
+    this.#most = limit === undefined ? Number.POSITIVE_INFINITY : Math.floor(limit * PART_OF_FILES);
+  }
+
+  get size(): number {
+    return this.#bySource.size;
+  }
+
+  /** The owner of the connection is asked to drop it, and it leaves, if there is one too many. */
+  add(connection: IncomingConnection): void {
+    this.#bySource.add(connection, connection.network);
+    const oldest = this.#bySource.size > this.#most ? this.#bySource.oldestOfFullest : undefined;
+    if (oldest === undefined) return;
+    this.#bySource.delete(oldest);
+    oldest.onCrowdedOut();
+  }
+
+  delete(connection: IncomingConnection): void {
+    this.#bySource.delete(connection);
+  }
+}
+
+/** Descriptors belong to the process, and so do these. */
+export const UNAUTHENTICATED = new UnauthenticatedSockets(fileLimit());
