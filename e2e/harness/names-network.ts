@@ -46,7 +46,7 @@ export class NamesNetwork implements AsyncDisposable {
     await this.#names?.waitForLog(`silence for ${name}`);
   }
 
-  /** Connections to the port are refused, and open ones reset at their next packet, until its result is called. */
+  /** New connections to the port are refused, and open ones are reset, until it is called again. */
   async cut(port: number): Promise<() => Promise<unknown>> {
     const ruleset = `table inet cut { chain input {
       type filter hook input priority 0;

@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import dns from "node:dns";
 import { once } from "node:events";
-import { syncBuiltinESMExports } from "node:module";
 import { type TestContext, test } from "node:test";
 import { readAll, readSome, TestBackend, TestRouter } from "../../router/testing/router.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
@@ -9,6 +7,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
 import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { helloFor, helloMessage, inRecords } from "../../shared/listen/testing/client-hello.ts";
+import { NAMES } from "../../shared/names/lookup.ts";
 
 const BLUE = helloFor("blue.example");
 
@@ -289,14 +288,9 @@ test("a router at its limit of open files logs it and refuses new connections, u
 /** From now on each name is looked up in vain; the names that were. */
 function failLookups(t: TestContext, code: string): string[] {
   const asked: string[] = [];
-  t.mock.method(dns, "lookup", (host: string, _options: object, done: (error: Error) => void) => {
+  t.mock.method(NAMES, "find", async (host: string) => {
     asked.push(host);
-    done(Object.assign(new Error(`getaddrinfo ${code}`), { code, syscall: "getaddrinfo" }));
-  });
-  syncBuiltinESMExports();
-  t.after(() => {
-    t.mock.restoreAll();
-    syncBuiltinESMExports();
+    throw Object.assign(new Error(`getaddrinfo ${code}`), { code, syscall: "getaddrinfo" });
   });
   return asked;
 }

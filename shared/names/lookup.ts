@@ -1,5 +1,5 @@
 import { type LookupAddress, promises as system } from "node:dns";
-import { isIP, type LookupFunction } from "node:net";
+import { isIP } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import { domainToASCII } from "node:url";
 import { inOrderOfUse } from "./address-order.ts";
@@ -206,18 +206,3 @@ function lookupFailure(host: string, code: string, cause?: unknown): NodeJS.Errn
 
 /** The names of this machine, for the whole process. */
 export const NAMES = new Names();
-
-/** For connections: `net.connect({ lookup })`, `https.request({ lookup })`. */
-export const lookup: LookupFunction = (host, { all, family }, done) => {
-  const wanted = family === 4 || family === "IPv4" ? 4 : family === 6 || family === "IPv6" ? 6 : 0;
-  NAMES.find(host).then(
-    (found) => {
-      const addresses = found.filter((each) => wanted === 0 || each.family === wanted);
-      const [first] = addresses;
-      if (first === undefined) done(lookupFailure(host, "ENOTFOUND"), "", 0);
-      else if (all === true) done(null, addresses);
-      else done(null, first.address, first.family);
-    },
-    (error: NodeJS.ErrnoException) => done(error, "", 0),
-  );
-};
