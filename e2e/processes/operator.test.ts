@@ -79,7 +79,7 @@ async function compare(site: Site, cluster: Files, own: Files, says: Says): Prom
   await using running = await site.startAgent(credentials, { wait: false });
   await running.waitForLog(says.agent);
   await server.waitForLog(says.server);
-  const where = { server: `wss://127.0.0.1:${site.agentPort}`, seconds: 0 };
+  const where = { server: `wss://127.0.0.1:${site.agentPort}` };
   await using examiner = startCulvert(["doctor", ...flags({ ...where, ...credentials })]);
   assert.equal(await examiner.exited, "exit code 1");
   await waitFor(() => says.doctor.test(examiner.log.join("\n")), {
