@@ -80,7 +80,10 @@ describe("culvert status", () => {
     assert.match(table.stdout, /^server srv-1: /);
     assert.match(table.stdout, /^blue +open +1 +0 +\d+ +\d+ +1 .* connectsPerSecond=1 refused once$/m);
     assert.match(table.stdout, /^red +suspended +0 +0 +0 .* -$/m);
-    assert.match(table.stdout, /^blue +node-1 +up +CN=culvert-agent +127\.0\.0\.1:\d+ +\d+s +[\d.]+ ms +(?:-|.* \w+\/s.*?) +\d+$/m);
+    assert.match(
+      table.stdout,
+      /^blue +node-1 +up +CN=culvert-agent +127\.0\.0\.1:\d+ +\d+s +[\d.]+ ms +(?:-|.* \w+\/s.*?) +\d+$/m,
+    );
     assert.match(
       table.stdout,
       /^blue +\d+s +1 +caller unix to \S+ +limited +cluster "blue" is at its limit: 1 CONNECTs a second/m,
