@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { loadedWith } from "../shared/runtime/testing/loaded-with.ts";
 
-const SELDOM = ["@peculiar/x509", "kerberos", "pac-resolver", "quickjs-wasi", "pino-pretty", "@nats-io/transport-node"];
+const SELDOM = ["@peculiar/x509", "kerberos", "quickjs-wasi", "pino-pretty", "@nats-io/transport-node"];
 
 for (const [file, unused] of [
   ["cli/command-line.ts", [...SELDOM, "fastify", "jose", "pino", "prom-client", "ws", "yaml", "zod"]],

@@ -10,20 +10,17 @@ import { build } from "esbuild";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const DIST = join(ROOT, "dist");
 
-/** The modules that processes run: the program, and what it starts as processes of their own (`programFile`). */
-const ENTRIES = ["cli/main.ts", "cli/demo/sample-target.ts"];
-/** The process that it is may read no other file of ours. */
-const ALONE = "shared/dial/pac-process.ts";
+/** The modules that are run: the program, and its processes and threads (`programFile`). */
+const ENTRIES = ["cli/main.ts", "cli/demo/sample-target.ts", "shared/dial/pac-worker.ts"];
 /**
- * They are loaded as they are installed: pac-resolver and quickjs-wasi by a process that may read nothing else,
- * pino-pretty and kerberos by few, and what fastify loads for JSON schemas and injected requests by none.
+ * They are loaded as they are installed: quickjs-wasi reads a file of its package, pino-pretty and kerberos are used by
+ * few, and what fastify loads for JSON schemas and injected requests by none.
  */
 const AS_INSTALLED = [
   "@fastify/ajv-compiler",
   "@fastify/fast-json-stringify-compiler",
   "kerberos",
   "light-my-request",
-  "pac-resolver",
   "pino-pretty",
   "quickjs-wasi",
 ];
@@ -84,7 +81,6 @@ const COMMON = {
   legalComments: "eof",
   logLevel: "warning",
 };
-await build({ ...COMMON, entryPoints: [ALONE] });
 await build({
   ...COMMON,
   entryPoints: ENTRIES,

@@ -5,8 +5,8 @@ import { build, stop } from "esbuild";
 
 /** What our sources import and Node loads slowly: it is many hundred files. */
 const PACKAGES = ["@peculiar/x509", "commander", "fast-check", "fastify", "jose", "prom-client", "ws", "yaml", "zod"];
-/** They look for files beside their own, or are read by a process that may read nothing else. */
-const AS_INSTALLED = ["pac-resolver", "pino", "quickjs-wasi"];
+/** They look for files beside their own. */
+const AS_INSTALLED = ["pino", "quickjs-wasi"];
 
 /**
  * Makes one file of each of the packages, in the node_modules of `folder`, where what is compiled there finds it before

@@ -64,7 +64,7 @@ export const FOLDERS = {
       "shared/names",
       "shared/tls",
     ],
-    ...["pac-resolver", "quickjs-wasi"],
+    "quickjs-wasi",
   ],
   "shared/wire": ["shared", "shared/address", "shared/basics", "zod"],
   "shared/yamux": ["shared/basics", "shared/limits"],

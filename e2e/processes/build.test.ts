@@ -14,19 +14,9 @@ function built(): { readonly name: string; readonly text: string }[] {
   return names.map((name) => ({ name, text: readFileSync(join(DIST, name), "utf8") }));
 }
 
-const PAC_PROCESS = "shared/dial/pac-process.js";
-
 test("the build imports no module of Node.js but node:module: the import of node:http alone takes 13 MiB on Node.js 24", () => {
-  const imports = built()
-    .filter(({ name }) => name !== PAC_PROCESS)
-    .flatMap(({ text }) => [...text.matchAll(/^(?:import|export)\b.*? from "(node:[^"]+)"/gm)]);
+  const imports = built().flatMap(({ text }) => [...text.matchAll(/^(?:import|export)\b.*? from "(node:[^"]+)"/gm)]);
   assert.deepEqual(new Set(imports.map(([, specifier]) => specifier)), new Set(["node:module"]));
-});
-
-test("the process for PAC scripts imports no other file of the build: it may read none", () => {
-  const { text = "" } = built().find(({ name }) => name === PAC_PROCESS) ?? {};
-  assert.match(text, /^import .* from "quickjs-wasi";$/m);
-  assert.doesNotMatch(text, /from "\.|\brequire\(/);
 });
 
 test("the build is ASCII: V8 would keep each character of a file in two bytes", () => {

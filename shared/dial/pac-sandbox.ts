@@ -1,44 +1,66 @@
-import { type ChildProcess, fork } from "node:child_process";
-import { existsSync, readFileSync, realpathSync } from "node:fs";
-import { createRequire } from "node:module";
-import { extname, join, sep } from "node:path";
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
+import { isIP, isIPv4 } from "node:net";
+import { networkInterfaces } from "node:os";
+import { domainToASCII } from "node:url";
+import { MessageChannel, Worker } from "node:worker_threads";
 import { programFile } from "../basics/program.ts";
 import { seconds } from "../basics/text.ts";
+import { NAMES } from "../names/lookup.ts";
 import { printable } from "../outcomes.ts";
+import type { PacMessage, PacSubject, PacTask } from "./pac-worker.ts";
 
 export interface PacQuestion {
   readonly script: string;
   readonly url: string;
   readonly host: string;
-  /** For the script, with the names that it looks up. */
+  /** For the script, without the names that it looks up. */
   readonly timeoutMs: number;
 }
 
-export interface PacAnswer {
-  readonly result: string;
-  /** What is wrong with the script. */
-  readonly problem: string | undefined;
+export interface PacOutside {
+  /** The addresses of a name. Rejects if there are none. */
+  readonly find: (host: string) => Promise<readonly { readonly address: string }[]>;
+  /** Called with a problem that does not stop the script. */
+  readonly onNote: (note: string) => void;
+  /** A name without an answer until then has no address, as in browsers. All names have three times as long. */
+  readonly nameTimeoutMs: number;
 }
 
-/** Time for the child process to start on a busy machine. */
+/** Time for the thread to start on a busy machine. */
 const START_TIMEOUT_MS = 20_000;
-
-const PROGRAM = programFile("shared/dial/pac-process");
-/** The packages that the program imports. */
-const PACKAGES = ["pac-resolver", "quickjs-wasi"];
+const NAME_TIMEOUT_MS = 2_000;
+/** Browsers look up fewer for one answer. */
+const MAX_NAMES = 64;
+/** The WebAssembly memory of the script comes in addition; it has a limit of its own. */
+const HEAP_MIB = 64;
 
 /**
- * Runs FindProxyForURL(url, host) of an untrusted script in a process of its own, which ends with it. An endless loop
- * or a deep recursion cannot stop this process, and code that breaks out of the sandbox finds no environment and no
- * files. Rejects with an Error whose message continues "the script".
+ * Runs FindProxyForURL(url, host) of an untrusted script as it is, in a thread of its own, which ends with it. An
+ * endless loop, a deep recursion or a regular expression without end cannot stop the thread of the connections. The
+ * functions of PAC answer at once: where one needs a name, the thread sleeps until this one has the addresses. Rejects
+ * with an Error whose message continues "the script".
  */
-export function evaluatePac(question: PacQuestion, signal: AbortSignal): Promise<string> {
+export function evaluatePac(
+  { script, url, host, timeoutMs }: PacQuestion,
+  signal: AbortSignal,
+  outside: Partial<PacOutside> = {},
+): Promise<string> {
+  const { find = (name) => NAMES.find(name), onNote = () => {}, nameTimeoutMs = NAME_TIMEOUT_MS } = outside;
+  const namesTimeoutMs = 3 * nameTimeoutMs;
   return new Promise((resolve, reject) => {
-    const child = forkConfined(PROGRAM, PACKAGES);
+    const { port1, port2 } = new MessageChannel();
+    const answered = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
+    const task: PacTask = { script, url, host, answers: port2, answered };
+    const worker = new Worker(programFile("shared/dial/pac-worker"), {
+      ...{ workerData: task, transferList: [port2], env: {}, stdout: true, stderr: true },
+      resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB },
+    });
     const end = (): void => {
       clearTimeout(timer);
       signal.removeEventListener("abort", onAbort);
-      child.kill("SIGKILL");
+      port1.close();
+      void worker.terminate();
     };
     const fail = (why: string): void => {
       end();
@@ -49,65 +71,87 @@ export function evaluatePac(question: PacQuestion, signal: AbortSignal): Promise
     signal.addEventListener("abort", onAbort);
     if (signal.aborted) onAbort();
 
-    child.on("message", (message: unknown) => {
-      if (message === "ready") {
-        clearTimeout(timer);
-        timer = setTimeout(fail, question.timeoutMs, `took longer than ${seconds(question.timeoutMs)}`);
-        child.send(question);
-      } else if (!isAnswer(message)) {
-        fail("sent an invalid answer");
-      } else if (message.problem !== undefined) {
-        fail(`failed: ${printable(message.problem)}`);
-      } else {
-        end();
-        resolve(message.result);
-      }
+    let [leftMs, namesLeftMs, names] = [timeoutMs, namesTimeoutMs, 0];
+    let since = 0;
+    const goOn = (): void => {
+      since = performance.now();
+      timer = setTimeout(fail, leftMs, `took longer than ${seconds(timeoutMs)}`);
+    };
+    const answer = async (about: PacSubject): Promise<void> => {
+      clearTimeout(timer);
+      leftMs -= performance.now() - since;
+      if (++names > MAX_NAMES) return fail(`looks up more than ${MAX_NAMES} names`);
+      const began = performance.now();
+      const limitMs = Math.min(nameTimeoutMs, namesLeftMs);
+      if (limitMs <= 0) return fail(`waited ${seconds(namesTimeoutMs)} for the names that it looks up`);
+      const found = await (about === "own addresses" ? ownAddresses() : addressesOf(about.name, find, limitMs, onNote));
+      namesLeftMs -= performance.now() - began;
+      if (signal.aborted) return;
+      port1.postMessage(found);
+      Atomics.add(answered, 0, 1);
+      Atomics.notify(answered, 0);
+      goOn();
+    };
+    worker.on("message", (message: PacMessage) => {
+      if (message.type === "question") return void answer(message.about);
+      clearTimeout(timer);
+      if (message.type === "ready") return goOn();
+      if (message.type === "problem") return fail(`failed: ${printable(message.problem)}`);
+      end();
+      resolve(message.result);
     });
-    child.on("error", (error) => fail(`could not be run: ${error.message}`));
-    child.on("exit", (code, killedBy) => fail(`ended without an answer (${killedBy ?? `exit code ${code}`})`));
+    worker.on("error", ({ code, message }: NodeJS.ErrnoException) =>
+      fail(code === "ERR_WORKER_OUT_OF_MEMORY" ? "failed: out of memory" : `could not be run: ${printable(message)}`),
+    );
+    worker.on("exit", (code) => fail(`ended without an answer (exit code ${code})`));
   });
 }
 
-/** Code that has broken out of the sandbox may send any message. */
-function isAnswer(message: unknown): message is PacAnswer {
-  const { result, problem } = (message ?? {}) as Partial<Record<keyof PacAnswer, unknown>>;
-  return typeof result === "string" && (problem === undefined || typeof problem === "string");
-}
-
-/**
- * Starts a program of this package with an empty environment and under Node's permission model. It may use the network
- * and read its own file and the named packages with their dependencies. It cannot access other files, nor start
- * processes, threads, addons or the inspector. A TypeScript source, which only a developer runs, is not confined,
- * because its loader starts processes.
- */
-export function forkConfined(program: string, packages: readonly string[]): ChildProcess {
-  const isSource = extname(program) === ".ts";
-  return fork(program, {
-    env: {},
-    stdio: ["ignore", "ignore", "ignore", "ipc"],
-    // By default fork() passes on the flags of this process, such as --inspect.
-    execArgv: isSource ? process.execArgv : confinement(program, packages),
+/** None, if the name has none or no name server answers in time. */
+async function addressesOf(
+  host: string,
+  find: PacOutside["find"],
+  limitMs: number,
+  onNote: PacOutside["onNote"],
+): Promise<string[]> {
+  if (isIP(host) !== 0) return [host];
+  const name = domainToASCII(host);
+  if (name === "" || name.length > 253) return [];
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<[]>((resolve) => {
+    timer = setTimeout(() => {
+      onNote(
+        `the name ${printable(name, 80)}, which the PAC script looks up, had no answer within ${seconds(limitMs)}`,
+      );
+      resolve([]);
+    }, limitMs);
   });
+  const found = await Promise.race([find(name).catch(() => []), late]);
+  clearTimeout(timer);
+  return found.map(({ address }) => address);
 }
 
-function confinement(program: string, packages: readonly string[]): string[] {
-  const ifKnown = (flag: string): string[] => (process.allowedNodeEnvironmentFlags.has(flag) ? [flag] : []);
-  const [permission = "--experimental-permission"] = ifKnown("--permission"); // its name until Node 22.13
-  const readable = [realpathSync(program), ...foldersOf(packages, program)];
-  // Only Node 25 and later restrict the network.
-  return [permission, ...ifKnown("--allow-net"), ...readable.map((path) => `--allow-fs-read=${path}`)];
+/** Documentation addresses (RFC 5737, RFC 3849). Nothing is sent there; the kernel only selects the route. */
+const OUTSIDE = { udp4: "192.0.2.1", udp6: "2001:db8::1" } as const;
+
+/** The addresses that connections to other networks come from, or at least one of an interface. */
+async function ownAddresses(): Promise<string[]> {
+  const found = (await Promise.all([ownAddress("udp6"), ownAddress("udp4")])).flatMap((address) => address ?? []);
+  if (found.some((address) => isIPv4(address))) return found;
+  const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+  const other = all.find(({ family, internal }) => family === "IPv4" && !internal);
+  return other === undefined ? found : [...found, other.address];
 }
 
-/** The folders of these packages and their dependencies, as resolved from a file; of a symbolic link both ends. */
-function foldersOf(packages: readonly string[], from: string, found = new Set<string>()): Set<string> {
-  for (const name of packages) {
-    const paths = createRequire(from).resolve.paths(name) ?? [];
-    const folder = paths.map((path) => join(path, name)).find((path) => existsSync(join(path, "package.json")));
-    if (folder === undefined || found.has(folder + sep)) continue;
-    const manifest = join(realpathSync(folder), "package.json");
-    found.add(folder + sep).add(realpathSync(folder) + sep);
-    const { dependencies, optionalDependencies, peerDependencies } = JSON.parse(readFileSync(manifest, "utf8"));
-    foldersOf(Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies }), manifest, found);
+async function ownAddress(type: "udp4" | "udp6"): Promise<string | undefined> {
+  const socket = createSocket(type);
+  try {
+    socket.connect(53, OUTSIDE[type]);
+    await once(socket, "connect");
+    return socket.address().address;
+  } catch {
+    return undefined;
+  } finally {
+    socket.close();
   }
-  return found;
 }

@@ -15,7 +15,7 @@ import { networkFault } from "./dial-tcp.ts";
 import { evaluatePac } from "./pac-sandbox.ts";
 import { type ProxyRoute, type ProxyServer, parseProxyUrl, RouteFault } from "./proxy-route.ts";
 
-/** Time for a script, with the names that it looks up. */
+/** Time for a script, without the names that it looks up. */
 const SCRIPT_TIMEOUT_MS = 2_000;
 
 /** `--pac`: a script that is asked for the proxy routes to each target (proxy auto-configuration). */
@@ -32,9 +32,11 @@ export class Pac {
     const { name, isUnverified } = this.#source;
     const script = await this.#source.read(signal, options);
     const question = { script, url: urlOf(to), host: to.host, timeoutMs: SCRIPT_TIMEOUT_MS };
-    const answer = await evaluatePac(question, signal).catch((error: Error) => {
+    const { onNote = () => {} } = options;
+    const answer = await evaluatePac(question, signal, { onNote }).catch((error: Error) => {
       throw pacFault(name, error.message);
     });
+    if (answer.trim() === "") onNote(`the PAC script ${name} gave no answer for ${to.host}, which means no proxy`);
     const routes = parsePacResult(answer, { from: `PAC ${name}`, isUnverified });
     if (routes === undefined) throw pacFault(name, `names no proxy of a known kind: "${printable(answer, 80)}"`);
     return routes;
