@@ -10,11 +10,10 @@ import { encodeOpen } from "../../shared/wire/stream-head.ts";
 import { readAnswer } from "../../shared/wire/testing/answer.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { INSPECTED } from "../harness/inspector.ts";
 import { isInOwnNetwork } from "../harness/own-network.ts";
 import { flags } from "../harness/pki-files.ts";
 import { startCulvert } from "../harness/processes.ts";
-import { ResidentGrowth } from "../harness/resident-growth.ts";
+import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { listenOnLoopback, TcpTarget } from "../harness/targets/tcp.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
@@ -35,8 +34,6 @@ const ATTACK_BYTES = 200 * MIB;
  * held of it.
  */
 const WARM_UP_BYTES = 64 * MIB;
-/** As a user starts it: an inspector alone is added, to collect what is garbage before it is measured. */
-const PROCESS = { nodeArgs: INSPECTED };
 
 /** Takes connections and reads nothing. */
 async function silentTarget(): Promise<TcpTarget> {
@@ -75,7 +72,7 @@ async function hostileServer(t: TestContext, dir: TempDir) {
       adminServerPort: 0,
     },
   };
-  const agent = startCulvert(["agent", ...flags(options)], PROCESS);
+  const agent = startCulvert(["agent", ...flags(options)], GROWTH_MEASURED);
   t.after(() => agent.stop());
   await waitFor(() => server.upgraded.length > 0, { deadlineMs: 20_000, what: "the agent" });
   const link = await server.link();
