@@ -1,75 +1,91 @@
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 import { missingProgram } from "../proxies/harness/missing.ts";
-import { render } from "./harness/helm.ts";
+import {
+  AGENT,
+  AGENT_CA,
+  AGENT_CERTIFICATE,
+  AGENTS,
+  AGENTS_OF_OTHER,
+  ALL,
+  ALWAYS_0,
+  alertsOf,
+  BUILD,
+  BUILD_OF_OTHER,
+  CUTS,
+  EACH_MINUTE,
+  endsIn10Days,
+  FAST,
+  FAULTS,
+  LESSONS,
+  LOST,
+  lifeOf,
+  NEVER,
+  OTHER_SERVER,
+  REFUSED,
+  REVIEWS,
+  type Rules,
+  rulesWith,
+  SERVER,
+  SERVER_CERTIFICATE,
+  UP,
+  UP_OF_OTHER,
+  WELL,
+} from "./harness/alerts.ts";
 import { helmMissing } from "./harness/helm-program.ts";
-import { checkFiring, checkRules, type Series } from "./harness/promtool.ts";
-
-interface Rules {
-  readonly groups: readonly { readonly rules: readonly Rule[] }[];
-}
-interface Rule {
-  readonly alert: string;
-  readonly labels: Readonly<Record<string, string>>;
-}
-
-const SERVER = 'namespace="culvert",job="culvert-server-pods",pod="server-0"';
-const OTHER_SERVER = 'namespace="culvert",job="culvert-server-pods",pod="server-1"';
-const AGENT = 'namespace="culvert",job="culvert/culvert-agent",pod="agent-0"';
-const IN_90_DAYS = `${90 * 86_400}x180`;
-const IN_10_DAYS = `${10 * 86_400}x180`;
-const ALWAYS_0 = "0x180";
-const EACH_MINUTE = "0+60x180";
-
-const AGENTS = `culvert_server_agents{${SERVER},cluster="blue"}`;
-const AGENTS_OF_OTHER = `culvert_server_agents{${OTHER_SERVER},cluster="blue"}`;
-const REFUSED = `culvert_server_dial_duration_seconds_count{${SERVER},outcome="no_agent"}`;
-const FAST = `culvert_server_dial_duration_seconds_bucket{${SERVER},outcome="ok",le="0.1"}`;
-const ALL = `culvert_server_dial_duration_seconds_bucket{${SERVER},outcome="ok",le="+Inf"}`;
-const SERVER_CERTIFICATE = `culvert_certificate_expiry_timestamp_seconds{${SERVER},role="agents_cert"}`;
-const AGENT_CERTIFICATE = `culvert_certificate_expiry_timestamp_seconds{${AGENT},role="agent_cert"}`;
-const AGENT_CA = `culvert_certificate_expiry_timestamp_seconds{${AGENT},role="server_ca"}`;
-const CUTS = `culvert_server_link_suspensions_total{${SERVER},cause="reset"}`;
-const LESSONS = `culvert_agent_path_lessons_total{${AGENT},lesson="age_limit"}`;
-const FAULTS = `culvert_server_cluster_faults{${SERVER}}`;
-const REVIEWS = `culvert_server_token_review_failing{${SERVER}}`;
-
-/** Two servers with an agent each, one dial a second, certificates that are good for long. */
-const WELL: Series = {
-  [AGENTS]: "1x180",
-  [AGENTS_OF_OTHER]: "1x180",
-  [REFUSED]: ALWAYS_0,
-  [FAST]: EACH_MINUTE,
-  [ALL]: EACH_MINUTE,
-  [SERVER_CERTIFICATE]: IN_90_DAYS,
-  [AGENT_CERTIFICATE]: IN_90_DAYS,
-  [AGENT_CA]: IN_90_DAYS,
-  // A token lives for an hour: its end is no reason to call anybody.
-  [`culvert_certificate_expiry_timestamp_seconds{${AGENT},role="token"}`]: "3600+60x180",
-  [CUTS]: ALWAYS_0,
-  [LESSONS]: ALWAYS_0,
-  [FAULTS]: ALWAYS_0,
-  [REVIEWS]: ALWAYS_0,
-};
+import { checkFiring, checkFiringBy, checkRules, type Series } from "./harness/promtool.ts";
 
 /** What happens, in which series, and the alerts that fire two hours later. */
 const CASES: readonly (readonly [sentence: string, series: Series, alerts: readonly string[]])[] = [
   ["nothing fires when all is well", {}, []],
+  ["a cluster that has lost its agents fires", { [AGENTS]: LOST, [AGENTS_OF_OTHER]: LOST }, ["CulvertNoAgent"]],
   [
-    "a cluster without an agent fires",
-    { [AGENTS]: ALWAYS_0, [AGENTS_OF_OTHER]: ALWAYS_0 },
-    ["CulvertNoAgent", "CulvertServerWithoutAgent"],
+    "a cluster that never had an agent is another alert",
+    { [AGENTS]: NEVER, [AGENTS_OF_OTHER]: NEVER },
+    ["CulvertNoAgentYet"],
+  ],
+  [
+    "a cluster whose document has just appeared does not fire",
+    { [AGENTS]: "_x100 0x80", [AGENTS_OF_OTHER]: "_x100 0x80" },
+    [],
+  ],
+  [
+    "a suspended cluster does not fire, whoever still asks for it",
+    {
+      ...{ [AGENTS]: "1x30 stale", [AGENTS_OF_OTHER]: "1x30 stale" },
+      [`culvert_server_connections{${SERVER},cluster="blue"}`]: ALWAYS_0,
+      [`culvert_server_connections_total{${SERVER},cluster="blue",outcome="forbidden"}`]: EACH_MINUTE,
+      [REFUSED.replace("no_agent", "forbidden")]: EACH_MINUTE,
+    },
+    [],
+  ],
+  [
+    "one of two servers that is not scraped fires",
+    { [UP]: "1x30 0x150", [BUILD]: "1x30 stale" },
+    ["CulvertServerDown"],
   ],
   ["a server without an agent beside one that has one fires", { [AGENTS]: ALWAYS_0 }, ["CulvertServerWithoutAgent"]],
   ["dials that are refused fire", { [REFUSED]: EACH_MINUTE }, ["CulvertDialsRefused"]],
   ["slow dials fire", { [FAST]: ALWAYS_0, [ALL.replace("+Inf", "5")]: EACH_MINUTE }, ["CulvertDialsSlow"]],
-  ["a certificate of the server near its end fires", { [SERVER_CERTIFICATE]: IN_10_DAYS }, ["CulvertCertificateEnds"]],
+  [
+    "a certificate of the server near its end fires",
+    { ...endsIn10Days(SERVER_CERTIFICATE) },
+    ["CulvertCertificateEnds"],
+  ],
+  ["a certificate of a day with 5 hours left does not fire", lifeOf(SERVER_CERTIFICATE, -19, 7), []],
+  ["a certificate of a day with 3 hours left fires", lifeOf(SERVER_CERTIFICATE, -19, 5), ["CulvertCertificateEnds"]],
+  ["a CA of ten years with 60 days left does not fire", lifeOf(SERVER_CERTIFICATE, -86_000, 60 * 24), []],
+  [
+    "a CA of ten years with 20 days left fires",
+    lifeOf(SERVER_CERTIFICATE, -87_000, 20 * 24),
+    ["CulvertCertificateEnds"],
+  ],
   [
     "a copied certificate of an agent near its end fires",
-    { [AGENT_CERTIFICATE]: IN_10_DAYS },
+    endsIn10Days(AGENT_CERTIFICATE),
     ["CulvertAgentCertificateEnds"],
   ],
-  ["a copied CA of an agent near its end fires", { [AGENT_CA]: IN_10_DAYS }, ["CulvertAgentCertificateEnds"]],
+  ["a copied CA of an agent near its end fires", endsIn10Days(AGENT_CA), ["CulvertAgentCertificateEnds"]],
   ["links that are cut each minute fire", { [CUTS]: "0+1x180" }, ["CulvertLinksCut"]],
   ["the first lesson of an agent fires", { [LESSONS]: "0x90 1x90" }, ["CulvertPathCutsLearned"]],
   ["faults in files of clusters fire", { [FAULTS]: "1x180" }, ["CulvertClusterFaults"]],
@@ -93,6 +109,7 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
     assert.deepEqual(
       alertsOf(rules)
         .map(({ alert }) => alert)
+        .filter((alert, index, all) => all.indexOf(alert) === index)
         .toSorted(),
       [...fired].toSorted(),
     );
@@ -104,15 +121,18 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
   });
 
   test("servers that are no longer scraped fire", () => {
-    const series = { ...WELL, [AGENTS]: "1x110 stale", [AGENTS_OF_OTHER]: "1x110 stale" };
+    const gone = Object.fromEntries(
+      [AGENTS, AGENTS_OF_OTHER, BUILD, BUILD_OF_OTHER].map((one) => [one, "1x110 stale"]),
+    );
+    const series = { ...WELL, ...gone, [UP]: "1x110 0x70", [UP_OF_OTHER]: "1x110 0x70" };
     checkFiring(rules, series, 120, ["CulvertServerDown"]);
   });
 
   test("agents and servers of another namespace make nothing fire", () => {
     const bad: Series = {
-      [AGENTS]: ALWAYS_0,
-      [SERVER_CERTIFICATE]: IN_10_DAYS,
-      [AGENT_CERTIFICATE]: IN_10_DAYS,
+      [AGENTS]: LOST,
+      ...endsIn10Days(SERVER_CERTIFICATE),
+      ...endsIn10Days(AGENT_CERTIFICATE),
       [LESSONS]: "0x90 1x90",
     };
     const elsewhere = Object.entries(bad).map(([name, values]) => [
@@ -120,6 +140,33 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
       values,
     ]);
     checkFiring(rules, { ...WELL, ...Object.fromEntries(elsewhere) }, 120, []);
+  });
+
+  test("a cluster whose agents were lost long ago still fires as that", () => {
+    const series = { ...WELL, [AGENTS]: LOST, [AGENTS_OF_OTHER]: LOST };
+    checkFiring(rules, series, 29, []);
+    checkFiring(rules, series, 550, ["CulvertNoAgent"]);
+    checkFiring(rules, { ...series, [AGENTS]: "1x30 0x500 1x70" }, 550, ["CulvertServerWithoutAgent"]);
+  });
+
+  test("a server that is missing among the replicas fires", async () => {
+    const ofThree = await rulesWith({}, { replicas: 3 });
+    checkFiring(ofThree, WELL, 120, ["CulvertServerDown"]);
+    checkFiring(ofThree, { ...WELL, [`up{${SERVER.replace("server-0", "server-2")}}`]: "1x180" }, 120, []);
+  });
+
+  test("each cluster whose CONNECTs are refused is an alert of its own, where the samples name clusters", () => {
+    const of = (cluster: string, outcome: string) =>
+      `culvert_server_connections_total{${SERVER},cluster="${cluster}",outcome="${outcome}"}`;
+    const series = {
+      ...{ [of("blue", "no_agent")]: EACH_MINUTE, [of("red", "dial_refused")]: EACH_MINUTE },
+      ...{ [of("green", "ok")]: EACH_MINUTE, [of("green", "no_agent")]: "0+1x180" },
+      [REFUSED]: EACH_MINUTE,
+    };
+    checkFiringBy(["alertname", "cluster", "outcome"], [rules], { ...WELL, ...series }, 120, [
+      { alertname: "CulvertDialsRefused", cluster: "blue", outcome: "no_agent" },
+      { alertname: "CulvertDialsRefused", cluster: "red", outcome: "dial_refused" },
+    ]);
   });
 
   describe("of a fleet", () => {
@@ -138,13 +185,13 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
     });
 
     test("a server without an agent does not fire, since others have one", () => {
-      checkFiring(ofFleet, { ...WELL, [up]: "1x180", [ofOther]: "1x180", [AGENTS]: ALWAYS_0 }, 120, []);
+      checkFiring(ofFleet, { ...WELL, [up]: "1x180", [ofOther]: "1x180", [AGENTS]: LOST }, 120, []);
     });
   });
 
   test("agents in a namespace of their own fire where the values name it", async () => {
     const named = await rulesWith({ agentsNamespace: "kube-system" });
-    const series = { [AGENT_CERTIFICATE.replace('namespace="culvert"', 'namespace="kube-system"')]: IN_10_DAYS };
+    const series = endsIn10Days(AGENT_CERTIFICATE.replace('namespace="culvert"', 'namespace="kube-system"'));
     checkFiring(named, { ...WELL, ...series }, 120, ["CulvertAgentCertificateEnds"]);
   });
 
@@ -154,21 +201,3 @@ describe("the alerts of culvert-server", { skip: helmMissing() || missingProgram
     assert.equal(alertsOf(rules).find(({ alert }) => alert === "CulvertNoAgent")?.labels["severity"], "critical");
   });
 });
-
-async function rulesWith(
-  ofRule: Readonly<Record<string, unknown>>,
-  values: Readonly<Record<string, unknown>> = {},
-): Promise<Rules> {
-  const { objects } = await render({
-    name: "with alerts",
-    chart: "culvert-server",
-    values: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true, ...ofRule }, ...values },
-  });
-  const rule = objects.find(({ kind }) => kind === "PrometheusRule") as { readonly spec?: Rules } | undefined;
-  assert.ok(rule?.spec, "the chart renders a PrometheusRule");
-  return rule.spec;
-}
-
-function alertsOf({ groups }: Rules): readonly Rule[] {
-  return groups.flatMap(({ rules }) => rules);
-}

@@ -21,11 +21,11 @@ async function scrape(port: number | undefined): Promise<Scrape> {
 test("metrics show when each certificate and CA ends; readyz and log announce what ends soon, and no client is refused", async () => {
   await using tenants = await Tenants.create(["blue", "red"]);
   const [blue, red] = [tenants.get("blue"), tenants.get("red")];
-  const [soon, sooner] = [days(20), days(5)];
+  const [soon, sooner, begun] = [days(20), days(5), days(-340)];
   const issue = async (tenant: typeof blue, notAfter: Date): Promise<object> => {
     const { cert, key } = await tenant.authority.issue({
       ...{ cn: tenant.name, names: [tenant.sni], usage: "server" },
-      ...{ notBefore: days(-340), notAfter },
+      ...{ notBefore: notAfter === soon ? days(-350) : begun, notAfter },
     });
     const files = { cert: `${tenant.name}-side.crt`, key: `${tenant.name}-side.key` };
     await writeFile(join(tenants.folder, files.cert), cert);
@@ -46,6 +46,9 @@ test("metrics show when each certificate and CA ends; readyz and log announce wh
   }
   const some = await scrape(health?.port);
   assert.equal(some.value(NAME, { role: "agents_cert" }), seconds(sooner));
+  const start = NAME.replace("expiry", "start");
+  assert.equal(some.value(start, { role: "agents_cert" }), seconds(begun), "of the same certificate");
+  assert.equal(all.value(start, { role: "agents_cert", cluster: "blue" }), seconds(begun));
 
   const named = await fetchText(admin?.port, "/readyz?verbose");
   assert.equal(named.status, 200);

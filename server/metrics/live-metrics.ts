@@ -1,6 +1,6 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { LinkMetrics } from "../../shared/runtime/common-metrics.ts";
-import { type ByCluster, type Instruments, NumberMetric } from "../../shared/runtime/metrics.ts";
+import { type ByCluster, type Instruments, NumberMetric, sumOf } from "../../shared/runtime/metrics.ts";
 import { mayChoose, type RoutingRules, type Strategy } from "../clusters/routing-rules.ts";
 
 /** A cluster's CONNECTs, counted in the object of the cluster itself, so that nothing is looked up by name. */
@@ -28,6 +28,8 @@ export interface LiveTunnel {
 /** The numbers of a configured cluster at a scrape. */
 export interface LiveCluster extends Readonly<ClusterConnects> {
   readonly pendingConnects: number;
+  /** Why it takes nobody, such as that it is suspended. */
+  readonly closedBecause: string | undefined;
   readonly rules: Pick<RoutingRules, "strategies">;
   tunnels(): Iterable<LiveTunnel>;
 }
@@ -102,8 +104,13 @@ export class LiveMetrics {
   }
 
   #describeTunnels(make: Instruments): void {
-    make.gaugeByCluster("culvert_server_agents", "Agents that take connections: connected, and not going away.", () =>
-      this.#each((cluster) => count(cluster, ({ draining, suspended }) => (draining || suspended ? 0 : 1))),
+    // A suspended cluster has no agents on purpose: who asks for clusters without one does not mean it.
+    const agents = () => [...this.#agents()];
+    make.gaugeByCluster(
+      "culvert_server_agents",
+      "Agents that take connections: connected, and not going away. Absent for suspended clusters.",
+      agents,
+      () => (agents().length === 0 ? undefined : sumOf(agents())),
     );
     make.gaugeByCluster(
       "culvert_server_tunnels",
@@ -125,6 +132,13 @@ export class LiveMetrics {
     make.gauges(`${KONNECTIVITY}_grpc_connections`, "Agents connected now.", ["service_method"], () => [
       [["Connect"], this.#readyTunnels],
     ]);
+  }
+
+  *#agents(): ByCluster {
+    for (const cluster of this.#live()) {
+      const all = count(cluster, ({ draining, suspended }) => (draining || suspended ? 0 : 1));
+      if (cluster.closedBecause === undefined) yield [cluster.name, all];
+    }
   }
 
   /** A number for each configured cluster, also 0: a missing agent must be visible. */

@@ -19,7 +19,8 @@ const K = "konnectivity_network_proxy_server";
 /** A cluster with these tunnels. */
 function clusterOf(name: string, ...tunnels: readonly LiveTunnel[]) {
   const counts = { openConnects: 0, establishedConnects: 0, pendingConnects: 0 };
-  return { name, ...counts, rules: { strategies: STRATEGIES.slice(0, 3) }, tunnels: () => tunnels };
+  const closedBecause: string | undefined = undefined;
+  return { name, ...counts, closedBecause, rules: { strategies: STRATEGIES.slice(0, 3) }, tunnels: () => tunnels };
 }
 
 function tunnelOf(
@@ -186,6 +187,20 @@ test("each gauge has a series for each configured cluster, 0 where it has nothin
   const other = await lines(metrics);
   has(other, 'culvert_server_agents{cluster="blue"} 0', 'culvert_server_tunnels{cluster="blue"} 0');
   assert.ok(!other.some((line) => line.includes("green")));
+});
+
+test("a suspended cluster has no series of agents, and where all are suspended there is no number of agents at all", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const suspended = { ...clusterOf("blue"), closedBecause: 'cluster "blue" is suspended' };
+  let clusters: LiveCluster[] = [suspended, clusterOf("green", tunnelOf())];
+  metrics.live.watch(() => clusters);
+  const isAgents = (line: string) => /^culvert_server_agents\b/.test(line);
+  const ofHealth = async () => (await metrics.withoutNames.metrics()).split("\n");
+  assert.deepEqual((await lines(metrics)).filter(isAgents), ['culvert_server_agents{cluster="green"} 1']);
+  assert.deepEqual((await ofHealth()).filter(isAgents), ["culvert_server_agents 1"]);
+  has(await lines(metrics), 'culvert_server_connections{cluster="blue"} 0');
+  clusters = [suspended];
+  assert.deepEqual([...(await lines(metrics)), ...(await ofHealth())].filter(isAgents), []);
 });
 
 test("where no cluster is named, each gauge is one number for all, those of clusters that have just gone included", async () => {

@@ -142,42 +142,55 @@ export class MemoryMetrics {
   }
 }
 
-/** A certificate, CA or token with the date of its end. */
+/** A certificate, CA or token with the dates between which it is valid. */
 interface ExpiringMaterial {
   /** A constant, since it is a value of a label. */
   readonly role: string;
   /** The cluster whose document names it; empty: a flag names it. */
   readonly cluster: string;
+  readonly notBefore: Date;
   readonly notAfter: Date;
 }
 
-const NAME = "culvert_certificate_expiry_timestamp_seconds";
-const HELP =
-  "When certificates, CAs and tokens in use end, Unix time. Without the label cluster: the first end of each role.";
+/** By name: the date, and what it means. */
+const DATES = {
+  culvert_certificate_expiry_timestamp_seconds: [
+    "notAfter",
+    "When certificates, CAs and tokens in use end, Unix time. Without the label cluster: the first end of each role.",
+  ],
+  culvert_certificate_start_timestamp_seconds: [
+    "notBefore",
+    "When they have begun to be valid, Unix time: the part of a life that is left is an alert for any length of life.",
+  ],
+} as const;
 
-/** Metric of the ends of certificates, CAs and tokens. Its name is the same in every process. */
+/** Metrics of the dates of certificates, CAs and tokens. Their names are the same in every process. */
 export class ExpiryMetrics {
   #inUse: () => Iterable<ExpiringMaterial> = () => [];
 
   constructor(make: Instruments) {
-    make.gauges(NAME, HELP, ["role", "cluster"], () => this.#ofEach());
-    make.gauges(NAME, HELP, ["role"], () => this.#firstOfEachRole(), [make.withoutNames]);
+    for (const [name, [date, help]] of Object.entries(DATES)) {
+      make.gauges(name, help, ["role", "cluster"], () => this.#ofEach(date));
+      make.gauges(name, help, ["role"], () => this.#ofFirstToEnd(date), [make.withoutNames]);
+    }
   }
 
   watch(inUse: () => Iterable<ExpiringMaterial>): void {
     this.#inUse = inUse;
   }
 
-  *#ofEach(): Iterable<Sample> {
-    for (const { role, cluster, notAfter } of this.#inUse()) yield [[role, cluster], seconds(notAfter)];
+  *#ofEach(date: "notBefore" | "notAfter"): Iterable<Sample> {
+    for (const each of this.#inUse()) yield [[each.role, each.cluster], seconds(each[date])];
   }
 
-  #firstOfEachRole(): Iterable<Sample> {
-    const first = new Map<string, number>();
-    for (const { role, notAfter } of this.#inUse()) {
-      first.set(role, Math.min(seconds(notAfter), first.get(role) ?? Number.POSITIVE_INFINITY));
+  /** Of each role what ends first: both dates are of the same certificate. */
+  #ofFirstToEnd(date: "notBefore" | "notAfter"): Iterable<Sample> {
+    const first = new Map<string, ExpiringMaterial>();
+    for (const each of this.#inUse()) {
+      const known = first.get(each.role);
+      if (known === undefined || each.notAfter < known.notAfter) first.set(each.role, each);
     }
-    return [...first].map(([role, end]) => [[role], end]);
+    return [...first].map(([role, each]) => [[role], seconds(each[date])]);
   }
 }
 

@@ -206,11 +206,17 @@ export class Instruments {
 
   /**
    * A gauge with the label `cluster`. The registry without names of tenants has one number instead: the sum, or
-   * `readAll` if it also counts things of clusters that were removed.
+   * `readAll` if it also counts things of clusters that were removed; none where that is `undefined`.
    */
-  gaugeByCluster(name: string, help: string, read: () => ByCluster, readAll: () => number = () => sumOf(read())): void {
+  gaugeByCluster(
+    name: string,
+    help: string,
+    read: () => ByCluster,
+    readAll: () => number | undefined = () => sumOf(read()),
+  ): void {
     this.gauges(name, help, ["cluster"], () => [...read()].map(([cluster, value]) => [[cluster], value]));
-    this.gauges(name, help, [], () => [[[], readAll()]], [this.withoutNames]);
+    const all = (): Sample[] => [readAll()].flatMap((value) => (value === undefined ? [] : [[[], value] as const]));
+    this.gauges(name, help, [], all, [this.withoutNames]);
   }
 
   histogram(name: string, help: string, buckets: readonly number[]): HistogramSeries {
@@ -228,7 +234,7 @@ export class Instruments {
   }
 }
 
-function sumOf(values: ByCluster): number {
+export function sumOf(values: ByCluster): number {
   let sum = 0;
   for (const [, value] of values) sum += value;
   return sum;

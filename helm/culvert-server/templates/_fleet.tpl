@@ -104,3 +104,8 @@ peer-identities:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The name of the fleet in samples: its directory, which all its releases have. */}}
+{{- define "culvert-server.fleetName" -}}
+{{- .Values.directory.urls | sortAlpha | join "," -}}
+{{- end -}}
