@@ -54,6 +54,75 @@ for (const [title, body, answer] of FORMS) {
   });
 }
 
+const RIGHT = 'return "PROXY right:1"';
+
+/** What the whole of a script may look like. */
+const SCRIPTS: readonly [title: string, script: string, answer: string][] = [
+  ["a function", `function FindProxyForURL(url, host) { ${RIGHT} }`, "PROXY right:1"],
+  ["a variable", `var FindProxyForURL = function (url, host) { ${RIGHT} };`, "PROXY right:1"],
+  ["a constant", 'const FindProxyForURL = (url, host) => "PROXY right:1";', "PROXY right:1"],
+  ["FindProxyForURLEx alone", `function FindProxyForURLEx(url, host) { ${RIGHT} }`, "PROXY right:1"],
+  [
+    "both functions",
+    `function FindProxyForURLEx(url, host) { return "PROXY wrong:1" } function FindProxyForURL(url, host) { ${RIGHT} }`,
+    "PROXY right:1",
+  ],
+  ["a function of PAC of its own", `function isInNet() { ${RIGHT} } var FindProxyForURL = isInNet`, "PROXY right:1"],
+  [
+    "a look-up before the function",
+    'var ip = dnsResolve("localhost"); function FindProxyForURL() { return ip }',
+    "127.0.0.1",
+  ],
+  [
+    "a byte order mark and Windows' line ends",
+    `\uFEFF// x\r\nfunction FindProxyForURL(u, h)\r\n{ ${RIGHT} }\r\n`,
+    "PROXY right:1",
+  ],
+  [
+    "a list of networks and domains, as generators write it",
+    `var proxy = "PROXY p:3128", direct = "DIRECT";
+     var domains = { "example.com": 1, "corp.example": 1 }, nets = [["10.0.0.0", "255.0.0.0"], ["127.0.0.0", "255.0.0.0"]];
+     function FindProxyForURL(url, host) {
+       var ip = dnsResolve(host) || dnsResolve("localhost");
+       for (var i = 0; i < nets.length; i++) if (isInNet(ip, nets[i][0], nets[i][1])) var inside = true;
+       for (var at = host; at; at = ~at.indexOf(".") ? at.substring(at.indexOf(".") + 1) : "")
+         if (Object.hasOwnProperty.call(domains, at)) return inside ? proxy + "; " + direct : "PROXY wrong:1";
+       return direct;
+     }`,
+    "PROXY p:3128; DIRECT",
+  ],
+  [
+    "a company's script with conditions one after the other",
+    `function FindProxyForURL(url, host) {
+       host = host.toLowerCase();
+       if (isPlainHostName(host) || shExpMatch(host, "*.local") || localHostOrDomainIs(host, "www.corp")) return "DIRECT";
+       if (isInNet(dnsResolve(host), "192.168.0.0", "255.255.0.0") || url.substring(0, 5) == "http:") return "DIRECT";
+       switch (convert_addr(myIpAddress()) & 0) { case 0: return weekdayRange("SUN", "SAT") ? "HTTPS p:3129" : "DIRECT" }
+     }`,
+    "HTTPS p:3129",
+  ],
+  [
+    "a choice by the sum of a host's characters",
+    `function FindProxyForURL(url, host) {
+       let sum = 0;
+       for (const c of host) sum += c.charCodeAt(0);
+       return [...Array(2).keys()].map((i) => \`PROXY p\${(sum + i) % 2}:1\`).join("; ");
+     }`,
+    "PROXY p0:1; PROXY p1:1",
+  ],
+];
+
+for (const [title, script, answer] of SCRIPTS) {
+  test(`a script may be ${title}`, async () => {
+    assert.equal(await evaluate(script), answer);
+  });
+}
+
+test("a script reads this machine's time zone", async () => {
+  const answer = await evaluate('function FindProxyForURL() { return "" + new Date(0).getTimezoneOffset() }');
+  assert.equal(answer, String(new Date(0).getTimezoneOffset()));
+});
+
 function evaluate(script: string): Promise<string> {
   const question = { script, url: `https://${HOST}/`, host: HOST, timeoutMs: 30_000 };
   return evaluatePac(question, AbortSignal.timeout(60_000));
