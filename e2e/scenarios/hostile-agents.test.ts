@@ -14,7 +14,7 @@ import { startWorld, type World } from "../harness/world.ts";
  * Peers with an agent's certificate that do not keep to the rules. One server for all of them, because that is the
  * point: whatever one has done, the streams of the others go on, from the first test to the last.
  */
-const HELLO_TIMEOUT_MS = 400;
+const HELLO_TIMEOUT_MS = 3_000;
 /** An agent that takes no stream is noticed after this time. */
 const ACK_TIMEOUT_MS = 6_000;
 let world: World<"echo">;
@@ -137,7 +137,7 @@ for (const [what, { does, closes, because }] of Object.entries(BEFORE_HELLO)) {
     await using peer = await rawAgent(world);
     const { remote } = peer;
     does(peer);
-    const { code, reason } = await within(peer.closed, 3_000, "the end of the peer");
+    const { code, reason } = await within(peer.closed, 15_000, "the end of the peer");
     assert.equal(code, closes, reason);
     const line = await lineOf("agent refused", remote);
     assert.match(code === 1006 ? String(line["reason"]) : `${reason} ${line["reason"]}`, because);
