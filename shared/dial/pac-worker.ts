@@ -42,7 +42,6 @@ const MEMORY_SECTION = 5;
 const { script, url, host, answers, answered } = workerData as PacTask;
 const vm = await QuickJS.create({
   wasm: limitMemory(wasmOf("quickjs-wasi"), MEMORY_PAGES),
-  timezoneOffset: "host",
   // What QuickJS itself would print.
   wasi: () => ({ fd_write: () => 0 }),
 });
