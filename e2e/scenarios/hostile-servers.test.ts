@@ -15,7 +15,7 @@ import { startWorld } from "../harness/world.ts";
  * A server that an agent's certificate authority vouches for, and that does not keep to the rules. The agent lives,
  * says why, and tries again; the next attempt finds the real server.
  */
-const HANDSHAKE_MS = 1_000;
+const HANDSHAKE_MS = 3_000;
 const HASTY = { handshakeTimeoutMs: HANDSHAKE_MS, syncIntervalMs: 20, syncIntervalCapMs: 40 } as const;
 
 const http = (head: string, body = "") => `HTTP/1.1 ${head}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
