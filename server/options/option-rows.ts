@@ -171,7 +171,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   agentAckTimeoutMs: option.duration(
     "2s",
-    "How long an agent that has not accepted a new stream may be silent, before another agent is asked; twice this time, if there is no other.",
+    "How long an agent that has not accepted a new stream may be silent, before another agent is asked; half of it more, if there is no other.",
     {
       min: "1ms",
     },

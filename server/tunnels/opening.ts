@@ -174,11 +174,11 @@ export class Opening {
 
   /**
    * How long the agent may still take for its ACK, ms. While bytes of it come it is alive, and the ACK waits behind
-   * them on a slow line. Without another agent a silence is taken for the line's, up to twice the time.
+   * them on a slow line. Without another agent a silence is taken for the line's, for half the time more.
    */
   #patienceMs(): number {
     const { ackTimeoutMs, hasAlternative } = this.#options;
-    const silenceMs = hasAlternative() ? ackTimeoutMs : 2 * ackTimeoutMs;
+    const silenceMs = hasAlternative() ? ackTimeoutMs : 1.5 * ackTimeoutMs;
     return Math.min(untilSilentMs(this.#link, this.#startedAt, silenceMs), leftMs(this.#options));
   }
 

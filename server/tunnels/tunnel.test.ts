@@ -65,7 +65,7 @@ test("an agent whose bytes still come, or that alone could take the stream, is w
     await assert.rejects(opening, { code: "agent_timeout", retryable: true });
     return performance.now() - started;
   };
-  assert.ok((await took({ hasAlternative: () => false })) >= 195, "twice the time, where there is no other agent");
+  assert.ok((await took({ hasAlternative: () => false })) >= 145, "half the time more, where there is no other agent");
   const bulk = setInterval(() => Object.assign(agent.link, { lastByteAt: performance.now() }), 5);
   const end = setTimeout(() => clearInterval(bulk), 300);
   assert.ok((await took({ hasAlternative: () => true })) >= 350, "the time begins with the last byte");

@@ -33,7 +33,7 @@ const MISTAKES: readonly (readonly [string, RegExp, string, string])[] = [
   [ROUTED, /hostnames:/, "hostName:", 'unknown field "hostName"'],
   [ROUTED, /secretName: culvert-server-server/, "secret: culvert-server-server", 'missing required field "secretName"'],
   [MONITORED, /endpoints:/, "endpoint:", 'unknown field "endpoint"'],
-  [MONITORED, /for: 1m/, "for: soon", "spec.groups[0].rules[1].for: Invalid value"],
+  [MONITORED, /for: 1m/, "for: soon", "spec.groups[0].rules[2].for: Invalid value"],
   [MONITORED, /termination: passthrough/, "termination: through", 'Unsupported value: "through"'],
 ];
 

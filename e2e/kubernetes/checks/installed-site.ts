@@ -125,7 +125,7 @@ export class Site {
     if (!hasJob) return await this.#charts.shell(line, stdin);
     return await this.#charts.shellWithJob(
       line,
-      { name: `${release}-pki`, namespace, place: this.#controlPlane() },
+      { prefix: `${release}-pki-`, namespace, place: this.#controlPlane() },
       stdin,
     );
   }

@@ -71,31 +71,19 @@ export class InstalledCharts {
     );
   }
 
-  async #runJob({ name, namespace, place }: JobPlace): Promise<void> {
-    const job = await waitFor(async () => (await this.#present("job", name, namespace))[0], {
-      deadlineMs: JOB_MS,
-      everyMs: 200,
-      what: `Job ${name}`,
-    });
+  /** The name of a Job ends with a hash of its template. */
+  async #runJob({ prefix, namespace, place }: JobPlace): Promise<void> {
+    const present = async () => {
+      const jobs = await this.#kubectl.get("job", "-n", namespace);
+      return jobs.find(({ metadata }) => metadata.name.startsWith(prefix));
+    };
+    const job = await waitFor(present, { deadlineMs: JOB_MS, everyMs: 200, what: `a Job ${prefix}…` });
+    const { name } = job.metadata;
     const process = await this.process(job, place);
     const { code, stdout, stderr } = await process.run();
     if (code !== 0) throw new Error(`exit code ${code} of Job ${name}\n${stdout}${stderr}`);
     const patch = `--patch=${JSON.stringify(complete(new Date().toISOString()))}`;
     await this.#kubectl.must(["patch", "job", name, "-n", namespace, "--subresource=status", "--type=merge", patch]);
-  }
-
-  async #present(kind: string, name: string, namespace: string): Promise<KubeObject[]> {
-    const { stdout } = await this.#kubectl.must([
-      "get",
-      kind,
-      name,
-      "-n",
-      namespace,
-      "--ignore-not-found",
-      "-o",
-      "json",
-    ]);
-    return stdout === "" ? [] : [JSON.parse(stdout) as KubeObject];
   }
 
   async #sources({ owner, spec }: Pod) {
@@ -118,7 +106,7 @@ export class InstalledCharts {
 
 /** A Job that a hook makes, and where it runs. */
 interface JobPlace {
-  readonly name: string;
+  readonly prefix: string;
   readonly namespace: string;
   readonly place: Place;
 }
