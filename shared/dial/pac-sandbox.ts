@@ -66,6 +66,8 @@ export function evaluatePac(
       end();
       reject(new Error(why));
     };
+    const onError = ({ code, message }: NodeJS.ErrnoException): void =>
+      fail(code === "ERR_WORKER_OUT_OF_MEMORY" ? "failed: out of memory" : `could not be run: ${printable(message)}`);
     const onAbort = (): void => fail("was not done when its answer was wanted");
     let timer = setTimeout(fail, START_TIMEOUT_MS, "could not be started in time");
     signal.addEventListener("abort", onAbort);
@@ -93,16 +95,14 @@ export function evaluatePac(
       goOn();
     };
     worker.on("message", (message: PacMessage) => {
-      if (message.type === "question") return void answer(message.about);
+      if (message.type === "question") return void answer(message.about).catch(onError);
       clearTimeout(timer);
       if (message.type === "ready") return goOn();
       if (message.type === "problem") return fail(`failed: ${printable(message.problem)}`);
       end();
       resolve(message.result);
     });
-    worker.on("error", ({ code, message }: NodeJS.ErrnoException) =>
-      fail(code === "ERR_WORKER_OUT_OF_MEMORY" ? "failed: out of memory" : `could not be run: ${printable(message)}`),
-    );
+    worker.on("error", onError);
     worker.on("exit", (code) => fail(`ended without an answer (exit code ${code})`));
   });
 }

@@ -140,6 +140,13 @@ test("look-ups of one name at one time share a question, and a later one asks ag
   assert.equal(asked.length, 4);
 });
 
+test("getaddrinfo is asked where a name server is link-local with a zone, which c-ares drops", async (t) => {
+  const getaddrinfo = async () => [{ address: "10.0.0.7", family: 4 }];
+  const { find, put, asked } = await world(t, knows({}), { getaddrinfo });
+  put("resolv", "nameserver fe80::1%lo\n");
+  assert.deepEqual([await find("a.test"), asked], ["10.0.0.7", []]);
+});
+
 test("getaddrinfo is asked for sources of nsswitch.conf that only it knows, and need not answer", async (t) => {
   let system: (host: string) => Promise<{ address: string; family: number }[]> = () => new Promise(() => {});
   const { find, put } = await world(t, knows({ "a.test": ["10.0.0.1"] }), { getaddrinfo: (host) => system(host) });

@@ -80,7 +80,9 @@ export class Names {
     const plain = addressOf(host);
     if (plain !== undefined) return [plain];
     const { system } = this.#files.sources;
-    if (this.#platform !== "linux") return this.#getaddrinfo(host);
+    // c-ares drops the zone of a link-local name server (fe80::1%eth0).
+    const isZoned = this.#files.resolv.servers.some((server) => server.includes("%"));
+    if (this.#platform !== "linux" || isZoned) return this.#getaddrinfo(host);
     if (system === "first") return this.#findBySystemFirst(host, over);
     try {
       return await this.#findOurselves(host, over);
