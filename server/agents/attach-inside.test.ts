@@ -7,6 +7,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { dialOuter } from "../../shared/link/dial.ts";
 import { encodeInner, type InnerHello, parseInnerReply } from "../../shared/link/inner-pipe.ts";
 import { dialInner, UntrustedLink } from "../../shared/link/inner-tls.ts";
+import { UnauthenticatedSockets } from "../../shared/listen/unauthenticated-sockets.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import type { Server } from "../server.ts";
 import { pki, start } from "../testing/server.ts";
@@ -250,6 +251,20 @@ test("one too many drops the oldest of the address that has most, and a newcomer
   assert.equal(carriers.sizeOf("blue"), 4);
   end([...flood, ...honest, ...more]);
   assert.equal(carriers.sizeOf("blue"), 0);
+});
+
+test("all unauthenticated connections of the process have a bound together, whatever clusters they have come to", () => {
+  const all = new UnauthenticatedSockets(6); // half of it
+  const carriers = new UnauthenticatedCarriers(4, all);
+  const connection = { network: "10.0.0.2", onCrowdedOut: () => assert.fail("its network has one") };
+  all.add(connection);
+  const flood = ["blue", "green", "red", "white"].map((cluster) => enter(carriers, "10.0.0.1", cluster));
+  assert.deepEqual([dropped(flood), all.size, carriers.sizeOf("blue")], [[0, 1], 3, 0]);
+  assert.match(flood[0]?.deadline.dropped?.message ?? "", /half of the files/);
+  carriers.enter("red", "10.0.0.1", (flood[2] as Carrier).deadline, () => {}); // the next stage of one of them
+  assert.deepEqual([dropped(flood), all.size], [[0, 1], 3]);
+  end(flood);
+  assert.equal(all.size, 1);
 });
 
 test("each cluster has its own bound", () => {

@@ -7,6 +7,7 @@ import type { Carrier } from "../../shared/link/carrier.ts";
 import { type InnerHello, parseInnerHello, type Refused } from "../../shared/link/inner-pipe.ts";
 import { type InnerServers, type InnerTls, PeerFault, TOO_LONG, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import { UNLIMITED } from "../../shared/listen/handshake-budget.ts";
+import { UNAUTHENTICATED, type Unauthenticated } from "../../shared/listen/unauthenticated-sockets.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
@@ -256,22 +257,26 @@ export class HandshakeDeadline {
   };
 }
 
-interface CarrierPlace {
-  readonly deadline: HandshakeDeadline;
-  readonly close: (reason: string) => void;
+const CROWDED_OUT = "half of the files that this server may open are unauthenticated connections: come back later";
+
+interface CarrierPlace extends Unauthenticated {
+  drop(reason: string): void;
 }
 
 /**
  * The unauthenticated carriers in one stage of their handshake, a bounded number for each cluster. When the bound is
- * exceeded, the oldest of the network that has most is dropped: an honest agent needs only a few round trips.
+ * exceeded, the oldest of the network that has most is dropped: an honest agent needs only a few round trips. They
+ * count among all unauthenticated connections of the process, too.
  */
 export class UnauthenticatedCarriers {
   readonly #most: number;
+  readonly #all: Pick<typeof UNAUTHENTICATED, "add" | "delete">;
   readonly #byCluster = new Map<string, BySource<CarrierPlace>>();
 
   /** `most` is the maximum number of carriers of one cluster. */
-  constructor(most: number) {
+  constructor(most: number, all: Pick<typeof UNAUTHENTICATED, "add" | "delete"> = UNAUTHENTICATED) {
     this.#most = most;
+    this.#all = all;
   }
 
   sizeOf(cluster: string): number {
@@ -282,18 +287,26 @@ export class UnauthenticatedCarriers {
   enter(cluster: string, address: string, deadline: HandshakeDeadline, close: (reason: string) => void): void {
     const places = this.#byCluster.get(cluster) ?? new BySource<CarrierPlace>();
     this.#byCluster.set(cluster, places);
-    const place = { deadline, close };
-    places.add(place, networkOf(address));
+    const place: CarrierPlace = {
+      network: networkOf(address),
+      onCrowdedOut: () => place.drop(CROWDED_OUT),
+      drop: (reason) => {
+        deadline.dropped = refused("limited", reason);
+        deadline.vacate(); // its place is free at once, although its connection may take a moment to end
+        close(reason);
+      },
+    };
+    deadline.vacate(); // or it would count twice, and might have to make room for itself
+    places.add(place, place.network);
+    this.#all.add(place);
     deadline.occupy(() => {
+      this.#all.delete(place);
       places.delete(place);
       if (places.size === 0 && this.#byCluster.get(cluster) === places) this.#byCluster.delete(cluster);
     });
-    const surplus = places.size > this.#most ? places.oldestOfFullest : undefined;
-    if (surplus === undefined) return;
+    if (places.size <= this.#most) return;
     const reason = `too many agents of cluster "${cluster}" are in their inner TLS handshake (--max-inner-handshakes): the oldest was dropped`;
-    surplus.deadline.dropped = refused("limited", reason);
-    surplus.deadline.vacate(); // its place is free at once, although its connection may take a moment to end
-    surplus.close(reason);
+    places.oldestOfFullest?.drop(reason);
   }
 }
 

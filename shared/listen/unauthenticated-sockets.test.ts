@@ -1,15 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { IncomingConnection } from "./incoming-connection.ts";
-import { UnauthenticatedSockets } from "./unauthenticated-sockets.ts";
+import { type Unauthenticated, UnauthenticatedSockets } from "./unauthenticated-sockets.ts";
 
 function fixture(limit: number | undefined) {
   const sockets = new UnauthenticatedSockets(limit);
   const dropped: string[] = [];
-  const add = (name: string): IncomingConnection => {
+  const add = (name: string): Unauthenticated => {
     const connection = { network: name.slice(0, 1), onCrowdedOut: () => dropped.push(name) };
-    sockets.add(connection as unknown as IncomingConnection);
-    return connection as unknown as IncomingConnection;
+    sockets.add(connection);
+    return connection;
   };
   return { sockets, dropped, add };
 }

@@ -1,6 +1,5 @@
 import { BySource } from "../basics/by-source.ts";
 import { fileLimit } from "../limits/file-descriptors.ts";
-import type { IncomingConnection } from "./incoming-connection.ts";
 
 /**
  * The part of the open files of the process that connections may take before their first request has come. The other
@@ -8,14 +7,21 @@ import type { IncomingConnection } from "./incoming-connection.ts";
  */
 const PART_OF_FILES = 1 / 2;
 
+/** A connection whose client has not shown who it is. */
+export interface Unauthenticated {
+  readonly network: string;
+  /** Called when it has to make room, because the process has too many of them. */
+  onCrowdedOut(): void;
+}
+
 /**
- * The TCP connections of all ports of a process from their accept until their first request. Each port has bounds of
- * its own, which do not know how many files the process may have open. One too many drops the oldest of the network
- * that has most.
+ * The TCP connections of all ports of a process from their accept until their first request; those of agents that have
+ * to prove themselves by inner TLS until they have. Each port and cluster has bounds of its own, which do not know how
+ * many files the process may have open. One too many drops the oldest of the network that has most.
  */
 export class UnauthenticatedSockets {
   readonly #most: number;
-  readonly #bySource = new BySource<IncomingConnection>();
+  readonly #bySource = new BySource<Unauthenticated>();
 
   constructor(limit: number | undefined) {
     this.#most = limit === undefined ? Number.POSITIVE_INFINITY : Math.floor(limit * PART_OF_FILES);
@@ -26,7 +32,7 @@ export class UnauthenticatedSockets {
   }
 
   /** The owner of the connection is asked to drop it, and it leaves, if there is one too many. */
-  add(connection: IncomingConnection): void {
+  add(connection: Unauthenticated): void {
     this.#bySource.add(connection, connection.network);
     const oldest = this.#bySource.size > this.#most ? this.#bySource.oldestOfFullest : undefined;
     if (oldest === undefined) return;
@@ -34,7 +40,7 @@ export class UnauthenticatedSockets {
     oldest.onCrowdedOut();
   }
 
-  delete(connection: IncomingConnection): void {
+  delete(connection: Unauthenticated): void {
     this.#bySource.delete(connection);
   }
 }
