@@ -7,11 +7,11 @@ import { waitFor } from "../harness/wait.ts";
 
 /** What the server says of each in its log. */
 const KINDS: Readonly<Record<string, RegExp>> = {
-  "empty messages": /frames a second carry little or no payload/,
-  "empty fragments": /frames a second carry little or no payload/,
-  "single bytes": /frames a second carry little or no payload/,
-  pings: /frames a second carry little or no payload/,
-  pongs: /frames a second carry little or no payload/,
+  "empty messages": /frames a second carry no payload/,
+  "empty fragments": /frames a second carry no payload/,
+  "single bytes": /frames a second carry no payload/,
+  pings: /frames a second carry no payload/,
+  pongs: /frames a second carry no payload/,
   "window updates for closed streams": /frames a second carry nothing/,
   "window updates of one byte": /frames a second carry nothing/,
   "data for closed streams": /more data came for streams that have ended than was under way/,

@@ -73,7 +73,7 @@ export class AcceptedPeer implements FromPeer {
       "server",
       link,
       { onStream: (stream) => onStream(stream, this), onClosed },
-      sessionOptions(options, peerMemory),
+      { ...sessionOptions(options, peerMemory), littleFrameCost: 0 },
     );
     log("info", "peer link accepted", { software });
   }

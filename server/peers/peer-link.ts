@@ -112,7 +112,7 @@ export class PeerLink {
           else log("warn", "peer link lost", { reason: printable(reason.message) });
         },
       },
-      { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool },
+      { initialWindow, freshWindow, maxWindow, budget, maxStreams, pool, littleFrameCost: 0 },
     );
     this.#watchIdle();
   }

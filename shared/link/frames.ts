@@ -159,13 +159,17 @@ interface FrameHandler {
 const EMPTY = Buffer.alloc(0);
 /** Maximum length of a binary frame, bytes. Nothing of it is kept. */
 const MAX_PAYLOAD = 16 * 1024 * 1024;
-/** A frame with fewer bytes carries little: an honest peer writes whole frames of yamux, whose header has 12 bytes. */
-const LITTLE_BYTES = 12;
+/** A frame with less payload carries little. A middlebox may split some; the headers of a flood cost all of a core. */
+const LITTLE_BYTES = 64;
 /**
- * Maximum number of frames that carry little in a second. A middlebox may send pings, or end each message with an empty
- * fragment, which costs 1 or 2 % of a core; a flood costs all of it.
+ * Maximum number of frames that carry no payload in a second. A middlebox may send pings, or end each message with an
+ * empty fragment, which costs 1 or 2 % of a core; a flood costs all of it.
  */
 const MAX_IDLE_FRAMES = 20_000;
+/** A frame without payload counts as so many that carry little: an honest peer sends one for each write at most. */
+const IDLE_WEIGHT = 5;
+const MAX_WEIGHT = IDLE_WEIGHT * MAX_IDLE_FRAMES;
+const FLOOD = `more than ${MAX_IDLE_FRAMES} frames a second carry no payload, or ${MAX_WEIGHT} less than ${LITTLE_BYTES} bytes`;
 
 /**
  * Reads WebSocket frames (RFC 6455 §5.2) from the bytes of a socket as they arrive. It delivers the payload of binary
@@ -187,8 +191,8 @@ export class FrameParser {
   /** The payload of the present ping, close or short text, as far as it has arrived, and which of them it is. */
   #short: Buffer | undefined;
   #shortKind: typeof PING | typeof TEXT | typeof CLOSE = PING;
-  /** Frames that carry little since `#idleSince`, on the clock of `performance.now()`. */
-  #idleFrames = 0;
+  /** The weight of frames with no or little payload since `#idleSince`, on the clock of `performance.now()`. */
+  #idleWeight = 0;
   #idleSince = Number.NEGATIVE_INFINITY;
   /** The kind of the fragmented message under way. */
   #fragmented: "none" | "binary" | "other" = "none";
@@ -263,8 +267,9 @@ export class FrameParser {
     const final = (first & FIN) !== 0;
     this.#left = payloadLength(this.#header);
     this.#isPayload = opcode === BINARY || (opcode === CONTINUATION && this.#fragmented === "binary");
-    if ((!this.#isPayload || this.#left < LITTLE_BYTES) && this.#isFlood()) {
-      this.#stop(`more than ${MAX_IDLE_FRAMES} frames a second carry little or no payload`);
+    const isIdle = !this.#isPayload || this.#left === 0;
+    if ((isIdle || this.#left < LITTLE_BYTES) && this.#isFlood(isIdle ? IDLE_WEIGHT : 1)) {
+      this.#stop(FLOOD);
     } else if (opcode < FIRST_CONTROL && opcode !== CONTINUATION && this.#fragmented === "binary") {
       this.#stop("a message begins inside another");
     } else if (this.#isPayload && this.#left > MAX_PAYLOAD) {
@@ -286,13 +291,13 @@ export class FrameParser {
     }
   }
 
-  /** Counts a frame that carries little. The clock is read once in `MAX_IDLE_FRAMES`. */
-  #isFlood(): boolean {
-    this.#idleFrames++;
-    if (this.#idleFrames <= MAX_IDLE_FRAMES) return false;
+  /** Counts a frame with no or little payload. The clock is read once in `MAX_WEIGHT`. */
+  #isFlood(weight: number): boolean {
+    this.#idleWeight += weight;
+    if (this.#idleWeight <= MAX_WEIGHT) return false;
     const now = performance.now();
     const isFlood = now - this.#idleSince < 1_000;
-    this.#idleFrames = 0;
+    this.#idleWeight = 0;
     this.#idleSince = now;
     return isFlood;
   }

@@ -30,6 +30,11 @@ export interface SessionOptions {
   readonly bulkBytes: number;
   /** Frames that carry nothing (pings, empty data, updates of 0, resets) a peer may send in one second. */
   readonly maxIdleFramesPerSecond: number;
+  /**
+   * What a frame with little payload costs of them. Keystrokes on thousands of streams come to less. 0 between servers:
+   * one session carries the streams of many clusters.
+   */
+  readonly littleFrameCost: number;
   /** Milliseconds; replaced in tests. */
   readonly now: () => number;
 }
@@ -46,6 +51,7 @@ export const DEFAULT_OPTIONS: Omit<SessionOptions, "now"> = {
   maxPending: 256 * 1024,
   bulkBytes: 8 * 1024 * 1024,
   maxIdleFramesPerSecond: 20_000,
+  littleFrameCost: 1 / 5,
 };
 
 /** Fills in the defaults. No maximum is below an initial size. */

@@ -11,11 +11,17 @@ const LIMIT = { maxIdleFramesPerSecond: 100 };
 
 /** A stream that the peer has opened and we have reset. */
 const ENDED = 1001;
+/** A stream that the peer has opened and finished. */
+const FINISHED = 1003;
 
 const FLOODS: ReadonlyArray<readonly [name: string, feed: (transport: FakeTransport, round: number) => void]> = [
   ["pings", (transport, round) => transport.receive(frame.ping(round))],
   ["answers to no ping", (transport, round) => transport.receive(frame.pong(round + 1000))],
   ["empty data", (transport) => transport.receive(frame.dataHeader(1, 0))],
+  ["empty data with an ACK that says nothing new", (transport) => transport.receive(frame.dataHeader(1, 0, 2))],
+  ["empty data with an unknown flag", (transport) => transport.receive(frame.dataHeader(1, 0, 16))],
+  ["window updates of 0 with an ACK again", (transport) => transport.receive(frame.ack(1))],
+  ["FINs for a stream that has had one", (transport) => transport.receive(frame.fin(FINISHED))],
   ["window updates of 0", (transport) => transport.receive(frame.windowUpdate(1, 0))],
   ["window updates of 1", (transport) => transport.receive(frame.windowUpdate(1, 1))],
   ["window updates for streams that have ended", (transport) => transport.receive(frame.windowUpdate(ENDED, 65_536))],
@@ -29,7 +35,7 @@ for (const [name, feed] of FLOODS) {
   test(`a flood of ${name} ends the session; as many a second as allowed do not`, async () => {
     let now = 0;
     const { session, transport, accepted, closed } = await handHeld("server", { ...LIMIT, now: () => now });
-    transport.receive(frame.syn(1), frame.syn(ENDED));
+    transport.receive(frame.syn(1), frame.syn(ENDED), frame.syn(FINISHED), frame.fin(FINISHED));
     accepted[1]?.destroy();
     let round = 0;
     for (let second = 0; second < 3; second++) {
@@ -44,6 +50,43 @@ for (const [name, feed] of FLOODS) {
     transport.close();
   });
 }
+
+test("a stream of keystrokes on each of 100 streams passes, and a flood of payload in single bytes ends the session", async () => {
+  let now = 0;
+  const { session, transport, accepted, closed } = await handHeld("server", { now: () => now });
+  const ids = Array.from({ length: 100 }, (_, index) => 2 * index + 1);
+  const keystrokes = ids.map((id) => frame.data(id, "x"));
+  transport.receive(...ids.map((id) => frame.syn(id)));
+  for (const stream of accepted) stream.resume();
+  for (let count = 0; count < 3_000; count++) {
+    now += 10;
+    transport.receive(...keystrokes);
+    if (count % 100 === 0) await turn(); // readers give credit
+  }
+  assert.equal(session.closed, false, "100 a second on each, for 30 s");
+  for (let count = 0; count < 1_001 && !session.closed; count++) {
+    transport.receive(...keystrokes);
+    if (count % 100 === 0) await turn();
+  }
+  assert.equal(session.closed, true, "more than 100,000 at once");
+  assert.match((await closed)?.message ?? "", /more than 100000 frames a second carry less than 64 bytes/);
+  transport.close();
+});
+
+test("frames with little payload are free where one session carries many clusters, and so is more payload anywhere", async () => {
+  for (const [options, bytes] of [
+    [{ littleFrameCost: 0 }, 1],
+    [{}, 64],
+  ] as const) {
+    const { session, transport, accepted } = await handHeld("server", { ...LIMIT, ...options, now: () => 0 });
+    transport.receive(frame.syn(1));
+    accepted[0]?.resume();
+    for (let count = 0; count < 2_000; count++) transport.receive(frame.data(1, Buffer.alloc(bytes)));
+    assert.equal(session.closed, false);
+    session.destroy();
+    transport.close();
+  }
+});
 
 test("data for a stream that has ended may be as much as was under way, and no more", async () => {
   const { session, transport, accepted, closed } = await handHeld("server", { initialWindow: 65_536 });

@@ -28,6 +28,8 @@ const MAX_CONTROL_FRAMES = 24_576;
 const MAX_CONTROL_BYTES = 1024 * 1024;
 /** Credit or payload of fewer bytes counts as an idle frame: an honest peer gives credit by halves of a window. */
 const LEAST_USEFUL = 256;
+/** Payload of fewer bytes is little: its frame costs us more than the peer. */
+const LITTLE_BYTES = 64;
 /** Time for the last frames of a session to be sent before the transport is destroyed. */
 const LINGER_MS = { least: 500, most: 10_000 };
 /** A session without streams for this time, ms, has only its go-away to send, and does not wait for a dead peer. */
@@ -42,7 +44,7 @@ export class Session {
   readonly #decoder: Decoder;
   readonly #pings: Pings;
   readonly #streams: StreamTable;
-  /** Frames that carry nothing: they cost us more than the peer that sends them. */
+  /** Frames that carry nothing, or little: they cost us more than the peer that sends them. */
   readonly #idleFrames: TokenBucket;
   #receiving: Stream | undefined;
   #localGoAway = false;
@@ -235,10 +237,11 @@ export class Session {
 
   readonly #frames: FrameConsumer = {
     onDataHeader: (flags, id, length) => {
+      const isNews = length < LITTLE_BYTES && this.#isNews(flags, id);
       const stream = this.#streamOf(flags, id);
       this.#receiving = stream;
       if (stream === undefined) return this.#onLateData(flags, length);
-      if (length === 0 && flags === Flag.none) this.#countIdleFrame();
+      if (length < LITTLE_BYTES && !isNews) this.#countIdleFrame(length === 0 ? 1 : this.#options.littleFrameCost);
       if (!stream.receiveWindow.receive(length)) {
         throw new YamuxError("protocol", `a frame of ${length} bytes is beyond the window of stream ${id}`);
       }
@@ -257,9 +260,10 @@ export class Session {
       if (stream !== undefined) this.#applyEnd(flags, stream, 0);
     },
     onWindowUpdate: (flags, id, delta) => {
+      const isNews = delta >= LEAST_USEFUL || this.#isNews(flags, id);
       const stream = this.#streamOf(flags, id);
       const isLate = stream === undefined && (flags & Flag.syn) === 0;
-      if (isLate || (delta < LEAST_USEFUL && flags === Flag.none)) this.#countIdleFrame();
+      if (isLate || !isNews) this.#countIdleFrame();
       if (stream === undefined) return;
       if (delta > 0 && (flags & Flag.rst) === 0 && !stream.onCredit(delta)) {
         throw new YamuxError("protocol", `the window of stream ${id} would pass 2^32`);
@@ -277,6 +281,15 @@ export class Session {
       this.#handler.onGoAway?.(code);
     },
   };
+
+  /** Whether the flags of a frame say what was not known. SYN, RST and frames for no stream are counted elsewhere. */
+  #isNews(flags: number, id: number): boolean {
+    if ((flags & (Flag.syn | Flag.rst)) !== 0) return true;
+    const stream = flags === Flag.none ? undefined : this.#streams.get(id);
+    if (stream === undefined) return flags !== Flag.none;
+    if ((flags & Flag.fin) !== 0 && !stream.remoteEnded) return true;
+    return (flags & Flag.ack) !== 0 && !stream.acknowledged && this.#streams.isOurs(stream);
+  }
 
   /** The stream that a frame is for, or `undefined` if it has ended here while the frame was under way. */
   #streamOf(flags: number, id: number): Stream | undefined {
@@ -308,9 +321,11 @@ export class Session {
     throw new YamuxError("protocol", "more data came for streams that have ended than was under way");
   }
 
-  #countIdleFrame(): void {
-    if (this.#idleFrames.take(1) === 0) return;
-    throw new YamuxError("flood", `more than ${this.#idleFrames.burst} frames a second carry nothing`);
+  #countIdleFrame(cost = 1): void {
+    if (this.#idleFrames.take(cost) === 0) return;
+    const most = Math.round(this.#idleFrames.burst / cost);
+    const what = cost === 1 ? "nothing" : `less than ${LITTLE_BYTES} bytes`;
+    throw new YamuxError("flood", `more than ${most} frames a second carry ${what}`);
   }
 
   #applyEnd(flags: number, stream: Stream, code: number): void {

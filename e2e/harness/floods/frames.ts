@@ -50,9 +50,9 @@ const KINDS = {
   "empty messages": { flood: masked({ opcode: 2 }) },
   "empty fragments": { first: masked({ opcode: 2, final: false }), flood: masked({ opcode: 0, final: false }) },
   "single bytes": {
-    // A frame of yamux, of which each byte comes in a frame of WebSocket.
-    first: Buffer.concat([OPEN, message(yamux.data(1, Buffer.alloc(60_000)).subarray(0, 12))]),
-    flood: message(Buffer.from("x")),
+    // Frames of yamux, of which each byte comes in a frame of WebSocket; streams that have ended leave room for some.
+    first: message(Buffer.concat(STREAMS.slice(0, 16))),
+    flood: Buffer.concat([...yamux.data(1, Buffer.alloc(10_000))].map((byte) => message(Buffer.of(byte)))),
   },
   pings: { flood: masked({ opcode: 9 }) },
   pongs: { flood: masked({ opcode: 10 }) },
