@@ -6,6 +6,7 @@ import { Penalties } from "../basics/rate-limit.ts";
 import { seconds } from "../basics/text.ts";
 import { answerAndEnd } from "../http/connection.ts";
 import { HeldBytes, UNBOUNDED } from "../limits/memory-account.ts";
+import { setReading } from "../node/sockets.ts";
 import {
   type AcceptRules,
   EndedInHandshake,
@@ -263,7 +264,7 @@ export class Acceptor {
     this.#penalties.add(connection.network);
     connection.onFlood?.(sentence);
     if (connection.onFlood === undefined) connection.socket.destroy();
-    else connection.socket.pause(); // no more of the flood is read while the peer is told
+    else setReading(connection.raw, false); // while the peer is told; `pause` would read on where nothing is payload
     this.#report(connection, "flood", sentence);
   }
 

@@ -11,7 +11,9 @@ import { until } from "../basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import { slowChain } from "../pki/testing/slow-certificates.ts";
 import { verifyPeer } from "../tls/identity.ts";
+import { IncomingConnection } from "./incoming-connection.ts";
 import { HeldClient } from "./testing/held-client.ts";
+import { keyUpdates, secretOfClient } from "./testing/key-updates.ts";
 import { authority, Fixture, listening, RECORDS_OF_UPLOAD, readsOfUpload } from "./testing/tls-clients.ts";
 
 test("a client with a certificate, and one without, are both handed over, and verified later", async () => {
@@ -337,6 +339,27 @@ test("changed files serve new connections, open ones live on, broken ones change
   it.tls();
   assert.match(verifyPeer((await it.next(4)).socket, undefined).refusal ?? "", /not signed by a CA/);
   assert.equal(old.destroyed, false);
+});
+
+test("after a flood of KeyUpdates nothing more is read while the peer is told", async () => {
+  await using it = await listening();
+  const wire = it.tcp();
+  const client = it.tls({ socket: wire, minVersion: "TLSv1.3" });
+  const records = keyUpdates(await secretOfClient(client), 6_000);
+  const { socket } = await it.next();
+  const connection = IncomingConnection.of(socket) ?? assert.fail();
+  const flooded = new Promise<string>((resolve) => {
+    connection.onFlood = resolve;
+  });
+  socket.resume();
+  const first = records.subarray(0, records.length / 2);
+  wire.write(first);
+  assert.match(await flooded, /flood of TLS messages/);
+  const { bytesRead } = connection.raw;
+  await new Promise((resolve) => wire.write(records.subarray(first.length), resolve));
+  for (let turns = 0; turns < 10; turns++) await new Promise(setImmediate); // each reads from all sockets
+  assert.equal(connection.raw.bytesRead, bytesRead);
+  connection.raw.destroy();
 });
 
 test("a hundred callers at once leave no file descriptor behind", async () => {

@@ -48,6 +48,29 @@ test("an address whose first SYN was lost is connected to, although all others w
   await until(() => sockets() === before, "the end of the other attempts");
 });
 
+test("of five silent addresses four are tried at once, and the last one may still answer", async () => {
+  await using first = await blackHoleTarget("127.0.0.1");
+  const { port } = first;
+  await using second = await blackHoleTarget("127.0.0.2", port);
+  await using third = await blackHoleTarget("127.0.0.3", port);
+  await using fourth = await blackHoleTarget("127.0.0.4", port);
+  await using fifth = await blackHoleTarget("127.0.0.5", port);
+  const before = sockets();
+  const hosts = [first, second, third, fourth, fifth].map(({ host }) => host);
+  const { race, promise } = start(list(...hosts), port);
+  let maxOpen = 0;
+  await until(() => {
+    maxOpen = Math.max(maxOpen, sockets() - before);
+    return race.causes.startsWith("127.0.0.1: ETIMEDOUT, 127.0.0.2: no answer");
+  });
+  assert.equal(maxOpen, 4);
+  fifth.open();
+  const socket = await promise;
+  assert.equal(socket.remoteAddress, fifth.host);
+  socket.destroy();
+  await until(() => sockets() === before, "the end of the other attempts");
+});
+
 test("a socket that has won has one error listener, and nothing of the race", async (t) => {
   const server = createServer();
   await listenOnLoopback(server);

@@ -3,6 +3,8 @@ import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 
 /** Time until the next address is tried while those before it go on (RFC 8305 §5), ms. */
 const NEXT_ADDRESS_MS = 250;
+/** Attempts that go on at once. With one more the oldest ends: a name may have many addresses that are all silent. */
+const MAX_ATTEMPTS = 4;
 /** A name may have any number of addresses, and a sentence names a few. */
 const SHOWN_ADDRESSES = 4;
 /** Errors of several addresses by how much they tell: a refusal shows that a machine was there. */
@@ -60,6 +62,8 @@ export class AddressRace {
   #beginNext(): void {
     const next = this.#waiting.shift();
     if (next === undefined) return;
+    const going = this.#attempts.filter(({ error }) => error === undefined);
+    if (going.length >= MAX_ATTEMPTS) going[0]?.giveUp();
     const { port, socket } = this.#options;
     this.#attempts.push(new Attempt(connect({ ...socket, host: next.address, port }), next.address, this));
     if (this.#waiting.length > 0) this.#timer = setTimeout(onTimer, NEXT_ADDRESS_MS, this);
@@ -119,6 +123,11 @@ class Attempt {
     socket?.off("error", this.#onError);
     socket?.off("connect", this.#onConnect);
     return socket;
+  }
+
+  giveUp(): void {
+    this.error = Object.assign(new Error("no answer"), { code: "ETIMEDOUT" });
+    this.end()?.destroy();
   }
 
   readonly #onConnect = (): void => this.#race.onConnected(this);
