@@ -1,6 +1,6 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { type Lookup, TargetDial } from "../../shared/dial/dial-target.ts";
+import { type Lookup, type LookupDone, TargetDial } from "../../shared/dial/dial-target.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
@@ -200,12 +200,13 @@ class TimedLookup {
   readonly lookup: Lookup;
 
   constructor(lookup: Lookup) {
-    this.lookup = (host, done) => {
+    this.lookup = (host, done, timeoutMs) => {
       const askedAt = performance.now();
-      lookup(host, (error, addresses) => {
+      const onFound: LookupDone = (error, addresses) => {
         this.tookMs = performance.now() - askedAt;
         done(error, addresses);
-      });
+      };
+      lookup(host, onFound, timeoutMs);
     };
   }
 }

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { blackHoleTarget, freePort } from "../../e2e/harness/targets/absent.ts";
 import { until } from "../basics/testing/wait.ts";
 import { CulvertError } from "../outcomes.ts";
-import { type Lookup, lookupAll, TargetDial, type TargetDialOptions } from "./dial-target.ts";
+import { type Lookup, type LookupDone, lookupAll, TargetDial, type TargetDialOptions } from "./dial-target.ts";
 
 interface Listener extends AsyncDisposable {
   readonly port: number;
@@ -242,8 +242,9 @@ function handles(): number {
 }
 
 test("the system's resolver knows localhost", async () => {
-  const addresses = await new Promise<string[]>((resolve, reject) =>
-    lookupAll("localhost", (error, all) => (error ? reject(error) : resolve(all.map(({ address }) => address)))),
-  );
+  const addresses = await new Promise<string[]>((resolve, reject) => {
+    const onFound: LookupDone = (error, all) => (error ? reject(error) : resolve(all.map(({ address }) => address)));
+    lookupAll("localhost", onFound, 30_000);
+  });
   assert.ok(addresses.some((address) => address === "127.0.0.1" || address === "::1"));
 });

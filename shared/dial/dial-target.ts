@@ -3,12 +3,12 @@ import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
-import { NAMES } from "../names/lookup.ts";
+import { Names } from "../names/lookup.ts";
 import { AddressRace } from "../net/address-race.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
-/** Finds all addresses of a name, in the order in which they are tried. */
-export type Lookup = (host: string, done: LookupDone) => void;
+/** Finds all addresses of a name, in the order in which they are tried, or gives up after `timeoutMs`. */
+export type Lookup = (host: string, done: LookupDone, timeoutMs: number) => void;
 export type LookupDone = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
 
 export interface TargetDialOptions {
@@ -40,7 +40,7 @@ export class TargetDial {
     this.#timer = setTimeout(onTimeout, timeoutMs, this);
     const family = isIP(target.host);
     if (family !== 0) this.#tryConnect([{ address: target.host, family }]);
-    else (lookup ?? lookupAll)(target.host, this.#onLookup);
+    else (lookup ?? lookupAll)(target.host, this.#onLookup, timeoutMs);
   }
 
   /**
@@ -146,9 +146,12 @@ function onTimeout(dial: TargetDial): void {
   dial.timeOut();
 }
 
+/** For the names of targets alone, of which each takes 45 KiB as long as no name server answers. */
+const NAMES_OF_TARGETS = new Names({ maxRunning: 1_024 });
+
 /** As the operating system resolves names, and none waits for another. */
-export const lookupAll: Lookup = (host, done) => {
-  NAMES.find(host).then(
+export const lookupAll: Lookup = (host, done, timeoutMs) => {
+  NAMES_OF_TARGETS.find(host, timeoutMs).then(
     (addresses) => done(null, addresses),
     (error: NodeJS.ErrnoException) => done(error, []),
   );
@@ -179,6 +182,7 @@ const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
   EADDRNOTAVAIL: ["agent_exhausted", "cannot be dialled: the agent has no free local port or address for it"],
   EMFILE: ["agent_exhausted", "cannot be dialled: the agent has no file descriptor left"],
   ENFILE: ["agent_exhausted", "cannot be dialled: the agent's machine has no file descriptor left"],
+  EBUSY: ["agent_exhausted", "cannot be dialled: the agent waits for too many other names"],
   ENOBUFS: ["agent_exhausted", "cannot be dialled: the agent's kernel has no buffer left"],
   ENOMEM: ["agent_exhausted", "cannot be dialled: the agent's machine has no memory left"],
   EAGAIN: ["agent_exhausted", "cannot be dialled: the agent has no free local port for it"],

@@ -4,6 +4,7 @@ import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { RUN_SOURCES, source } from "../runtime/testing/project.ts";
 import { Names, type NamesOptions } from "./lookup.ts";
 import { type NameAnswer, type NameServerOptions, startNameServer } from "./testing/name-server.ts";
@@ -121,15 +122,41 @@ test("an answer that takes longer than a question waits to be sent again is take
   assert.ok(asked.length > 2);
 });
 
-test("a name server that is silent costs its time once; the next names go to the other one", async (t) => {
+test("the next name server is asked beside one that is silent, and the first that knows the name is believed", async (t) => {
   const { find, put, asked, port } = await world(t, knows({ "a.test": ["10.0.0.1"], "b.test": ["10.0.0.2"] }));
   const dead = await startNameServer(() => undefined, { host: "127.0.0.2", port });
   t.after(() => dead[Symbol.asyncDispose]());
-  put("resolv", "nameserver 127.0.0.2\nnameserver 127.0.0.1\noptions timeout:1\n");
+  put("resolv", "nameserver 127.0.0.2\nnameserver 127.0.0.1\noptions timeout:30\n");
+  assert.deepEqual(await Promise.all(["a.test.", "b.test."].map(find)), ["10.0.0.1", "10.0.0.2"]);
+  assert.equal(asked.length, 4);
+});
+
+test("a name that leaves the first name server silent takes no other name to one that does not know it", async (t) => {
+  const inside = (name: string, type: "A" | "AAAA") =>
+    name === "silent.test" ? undefined : knows({ "good.test": ["10.0.0.1"] })(name, type, "udp");
+  const { find, put, port } = await world(t, inside);
+  const outside = await startNameServer(() => "NXDOMAIN", { host: "127.0.0.2", port });
+  t.after(() => outside[Symbol.asyncDispose]());
+  put("resolv", "nameserver 127.0.0.1\nnameserver 127.0.0.2\noptions timeout:2 attempts:1\n");
+  assert.equal(await find("silent.test."), "ENOTFOUND", "the first one has had its time");
+  assert.equal(await find("good.test."), "10.0.0.1");
+});
+
+test("an answer that takes a second and more is not overtaken by a server that does not know the name", async (t) => {
+  const { find, put, port } = await world(t, knows({ "a.test": ["10.0.0.1"] }), { delayMs: 1_500 });
+  const outside = await startNameServer(() => "NXDOMAIN", { host: "127.0.0.2", port });
+  t.after(() => outside[Symbol.asyncDispose]());
+  put("resolv", "nameserver 127.0.0.1\nnameserver 127.0.0.2\noptions timeout:30\n");
   assert.equal(await find("a.test."), "10.0.0.1");
-  assert.equal(await find("b.test."), "10.0.0.2");
-  assert.deepEqual([...new Set(dead.asked)].sort(), ["A a.test", "AAAA a.test"]);
-  assert.deepEqual(asked.length, 4);
+  assert.ok(outside.asked.length > 0);
+});
+
+test("one name too many at once is refused, and a look-up that gave up makes room", async (t) => {
+  const { names, find } = await world(t, () => undefined, { maxRunning: 1 });
+  const first = names.find("a.test.", 300).catch(({ code }) => code);
+  assert.equal(await find("b.test."), "EBUSY");
+  assert.equal(await first, "EAI_AGAIN");
+  assert.equal(await find("b.test."), "EAI_AGAIN");
 });
 
 test("look-ups of one name at one time share a question, and a later one asks again", async (t) => {
@@ -162,6 +189,22 @@ test("getaddrinfo is asked for sources of nsswitch.conf that only it knows, and 
     const isLast = line.startsWith("files dns");
     assert.deepEqual([await find("a.test."), await find("b.test.")], [isLast ? "10.0.0.1" : "10.2.2.2", "10.2.2.2"]);
   }
+});
+
+test("where getaddrinfo alone knows hosts it has all the time of a look-up", async (t) => {
+  let answered = 0;
+  const getaddrinfo = async () => {
+    await sleep(2_500); // longer than it has beside our own questions
+    answered++;
+    return [{ address: "10.0.0.7", family: 4 }];
+  };
+  const { find, put } = await world(t, knows({}), { getaddrinfo });
+  const lines = ["files resolve", "resolve files", "resolve"];
+  for (const line of lines) {
+    put("nsswitch", `hosts: ${line}\n`);
+    assert.equal(await find("a.test."), "10.0.0.7", line);
+  }
+  assert.equal(answered, lines.length);
 });
 
 test("a look-up without a file descriptor left says so", async (t) => {

@@ -1,4 +1,5 @@
 import { type LookupAddress, promises as system } from "node:dns";
+import type { Resolver } from "node:dns/promises";
 import { isIP } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import { domainToASCII } from "node:url";
@@ -19,6 +20,8 @@ export interface NamesOptions {
   /** The system's own way, which waits for other names. */
   readonly getaddrinfo?: (host: string) => Promise<readonly LookupAddress[]>;
   readonly platform?: NodeJS.Platform;
+  /** Names that are looked up at once. One more is refused with `EBUSY`. Default: no bound. */
+  readonly maxRunning?: number;
 }
 
 /**
@@ -30,6 +33,7 @@ export class Names {
   readonly #servers: NameServers;
   readonly #getaddrinfo: (host: string) => Promise<readonly LookupAddress[]>;
   readonly #platform: NodeJS.Platform;
+  readonly #maxRunning: number;
   /** Look-ups of the same name at the same time share one question. */
   readonly #running = new Map<string, Promise<readonly LookupAddress[]>>();
 
@@ -38,13 +42,18 @@ export class Names {
     this.#servers = new NameServers(options.port);
     this.#getaddrinfo = options.getaddrinfo ?? ((host) => system.lookup(host, { all: true }));
     this.#platform = options.platform ?? process.platform;
+    this.#maxRunning = options.maxRunning ?? Number.POSITIVE_INFINITY;
   }
 
-  /** All addresses, in the order in which they are tried. Rejects with the codes that `dns.lookup` has. */
-  find(host: string): Promise<readonly LookupAddress[]> {
+  /**
+   * All addresses, in the order in which they are tried. Rejects with the codes that `dns.lookup` has. Those who ask
+   * for a name at the same time share the deadline of the first.
+   */
+  find(host: string, timeoutMs = DEADLINE_MS): Promise<readonly LookupAddress[]> {
     const running = this.#running.get(host);
     if (running !== undefined) return running;
-    const started = this.#findInTime(host).finally(() => this.#running.delete(host));
+    if (this.#running.size >= this.#maxRunning) return Promise.reject(lookupFailure(host, "EBUSY"));
+    const started = this.#findInTime(host, timeoutMs).finally(() => this.#running.delete(host));
     this.#running.set(host, started);
     return started;
   }
@@ -61,9 +70,9 @@ export class Names {
     return Math.min(...records.map(({ ttl }) => ttl));
   }
 
-  async #findInTime(host: string): Promise<readonly LookupAddress[]> {
+  async #findInTime(host: string, timeoutMs: number): Promise<readonly LookupAddress[]> {
     const over = new AbortController();
-    const late = wait(DEADLINE_MS, undefined, { signal: over.signal }).then(() => {
+    const late = wait(timeoutMs, undefined, { signal: over.signal }).then(() => {
       throw lookupFailure(host, "EAI_AGAIN");
     });
     const found = this.#find(host, over.signal);
@@ -79,7 +88,7 @@ export class Names {
   async #find(host: string, over: AbortSignal): Promise<readonly LookupAddress[]> {
     const plain = addressOf(host);
     if (plain !== undefined) return [plain];
-    const { system } = this.#files.sources;
+    const { own, system } = this.#files.sources;
     // c-ares drops the zone of a link-local name server (fe80::1%eth0).
     const isZoned = this.#files.resolv.servers.some((server) => server.includes("%"));
     if (this.#platform !== "linux" || isZoned) return this.#getaddrinfo(host);
@@ -88,6 +97,7 @@ export class Names {
       return await this.#findOurselves(host, over);
     } catch (error) {
       if (system === "never" || (error as NodeJS.ErrnoException).code !== "ENOTFOUND") throw error;
+      if (!own.includes("dns")) return this.#getaddrinfo(host);
       const asked = this.#getaddrinfo(host);
       asked.catch(() => {});
       const found = await Promise.race([asked.catch(() => undefined), wait(SYSTEM_MS)]);
@@ -98,6 +108,7 @@ export class Names {
 
   async #findBySystemFirst(host: string, over: AbortSignal): Promise<readonly LookupAddress[]> {
     const asked = this.#getaddrinfo(host);
+    if (!this.#files.sources.own.includes("dns")) return asked;
     const found = await Promise.race([asked, wait(SYSTEM_MS)]);
     if (found !== undefined) return found;
     const own = this.#findOurselves(host, over).catch(async (error) => {
@@ -133,7 +144,7 @@ export class Names {
     let cause: unknown;
     for (const name of fullNames(host, conf)) {
       try {
-        return await inOrderOfUse(await this.#askBoth(name, conf));
+        return await inOrderOfUse(await this.#askBoth(name, conf, over));
       } catch (error) {
         cause = error;
         if ((error as NodeJS.ErrnoException).code === "ECONNREFUSED") requireDescriptor();
@@ -145,12 +156,11 @@ export class Names {
     throw lookupFailure(host, code, cause);
   }
 
-  async #askBoth(name: string, conf: ResolvConf): Promise<readonly LookupAddress[]> {
+  async #askBoth(name: string, conf: ResolvConf, over: AbortSignal): Promise<readonly LookupAddress[]> {
     const ask = async (family: 4 | 6): Promise<FamilyAnswer> => {
       try {
-        const addresses = await this.#servers.ask(conf, (resolver) =>
-          family === 4 ? resolver.resolve4(name) : resolver.resolve6(name),
-        );
+        const question = (resolver: Resolver) => (family === 4 ? resolver.resolve4(name) : resolver.resolve6(name));
+        const addresses = await this.#servers.ask(conf, question, over);
         return { addresses: addresses.map((address) => ({ address, family })) };
       } catch (error) {
         return { addresses: [], error };

@@ -11,15 +11,16 @@ const SILENT = new Set(["ETIMEOUT", "ECONNREFUSED"]);
  * an answer over a slow line may take seconds. (c-ares' own repetitions do not take answers to earlier ones.)
  */
 const SENT_AGAIN_MS = [1_000, 3_000];
-/** A server that was silent is asked after the others for this time, ms. Then one question tries it again. */
-const AVOIDED_MS = 30_000;
+/** A server that has been silent for this time is not waited for alone: the next one is asked as well, ms. */
+const NEXT_SERVER_MS = 1_000;
 /** Sockets for the questions to one server. More questions than that share them. */
 const MAX_SOCKETS = 128;
+
+type Question<T> = (resolver: Resolver) => Promise<T>;
 
 /** Asks name servers, by c-ares, which waits for no thread. One question never waits for another. */
 export class NameServers {
   readonly #port: number;
-  readonly #avoidedUntil = new Map<string, number>();
   readonly #pools = new Map<string, Map<Resolver, number>>();
   #rotation = 0;
 
@@ -27,47 +28,56 @@ export class NameServers {
     this.#port = port;
   }
 
-  /** Rejects with the error of the last server that was asked, or at once if one has answered that there is nothing. */
-  async ask<T>(conf: ResolvConf, question: (resolver: Resolver) => Promise<T>): Promise<T> {
-    let failure: unknown;
-    for (let attempt = 0; attempt < conf.attempts; attempt++) {
-      let isSilent = false;
-      for (const server of this.#inOrder(conf)) {
-        try {
-          const answer = await this.#askServer(server, conf.timeoutMs, question);
-          this.#avoidedUntil.delete(server);
-          return answer;
-        } catch (error) {
-          failure = error;
-          if (hasCode(error, NOTHING)) {
-            this.#avoidedUntil.delete(server);
-            throw error;
-          }
-          if (!isSilence(error)) continue;
-          isSilent = true;
-          this.#avoidedUntil.set(server, performance.now() + AVOIDED_MS);
-        }
-      }
-      if (!isSilent) break;
-    }
-    throw failure;
-  }
-
-  #inOrder({ servers, rotate }: ResolvConf): readonly string[] {
+  /**
+   * Resolves with the first answer. Rejects at once if a name server has answered that there is nothing, and all those
+   * before it in the file have failed: it may be one that does not know the names of this network.
+   */
+  async ask<T>({ servers, rotate, timeoutMs, attempts }: ResolvConf, question: Question<T>, over?: AbortSignal) {
     const from = rotate ? this.#rotation++ % servers.length : 0;
-    const turned = [...servers.slice(from), ...servers.slice(0, from)];
-    const now = performance.now();
-    const avoided = turned.filter((server) => now < (this.#avoidedUntil.get(server) ?? 0));
-    // This question tries again a server whose time is over. Others leave it last until there is an answer.
-    for (const server of turned) {
-      if (this.#avoidedUntil.has(server) && !avoided.includes(server)) {
-        this.#avoidedUntil.set(server, now + AVOIDED_MS);
+    const inOrder = [...servers.slice(from), ...servers.slice(0, from)];
+    for (let left = attempts - 1; ; left--) {
+      try {
+        return await this.#askAll(inOrder, timeoutMs, question);
+      } catch (error) {
+        if (left === 0 || !isSilence(error) || over?.aborted) throw error;
       }
     }
-    return [...turned.filter((server) => !avoided.includes(server)), ...avoided];
   }
 
-  #askServer<T>(server: string, timeoutMs: number, question: (resolver: Resolver) => Promise<T>): Promise<T> {
+  /** Rejects with the error that says most: that there is nothing, or that a server was silent, or the last one. */
+  #askAll<T>(servers: readonly string[], timeoutMs: number, question: Question<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const errors: unknown[] = servers.map(() => undefined);
+      let asked = 0;
+      let timer: NodeJS.Timeout | undefined;
+      const askNext = (): void => {
+        clearTimeout(timer);
+        const index = asked++;
+        const server = servers[index];
+        if (server === undefined) return;
+        timer = setTimeout(askNext, NEXT_SERVER_MS);
+        this.#askServer(server, timeoutMs, question).then(
+          (answer) => {
+            clearTimeout(timer);
+            resolve(answer);
+          },
+          (error) => {
+            errors[index] = error;
+            const waiting = errors.indexOf(undefined);
+            const known = waiting === -1 ? errors : errors.slice(0, waiting);
+            const nothing = known.find(isNothing);
+            if (nothing !== undefined || waiting === -1) {
+              clearTimeout(timer);
+              reject(nothing ?? known.find(isSilence) ?? error);
+            } else if (asked === index + 1) askNext();
+          },
+        );
+      };
+      askNext();
+    });
+  }
+
+  #askServer<T>(server: string, timeoutMs: number, question: Question<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const timers = SENT_AGAIN_MS.filter((ms) => ms < timeoutMs).map((ms) => setTimeout(() => send(true), ms));
       const settle = (act: () => void): void => {
@@ -90,7 +100,7 @@ export class NameServers {
    * Each question has a resolver of its own, and so a source port of its own: answers are harder to forge, and the
    * questions for IPv4 and IPv6 do not race in the connection tracking of Kubernetes nodes.
    */
-  async #askOnce<T>(server: string, timeoutMs: number, question: (resolver: Resolver) => Promise<T>): Promise<T> {
+  async #askOnce<T>(server: string, timeoutMs: number, question: Question<T>): Promise<T> {
     const pool = this.#pools.get(server) ?? new Map<Resolver, number>();
     this.#pools.set(server, pool);
     const resolver = pool.size < MAX_SOCKETS ? this.#resolver(server, timeoutMs) : leastUsed(pool);

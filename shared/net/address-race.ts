@@ -3,8 +3,10 @@ import { connect, type Socket, type TcpNetConnectOpts } from "node:net";
 
 /** Time until the next address is tried while those before it go on (RFC 8305 §5), ms. */
 const NEXT_ADDRESS_MS = 250;
-/** Attempts that go on at once. With one more the oldest ends: a name may have many addresses that are all silent. */
+/** Attempts that go on at once: a name may have many addresses that are all silent. With one more the oldest ends. */
 const MAX_ATTEMPTS = 4;
+/** The oldest goes on for this time at least, ms: the kernel sends a lost SYN again after a second. */
+const MIN_ATTEMPT_MS = 2_000;
 /** A name may have any number of addresses, and a sentence names a few. */
 const SHOWN_ADDRESSES = 4;
 /** Errors of several addresses by how much they tell: a refusal shows that a machine was there. */
@@ -62,11 +64,19 @@ export class AddressRace {
   #beginNext(): void {
     const next = this.#waiting.shift();
     if (next === undefined) return;
-    const going = this.#attempts.filter(({ error }) => error === undefined);
-    if (going.length >= MAX_ATTEMPTS) going[0]?.giveUp();
+    this.#oldestOfAll()?.giveUp();
     const { port, socket } = this.#options;
     this.#attempts.push(new Attempt(connect({ ...socket, host: next.address, port }), next.address, this));
-    if (this.#waiting.length > 0) this.#timer = setTimeout(onTimer, NEXT_ADDRESS_MS, this);
+    if (this.#waiting.length === 0) return;
+    const oldest = this.#oldestOfAll();
+    const leftMs = oldest === undefined ? 0 : oldest.begunMs + MIN_ATTEMPT_MS - performance.now();
+    this.#timer = setTimeout(onTimer, Math.max(NEXT_ADDRESS_MS, leftMs), this);
+  }
+
+  /** The attempt that ends if one more begins. */
+  #oldestOfAll(): Attempt | undefined {
+    const going = this.#attempts.filter(({ error }) => error === undefined);
+    return going.length < MAX_ATTEMPTS ? undefined : going[0];
   }
 
   hurry(): void {
@@ -103,6 +113,7 @@ export class AddressRace {
 /** One address. It has no part in the socket after its end: a listener would keep all of the race in memory. */
 class Attempt {
   readonly address: string;
+  readonly begunMs = performance.now();
   error: NodeJS.ErrnoException | undefined;
   readonly #race: AddressRace;
   #socket: Socket | undefined;
