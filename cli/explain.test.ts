@@ -43,7 +43,8 @@ test("an unknown code names the nearest, or where all stand", () => {
     name: "ConfigError",
     message: /"dial-timeot": did you mean dial_timeout\?$/,
   });
-  for (const unknown of ["4420", "undefined", "__proto__"]) {
+  assert.throws(() => explain("4403"), { message: /^4403 is a close code .* docs\/link-protocol\.md$/ });
+  for (const unknown of ["9999", "undefined", "__proto__"]) {
     assert.throws(() => explain(unknown), { message: /culvert explain alone lists them$/ });
   }
 });

@@ -33,6 +33,7 @@ function outcomesOf(seen: string): string[] {
 }
 
 function unknownCode(asked: string, guess: string | undefined): string {
+  if (/^4\d{3}$/.test(asked)) return `${asked} is a close code of an agent's WebSocket: see docs/link-protocol.md`;
   const cure = guess === undefined ? "culvert explain alone lists them" : `did you mean ${guess}?`;
   return `There is no code ${JSON.stringify(asked.slice(0, 60))}: ${cure}`;
 }

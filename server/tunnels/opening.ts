@@ -29,7 +29,8 @@ export interface OpenOptions {
   readonly watch?: OpeningWatcher | undefined;
 }
 
-const LEADS_BACK = "the target is this server's own port for callers: ask for the target behind it instead";
+const LEADS_BACK =
+  "the target has the address of this server's own port for callers: ask for the target behind it instead";
 
 export interface OpeningWatcher {
   /** The agent has taken the stream. */

@@ -71,7 +71,7 @@ template:
     tolerations:
       {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- with .Values.affinity }}
+    {{- with omit .Values.affinity "podAntiAffinity" }}{{/* that of the replicas: on as many nodes it would have no place */}}
     affinity:
       {{- toYaml . | nindent 6 }}
     {{- end }}
