@@ -16,8 +16,9 @@ export interface Unauthenticated {
 
 /**
  * The TCP connections of all ports of a process from their accept until their first request. Connections of agents that
- * prove themselves by inner TLS are among them until that has succeeded. Each port and cluster has bounds of its own, which do not know how
- * many files the process may have open. One too many drops the oldest of the network that has most.
+ * prove themselves by inner TLS are among them until that has succeeded. Each port and cluster has bounds of its own,
+ * which do not know how many files the process may have open. One too many drops the oldest of the network that has
+ * most.
  */
 export class UnauthenticatedSockets {
   readonly #most: number;
