@@ -2,57 +2,26 @@ import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import { CONNECTION_BYTES, type MemoryAccount } from "../../shared/limits/memory-account.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
 import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
+import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
+import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
+import type { ServerHop } from "../tunnels/peer-finder.ts";
 import { hopEndOf, hopEndSentence, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { authenticateCaller, type CallerHost, challenges } from "./authenticate.ts";
 import { PendingCaller, refuseConnect } from "./reply.ts";
-
-type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
-
-interface ServedClusters {
-  get(name: string): ServedCluster | undefined;
-  /** The other cluster that these callers reach by its name as the target's host. */
-  reachedBy(callers: string, target: Target): ServedCluster | undefined;
-}
-
-export interface ConnectDeps extends OpenStreamDeps {
-  readonly options: OpenStreamDeps["options"] &
-    Pick<ServerOptions, "maxTokenVerifications" | "establishedGapMs" | "stallTimeoutMs">;
-  readonly metrics: ServerMetrics;
-  readonly log: Logger;
-  /** The log of refusals. */
-  readonly throttledLog: ThrottledLog;
-  /** Comes before the number in the id of a CONNECT, where several servers write about one. */
-  readonly idPrefix: string;
-  /** The clusters that are served now. */
-  readonly clusters: ServedClusters;
-  /**
-   * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could
-   * use up the memory of a cluster.
-   */
-  readonly unauthenticatedMemory: Pick<MemoryAccount, "hold" | "enter">;
-  /** Throws `overloaded` when this process has hardly a file descriptor left. */
-  readonly files: { requireRoom(code: "overloaded"): void };
-}
 
 /**
  * One CONNECT, from its request to its last byte:
@@ -66,12 +35,12 @@ export async function connect(
   request: RequestHeader,
   connection: IncomingConnection,
   host: CallerHost,
-  deps: ConnectDeps,
+  context: ServerContext,
 ): Promise<void> {
-  const { options } = deps;
+  const { options } = context;
   const { socket } = connection;
-  const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
-  const record = new ConnectRecord(host, connection, pending, deps);
+  const pending = new PendingCaller(socket, context.unauthenticatedMemory);
+  const record = new ConnectRecord(host, connection, pending, context);
   try {
     const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
     const caller = await authenticateCaller(host, connection, request.headers, bounds);
@@ -80,13 +49,13 @@ export async function connect(
     record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
     const target = parseTarget(request.url);
     record.target = formatTarget(target);
-    const cluster = admit(target, host, record, deps);
-    if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
-    deps.files.requireRoom("overloaded");
+    const cluster = admit(target, host, record, context);
+    if (context.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+    context.files.requireRoom("overloaded");
     const { memory } = cluster.tunnels;
     pending.chargeTo(memory);
 
-    const stream = await openStream(target, cluster.tunnels, record, deps);
+    const stream = await openStream(target, cluster.tunnels, record, context);
     if (pending.cancellation.reason !== undefined) {
       stream.destroy();
       throw pending.cancellation.reason;
@@ -119,15 +88,15 @@ export async function connect(
  * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets
  * it. The rules and limits of both apply.
  */
-function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: ConnectDeps): ServedCluster {
+function admit(target: Target, host: CallerHost, record: ConnectRecord, { clusters }: ServerContext): ServedCluster {
   const { name } = host.tunnels;
-  const own = deps.clusters.get(name);
+  const own = clusters.get(name);
   // A cluster of this name that was added later has other callers.
   if (own?.tunnels !== host.tunnels) {
     throw new CulvertError("unknown_cluster", `cluster "${name}" is not served here any more`);
   }
   own.requireAdmission(target);
-  const other = deps.clusters.reachedBy(name, target);
+  const other = clusters.reachedBy(name, target);
   if (other === undefined) return own;
   record.targetCluster = other.tunnels.name;
   other.requireAdmission(target);
@@ -146,7 +115,7 @@ const FAILED = "CONNECT failed";
 const UNAUTHENTICATED = "unknown";
 
 /** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
-class ConnectRecord implements OpenContext, OpenConnect {
+class ConnectRecord implements StreamRequest, OpenConnect {
   readonly id: string;
   readonly cluster: ClusterConnects;
   readonly deadline: number;
@@ -167,34 +136,37 @@ class ConnectRecord implements OpenContext, OpenConnect {
   admitted: AdmittedCredential | undefined;
   readonly #socket: Duplex;
   readonly #source: Endpoint | undefined;
-  readonly #deps: ConnectDeps;
+  readonly #context: ServerContext;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
   /** Why its caller is not permitted any more. */
   #refusal: CulvertError | undefined;
 
-  constructor(host: CallerHost, connection: IncomingConnection, pending: PendingCaller, deps: ConnectDeps) {
+  constructor(host: CallerHost, connection: IncomingConnection, pending: PendingCaller, context: ServerContext) {
     const cluster = host.tunnels;
-    this.id = `${deps.idPrefix}${(++connects).toString(36)}`;
+    const { options, metrics } = context;
+    // In a fleet the logs of several servers have the same id: it begins with the server that the CONNECT came to.
+    const prefix = options.directory.length > 0 ? `${options.serverId}/` : "";
+    this.id = `${prefix}${(++connects).toString(36)}`;
     this.cluster = cluster;
-    this.deadline = this.#startedAt + deps.options.connectTimeoutMs;
+    this.deadline = this.#startedAt + options.connectTimeoutMs;
     this.cancellation = pending.cancellation;
     this.#socket = connection.socket;
     this.#source = host.kind === "unix" ? undefined : connection.source;
-    this.#deps = deps;
-    deps.metrics.connectionOpened(cluster);
+    this.#context = context;
+    metrics.connectionOpened(cluster);
   }
 
   /** The target is reached: the answer, 200, comes next. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
-    this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
+    this.#context.metrics.connectionEstablished(this.cluster, this.#dialMs);
     const { choice, target, tunnel } = this;
     if (choice?.claimedBy === undefined) return;
     // The line at the end of the connection may come hours later.
     const line = { cluster: this.cluster.name, target, agent: tunnel?.agent.agentId, ...choice };
     const once = { kind: `${target} ${choice.claimedBy}`, lines: 1 };
-    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", once);
+    this.#context.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", once);
   }
 
   /** Refuses the CONNECT, or resets it if it was answered already. */
@@ -215,7 +187,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
   /** The splice has ended. */
   onEnded(totals: SpliceTotals, stream: Stream, cluster: ClusterTunnels): void {
     const [code, error = totals.error] = this.#causeOf(totals, stream, cluster);
-    if (this.#refusal !== undefined) this.#deps.metrics.connectionWithdrawn(this.cluster.name);
+    if (this.#refusal !== undefined) this.#context.metrics.connectionWithdrawn(this.cluster.name);
     const bytesUp = totals.bytesUp + this.earlyBytes;
     const endedBy = code === "ok" ? totals.endedBy : code === "agent_lost" ? "agent" : "server";
     this.#finish(code, error, { bytesUp, bytesDown: totals.bytesDown, endedBy });
@@ -235,7 +207,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
       const end = hop && hopEndOf(stream);
       return hop === undefined || end === undefined ? ["ok"] : [end, new Error(hopEndSentence(end, hop.serverId))];
     }
-    if (this.#deps.draining()) return ["draining"];
+    if (this.#context.draining()) return ["draining"];
     if (hop !== undefined) return ["peer_lost"];
     // A cluster that is not served any more has closed the tunnel itself, after its drain time.
     const byAgent = closedBecause === undefined && isClosedCleanly(stream) && this.tunnel?.leaving === true;
@@ -259,7 +231,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
     error: Error | undefined,
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
-    const { metrics, log, throttledLog } = this.#deps;
+    const { metrics, log, throttledLog } = this.#context;
     this.admitted?.leave(this);
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
