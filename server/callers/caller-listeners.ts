@@ -12,8 +12,8 @@ import { PortConnections, type PortHandler, type WaitingConnections } from "../l
 import { HTTP_2, type RequestHeader, valuesOf } from "../listeners/request-reader.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import { authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
-import { connect } from "./connect.ts";
+import { authenticateCaller, authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
+import { serveConnect } from "./connect.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
 
@@ -193,7 +193,10 @@ class CallersOfHost implements PortHandler {
     else if (valuesOf(request.rawHeaders, "host").length > 1) this.#refuse(connection, "twoHosts");
     else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
     else if (this.connections.leaveWaiting(connection)) {
-      void connect(request, connection, this.#host, this.#context);
+      const host = this.#host;
+      const caller = new reply.HttpCaller(connection, host, this.#context);
+      const verify = () => authenticateCaller(host, connection, request.headers, this.#context);
+      void serveConnect(caller, request.url ?? "", { host, verify }, this.#context);
     }
   }
 

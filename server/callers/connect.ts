@@ -1,17 +1,11 @@
-import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
-import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
+import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
-import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
-import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
@@ -20,8 +14,8 @@ import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
 import type { ServerHop } from "../tunnels/peer-finder.ts";
 import { hopEndOf, hopEndSentence, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import { authenticateCaller, type CallerHost, challenges } from "./authenticate.ts";
-import { PendingCaller, refuseConnect } from "./reply.ts";
+import type { CallerCredential } from "./authenticate.ts";
+import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 
 /**
  * One CONNECT, from its request to its last byte:
@@ -31,25 +25,23 @@ import { PendingCaller, refuseConnect } from "./reply.ts";
  *       └────────────────────┴────────────────────────────┴─▶ one status line of the table of outcomes
  * ```
  */
-export async function connect(
-  request: RequestHeader,
-  connection: IncomingConnection,
-  host: CallerHost,
+export async function serveConnect(
+  caller: CallerEnd,
+  authority: string,
+  credential: CallerCredential,
   context: ServerContext,
 ): Promise<void> {
-  const { options } = context;
-  const { socket } = connection;
-  const pending = new PendingCaller(socket, context.unauthenticatedMemory);
-  const record = new ConnectRecord(host, connection, pending, context);
+  const { host } = credential;
+  const pending = new PendingCaller(caller, context.unauthenticatedMemory);
+  const record = new ConnectRecord(caller, host.tunnels, pending.cancellation, context);
   try {
-    const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
-    const caller = await authenticateCaller(host, connection, request.headers, bounds);
-    record.caller = caller.name;
-    if (caller.proof !== undefined && host.kind === "tls") record.admitted = host.open.add(caller.proof, record);
-    record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
-    const target = parseTarget(request.url);
+    const { name, proof } = await credential.verify();
+    record.caller = name;
+    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.add(proof, record);
+    record.target = shownAuthority(authority); // as it was asked for, even if it is no target
+    const target = parseTarget(authority);
     record.target = formatTarget(target);
-    const cluster = admit(target, host, record, context);
+    const cluster = admit(target, host.tunnels, record, context);
     if (context.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     context.files.requireRoom("overloaded");
     const { memory } = cluster.tunnels;
@@ -61,26 +53,25 @@ export async function connect(
       throw pending.cancellation.reason;
     }
     record.onEstablished();
-    record.earlyBytes = await pending.establish(stream, host.kind === "unix" ? options.establishedGapMs : 0);
-    memory.onConnection(CONNECTION_BYTES[host.kind]);
+    record.earlyBytes = await pending.establish(stream);
+    memory.onConnection(caller.idleBytes);
     // Not awaited: otherwise the request would be kept for as long as the connection.
-    const totals = splice(socket, stream, {
-      stallTimeoutMs: options.stallTimeoutMs,
+    const totals = splice(caller.stream, stream, {
+      stallTimeoutMs: context.options.stallTimeoutMs,
       corkCaller: true,
-      resetCaller: () => resetSocket(socket),
+      resetCaller: () => caller.reset(),
       pace: cluster.pace,
       memory,
     });
     void totals.then((ended) => {
-      memory.onConnection(-CONNECTION_BYTES[host.kind]);
+      memory.onConnection(-caller.idleBytes);
       record.onEnded(ended, stream, cluster.tunnels);
     });
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
-    if (refusal.code === "unauthenticated") record.certificate = claimedBy(socket);
     record.onRefused(refusal);
-    refuseConnect(socket, refusal, challenges(host));
+    caller.refuse(refusal);
   }
 }
 
@@ -88,11 +79,16 @@ export async function connect(
  * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets
  * it. The rules and limits of both apply.
  */
-function admit(target: Target, host: CallerHost, record: ConnectRecord, { clusters }: ServerContext): ServedCluster {
-  const { name } = host.tunnels;
+function admit(
+  target: Target,
+  tunnels: ClusterTunnels,
+  record: ConnectRecord,
+  { clusters }: ServerContext,
+): ServedCluster {
+  const { name } = tunnels;
   const own = clusters.get(name);
   // A cluster of this name that was added later has other callers.
-  if (own?.tunnels !== host.tunnels) {
+  if (own?.tunnels !== tunnels) {
     throw new CulvertError("unknown_cluster", `cluster "${name}" is not served here any more`);
   }
   own.requireAdmission(target);
@@ -129,30 +125,30 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   choice: Choice | undefined;
   /** Number of bytes that the target got before the splice. */
   earlyBytes = 0;
-  /** Subject, issuer and serial number of a certificate that was presented and not accepted. */
-  certificate: string | undefined;
   readonly place: QueueNode<OpenConnect> = new QueueNode(this);
   /** The credential of its caller, which may be revoked; absent until that is known, and over a unix socket. */
   admitted: AdmittedCredential | undefined;
-  readonly #socket: Duplex;
-  readonly #source: Endpoint | undefined;
+  readonly #end: CallerEnd;
   readonly #context: ServerContext;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
   /** Why its caller is not permitted any more. */
   #refusal: CulvertError | undefined;
 
-  constructor(host: CallerHost, connection: IncomingConnection, pending: PendingCaller, context: ServerContext) {
-    const cluster = host.tunnels;
+  constructor(
+    end: CallerEnd,
+    cluster: ClusterTunnels,
+    cancellation: Cancellation<CulvertError>,
+    context: ServerContext,
+  ) {
     const { options, metrics } = context;
     // In a fleet the logs of several servers have the same id: it begins with the server that the CONNECT came to.
     const prefix = options.directory.length > 0 ? `${options.serverId}/` : "";
     this.id = `${prefix}${(++connects).toString(36)}`;
     this.cluster = cluster;
     this.deadline = this.#startedAt + options.connectTimeoutMs;
-    this.cancellation = pending.cancellation;
-    this.#socket = connection.socket;
-    this.#source = host.kind === "unix" ? undefined : connection.source;
+    this.cancellation = cancellation;
+    this.#end = end;
     this.#context = context;
     metrics.connectionOpened(cluster);
   }
@@ -174,7 +170,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     if (this.#refusal !== undefined) return;
     this.#refusal = refusal;
     if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
-    else resetSocket(this.#socket);
+    else this.#end.reset();
   }
 
   /** The CONNECT gets no 200. */
@@ -216,7 +212,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
 
   /** Empty over a unix socket. */
   get address(): string {
-    return this.#source?.address ?? "";
+    return this.#end.source?.address ?? "";
   }
 
   /** Without the port, so that retries of one caller count as one. */
@@ -237,6 +233,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
     const { cluster, target } = this;
+    const { source } = this.#end;
     const refusal =
       established || error === undefined || code === "caller_gone"
         ? undefined
@@ -249,8 +246,8 @@ class ConnectRecord implements StreamRequest, OpenConnect {
       id: this.id,
       cluster: this.cluster.name,
       caller: this.caller,
-      remote: this.#source && formatEndpoint(this.#source),
-      certificate: this.certificate,
+      remote: source && formatEndpoint(source),
+      certificate: code === "unauthenticated" && !established ? this.#end.claimedCertificate() : undefined,
       target: this.target,
       targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId ?? this.hop?.agent,

@@ -38,19 +38,14 @@ export interface Line {
  */
 export async function start(
   agents: readonly FakeAgent[],
-  {
-    draining = false,
-    filesUsedUp = false,
-    verifier,
-    objection,
-    ...options
-  }: Partial<ServerOptions> & {
-    readonly draining?: boolean;
+  options: Partial<ServerOptions> & {
+    draining?: boolean;
     readonly filesUsedUp?: boolean;
     readonly verifier?: TokenVerifier;
     readonly objection?: CulvertError;
   } = {},
 ) {
+  const { verifier } = options;
   const lines: Line[] = [];
   const log = createLogger({
     level: "debug",
@@ -80,14 +75,14 @@ export async function start(
     {
       log,
       metrics,
-      draining: () => draining,
+      draining: () => options.draining ?? false,
       clusters: {
         get: () => ({ tunnels: cluster, requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 }),
         reachedBy: () => undefined,
       },
     },
   );
-  if (filesUsedUp) {
+  if (options.filesUsedUp) {
     context.files.requireRoom = () => {
       throw new CulvertError("overloaded", "no files");
     };
@@ -103,7 +98,7 @@ export async function start(
     rule: "a list",
     ca: undefined,
     open,
-    objection: () => objection,
+    objection: () => options.objection,
     trust: { crlFault: () => undefined },
   };
   const host: CallerHost =
