@@ -133,7 +133,7 @@ export class Server implements AsyncDisposable {
         const { callers } = this.addresses;
         return callers !== undefined && isOwnPort(dialled, remote, callers);
       },
-      peers: () => this.#others.peers,
+      peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
     };
   }
 
