@@ -1,10 +1,10 @@
+import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
 import type { Choice } from "../tunnels/candidates.ts";
@@ -181,7 +181,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   }
 
   /** The splice has ended. */
-  onEnded(totals: SpliceTotals, stream: Stream, cluster: ClusterTunnels): void {
+  onEnded(totals: SpliceTotals, stream: Duplex, cluster: ClusterTunnels): void {
     const [code, error = totals.error] = this.#causeOf(totals, stream, cluster);
     if (this.#refusal !== undefined) this.#context.metrics.connectionWithdrawn(this.cluster.name);
     const bytesUp = totals.bytesUp + this.earlyBytes;
@@ -192,7 +192,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   /** Why the splice has ended; without an error the one of the splice says it. */
   #causeOf(
     { endedBy }: SpliceTotals,
-    stream: Stream,
+    stream: Duplex,
     { closedBecause }: ClusterTunnels,
   ): readonly [code: OutcomeCode | "ok", error?: Error] {
     const { hop } = this;

@@ -6,7 +6,7 @@ import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/out
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
+import { isHop, openStream, type StreamRequest } from "../tunnels/open-stream.ts";
 import type { ServerHop } from "../tunnels/peer-finder.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 
@@ -66,7 +66,7 @@ export async function checkConnect(body: unknown, context: ServerContext): Promi
   const outcome = refusal?.code ?? "ok";
   const { way } = progress;
   const agent = agentOn(way);
-  const peer = way !== undefined && "serverId" in way ? way.serverId : undefined;
+  const peer = way && isHop(way) ? way.serverId : undefined;
   const line = { cluster, target, agent, peer, ...progress.choice, outcome, reason: refusal?.message };
   context.log.info(line, "connection checked for the doctor");
   const sentence =
@@ -114,7 +114,7 @@ function requestOf(progress: Progress, { options }: ServerContext): StreamReques
 }
 
 function agentOn(way: Tunnel | ServerHop | undefined): string | undefined {
-  return way === undefined || "serverId" in way ? way?.agent : way.agent.agentId;
+  return way === undefined || isHop(way) ? way?.agent : way.agent.agentId;
 }
 
 /** The progress of a connection as steps: those that passed, the one that failed, and those after it. */
@@ -130,15 +130,15 @@ function stepsOf(progress: Progress, target: string, refusal: CulvertError | und
   }
   const instead = before === undefined ? "" : `, as ${before.message}`;
   const by = choice === undefined ? "" : ` by ${choice.strategy}`;
-  const isHop = "serverId" in way;
-  const picked = isHop
+  const hops = isHop(way);
+  const picked = hops
     ? `server "${way.serverId}" has agents of the cluster, says the directory${instead}`
     : `agent "${way.agent.agentId}" (${way.remote}) is picked${by}${instead}`;
   const server = passed("server", pickedAt - startedAt, picked);
   if (acceptedAt === undefined) return [server, failed("link", pickedAt), ...notReached("dns", "dial")];
   const linkMs = acceptedAt - pickedAt;
-  const roundTrip = `least round trip ${leastRoundTrip(isHop ? 0 : way.rttMs, linkMs).toFixed(1)} ms`;
-  const link = passed("link", linkMs, `the ${isHop ? "other server" : "agent"} has taken the stream; ${roundTrip}`);
+  const roundTrip = `least round trip ${leastRoundTrip(hops ? 0 : way.rttMs, linkMs).toFixed(1)} ms`;
+  const link = passed("link", linkMs, `the ${hops ? "other server" : "agent"} has taken the stream; ${roundTrip}`);
   if (refusal?.code === "dial_name") return [server, link, failed("dns", acceptedAt), ...notReached("dial")];
   if (refusal !== undefined) return [server, link, dnsStep(target, refusal.code), failed("dial", acceptedAt)];
   const reached = address ?? "the target";

@@ -9,7 +9,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import { sessionOptions } from "../tunnels/tunnel.ts";
+import { sessionOptions } from "../tunnels/yamux-tunnel.ts";
 import { peerLog } from "./peer-link.ts";
 import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 

@@ -23,7 +23,7 @@ import { openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { Links, type ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/tunnel.ts";
+import { firstWindows } from "../tunnels/yamux-tunnel.ts";
 import { AcceptedPeer, type FromPeer, makeRoom } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerTrust } from "./peer-trust.ts";

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
@@ -98,7 +99,7 @@ async function openHere(
   cluster: ClusterTunnels,
   request: StreamRequest,
   context: ServerContext,
-): Promise<Stream> {
+): Promise<Duplex> {
   const { ofPeers } = cluster;
   ofPeers.pending++;
   try {
@@ -114,7 +115,7 @@ async function openHere(
 }
 
 /** Why the stream to the agent has ended, if it was neither the target nor the caller. */
-function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServerContext): HopEnd | undefined {
+function endOf(opened: Duplex, by: SpliceTotals["endedBy"], { draining }: ServerContext): HopEnd | undefined {
   if (by === "memory") return "stalled";
   if (!isSessionLost(opened)) return undefined;
   // At the end of the drain time this server closes its tunnels cleanly.

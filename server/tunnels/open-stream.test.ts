@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { duplexPair } from "node:stream";
+import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/routing-rules.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
@@ -49,7 +48,7 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
     },
   });
   const context = contextOf({ ...OPTIONS, agentWaitMs }, { metrics, peers: () => peers });
-  const open = (timeoutMs = 5_000): Promise<Stream> =>
+  const open = (timeoutMs = 5_000): Promise<Duplex> =>
     openStream(
       TARGET,
       cluster,
@@ -124,7 +123,7 @@ test("when the time of a CONNECT is over no other agent is asked", async (t) => 
 test("a stream at another server counts for its cluster until it has closed", async () => {
   const { open, cluster, peers } = world(false);
   const [stream] = duplexPair();
-  peers.find = async () => ({ serverId: "srv-1", agent: undefined, open: async () => stream as unknown as Stream });
+  peers.find = async () => ({ serverId: "srv-1", agent: undefined, open: async () => stream });
   await open();
   assert.equal(cluster.hopStreams, 1);
   stream.destroy();

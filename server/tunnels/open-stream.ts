@@ -1,23 +1,17 @@
+import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Target } from "../../shared/address/target.ts";
 import { Cancellation, inTime } from "../../shared/basics/promises.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Candidates, Choice } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
 import type { ServerContext } from "./context.ts";
-import { leftMs, type OpeningWatcher } from "./opening.ts";
+import { leftMs } from "./opening.ts";
 import type { PeerFinder, ServerHop } from "./peer-finder.ts";
-import { Tunnel } from "./tunnel.ts";
+import type { AskedStream, OpeningWatcher, Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */
-export interface StreamRequest {
-  /** The server's name for the connection, for the logs of both ends. */
-  readonly id: string;
-  /** When the answer must be there, by `performance.now()`. */
-  readonly deadline: number;
-  /** Cancelled when the answer is not needed any more. */
-  readonly cancellation: Cancellation<CulvertError>;
+export interface StreamRequest extends AskedStream {
   /** Present: it has come from another server, which asks further servers itself, and waits for agents itself. */
   readonly onlyHere?: true;
   /** Present: another server knows that only agents which claim the target may be asked (`Candidates`). */
@@ -27,13 +21,17 @@ export interface StreamRequest {
   choice: Choice | undefined;
   /** Set by `openStream`: the other server that is asked in place of a tunnel. */
   hop: ServerHop | undefined;
-  /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpenWatcher;
 }
 
 interface OpenWatcher extends OpeningWatcher {
   /** This tunnel, or this other server, is asked now; `before` is why the first one could not be used. */
   onPicked(way: Tunnel | ServerHop, before: CulvertError | undefined): void;
+}
+
+/** Whether a CONNECT goes to another server, and not to an agent here. */
+export function isHop(way: Tunnel | ServerHop): way is ServerHop {
+  return "serverId" in way;
 }
 
 /** What is looked for, and where: the same for each tunnel and server that is asked. */
@@ -57,7 +55,7 @@ export async function openStream(
   cluster: ClusterTunnels,
   request: StreamRequest,
   context: ServerContext,
-): Promise<Stream> {
+): Promise<Duplex> {
   const { options, metrics } = context;
   const { pendingConnects } = cluster;
   if (pendingConnects >= options.maxPendingConnects) {
@@ -84,9 +82,9 @@ export async function openStream(
 }
 
 /** The first tunnel, or server, could not be used, for this reason. */
-async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search: StreamSearch): Promise<Stream> {
+async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search: StreamSearch): Promise<Duplex> {
   const { cluster, candidates, context } = search;
-  const [tunnel, hop] = first instanceof Tunnel ? [first, undefined] : [undefined, first];
+  const [tunnel, hop] = isHop(first) ? [undefined, first] : [first, undefined];
   const hasEnded = tunnel === undefined || tunnel.closed || tunnel.leaving;
   const mayCome = hasEnded && !context.draining() && cluster.closedBecause === undefined;
   const second =
@@ -98,17 +96,21 @@ async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search
   try {
     return await openOn(second, search, why);
   } catch (error) {
-    if (second instanceof Tunnel || !candidates.onlyClaimed) throw error;
+    if (!isHop(second) || !candidates.onlyClaimed) throw error;
     return await openFurther(hop === undefined ? [second] : [hop, second], search, error);
   }
 }
 
+/** Streams that were asked of tunnels. */
+let uses = 0;
+
 /** Opens a stream by this way; `before` is why the way before it could not be used. */
-function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
-  if (!(way instanceof Tunnel)) return openAt(way, search, before);
+function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertError): Promise<Duplex> {
+  if (isHop(way)) return openAt(way, search, before);
   const { target, cluster, candidates, request, context } = search;
   const { dialTimeoutMs, agentAckTimeoutMs: ackTimeoutMs } = context.options;
   const { id, cancellation, deadline, watch } = request;
+  way.lastUsed = ++uses;
   request.tunnel = way;
   request.hop = undefined;
   request.choice = candidates.choiceOf(way);
@@ -127,7 +129,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
 }
 
 /** Opens a stream at another server; `before` is why the tunnel or server before it could not be used. */
-async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
+async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Duplex> {
   const { target, cluster, candidates, request, context } = search;
   const { id, cancellation, deadline, watch } = request;
   request.tunnel = undefined;
@@ -152,7 +154,7 @@ async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertErro
  * Asks servers that have not been asked yet, as long as those before them have no agent that claims the target: the
  * directory knows who has agents of a cluster, but not what they claim. `why` is what the last one has said.
  */
-async function openFurther(asked: ServerHop[], search: StreamSearch, why: unknown): Promise<Stream> {
+async function openFurther(asked: ServerHop[], search: StreamSearch, why: unknown): Promise<Duplex> {
   let error = why;
   while (asked.length < MAX_SERVERS && error instanceof CulvertError && error.code === "no_agent") {
     const hop = await findAnother(search, error, asked);
@@ -178,7 +180,7 @@ function unlessCallerGone(before: unknown): (error: unknown) => never {
 function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is CulvertError {
   if (!(error instanceof CulvertError)) return false;
   // What the directory said is not true any more: the agents of the cluster are elsewhere now.
-  const isStale = !(way instanceof Tunnel) && (error.code === "no_agent" || error.code === "unknown_cluster");
+  const isStale = isHop(way) && (error.code === "no_agent" || error.code === "unknown_cluster");
   return error.retryable || isStale;
 }
 

@@ -1,7 +1,7 @@
+import type { Duplex } from "node:stream";
 import type { Target } from "../../shared/address/target.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
-import type { OpenOptions } from "./opening.ts";
+import type { AskedStream } from "./tunnel.ts";
 
 /** Finds other servers (server/peers). */
 export interface PeerFinder {
@@ -17,10 +17,12 @@ export interface ServerHop {
   /** The agent there that has the stream; known from its answer on. */
   readonly agent: string | undefined;
   /** Opens a stream to the target there; rejects with a `CulvertError`. */
-  open(target: Target, options: HopOptions): Promise<Stream>;
+  open(target: Target, options: HopOptions): Promise<Duplex>;
 }
 
-export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "deadline" | "ackTimeoutMs" | "watch"> {
+export interface HopOptions extends AskedStream {
+  /** Silence of a server that has not taken the stream, ms, after which another one may be asked. */
+  readonly ackTimeoutMs: number;
   /** The account of the cluster, which pays for what the stream holds here. */
   readonly memory: MemoryAccount;
   /** Only agents that claim the target may be asked. */
