@@ -114,7 +114,9 @@ export const FOLDERS = {
     ...["server/options", "shared/basics", "shared/config", "shared/kubernetes", "shared/runtime", "zod"],
   ],
   "server/metrics": ["server/clusters", ...OF_SERVER, "prom-client"],
-  "server/tunnels": ["server/clusters", "server/tokens", "server/metrics", "server/options", ...OF_SERVER],
+  "server/tunnels": [
+    ...["server/clusters", "server/tokens", "server/metrics", "server/options", "server/replicas", ...OF_SERVER],
+  ],
   "server/listeners": [
     ...[
       "server/clusters",

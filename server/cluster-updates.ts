@@ -1,6 +1,5 @@
 import { TurnQueue } from "../shared/basics/timers.ts";
 import { CulvertError } from "../shared/outcomes.ts";
-import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
 import type { AgentPorts } from "./agents/agent-ports.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
@@ -11,25 +10,20 @@ import { FlagTls } from "./cluster-runtime/flag-certificates.ts";
 import { flagCluster } from "./cluster-runtime/flag-cluster.ts";
 import type { Cluster, ClusterChanges } from "./clusters/cluster.ts";
 import type { ClusterStore } from "./clusters/store.ts";
-import type { ServerMetrics } from "./metrics/server-metrics.ts";
-import type { ServerOptions } from "./options/options.ts";
 import type { OtherServers } from "./other-servers.ts";
-import type { Registry } from "./tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "./tunnels/context.ts";
 
-export interface ClusterUpdatesDeps {
-  readonly options: ServerOptions;
-  readonly log: Logger;
-  readonly metrics: ServerMetrics;
-  readonly tunnels: Registry;
+/** The parts of a server whose connections a change of the clusters may end. */
+interface ServerPorts {
   readonly callers: CallerListeners;
   readonly agents: AgentPorts;
   /** Links to other servers: CRLs of `--client-crl-file` count for them, too. */
-  readonly others: Pick<OtherServers, "peers" | "knowsCrl">;
-  /** How long connections of a removed cluster may take to end after their tunnels, ms. */
-  readonly resetMs: number;
-  draining(): boolean;
+  readonly others: OtherServers;
   onUnixOpened(path: string): void;
 }
+
+/** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
+export const RESET_MS = 100;
 
 const NO_CRLS: readonly RevocationList[] = [];
 
@@ -37,7 +31,8 @@ const NO_CRLS: readonly RevocationList[] = [];
  * The clusters that this server serves, and what their updates, and those of the flags' certificates, change at once.
  */
 export class ClusterUpdates {
-  readonly #deps: ClusterUpdatesDeps;
+  readonly #ports: ServerPorts;
+  readonly #context: ServerContext;
   /** Credentials of all clusters are verified again in turns. */
   readonly #turns = new TurnQueue();
   readonly #callerReverification = new CallerReverification(this.#turns);
@@ -46,8 +41,9 @@ export class ClusterUpdates {
   #clusters: Clusters | undefined;
   #started = false;
 
-  constructor(deps: ClusterUpdatesDeps) {
-    this.#deps = deps;
+  constructor(ports: ServerPorts, context: ServerContext) {
+    this.#ports = ports;
+    this.#context = context;
   }
 
   /** The documents of `--clusters`; `undefined`: the flags describe the one cluster. */
@@ -71,36 +67,19 @@ export class ClusterUpdates {
 
   /** Reads documents and certificates, and opens the unix sockets. Rejects with a `ConfigError`. */
   async start(): Promise<Clusters> {
-    const { options, log, tunnels } = this.#deps;
-    const {
-      clusters: path,
-      serverId,
-      maxAgents,
-      drainTimeoutMs,
-      innerTls,
-      proxyStrategies,
-      strictIdentifiers,
-    } = options;
-    const routing = { strategies: proxyStrategies, strict: strictIdentifiers };
+    const { options, log } = this.#context;
     const flags = this.#openFlags();
     this.#flags = flags;
-    if (path !== "") {
+    if (options.clusters !== "") {
       const { ClusterStore } = await import("./clusters/store.ts");
-      this.#store = await ClusterStore.open(path, log, { flags: () => flags.authorities });
+      this.#store = await ClusterStore.open(options.clusters, log, { flags: () => flags.authorities });
     }
     const source: ClusterSource = this.#store ?? flagCluster(options);
     // A document may get rules for tokens at any time, the cluster of the flags has them from the start or never.
     const mayHaveTokens = this.#store !== undefined || [...source.clusters.values()].some(hasTokens);
     const { createVerifier } = mayHaveTokens ? await import("./tokens/create-verifier.ts") : {};
-    const clusters = new Clusters({
-      ...{ source, registry: tunnels, flags, serverId, maxAgents, drainTimeoutMs, log, innerTls, routing },
-      ...{ isOfFlags: this.#store === undefined, hasDirectory: options.directory.length > 0 },
-      createVerifier,
-      knowsCrl: (list) => this.#deps.others.knowsCrl(list),
-      onAdded: (cluster) => this.#onAdded(cluster),
-      onChanged: (cluster, what) => this.#onChanged(cluster, what),
-      onRemoved: (cluster) => this.#onRemoved(cluster),
-    });
+    const setup = { flags, isOfFlags: this.#store === undefined, createVerifier };
+    const clusters = new Clusters(source, setup, this, this.#context);
     this.#clusters = clusters;
     clusters.start();
     for (const cluster of clusters.all()) await this.#openUnix(cluster);
@@ -110,8 +89,7 @@ export class ClusterUpdates {
 
   #openFlags(): FlagTls {
     const all = () => this.#clusters?.all() ?? [];
-    return new FlagTls(this.#deps.options, {
-      log: this.#deps.log,
+    return new FlagTls(this.#context, {
       onAgentsRenewed: (caChanged) => {
         for (const cluster of all()) {
           if (caChanged && cluster.cluster.agents.ca === undefined) cluster.reverifyAgents();
@@ -121,7 +99,7 @@ export class ClusterUpdates {
       },
       onCrlChanged: () => {
         this.#clusters?.checkCrls();
-        this.#deps.others.peers?.onCrlChanged();
+        this.#ports.others.peers?.onCrlChanged();
         for (const cluster of all()) {
           const { agents, callers } = cluster.cluster;
           if (agents.crl === undefined) cluster.endRevokedAgents(this.#turns);
@@ -137,15 +115,21 @@ export class ClusterUpdates {
     });
   }
 
-  #onAdded(cluster: ClusterRuntime): void {
-    this.#deps.agents.endWithoutPreface();
+  // ── as the watcher of its clusters ────────────────────────────────────────────────────────────────────────────────
+
+  knowsCrl(list: RevocationList): boolean {
+    return this.#ports.others.knowsCrl(list);
+  }
+
+  onAdded(cluster: ClusterRuntime): void {
+    this.#ports.agents.endWithoutPreface();
     if (this.#started) this.#openUnixOrLog(cluster);
   }
 
-  #onChanged(cluster: ClusterRuntime, what: ClusterChanges): void {
-    this.#deps.agents.endWithoutPreface();
+  onChanged(cluster: ClusterRuntime, what: ClusterChanges): void {
+    this.#ports.agents.endWithoutPreface();
     if (what.uds) {
-      this.#deps.callers.closeUnix(cluster.unix);
+      this.#ports.callers.closeUnix(cluster.unix);
       this.#openUnixOrLog(cluster);
     }
     if (what.fromClusters) this.#endForeignCallers(cluster.cluster);
@@ -176,32 +160,33 @@ export class ClusterUpdates {
   }
 
   /** The open connections of a removed cluster have as much time as at the end of the server. */
-  #onRemoved(cluster: ClusterRuntime): void {
-    const { agents, callers, metrics, log, resetMs } = this.#deps;
+  onRemoved(cluster: ClusterRuntime): void {
+    const { agents, callers } = this.#ports;
+    const { metrics, log } = this.#context;
     const { name } = cluster.cluster;
     agents.endWithoutPreface();
     callers.closeUnix(cluster.unix);
     metrics.forgetCluster(name);
-    void callers.closeCluster(cluster.tunnels, this.#closeTunnels(cluster), resetMs);
+    void callers.closeCluster(cluster.tunnels, this.#closeTunnels(cluster), RESET_MS);
     log.info({ cluster: name }, "cluster removed");
   }
 
   #closeTunnels({ tunnels }: ClusterRuntime): Promise<unknown> {
-    return Promise.all([...tunnels.tunnels()].map((tunnel) => tunnel.close(this.#deps.options.drainTimeoutMs)));
+    return Promise.all([...tunnels.tunnels()].map((tunnel) => tunnel.close(this.#context.options.drainTimeoutMs)));
   }
 
   #openUnixOrLog(cluster: ClusterRuntime): void {
     this.#openUnix(cluster).catch((error: Error) => {
       const line = { cluster: cluster.cluster.name, reason: error.message };
-      this.#deps.log.error(line, "the unix socket of a cluster cannot be opened");
+      this.#context.log.error(line, "the unix socket of a cluster cannot be opened");
     });
   }
 
   async #openUnix({ unix, cluster, isOfFlags }: ClusterRuntime): Promise<void> {
     const { uds } = cluster.callers;
-    if (uds === undefined || this.#deps.draining()) return;
-    await this.#deps.callers.openUnix(unix, uds, isOfFlags ? "--uds-name" : `${cluster.file}: callers.uds`);
-    this.#deps.onUnixOpened(uds);
+    if (uds === undefined || this.#context.draining()) return;
+    await this.#ports.callers.openUnix(unix, uds, isOfFlags ? "--uds-name" : `${cluster.file}: callers.uds`);
+    this.#ports.onUnixOpened(uds);
   }
 
   close(): void {

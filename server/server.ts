@@ -3,7 +3,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promi
 import { formatTarget } from "../shared/address/target.ts";
 import { FileDescriptors, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
-import { MemoryPool, type MemoryShare } from "../shared/limits/memory-pool.ts";
+import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
@@ -11,19 +11,19 @@ import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
-import type { ConnectDeps } from "./callers/connect.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
-import { ClusterUpdates } from "./cluster-updates.ts";
+import { ClusterUpdates, RESET_MS } from "./cluster-updates.ts";
 import { filesNeeded } from "./listeners/file-need.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
 import { ServerMetrics } from "./metrics/server-metrics.ts";
-import { OperatorPorts } from "./operators/operator-ports.ts";
+import { OperatorPorts, type ServerView } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
 import { OtherServers } from "./other-servers.ts";
-import type { PeersDeps } from "./peers/peers.ts";
+import type { PeersSetup } from "./peers/peers.ts";
 import type { ReplicaCount } from "./replicas/replica-count.ts";
 import { countServers, ServerCount } from "./replicas/server-count.ts";
 import { Registry } from "./tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "./tunnels/context.ts";
 import { type LinkOwners, Links, type TakeCarried } from "./tunnels/links.ts";
 import { isOwnPort } from "./tunnels/own-port.ts";
 
@@ -35,7 +35,7 @@ export interface ServerDeps {
    */
   readonly listenEphemeral?: boolean;
   /** For tests: the directory in place of that of `--directory`. */
-  readonly openDirectory?: PeersDeps["openDirectory"];
+  readonly openDirectory?: PeersSetup["openDirectory"];
   /** For tests: the way to the other servers, in place of links to those that the directory names. */
   readonly owners?: LinkOwners;
 }
@@ -50,8 +50,6 @@ export interface ServerAddresses {
   peers?: AddressInfo;
 }
 
-/** How long callers may take to receive the end of connections whose tunnel was closed at the end of a drain, ms. */
-const RESET_MS = 100;
 /**
  * How long callers that were accepted before the shutdown may take for handshake and request, ms. Real ones take
  * milliseconds.
@@ -74,102 +72,100 @@ export async function startServer(options: ServerOptions, deps: ServerDeps): Pro
  */
 export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
-  readonly metrics = new ServerMetrics();
-  readonly tunnels: Registry;
-  /** How many servers there are; whatever counts them sets it. */
-  readonly servers: ServerCount;
-  #replicas: ReplicaCount | undefined;
-  readonly #options: ServerOptions;
-  readonly #log: Logger;
-  readonly #throttledLog: ThrottledLog;
+  readonly #context: ServerContext;
   readonly #ephemeral: boolean;
-  readonly #pool: MemoryPool;
-  readonly #unauthenticatedMemory: MemoryShare;
-  #memoryWatch: MemoryWatch | undefined;
-  readonly #files: FileDescriptors;
-  readonly #links: Links;
+  readonly #others: OtherServers;
   readonly #callers: CallerListeners;
   readonly #agents: AgentPorts;
   readonly #served: ClusterUpdates;
   readonly #operators: OperatorPorts;
-  readonly #connectDeps: ConnectDeps;
-  readonly #others: OtherServers;
   readonly #destroyed = new AbortController();
+  #memoryWatch: MemoryWatch | undefined;
+  #replicas: ReplicaCount | undefined;
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
 
-  constructor(options: ServerOptions, deps: ServerDeps) {
-    const { log, listenEphemeral = false, openDirectory } = deps;
-    const { metrics } = this;
-    const throttledLog = new ThrottledLog(log);
-    const draining = () => this.#draining;
+  constructor(options: ServerOptions, { log, listenEphemeral = false, openDirectory, owners }: ServerDeps) {
+    const context = this.#createContext(options, log);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
-    this.#options = options;
-    this.#log = log;
-    this.#throttledLog = throttledLog;
+    this.#context = context;
     this.#ephemeral = listenEphemeral;
-    this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
-    this.#pool = new MemoryPool(options.memoryLimit);
-    this.#unauthenticatedMemory = this.#pool.share("");
-    this.tunnels = new Registry(this.#pool);
-    this.#links = new Links(options.serverId);
-    this.servers = new ServerCount(options.serverCount === 0 ? undefined : options.serverCount);
-    const { tunnels, servers } = this;
-    const clusters = {
-      get: (name) => this.#served.clusters?.get(name),
-      reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
-    } satisfies ConnectDeps["clusters"];
-    this.#others = new OtherServers({
-      ...{ options, metrics, log, throttledLog, memory: this.#unauthenticatedMemory, pool: this.#pool, tunnels },
-      ...{ files: this.#files, waiting, draining, openDirectory, clusters },
-      ...{ hasLinks: () => this.#links.size > 0, crls: () => this.#served.crls },
-      takeCarried: this.takeCarried,
+    const crls = () => this.#served.crls;
+    this.#others = new OtherServers({ waiting, crls, takeCarried: this.takeCarried, openDirectory }, context);
+    this.#callers = new CallerListeners(waiting, context);
+    this.#agents = new AgentPorts({
+      ...context,
+      waiting,
+      owners: owners ?? this.#others.owners,
+      agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
     });
-    const owners = deps.owners ?? this.#others.owners;
-    this.#connectDeps = {
-      ...{ options, metrics, log, throttledLog, draining, clusters, files: this.#files },
-      unauthenticatedMemory: this.#unauthenticatedMemory,
-      idPrefix: this.#others.idPrefix,
+    const onUnixOpened = (path: string) => {
+      this.addresses.uds ??= path;
+    };
+    const ports = { callers: this.#callers, agents: this.#agents, others: this.#others, onUnixOpened };
+    this.#served = new ClusterUpdates(ports, context);
+    this.#operators = new OperatorPorts(this.#createView(), context);
+    this.#watchWithMetrics();
+  }
+
+  #createContext(options: ServerOptions, log: Logger): ServerContext {
+    const throttledLog = new ThrottledLog(log);
+    const metrics = new ServerMetrics();
+    const pool = new MemoryPool(options.memoryLimit);
+    return {
+      options,
+      log,
+      throttledLog,
+      metrics,
+      files: new FileDescriptors({ metrics, throttledLog, owner: "this server" }),
+      pool,
+      unauthenticatedMemory: pool.share(""),
+      tunnels: new Registry(pool),
+      links: new Links(options.serverId),
+      servers: new ServerCount(options.serverCount === 0 ? undefined : options.serverCount),
+      clusters: {
+        get: (name) => this.#served.clusters?.get(name),
+        reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
+      },
+      draining: () => this.#draining,
       leadsBack: (dialled, remote) => {
         const { callers } = this.addresses;
         return callers !== undefined && isOwnPort(dialled, remote, callers);
       },
-      ...(options.directory.length > 0 && { peers: () => this.#others.peers }),
+      peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
     };
-    this.#callers = new CallerListeners({
-      ...{ options, waiting, metrics, log, throttledLog, connect: this.#connectDeps },
-    });
-    this.#agents = new AgentPorts({
-      ...{ options, waiting, links: this.#links, servers, owners, metrics, log, throttledLog, draining },
-      memory: this.#unauthenticatedMemory,
-      agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
-    });
-    this.#served = new ClusterUpdates({
-      ...{ options, log, metrics, tunnels, callers: this.#callers, agents: this.#agents, draining },
-      ...{ others: this.#others, resetMs: RESET_MS },
-      onUnixOpened: (path) => {
-        this.addresses.uds ??= path;
-      },
-    });
-    this.#operators = new OperatorPorts({
-      ...{ options, log, throttledLog, metrics, files: this.#files, pool: this.#pool, tunnels },
-      draining: () => this.#draining || this.#closing !== undefined,
+  }
+
+  #createView(): ServerView {
+    return {
       served: this.#served,
       unixListeners: () => this.#callers.unixStates(),
       tcpListeners: () => this.#tcpListeners(),
       shownAddresses: () => this.#shownAddresses(),
+      ending: () => this.#draining || this.#closing !== undefined,
       others: this.#others,
-      servers: () => this.servers.value,
       replicas: () => this.#replicas,
-      connectCheck: () => this.#connectDeps,
-    });
-    this.#watchWithMetrics();
+    };
+  }
+
+  get metrics(): ServerMetrics {
+    return this.#context.metrics;
+  }
+
+  /** The clusters of this server, and their tunnels. */
+  get tunnels(): Registry {
+    return this.#context.tunnels;
+  }
+
+  /** How many servers there are; whatever counts them sets it. */
+  get servers(): ServerCount {
+    return this.#context.servers;
   }
 
   #watchWithMetrics(): void {
-    const { metrics, tunnels } = this;
-    metrics.memory.watch(this.#pool);
+    const { metrics, tunnels, pool } = this.#context;
+    metrics.memory.watch(pool);
     metrics.links.watch(() => liveLinks(tunnels.tunnels()));
     metrics.live.watch(() => tunnels.clusters.values());
     metrics.expiry.watch(() => this.#operators.expiring());
@@ -185,12 +181,13 @@ export class Server implements AsyncDisposable {
   // ── start ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
   async start(): Promise<void> {
-    const { serverId } = this.#options;
+    const { options, log, servers, files, pool } = this.#context;
+    const { serverId } = options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
     Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
-    this.#replicas = await countServers(this.#options, { servers: this.servers, log: this.#log });
+    this.#replicas = await countServers(options, servers, log);
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
     const entries = {
@@ -198,26 +195,22 @@ export class Server implements AsyncDisposable {
       unixSockets: this.#callers.unixStates().length,
       operatorPorts: this.#operators.size,
     };
-    const warning = fileLimitWarning(filesNeeded(this.#options, entries));
-    if (warning !== undefined) this.#log.warn(warning);
-    this.#files.start();
+    const warning = fileLimitWarning(filesNeeded(options, entries));
+    if (warning !== undefined) log.warn(warning);
+    files.start();
     const groups = controlGroups("/");
-    if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, this.#pool);
+    if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, pool);
     const count = this.#served.store?.clusters.size;
-    this.#log.info({ serverId, clusters: count, ...this.#shownAddresses() }, "server started");
+    log.info({ serverId, clusters: count, ...this.#shownAddresses() }, "server started");
   }
 
-  async #openForCallers({ callerHosts: hosts }: Clusters): Promise<void> {
-    const options = this.#options;
-    if (!this.#isOn(options.serverPort, options.serverCert)) return;
-    this.addresses.callers = await this.#callers.openPort(hosts, {
-      ...{ options, metrics: this.metrics, log: this.#log, throttledLog: this.#throttledLog },
-      memory: this.#unauthenticatedMemory,
-    });
+  async #openForCallers({ callerHosts }: Clusters): Promise<void> {
+    const { serverPort, serverCert } = this.#context.options;
+    if (this.#isOn(serverPort, serverCert)) this.addresses.callers = await this.#callers.openPort(callerHosts);
   }
 
   async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {
-    const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#options;
+    const { agentPort, clusterCert, agentInsecurePort, agentInsecureTrustedCidrs } = this.#context.options;
     if (this.#isOn(agentPort, clusterCert)) await this.#agents.openSecure(agentHosts);
     if (this.#isOn(agentInsecurePort, agentInsecureTrustedCidrs[0] ?? "")) {
       await this.#agents.openInsecure(plainAgentHosts);
@@ -259,7 +252,7 @@ export class Server implements AsyncDisposable {
     this.#agents.destroyWaiting();
     for (const tunnel of this.tunnels.tunnels()) tunnel.drain(RETRY_AFTER_S * 1_000);
     // While there are links the ports stay open: a link may need another carrier.
-    if (this.#links.size === 0) this.#agents.stopAccepting();
+    if (this.#context.links.size === 0) this.#agents.stopAccepting();
   }
 
   /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
@@ -270,7 +263,7 @@ export class Server implements AsyncDisposable {
 
   async #close(): Promise<void> {
     if (!this.#draining) await this.#serveLastRequests();
-    const deadline = performance.now() + this.#options.drainTimeoutMs;
+    const deadline = performance.now() + this.#context.options.drainTimeoutMs;
     const leftMs = () => Math.max(0, deadline - performance.now());
     this.drain();
     // Callers first: the last bytes of a stream that has ended may still be on their way to a slow caller.
@@ -287,7 +280,7 @@ export class Server implements AsyncDisposable {
    * have noticed, and those that were accepted get their answer.
    */
   async #serveLastRequests(): Promise<void> {
-    const { shutdownDelayMs } = this.#options;
+    const { shutdownDelayMs } = this.#context.options;
     if (shutdownDelayMs > 0) await this.#unlessDestroyed(shutdownDelayMs);
     await nextTurn(); // those that the kernel holds are accepted first
     this.#callers.stopAccepting({ mayFinish: true });
@@ -312,16 +305,13 @@ export class Server implements AsyncDisposable {
   }
 
   async #releaseAll(): Promise<void> {
-    this.#files.stop();
+    this.#context.files.stop();
     this.#memoryWatch?.stop();
     this.#served.close();
     const left = this.#replicas?.close();
     this.#callers.resetAll();
     this.#agents.destroyAll();
-    await Promise.all([
-      ...[this.#callers.close(), left],
-      this.#others.peers?.destroy(new Error("this server has ended")),
-    ]);
+    await Promise.all([this.#callers.close(), left, this.#others.peers?.destroy(new Error("this server has ended"))]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
   }

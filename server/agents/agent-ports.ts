@@ -8,8 +8,8 @@ import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { PacedClose } from "../../shared/listen/paced-close.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
-import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
-import type { ServerOptions } from "../options/options.ts";
+import { openPlainPort, openTlsPort } from "../listeners/open-port.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/links.ts";
 import { UnauthenticatedCarriers } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
@@ -19,8 +19,8 @@ import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers" | "draining" | "waiting"> {
-  readonly options: ServerOptions;
+interface AgentPortsDeps extends ServerContext {
+  readonly waiting: UpgradeDeps["waiting"];
   /** The other servers, where a directory leads to them. */
   readonly owners?: LinkOwners | undefined;
   /** The agents' side of a cluster that is served. */

@@ -18,24 +18,14 @@ import type { ServerCount } from "../replicas/server-count.ts";
 import { type AgentPlace, refused } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
-import { firstWindows, sessionOptions, Tunnel } from "../tunnels/tunnel.ts";
+import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
 import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
 // place and the link, the tunnel while it runs, and its log.
 
 export interface RunTunnelDeps {
-  readonly options: Pick<
-    ServerOptions,
-    | "serverId"
-    | "linkGraceMs"
-    | "replayBuffer"
-    | "keepaliveMs"
-    | "initialWindow"
-    | "maxWindow"
-    | "sessionBudget"
-    | "maxStreams"
-  >;
+  readonly options: ServerOptions;
   readonly cluster: ClusterTunnels;
   readonly links: Links;
   /** Sent to every agent, in its welcome and whenever it changes. */
@@ -169,7 +159,7 @@ export async function runTunnel(
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
   const log = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
     throttledLog.write(level, { ...line, ...fields }, message, { kind: `${identity}\n${agentId}`, lines: AGENT_LINES });
-  const tunnel = new Tunnel(
+  const tunnel = new YamuxTunnel(
     agent,
     link,
     { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },

@@ -6,13 +6,9 @@ import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { CERTIFICATE_CHALLENGE, shortSubject } from "../../shared/tls/identity.ts";
 import type { CallerProof, OpenConnects } from "../cluster-runtime/open-connects.ts";
 import type { UnixHost } from "../cluster-runtime/virtual-host.ts";
-import {
-  authenticateByCertificate,
-  authenticateByToken,
-  type PeerRules,
-  type TokenBounds,
-} from "../listeners/authenticate-peer.ts";
+import { authenticateByCertificate, authenticateByToken, type PeerRules } from "../listeners/authenticate-peer.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 
 /** The authenticated sender of a CONNECT. */
 export interface Caller {
@@ -34,6 +30,13 @@ interface TlsCallerHost extends PeerRules {
   objection(address: string): CulvertError | undefined;
 }
 
+/** The credential of a caller: that of its connection, or one that came with the CONNECT. */
+export interface CallerCredential {
+  readonly host: CallerHost;
+  /** Rejects with `unauthenticated`, `forbidden` for its address, or `overloaded` if it cannot be verified now. */
+  verify(): Promise<Caller>;
+}
+
 /**
  * Authenticates a caller: by its certificate, or by a token where tokens are accepted; never by both. Rejects with
  * `unauthenticated`, `forbidden` for its address, or `overloaded` if a token cannot be verified now.
@@ -42,7 +45,7 @@ export async function authenticateCaller(
   host: CallerHost,
   connection: IncomingConnection,
   headers: IncomingHttpHeaders,
-  bounds: Omit<TokenBounds, "address">,
+  { options }: ServerContext,
 ): Promise<Caller> {
   const presented = host.kind === "tls" && host.verifier && presentedToken(headers["proxy-authorization"]);
   if (!presented) return authenticateWithoutToken(host, connection);
@@ -51,8 +54,9 @@ export async function authenticateCaller(
   }
   const { address } = connection.source;
   const { identity, verifier } = await authenticateByToken(presented, connection, "caller", host, {
-    ...bounds,
     address,
+    deadlineMs: options.connectTimeoutMs,
+    most: options.maxTokenVerifications,
   });
   if (host.verifier !== verifier) {
     throw new CulvertError("unauthenticated", "the rules for tokens have changed meanwhile: connect again");

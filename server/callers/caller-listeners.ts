@@ -6,78 +6,64 @@ import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
-import { logClosedEarly, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
+import { logClosedEarly, openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type PortHandler, type WaitingConnections } from "../listeners/port-connections.ts";
 import { HTTP_2, type RequestHeader, valuesOf } from "../listeners/request-reader.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
-import { type ConnectDeps, connect } from "./connect.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { authenticateCaller, authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
+import { serveConnect } from "./connect.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
 
-export interface CallerListenersDeps {
-  readonly options: Pick<
-    ServerOptions,
-    "headerLimit" | "headerTimeoutMs" | "maxWaitingConnections" | "udsMode" | "deleteExistingUdsFile" | "listenBacklog"
-  >;
-  /** The waiting connections of all TCP ports; those of a unix socket are bounded by themselves. */
-  readonly waiting: WaitingConnections;
-  readonly metrics: Pick<ServerMetrics, "waitingDropped">;
-  readonly log: Logger;
-  readonly throttledLog: ThrottledLog;
-  readonly connect: ConnectDeps;
-}
-
-interface CallersPortDeps extends PortDeps {
-  readonly options: PortDeps["options"] &
-    Pick<ServerOptions, "serverPort" | "serverBindAddress" | "serverProxyProtocol" | "frontendKeepaliveMs">;
-}
-
 /** The callers' side: the TLS port and the unix sockets, and the connections of each virtual host and unix socket. */
 export class CallerListeners {
-  readonly #deps: CallerListenersDeps;
+  readonly #waiting: WaitingConnections;
+  readonly #context: ServerContext;
   readonly #callers = new Map<CallerHost, CallersOfHost>();
   /** Clusters that are not served any more. */
   readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixHost, UnixListener>();
   #port: Acceptor | undefined;
 
-  constructor(deps: CallerListenersDeps) {
-    this.#deps = deps;
+  /** `waiting`: the waiting connections of all TCP ports; those of a unix socket are bounded by themselves. */
+  constructor(waiting: WaitingConnections, context: ServerContext) {
+    this.#waiting = waiting;
+    this.#context = context;
   }
 
   /** Opens the callers' TLS port; rejects with a `ConfigError`. */
-  async openPort(hosts: VirtualHosts<ClusterVirtualHost>, deps: CallersPortDeps): Promise<AddressInfo> {
-    const { serverPort, serverBindAddress, serverProxyProtocol, frontendKeepaliveMs } = deps.options;
+  async openPort(hosts: VirtualHosts<ClusterVirtualHost>): Promise<AddressInfo> {
+    const { serverPort, serverBindAddress, serverProxyProtocol, frontendKeepaliveMs } = this.#context.options;
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "callers", hosts, port: serverPort, option: "--server-port" },
-        ...{ host: serverBindAddress, hostOption: "--server-bind-address" },
+        name: "callers",
+        hosts,
+        port: serverPort,
+        option: "--server-port",
+        host: serverBindAddress,
+        hostOption: "--server-bind-address",
         proxyProtocol: serverProxyProtocol,
         keepaliveMs: frontendKeepaliveMs,
         clientsObeyRetryAfter: false, // kube-apiserver would not come back later
-        onConnection: (connection) => this.take(connection.host, connection),
+        onConnection: (connection) => this.accept(connection.host, connection),
       },
-      deps,
+      this.#context,
     );
     this.#port = listener;
     return address;
   }
 
   /** Takes a connection after its TLS handshake, or one of a unix socket, and reads its request. */
-  take(host: CallerHost, connection: IncomingConnection): void {
+  accept(host: CallerHost, connection: IncomingConnection): void {
     if (this.#closed.has(host.tunnels)) {
       connection.socket.destroy(); // the cluster was removed during the handshake
       return;
     }
     let callers = this.#callers.get(host);
     if (callers === undefined) {
-      callers = new CallersOfHost(host, this.#deps);
+      callers = new CallersOfHost(host, this.#waiting, this.#context);
       this.#callers.set(host, callers);
     }
     callers.connections.take(connection);
@@ -88,20 +74,24 @@ export class CallerListeners {
    * path cannot be used now; it is tried again until `closeUnix`.
    */
   async openUnix(host: UnixHost, path: string, option: string): Promise<void> {
-    const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#deps.options;
+    const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#context.options;
     const listener = new UnixListener({
-      ...{ path, option, mode, deleteExisting, backlog },
-      onSocket: (socket) => this.#takeUnix(host, socket),
-      log: this.#deps.log,
+      path,
+      option,
+      mode,
+      deleteExisting,
+      backlog,
+      onSocket: (socket) => this.#acceptUnix(host, socket),
+      log: this.#context.log,
     });
     this.#unix.set(host, listener); // from now on it can be closed
     await listener.open();
   }
 
-  #takeUnix(host: UnixHost, socket: Socket): void {
+  #acceptUnix(host: UnixHost, socket: Socket): void {
     const connection = new IncomingConnection(socket);
     connection.handedOn(socket);
-    this.take(host, connection);
+    this.accept(host, connection);
   }
 
   /** Accepts no new connections on the unix socket. */
@@ -176,23 +166,25 @@ class CallersOfHost implements PortHandler {
   /** Every connection that has not closed. */
   readonly connections: PortConnections;
   readonly #host: CallerHost;
-  readonly #deps: CallerListenersDeps;
+  readonly #context: ServerContext;
 
-  constructor(host: CallerHost, deps: CallerListenersDeps) {
-    const { options, metrics, throttledLog } = deps;
+  constructor(host: CallerHost, waiting: WaitingConnections, context: ServerContext) {
+    const { options, metrics, throttledLog } = context;
     const isUnix = host.kind === "unix";
     this.#host = host;
-    this.#deps = deps;
+    this.#context = context;
     const bounds = {
+      listener: isUnix ? "unix" : "callers",
+      metrics,
+      throttledLog,
       headerLimit: options.headerLimit,
       deadlineMs: options.headerTimeoutMs,
       maxWaiting: options.maxWaitingConnections,
-      waiting: isUnix ? undefined : deps.waiting,
+      waiting: isUnix ? undefined : waiting,
       // Under a flood of one cluster the connections of other clusters still have their turns.
       turns: new TurnQueue(),
-    };
-    const listener = isUnix ? "unix" : "callers";
-    this.connections = new PortConnections({ ...bounds, listener, metrics, throttledLog }, this);
+    } as const;
+    this.connections = new PortConnections(bounds, this);
   }
 
   onConnect(request: RequestHeader, connection: IncomingConnection): void {
@@ -201,7 +193,10 @@ class CallersOfHost implements PortHandler {
     else if (valuesOf(request.rawHeaders, "host").length > 1) this.#refuse(connection, "twoHosts");
     else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
     else if (this.connections.leaveWaiting(connection)) {
-      void connect(request, connection, this.#host, this.#deps.connect);
+      const host = this.#host;
+      const caller = new reply.HttpCaller(connection, host, this.#context);
+      const verify = () => authenticateCaller(host, connection, request.headers, this.#context);
+      void serveConnect(caller, request.url ?? "", { host, verify }, this.#context);
     }
   }
 
@@ -220,7 +215,7 @@ class CallersOfHost implements PortHandler {
   onClosedEarly({ socket, remote }: IncomingConnection): void {
     const { kind, tunnels } = this.#host;
     if (kind === "unix") return;
-    logClosedEarly({ listener: "callers", cluster: tunnels.name, remote, socket: socket as TLSSocket }, this.#deps);
+    logClosedEarly({ listener: "callers", cluster: tunnels.name, remote, socket: socket as TLSSocket }, this.#context);
   }
 
   onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
@@ -252,7 +247,7 @@ class CallersOfHost implements PortHandler {
   #logRefused({ remote }: IncomingConnection, reason: string, caller?: string): void {
     const { kind, tunnels } = this.#host;
     const line = { cluster: tunnels.name, caller, remote: kind === "unix" ? undefined : remote, reason };
-    this.#deps.throttledLog.write("info", line, "request refused");
+    this.#context.throttledLog.write("info", line, "request refused");
   }
 }
 

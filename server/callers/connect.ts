@@ -2,57 +2,20 @@ import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import type { Cancellation } from "../../shared/basics/promises.ts";
-import { CONNECTION_BYTES, type MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import type { Endpoint } from "../../shared/listen/preface.ts";
+import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
-import { resetSocket } from "../../shared/relay/reset.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { claimedBy } from "../../shared/tls/identity.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
-import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
-import type { RequestHeader } from "../listeners/request-reader.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
+import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
+import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
+import type { ServerHop } from "../tunnels/peer-finder.ts";
 import { hopEndOf, hopEndSentence, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import { authenticateCaller, type CallerHost, challenges } from "./authenticate.ts";
-import { PendingCaller, refuseConnect } from "./reply.ts";
-
-type ServedCluster = Pick<ClusterRuntime, "tunnels" | "requireAdmission" | "pace">;
-
-interface ServedClusters {
-  get(name: string): ServedCluster | undefined;
-  /** The other cluster that these callers reach by its name as the target's host. */
-  reachedBy(callers: string, target: Target): ServedCluster | undefined;
-}
-
-export interface ConnectDeps extends OpenStreamDeps {
-  readonly options: OpenStreamDeps["options"] &
-    Pick<ServerOptions, "maxTokenVerifications" | "establishedGapMs" | "stallTimeoutMs">;
-  readonly metrics: ServerMetrics;
-  readonly log: Logger;
-  /** The log of refusals. */
-  readonly throttledLog: ThrottledLog;
-  /** Comes before the number in the id of a CONNECT, where several servers write about one. */
-  readonly idPrefix: string;
-  /** The clusters that are served now. */
-  readonly clusters: ServedClusters;
-  /**
-   * The account that is charged for what callers send before they are admitted. Otherwise unauthenticated peers could
-   * use up the memory of a cluster.
-   */
-  readonly unauthenticatedMemory: Pick<MemoryAccount, "hold" | "enter">;
-  /** Throws `overloaded` when this process has hardly a file descriptor left. */
-  readonly files: { requireRoom(code: "overloaded"): void };
-}
+import type { CallerCredential } from "./authenticate.ts";
+import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 
 /**
  * One CONNECT, from its request to its last byte:
@@ -62,56 +25,53 @@ export interface ConnectDeps extends OpenStreamDeps {
  *       └────────────────────┴────────────────────────────┴─▶ one status line of the table of outcomes
  * ```
  */
-export async function connect(
-  request: RequestHeader,
-  connection: IncomingConnection,
-  host: CallerHost,
-  deps: ConnectDeps,
+export async function serveConnect(
+  caller: CallerEnd,
+  authority: string,
+  credential: CallerCredential,
+  context: ServerContext,
 ): Promise<void> {
-  const { options } = deps;
-  const { socket } = connection;
-  const pending = new PendingCaller(socket, deps.unauthenticatedMemory);
-  const record = new ConnectRecord(host, connection, pending, deps);
+  const { host } = credential;
+  const pending = new PendingCaller(caller, context.unauthenticatedMemory);
+  const record = new ConnectRecord(caller, host.tunnels, pending.cancellation, context);
   try {
-    const bounds = { deadlineMs: options.connectTimeoutMs, most: options.maxTokenVerifications };
-    const caller = await authenticateCaller(host, connection, request.headers, bounds);
-    record.caller = caller.name;
-    if (caller.proof !== undefined && host.kind === "tls") record.admitted = host.open.add(caller.proof, record);
-    record.target = shownAuthority(request.url ?? ""); // as it was asked for, even if it is no target
-    const target = parseTarget(request.url);
+    const { name, proof } = await credential.verify();
+    record.caller = name;
+    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.add(proof, record);
+    record.target = shownAuthority(authority); // as it was asked for, even if it is no target
+    const target = parseTarget(authority);
     record.target = formatTarget(target);
-    const cluster = admit(target, host, record, deps);
-    if (deps.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
-    deps.files.requireRoom("overloaded");
+    const cluster = admit(target, host.tunnels, record, context);
+    if (context.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
+    context.files.requireRoom("overloaded");
     const { memory } = cluster.tunnels;
     pending.chargeTo(memory);
 
-    const stream = await openStream(target, cluster.tunnels, record, deps);
+    const stream = await openStream(target, cluster.tunnels, record, context);
     if (pending.cancellation.reason !== undefined) {
       stream.destroy();
       throw pending.cancellation.reason;
     }
     record.onEstablished();
-    record.earlyBytes = await pending.establish(stream, host.kind === "unix" ? options.establishedGapMs : 0);
-    memory.onConnection(CONNECTION_BYTES[host.kind]);
+    record.earlyBytes = await pending.establish(stream);
+    memory.onConnection(caller.idleBytes);
     // Not awaited: otherwise the request would be kept for as long as the connection.
-    const totals = splice(socket, stream, {
-      stallTimeoutMs: options.stallTimeoutMs,
+    const totals = splice(caller.stream, stream, {
+      stallTimeoutMs: context.options.stallTimeoutMs,
       corkCaller: true,
-      resetCaller: () => resetSocket(socket),
+      resetCaller: () => caller.reset(),
       pace: cluster.pace,
       memory,
     });
     void totals.then((ended) => {
-      memory.onConnection(-CONNECTION_BYTES[host.kind]);
+      memory.onConnection(-caller.idleBytes);
       record.onEnded(ended, stream, cluster.tunnels);
     });
   } catch (error) {
     pending.release();
     const refusal = toCulvertError(error);
-    if (refusal.code === "unauthenticated") record.certificate = claimedBy(socket);
     record.onRefused(refusal);
-    refuseConnect(socket, refusal, challenges(host));
+    caller.refuse(refusal);
   }
 }
 
@@ -119,15 +79,20 @@ export async function connect(
  * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets
  * it. The rules and limits of both apply.
  */
-function admit(target: Target, host: CallerHost, record: ConnectRecord, deps: ConnectDeps): ServedCluster {
-  const { name } = host.tunnels;
-  const own = deps.clusters.get(name);
+function admit(
+  target: Target,
+  tunnels: ClusterTunnels,
+  record: ConnectRecord,
+  { clusters }: ServerContext,
+): ServedCluster {
+  const { name } = tunnels;
+  const own = clusters.get(name);
   // A cluster of this name that was added later has other callers.
-  if (own?.tunnels !== host.tunnels) {
+  if (own?.tunnels !== tunnels) {
     throw new CulvertError("unknown_cluster", `cluster "${name}" is not served here any more`);
   }
   own.requireAdmission(target);
-  const other = deps.clusters.reachedBy(name, target);
+  const other = clusters.reachedBy(name, target);
   if (other === undefined) return own;
   record.targetCluster = other.tunnels.name;
   other.requireAdmission(target);
@@ -146,7 +111,7 @@ const FAILED = "CONNECT failed";
 const UNAUTHENTICATED = "unknown";
 
 /** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
-class ConnectRecord implements OpenContext, OpenConnect {
+class ConnectRecord implements StreamRequest, OpenConnect {
   readonly id: string;
   readonly cluster: ClusterConnects;
   readonly deadline: number;
@@ -160,41 +125,44 @@ class ConnectRecord implements OpenContext, OpenConnect {
   choice: Choice | undefined;
   /** Number of bytes that the target got before the splice. */
   earlyBytes = 0;
-  /** Subject, issuer and serial number of a certificate that was presented and not accepted. */
-  certificate: string | undefined;
   readonly place: QueueNode<OpenConnect> = new QueueNode(this);
   /** The credential of its caller, which may be revoked; absent until that is known, and over a unix socket. */
   admitted: AdmittedCredential | undefined;
-  readonly #socket: Duplex;
-  readonly #source: Endpoint | undefined;
-  readonly #deps: ConnectDeps;
+  readonly #end: CallerEnd;
+  readonly #context: ServerContext;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
   /** Why its caller is not permitted any more. */
   #refusal: CulvertError | undefined;
 
-  constructor(host: CallerHost, connection: IncomingConnection, pending: PendingCaller, deps: ConnectDeps) {
-    const cluster = host.tunnels;
-    this.id = `${deps.idPrefix}${(++connects).toString(36)}`;
+  constructor(
+    end: CallerEnd,
+    cluster: ClusterTunnels,
+    cancellation: Cancellation<CulvertError>,
+    context: ServerContext,
+  ) {
+    const { options, metrics } = context;
+    // In a fleet the logs of several servers have the same id: it begins with the server that the CONNECT came to.
+    const prefix = options.directory.length > 0 ? `${options.serverId}/` : "";
+    this.id = `${prefix}${(++connects).toString(36)}`;
     this.cluster = cluster;
-    this.deadline = this.#startedAt + deps.options.connectTimeoutMs;
-    this.cancellation = pending.cancellation;
-    this.#socket = connection.socket;
-    this.#source = host.kind === "unix" ? undefined : connection.source;
-    this.#deps = deps;
-    deps.metrics.connectionOpened(cluster);
+    this.deadline = this.#startedAt + options.connectTimeoutMs;
+    this.cancellation = cancellation;
+    this.#end = end;
+    this.#context = context;
+    metrics.connectionOpened(cluster);
   }
 
   /** The target is reached: the answer, 200, comes next. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
-    this.#deps.metrics.connectionEstablished(this.cluster, this.#dialMs);
+    this.#context.metrics.connectionEstablished(this.cluster, this.#dialMs);
     const { choice, target, tunnel } = this;
     if (choice?.claimedBy === undefined) return;
     // The line at the end of the connection may come hours later.
     const line = { cluster: this.cluster.name, target, agent: tunnel?.agent.agentId, ...choice };
     const once = { kind: `${target} ${choice.claimedBy}`, lines: 1 };
-    this.#deps.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", once);
+    this.#context.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", once);
   }
 
   /** Refuses the CONNECT, or resets it if it was answered already. */
@@ -202,7 +170,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
     if (this.#refusal !== undefined) return;
     this.#refusal = refusal;
     if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
-    else resetSocket(this.#socket);
+    else this.#end.reset();
   }
 
   /** The CONNECT gets no 200. */
@@ -213,9 +181,9 @@ class ConnectRecord implements OpenContext, OpenConnect {
   }
 
   /** The splice has ended. */
-  onEnded(totals: SpliceTotals, stream: Stream, cluster: ClusterTunnels): void {
+  onEnded(totals: SpliceTotals, stream: Duplex, cluster: ClusterTunnels): void {
     const [code, error = totals.error] = this.#causeOf(totals, stream, cluster);
-    if (this.#refusal !== undefined) this.#deps.metrics.connectionWithdrawn(this.cluster.name);
+    if (this.#refusal !== undefined) this.#context.metrics.connectionWithdrawn(this.cluster.name);
     const bytesUp = totals.bytesUp + this.earlyBytes;
     const endedBy = code === "ok" ? totals.endedBy : code === "agent_lost" ? "agent" : "server";
     this.#finish(code, error, { bytesUp, bytesDown: totals.bytesDown, endedBy });
@@ -224,7 +192,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
   /** Why the splice has ended; without an error the one of the splice says it. */
   #causeOf(
     { endedBy }: SpliceTotals,
-    stream: Stream,
+    stream: Duplex,
     { closedBecause }: ClusterTunnels,
   ): readonly [code: OutcomeCode | "ok", error?: Error] {
     const { hop } = this;
@@ -235,7 +203,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
       const end = hop && hopEndOf(stream);
       return hop === undefined || end === undefined ? ["ok"] : [end, new Error(hopEndSentence(end, hop.serverId))];
     }
-    if (this.#deps.draining()) return ["draining"];
+    if (this.#context.draining()) return ["draining"];
     if (hop !== undefined) return ["peer_lost"];
     // A cluster that is not served any more has closed the tunnel itself, after its drain time.
     const byAgent = closedBecause === undefined && isClosedCleanly(stream) && this.tunnel?.leaving === true;
@@ -244,7 +212,7 @@ class ConnectRecord implements OpenContext, OpenConnect {
 
   /** Empty over a unix socket. */
   get address(): string {
-    return this.#source?.address ?? "";
+    return this.#end.source?.address ?? "";
   }
 
   /** Without the port, so that retries of one caller count as one. */
@@ -259,12 +227,13 @@ class ConnectRecord implements OpenContext, OpenConnect {
     error: Error | undefined,
     end: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
-    const { metrics, log, throttledLog } = this.#deps;
+    const { metrics, log, throttledLog } = this.#context;
     this.admitted?.leave(this);
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown } = end;
     const established = this.#dialMs !== undefined;
     const { cluster, target } = this;
+    const { source } = this.#end;
     const refusal =
       established || error === undefined || code === "caller_gone"
         ? undefined
@@ -277,8 +246,8 @@ class ConnectRecord implements OpenContext, OpenConnect {
       id: this.id,
       cluster: this.cluster.name,
       caller: this.caller,
-      remote: this.#source && formatEndpoint(this.#source),
-      certificate: this.certificate,
+      remote: source && formatEndpoint(source),
+      certificate: code === "unauthenticated" && !established ? this.#end.claimedCertificate() : undefined,
       target: this.target,
       targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId ?? this.hop?.agent,

@@ -1,134 +1,55 @@
 import type { Duplex } from "node:stream";
-import { ByteQueue } from "../../shared/basics/bytes.ts";
-import { Cancellation } from "../../shared/basics/promises.ts";
 import { answerAndEnd } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
-import { HeldBytes, type MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { CulvertError, outcome, printable } from "../../shared/outcomes.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { Endpoint } from "../../shared/listen/preface.ts";
+import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
+import { resetSocket } from "../../shared/relay/reset.ts";
+import { claimedBy } from "../../shared/tls/identity.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { type CallerHost, challenges } from "./authenticate.ts";
+import type { CallerEnd } from "./caller-end.ts";
 
-// A caller until it has its answer, and every answer of the callers' side, which is written on the raw socket.
-
-/** Bytes that a caller may send before the 200; more stays unread until the target is connected. */
-const MAX_EARLY_BYTES = 64 * 1024;
+// The answers of the callers' side in HTTP/1, which are written on the raw socket.
 
 /** kube-apiserver expects exactly this: 200 and no headers. */
 const ESTABLISHED = Buffer.from("HTTP/1.1 200 Connection Established\r\n\r\n", "latin1");
 
-const MEMORY_NEEDED = "memory is short, and bytes that came before the answer held some: try again";
+/** The caller of a CONNECT over HTTP/1, which has the whole connection. */
+export class HttpCaller implements CallerEnd {
+  readonly stream: Duplex;
+  readonly source: Endpoint | undefined;
+  readonly idleBytes: number;
+  /** A TLS record of its own keeps the bytes of the target apart from the answer; plain sockets need a gap. */
+  readonly gapMs: number;
+  readonly #host: CallerHost;
 
-function ignore(): void {}
-
-/**
- * A caller between its CONNECT and the first byte of its tunnel.
- *
- * Only reading shows that a caller has left. So its socket is read from the start: bytes that come early are kept for
- * the target, and an end means that the caller has gone. Node cannot tell a half-close from a close, and before the 200
- * no caller half-closes.
- */
-export class PendingCaller {
-  readonly #socket: Duplex;
-  /** Cancelled when the caller has left, or its CONNECT is refused. */
-  readonly cancellation = new Cancellation<CulvertError>();
-  readonly #early = new ByteQueue();
-  readonly #held: HeldBytes;
-  #earlyBytes = 0;
-  #established = false;
-  /** Present after the 200, while the target's bytes wait. */
-  #onSpoken: (() => void) | undefined;
-
-  /** `memory`: the account of unauthenticated peers, until the caller is admitted. */
-  constructor(socket: Duplex, memory: Pick<MemoryAccount, "hold" | "enter">) {
-    this.#socket = socket;
-    this.#held = new HeldBytes(memory, () => {
-      this.cancellation.cancel(new CulvertError("overloaded", MEMORY_NEEDED));
-      this.#forget(); // at once, since others wait for this memory, and not when the refusal is written
-    });
-    socket.on("error", ignore); // it stays for the connection's whole life
-    socket.on("readable", this.#onReadable);
-    socket.on("end", this.#onEnd);
-    socket.on("close", this.#onEnd);
+  constructor({ socket, source }: IncomingConnection, host: CallerHost, { options }: ServerContext) {
+    const isUnix = host.kind === "unix";
+    this.stream = socket;
+    this.source = isUnix ? undefined : source;
+    this.idleBytes = CONNECTION_BYTES[host.kind];
+    this.gapMs = isUnix ? options.establishedGapMs : 0;
+    this.#host = host;
   }
 
-  /** From now on the account of the caller's cluster is charged for what the caller sends. */
-  chargeTo(memory: Pick<MemoryAccount, "hold" | "enter">): void {
-    this.#held.moveTo(memory);
+  claimedCertificate(): string | undefined {
+    return claimedBy(this.stream);
   }
 
-  /**
-   * Sends the bytes that came after the CONNECT to the target, answers 200, and resolves with their number when the
-   * target's bytes may follow: after `gapMs`, or as soon as the caller sends something. Without a gap they follow at
-   * once, in a TLS record of their own. That the answer is written is not waited for: if the caller has gone, it may
-   * never be (`endedByReset`).
-   */
-  async establish(target: Duplex, gapMs: number): Promise<number> {
-    this.#established = true;
-    for (let piece = this.#early.take(); piece !== undefined; piece = this.#early.take()) target.write(piece);
-    this.#forget();
-    if (gapMs === 0) this.#socket.write(ESTABLISHED);
-    else await this.#establishWithGap(gapMs);
-    this.release();
-    return this.#earlyBytes;
+  establish(onWritten?: () => void): void {
+    this.stream.write(ESTABLISHED, onWritten);
   }
 
-  #establishWithGap(gapMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#socket.write(ESTABLISHED, () => {
-        if (this.#socket.destroyed) return resolve();
-        // Bytes of a caller that did not wait for the 200 do not show that the caller has read it.
-        if (this.#earlyBytes === 0) {
-          if (this.#socket.readableLength > 0 || this.#socket.readableEnded) return resolve();
-          this.#onSpoken = () => {
-            clearTimeout(timer);
-            resolve();
-          };
-        }
-        const timer = setTimeout(resolve, gapMs);
-      });
-    });
+  refuse(refusal: CulvertError): void {
+    refuseConnect(this.stream, refusal, challenges(this.#host));
   }
 
-  /** Removes its listeners from the socket. */
-  release(): void {
-    this.#socket.off("readable", this.#onReadable);
-    this.#socket.off("end", this.#onEnd);
-    this.#socket.off("close", this.#onEnd);
-    this.#onSpoken = undefined;
-    this.#forget();
+  reset(): void {
+    resetSocket(this.stream);
   }
-
-  #keep(chunk: Buffer): void {
-    this.#early.add(chunk);
-    this.#earlyBytes += chunk.length;
-    this.#held.add(chunk.length);
-  }
-
-  #forget(): void {
-    this.#early.clear();
-    this.#held.clear();
-  }
-
-  readonly #onReadable = (): void => {
-    if (this.#established) {
-      this.#onSpoken?.();
-      return;
-    }
-    while (this.cancellation.reason === undefined && this.#earlyBytes < MAX_EARLY_BYTES) {
-      const chunk: Buffer | null = this.#socket.read();
-      if (chunk === null) return;
-      this.#keep(chunk);
-    }
-  };
-
-  readonly #onEnd = (): void => {
-    if (this.#established) {
-      this.#onSpoken?.();
-      return;
-    }
-    this.cancellation.cancel(new CulvertError("caller_gone", "the caller left before the answer"));
-  };
 }
-
-// ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const ONLY_CONNECT =
   "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";

@@ -3,45 +3,21 @@ import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { PRESSURE } from "../../shared/limits/memory-account.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { permits, subjectOf } from "../../shared/tls/identity.ts";
-import type { WatchedCrl } from "../../shared/tls/revocation-list.ts";
-import { unfit, type WatchedTls } from "../../shared/tls/tls-material.ts";
-import type { InnerTlsRule } from "../clusters/access-rules.ts";
+import { unfit } from "../../shared/tls/tls-material.ts";
 import { type Cluster, type ClusterChanges, SIDES, type SideName } from "../clusters/cluster.ts";
 import type { Limits } from "../clusters/document.ts";
-import { type RoutingRules, routingRules } from "../clusters/routing-rules.ts";
+import { routingRules } from "../clusters/routing-rules.ts";
 import { ClusterFigures } from "../metrics/cluster-figures.ts";
-import type { CreateVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState } from "../tokens/verifier.ts";
 import { endUnclaimable } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
 import { SideExpiry } from "./flag-certificates.ts";
-import { ClusterVirtualHost, missingWarning, type UnixHost } from "./virtual-host.ts";
-
-export interface ClusterRuntimeDeps {
-  /** Certificates of the flags, for sides that leave them out. */
-  readonly flags: {
-    readonly agents: WatchedTls | undefined;
-    readonly callers: WatchedTls | undefined;
-    /** `--client-crl-file`, for both sides. */
-    readonly crl?: WatchedCrl | undefined;
-  };
-  /** There are no documents: the flags describe the one cluster. */
-  readonly isOfFlags: boolean;
-  /** `--inner-tls`, for clusters that leave it out. */
-  readonly innerTls: InnerTlsRule;
-  /** `--proxy-strategies` and `--strict-identifiers`, for clusters that leave them out. */
-  readonly routing: Omit<RoutingRules, "claims">;
-  /** `--directory`: callers may come to a server that has no agent of the cluster. */
-  readonly hasDirectory?: boolean;
-  /** Absent where no cluster has rules for tokens. */
-  readonly createVerifier?: CreateVerifier | undefined;
-  readonly log: Logger;
-}
+import { type ClusterSetup, ClusterVirtualHost, missingWarning, type UnixHost } from "./virtual-host.ts";
 
 /** Seconds' worth of CONNECTs that pass at once, because callers come in bursts, above all after a restart. */
 const CONNECT_BURST_S = 2;
@@ -72,7 +48,7 @@ export class ClusterRuntime {
   /** Whether the cluster comes from the flags, not from a document. */
   readonly isOfFlags: boolean;
   readonly hasDirectory: boolean;
-  readonly #routing: ClusterRuntimeDeps["routing"];
+  readonly #context: ServerContext;
   readonly #expiry: readonly SideExpiry[];
   readonly #expiryLog: ConditionLog;
   #cluster: Cluster;
@@ -87,29 +63,22 @@ export class ClusterRuntime {
     return Math.max(restMs, bytes * MS_PER_BYTE_ABOVE_CAP);
   };
 
-  constructor(cluster: Cluster, tunnels: ClusterTunnels, { flags, ...deps }: ClusterRuntimeDeps) {
+  constructor(cluster: Cluster, tunnels: ClusterTunnels, setup: ClusterSetup, context: ServerContext) {
     this.#cluster = cluster;
+    this.#context = context;
     this.tunnels = tunnels;
-    this.isOfFlags = deps.isOfFlags;
-    this.hasDirectory = deps.hasDirectory === true;
-    this.#routing = deps.routing;
-    const depsOf = (clients: SideName) => ({
-      ...deps,
-      clients,
-      flags: flags[clients],
-      flagCrl: flags.crl,
-      rule: deps.isOfFlags ? `--${clients.slice(0, -1)}-identities` : `${clients}.identities of its cluster`,
-      onHandshakeLimit: () => this.figures.limitHit("handshakesPerSecond"),
-    });
-    this.agents = new ClusterVirtualHost(tunnels, cluster.agents, depsOf("agents"));
-    this.callers = new ClusterVirtualHost(tunnels, cluster.callers, depsOf("callers"));
+    this.isOfFlags = setup.isOfFlags;
+    this.hasDirectory = context.options.directory.length > 0;
+    const onHandshakeLimit = () => this.figures.limitHit("handshakesPerSecond");
+    this.agents = new ClusterVirtualHost(tunnels, "agents", cluster.agents, setup, context, onHandshakeLimit);
+    this.callers = new ClusterVirtualHost(tunnels, "callers", cluster.callers, setup, context, onHandshakeLimit);
     this.unix = { kind: "unix", tunnels };
     this.#apply(cluster);
     this.#applyLimits(cluster);
     // These have timers until they are closed, so nothing may throw after they are made.
     this.figures = new ClusterFigures();
     this.#expiry = SIDES.map((side) => new SideExpiry(side, () => this.#inUse(side)));
-    this.#expiryLog = new ConditionLog(deps.log, () => expiryConditions(this.expiring(), new Date()));
+    this.#expiryLog = new ConditionLog(context.log, () => expiryConditions(this.expiring(), new Date()));
     this.#expiryLog.check();
   }
 
@@ -170,7 +139,8 @@ export class ClusterRuntime {
   }
 
   #apply({ name, agents, callers, suspended }: Cluster): void {
-    this.tunnels.rules = routingRules(agents, this.#routing, this.isOfFlags);
+    const { proxyStrategies: strategies, strictIdentifiers: strict } = this.#context.options;
+    this.tunnels.rules = routingRules(agents, { strategies, strict }, this.isOfFlags);
     this.tunnels.closedBecause = suspended ? `cluster "${name}" is suspended` : undefined;
     this.agents.update(agents, suspended);
     this.callers.update(callers, suspended);

@@ -5,34 +5,29 @@ import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import {
-  type Cluster,
-  type ClusterChanges,
-  changedKeys,
-  type ServerNames,
-  type SideName,
-} from "../clusters/cluster.ts";
+import { type Cluster, type ClusterChanges, changedKeys, type SideName } from "../clusters/cluster.ts";
 import type { ClusterListener } from "../clusters/store.ts";
 import type { ApiServerState } from "../tokens/verifier.ts";
-import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
-import { ClusterRuntime, type ClusterRuntimeDeps } from "./cluster-runtime.ts";
-import type { ClusterVirtualHost } from "./virtual-host.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { ClusterRuntime } from "./cluster-runtime.ts";
+import type { ClusterSetup, ClusterVirtualHost } from "./virtual-host.ts";
 import { documentCrlWarnings, flagCrlWarnings, sharedCaWarning, WARNINGS, warningsOf } from "./warnings.ts";
+
+interface ClusterFinder {
+  find(serverName: string | undefined): Cluster | undefined;
+}
 
 /** Where clusters come from: the documents of `--clusters`, or the flags. */
 export interface ClusterSource {
   readonly clusters: ReadonlyMap<string, Cluster>;
   /** SNI → cluster on the port of each side. */
-  readonly names: Readonly<Record<SideName, Pick<ServerNames<Cluster>, "find">>>;
+  readonly names: Readonly<Record<SideName, ClusterFinder>>;
   listen(listener: ClusterListener): void;
 }
 
-interface ClustersDeps extends ClusterRuntimeDeps {
-  readonly source: ClusterSource;
-  readonly registry: Registry;
-  readonly maxAgents: number;
-  readonly serverId: string;
-  readonly drainTimeoutMs: number;
+/** Told of the changes of the clusters that are served. */
+interface ClustersWatcher {
   /** Whether this CRL of `--client-crl-file` is of a CA that is not a cluster's. */
   knowsCrl(list: RevocationList): boolean;
   /** The cluster is served from now on. */
@@ -54,7 +49,10 @@ export class Clusters implements ClusterListener {
   /** For connections whose TLS ended at a load balancer, and whose name comes in the request. */
   readonly plainAgentHosts: VirtualHosts<ClusterVirtualHost>;
   readonly callerHosts: VirtualHosts<ClusterVirtualHost>;
-  readonly #deps: ClustersDeps;
+  readonly #source: ClusterSource;
+  readonly #setup: ClusterSetup;
+  readonly #watcher: ClustersWatcher;
+  readonly #context: ServerContext;
   readonly #served = new Map<string, ClusterRuntime>();
   /** Clusters that cannot be served, and why. */
   readonly #unserved = new Map<string, string>();
@@ -63,11 +61,14 @@ export class Clusters implements ClusterListener {
   readonly #crlLog: ConditionLog;
   #started = false;
 
-  constructor(deps: ClustersDeps) {
-    this.#deps = deps;
+  constructor(source: ClusterSource, setup: ClusterSetup, watcher: ClustersWatcher, context: ServerContext) {
+    this.#source = source;
+    this.#setup = setup;
+    this.#watcher = watcher;
+    this.#context = context;
     this.agentHosts = this.#hosts("agents", hasCertificate);
     this.plainAgentHosts = this.#hosts("agents", worksOnPlainPort);
-    this.#crlLog = new ConditionLog(deps.log, () =>
+    this.#crlLog = new ConditionLog(context.log, () =>
       this.#crlWarnings().map((message) => ({ level: "warn", fields: {}, message })),
     );
     this.callerHosts = this.#hosts("callers", hasCertificate);
@@ -75,11 +76,11 @@ export class Clusters implements ClusterListener {
 
   /** Throws a `ConfigError` for a cluster that cannot be served. */
   start(): void {
-    this.#deps.source.listen(this);
+    this.#source.listen(this);
     this.#started = true;
-    if (this.#served.size === 0) this.#deps.log.warn("there are no clusters yet: every caller and agent is refused");
+    if (this.#served.size === 0) this.#context.log.warn("there are no clusters yet: every caller and agent is refused");
     for (const warn of WARNINGS) {
-      for (const warning of warningsOf(this.#served.values(), warn)) this.#deps.log.warn(warning);
+      for (const warning of warningsOf(this.#served.values(), warn)) this.#context.log.warn(warning);
     }
     this.#crlLog.check();
   }
@@ -125,16 +126,18 @@ export class Clusters implements ClusterListener {
   readonly checkCrls = (): void => this.#crlLog.checkSoon();
 
   #crlWarnings(): string[] {
-    const { flags, knowsCrl } = this.#deps;
+    const { crl } = this.#setup.flags;
+    const isOfOthers = (list: RevocationList) => this.#watcher.knowsCrl(list);
     return [
-      ...(flags.crl === undefined ? [] : flagCrlWarnings(flags.crl, this.#served.values(), knowsCrl)),
+      ...(crl === undefined ? [] : flagCrlWarnings(crl, this.#served.values(), isOfOthers)),
       ...[...this.#served.values()].flatMap((runtime) => documentCrlWarnings(runtime)),
     ].slice(0, MAX_CRL_WARNINGS);
   }
 
   onAdded(cluster: Cluster): void {
-    const { registry, serverId, drainTimeoutMs } = this.#deps;
-    const maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    const { tunnels: registry, options } = this.#context;
+    const { serverId, drainTimeoutMs } = options;
+    const maxAgents = cluster.agents.maxAgents ?? options.maxAgents;
     const tunnels = registry.add(cluster.name, { serverId, maxAgents, drainTimeoutMs });
     const runtime = this.#make(cluster, tunnels);
     if (runtime === undefined) {
@@ -146,11 +149,11 @@ export class Clusters implements ClusterListener {
     this.#noteShared(cluster);
     if (this.#started) {
       const { name, file, suspended } = cluster;
-      this.#deps.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
+      this.#context.log.info({ cluster: name, file, ...(suspended && { suspended }) }, "cluster added");
       this.#warnOf(runtime, []);
       this.#crlLog.checkSoon();
     }
-    this.#deps.onAdded(runtime);
+    this.#watcher.onAdded(runtime);
   }
 
   #noteShared({ name, callers }: Cluster): void {
@@ -161,13 +164,13 @@ export class Clusters implements ClusterListener {
   /** Suspending and resuming are warnings, unlike other changes. */
   #logChange({ name, file, suspended }: Cluster, what: ClusterChanges): void {
     const line = { cluster: name, file, changed: changedKeys(what) };
-    if (what.suspended) this.#deps.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
-    else this.#deps.log.info(line, "cluster changed");
+    if (what.suspended) this.#context.log.warn(line, suspended ? "cluster suspended" : "cluster resumed");
+    else this.#context.log.info(line, "cluster changed");
   }
 
   #warnOf(runtime: ClusterRuntime, before: readonly string[]): void {
     for (const warning of warningsAbout(runtime)) {
-      if (!before.includes(warning)) this.#deps.log.warn({ cluster: runtime.cluster.name }, warning);
+      if (!before.includes(warning)) this.#context.log.warn({ cluster: runtime.cluster.name }, warning);
     }
   }
 
@@ -175,12 +178,12 @@ export class Clusters implements ClusterListener {
   #make(cluster: Cluster, tunnels: ClusterTunnels): ClusterRuntime | undefined {
     const { name, file } = cluster;
     try {
-      return new ClusterRuntime(cluster, tunnels, this.#deps);
+      return new ClusterRuntime(cluster, tunnels, this.#setup, this.#context);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       if (!this.#started) throw new ConfigError([`Cluster "${name}" (${file}): ${reason}.`], { cause: error });
       this.#unserved.set(name, `${file}: cluster "${name}" cannot be served: ${reason}`);
-      this.#deps.log.error({ cluster: name, file, reason }, "a cluster cannot be served");
+      this.#context.log.error({ cluster: name, file, reason }, "a cluster cannot be served");
       return undefined;
     }
   }
@@ -191,14 +194,14 @@ export class Clusters implements ClusterListener {
       this.onAdded(cluster); // its last version could not be served
       return;
     }
-    if (what.maxAgents) runtime.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#deps.maxAgents;
+    if (what.maxAgents) runtime.tunnels.maxAgents = cluster.agents.maxAgents ?? this.#context.options.maxAgents;
     this.#noteShared(cluster);
     const before = warningsAbout(runtime);
     runtime.update(cluster, what);
     this.#logChange(cluster, what);
     this.#warnOf(runtime, before);
     this.#crlLog.checkSoon();
-    this.#deps.onChanged(runtime, what);
+    this.#watcher.onChanged(runtime, what);
   }
 
   onRemoved({ name }: Cluster): void {
@@ -207,9 +210,9 @@ export class Clusters implements ClusterListener {
     if (runtime === undefined) return;
     this.#served.delete(name);
     this.#shared.delete(name);
-    this.#deps.registry.remove(runtime.tunnels);
+    this.#context.tunnels.remove(runtime.tunnels);
     runtime.close();
-    this.#deps.onRemoved(runtime);
+    this.#watcher.onRemoved(runtime);
   }
 
   close(): void {
@@ -218,7 +221,7 @@ export class Clusters implements ClusterListener {
   }
 
   #hosts(side: SideName, isUsable: (host: ClusterVirtualHost) => boolean): VirtualHosts<ClusterVirtualHost> {
-    const { source } = this.#deps;
+    const source = this.#source;
     const all = this.#served;
     return {
       get single() {

@@ -1,5 +1,4 @@
 import { ConfigError } from "../../shared/config/options.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { ConditionLog } from "../../shared/runtime/throttled-log.ts";
 import { AuthorityEnds, type Expiring, expiryConditions } from "../../shared/tls/expiry.ts";
 import { WatchedCrl } from "../../shared/tls/revocation-list.ts";
@@ -12,12 +11,7 @@ import {
 } from "../../shared/tls/tls-material.ts";
 import { SIDES, type SideName } from "../clusters/cluster.ts";
 import type { FlagAuthorities } from "../clusters/reservations.ts";
-import type { ServerOptions } from "../options/options.ts";
-
-type FlagTlsOptions = Pick<
-  ServerOptions,
-  "clusterCert" | "clusterKey" | "clusterCaCert" | "serverCert" | "serverKey" | "serverCaCert" | "clientCrlFile"
->;
+import type { ServerContext } from "../tunnels/context.ts";
 
 /** The flags for the certificate, its key and the CA of a side whose document leaves them out. */
 export const TLS_FLAGS = {
@@ -41,8 +35,8 @@ function enumerated(words: readonly string[]): string {
   return words.length === 1 ? words.join() : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
 }
 
-interface FlagTlsDeps {
-  readonly log: Logger;
+/** Told of the changes of the flags' files. */
+interface FlagTlsWatcher {
   /** The certificate shown to agents, or the CA that verifies them, has changed. */
   onAgentsRenewed(caChanged: boolean): void;
   onCallersCaChanged(): void;
@@ -68,16 +62,15 @@ export class FlagTls {
   #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. */
-  constructor(options: FlagTlsOptions, deps: FlagTlsDeps) {
+  constructor({ options, log }: ServerContext, watcher: FlagTlsWatcher) {
     const { clusterCert, clusterKey, clusterCaCert, serverCert, serverKey, serverCaCert, clientCrlFile } = options;
-    const { log } = deps;
     const onAgentsRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
       this.#expiryLog.check();
-      deps.onAgentsRenewed(ca !== before.ca);
+      watcher.onAgentsRenewed(ca !== before.ca);
     };
     const onCallersRenewed = ({ ca }: ServerTls, before: ServerTls): void => {
       this.#expiryLog.check();
-      if (ca !== before.ca) deps.onCallersCaChanged();
+      if (ca !== before.ca) watcher.onCallersCaChanged();
     };
     const ofAgents = { certFile: clusterCert, keyFile: clusterKey, caFile: clusterCaCert };
     const ofCallers = { certFile: serverCert, keyFile: serverKey, caFile: serverCaCert };
@@ -86,7 +79,7 @@ export class FlagTls {
     this.agents = watched(problems, (error) => flagOf("agents", error), clusterCert, watchAgents);
     const watchCallers = () => new WatchedTls(ofCallers, { log, onRenewed: onCallersRenewed });
     this.callers = watched(problems, (error) => flagOf("callers", error), serverCert, watchCallers);
-    const watchCrl = () => new WatchedCrl(clientCrlFile, { log, onRenewed: () => deps.onCrlChanged() });
+    const watchCrl = () => new WatchedCrl(clientCrlFile, { log, onRenewed: () => watcher.onCrlChanged() });
     this.crl = watched(problems, () => "--client-crl-file", clientCrlFile, watchCrl);
     if (problems.length > 0) {
       for (const files of [this.agents, this.callers, this.crl]) files?.close();
@@ -185,14 +178,28 @@ export class SideExpiry {
     if (certificate !== undefined) {
       const { notBefore, notAfter, lacksServerAuth, cert: content } = certificate;
       yield {
-        ...{ role: `${clients}_cert`, cluster, thing: "certificate", by: by.certificate, fields: certificateFields },
-        ...{ notBefore, notAfter, lacksServerAuth, content, consequence: `${clients} refuse this server` },
+        role: `${clients}_cert`,
+        cluster,
+        thing: "certificate",
+        by: by.certificate,
+        fields: certificateFields,
+        notBefore,
+        notAfter,
+        lacksServerAuth,
+        content,
+        consequence: `${clients} refuse this server`,
       };
     }
     const next = this.#authorities.next(ca, new Date());
     if (next !== undefined) {
       yield {
-        ...{ role: `${clients}_ca`, cluster, thing: "CA", by: by.ca, fields: caFields, ...next, content: ca },
+        role: `${clients}_ca`,
+        cluster,
+        thing: "CA",
+        by: by.ca,
+        fields: caFields,
+        ...next,
+        content: ca,
         consequence: `${clients} with its certificates are refused`,
       };
     }

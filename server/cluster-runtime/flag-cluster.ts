@@ -7,16 +7,8 @@ import type { TokenTrust } from "../clusters/document.ts";
 import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
 import type { ClusterSource } from "./clusters.ts";
 
-/** Konnectivity's four flags for tokens of agents. */
-type TokenReviewFlags = Pick<
-  ServerOptions,
-  "authenticationAudience" | "agentNamespace" | "agentServiceAccount" | "kubeconfig"
->;
-
-type FlagClusterOptions = TokenReviewFlags & Pick<ServerOptions, "agentIdentities" | "callerIdentities" | "udsName">;
-
 /** The one cluster of a server without `--clusters`, as its flags describe it. */
-export function flagCluster(options: FlagClusterOptions): ClusterSource {
+export function flagCluster(options: ServerOptions): ClusterSource {
   const cluster: Cluster = {
     name: DEFAULT_CLUSTER,
     file: "the flags",
@@ -42,11 +34,15 @@ export function flagCluster(options: FlagClusterOptions): ClusterSource {
   };
 }
 
-function tokenReview(flags: TokenReviewFlags): TokenTrust | undefined {
+/** Konnectivity's four flags for tokens of agents. */
+function tokenReview(flags: ServerOptions): TokenTrust | undefined {
   const { authenticationAudience: audience, agentNamespace, agentServiceAccount, kubeconfig } = flags;
   if (audience === "") return undefined;
   return {
-    ...{ kind: "tokenReview", audience, agentNamespace, agentServiceAccount },
+    kind: "tokenReview",
+    audience,
+    agentNamespace,
+    agentServiceAccount,
     ...(kubeconfig !== "" && { kubeconfig: resolve(kubeconfig) }),
   };
 }

@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { VirtualHost } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import type { RevocationList, WatchedCrl } from "../../shared/tls/revocation-list.ts";
 import type { TlsMaterial, TlsPair, WatchedTls } from "../../shared/tls/tls-material.ts";
@@ -10,27 +9,24 @@ import type { AgentSide, CallerSide, Cluster, ClusterSide, SideName } from "../c
 import type { CreateVerifier } from "../tokens/create-verifier.ts";
 import type { ApiServerState, TokenVerifier } from "../tokens/verifier.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import { missingSentence } from "./flag-certificates.ts";
 import { HandshakeLimit } from "./handshake-limit.ts";
 import { OpenConnects } from "./open-connects.ts";
 
-interface VirtualHostDeps {
-  /** The peers that connect to it. */
-  readonly clients: SideName;
-  /** The certificates of the flags, for what the side leaves out. */
-  readonly flags: WatchedTls | undefined;
-  readonly flagCrl: Pick<WatchedCrl, "content"> | undefined;
-  /** There is no document: the flags describe the cluster. */
+/** The parts of a server that all its clusters share, beside its context. */
+export interface ClusterSetup {
+  /** Certificates of the flags, for sides that leave them out. */
+  readonly flags: {
+    readonly agents: WatchedTls | undefined;
+    readonly callers: WatchedTls | undefined;
+    /** `--client-crl-file`, for both sides. */
+    readonly crl?: WatchedCrl | undefined;
+  };
+  /** There are no documents: the flags describe the one cluster. */
   readonly isOfFlags: boolean;
-  /** `--inner-tls`, for a side that leaves it out. */
-  readonly innerTls: InnerTlsRule;
-  /** The flag or key that lists the permitted identities; refusals name it. */
-  readonly rule: string;
-  /** Absent where no side has rules for tokens. */
+  /** Absent where no cluster has rules for tokens. */
   readonly createVerifier?: CreateVerifier | undefined;
-  readonly log: Logger;
-  /** The limit of handshakes has stopped a client. */
-  onHandshakeLimit(): void;
 }
 
 const NO_LISTS: readonly RevocationList[] = [];
@@ -48,6 +44,7 @@ export interface UnixHost {
 export class ClusterVirtualHost implements VirtualHost {
   readonly kind = "tls";
   readonly tunnels: ClusterTunnels;
+  /** The flag or key that lists the permitted identities; refusals name it. */
   readonly rule: string;
   /** Limits the TLS handshakes under the names of this side. */
   readonly handshakes: HandshakeLimit;
@@ -57,25 +54,40 @@ export class ClusterVirtualHost implements VirtualHost {
   verifier: TokenVerifier | undefined;
   /** Why the token rules in force are not those of the document. */
   tokenProblem: string | undefined;
-  readonly #deps: VirtualHostDeps;
+  /** The peers that connect to it. */
+  readonly #clients: SideName;
+  readonly #setup: ClusterSetup;
+  readonly #context: ServerContext;
   #side: AgentSide | CallerSide;
   #suspended = false;
   #tls: TlsMaterial | undefined;
   #trust: ClientTrust | undefined;
 
-  /** Throws a sentence about a token setting that cannot work. */
-  constructor(tunnels: ClusterTunnels, side: AgentSide | CallerSide, deps: VirtualHostDeps) {
+  /**
+   * Throws a sentence about a token setting that cannot work. `onHandshakeLimit`: the limit of handshakes has stopped a
+   * client.
+   */
+  constructor(
+    tunnels: ClusterTunnels,
+    clients: SideName,
+    side: AgentSide | CallerSide,
+    setup: ClusterSetup,
+    context: ServerContext,
+    onHandshakeLimit: () => void,
+  ) {
     this.tunnels = tunnels;
-    this.#deps = deps;
-    this.rule = deps.rule;
-    this.handshakes = new HandshakeLimit(deps.onHandshakeLimit);
+    this.#clients = clients;
+    this.#setup = setup;
+    this.#context = context;
+    this.rule = setup.isOfFlags ? `--${clients.slice(0, -1)}-identities` : `${clients}.identities of its cluster`;
+    this.handshakes = new HandshakeLimit(onHandshakeLimit);
     this.#side = side;
     this.verifier = this.#verifierOf(side);
   }
 
   /** Whether agents may, or must, authenticate by TLS inside the link, because a middlebox ends the TLS outside. */
   get innerTls(): InnerTlsRule {
-    return ("innerTls" in this.#side && this.#side.innerTls) || this.#deps.innerTls;
+    return ("innerTls" in this.#side && this.#side.innerTls) || this.#context.options.innerTls;
   }
 
   get cluster(): string {
@@ -92,8 +104,9 @@ export class ClusterVirtualHost implements VirtualHost {
 
   readonly #onApiServer = (state: ApiServerState): void => {
     const { cluster } = this;
-    if (state.state === "failing") this.#deps.log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
-    else this.#deps.log.info({ cluster }, "tokens can be verified: the API server has answered");
+    const { log } = this.#context;
+    if (state.state === "failing") log.warn({ cluster, reason: state.fault }, "tokens cannot be verified");
+    else log.info({ cluster }, "tokens can be verified: the API server has answered");
   };
 
   close(): void {
@@ -109,8 +122,9 @@ export class ClusterVirtualHost implements VirtualHost {
 
   #verifierOf({ token }: ClusterSide): TokenVerifier | undefined {
     if (token === undefined) return undefined;
-    if (this.#deps.createVerifier === undefined) throw new Error("tokens cannot be verified by this server");
-    return this.#deps.createVerifier(token, this.#deps.log, this.#onApiServer);
+    const { createVerifier } = this.#setup;
+    if (createVerifier === undefined) throw new Error("tokens cannot be verified by this server");
+    return createVerifier(token, this.#context.log, this.#onApiServer);
   }
 
   #renewVerifier(side: ClusterSide): void {
@@ -122,7 +136,7 @@ export class ClusterVirtualHost implements VirtualHost {
     } catch (error) {
       const reason = (error as Error).message;
       this.tokenProblem = `cluster "${this.cluster}": ${reason}`;
-      this.#deps.log.error(
+      this.#context.log.error(
         { cluster: this.cluster, reason },
         "new token rules cannot be used; the old ones stay in force",
       );
@@ -141,23 +155,28 @@ export class ClusterVirtualHost implements VirtualHost {
     return this.#tls;
   }
 
+  /** The certificates of the flags, for what the side leaves out. */
+  get #ofFlags(): TlsMaterial | undefined {
+    return this.#setup.flags[this.#clients]?.content;
+  }
+
   get #given(): { certificate: Pick<TlsMaterial, "cert" | "key" | "notAfter"> | undefined; ca: string | undefined } {
-    const flags = this.#deps.flags?.content;
+    const flags = this.#ofFlags;
     const { certificate = flags, ca = this.#fallbackCa(flags) } = this.#side;
     return { certificate, ca };
   }
 
   /** Why nobody can connect over TLS although somebody was meant to, such as `agents.ca is missing: …`. */
   get missing(): string | undefined {
-    if (this.#isUnixOnly || this.#deps.isOfFlags) return undefined;
+    if (this.#isUnixOnly || this.#setup.isOfFlags) return undefined;
     const { certificate, ca } = this.#given;
-    return missingSentence(this.#deps.clients, { certificate: certificate === undefined, ca: ca === undefined });
+    return missingSentence(this.#clients, { certificate: certificate === undefined, ca: ca === undefined });
   }
 
   /** Agents with a token and without names may be meant for `--agent-insecure-port`, which needs no certificate. */
   get worksWithoutTls(): boolean {
     const { sni, token } = this.#side;
-    return this.#deps.clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
+    return this.#clients === "agents" && sni.length === 0 && token !== undefined && this.innerTls === "never";
   }
 
   /** A side that accepts tokens needs no CA. */
@@ -169,12 +188,12 @@ export class ClusterVirtualHost implements VirtualHost {
   /** A document that accepts tokens and lists no identities accepts no certificates of the flags' CA. */
   get #usesFlagCa(): boolean {
     const { token, identities } = this.#side;
-    return token === undefined || this.#deps.isOfFlags || identities.length > 0;
+    return token === undefined || this.#setup.isOfFlags || identities.length > 0;
   }
 
   /** The flags have a CA for this side, but the document accepts tokens only. */
   get ignoresFlagCa(): boolean {
-    const { ca = "" } = this.#deps.flags?.content ?? {};
+    const { ca = "" } = this.#ofFlags ?? {};
     return ca !== "" && this.#side.ca === undefined && !this.#usesFlagCa;
   }
 
@@ -182,7 +201,7 @@ export class ClusterVirtualHost implements VirtualHost {
    * The document gives callers a unix socket and no names, so nobody connects over TLS, even if it is the only cluster.
    */
   get #isUnixOnly(): boolean {
-    return !this.#deps.isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
+    return !this.#setup.isOfFlags && "uds" in this.#side && this.#side.uds !== undefined && this.#side.sni.length === 0;
   }
 
   /** The certificate of its document, if there is one. */
@@ -203,7 +222,7 @@ export class ClusterVirtualHost implements VirtualHost {
   /** The CA together with its CRLs; the TLS handshake verifies by the CA alone. */
   get trust(): ClientTrust {
     const ca = this.ca ?? "";
-    const lists = (this.#side.crl ?? this.#deps.flagCrl?.content)?.lists ?? NO_LISTS;
+    const lists = (this.#side.crl ?? this.#setup.flags.crl?.content)?.lists ?? NO_LISTS;
     if (this.#trust?.ca !== ca || this.#trust.lists !== lists) this.#trust = new ClientTrust(ca, lists);
     return this.#trust;
   }

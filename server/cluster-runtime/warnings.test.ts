@@ -5,7 +5,7 @@ import { certificateOf } from "../../shared/pki/testing/certificates.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import type { AgentSide, ClusterSide } from "../clusters/cluster.ts";
 import { pki } from "../testing/server.ts";
-import type { ClusterRuntime, ClusterRuntimeDeps } from "./cluster-runtime.ts";
+import type { ClusterRuntime } from "./cluster-runtime.ts";
 import { clusterOf, runtimeOf } from "./testing/clusters.ts";
 import { localClaimsWarning, sharedCaWarning, unreachedStrategiesWarning, warningsOf } from "./warnings.ts";
 
@@ -22,7 +22,7 @@ function served(
   name: string,
   agents: Partial<AgentSide>,
   callers: Partial<ClusterSide>,
-  more: Partial<ClusterRuntimeDeps> = {},
+  more: Parameters<typeof runtimeOf>[1] = {},
 ): ClusterRuntime {
   const made = runtimeOf(clusterOf(name, { agents, callers }), more);
   made.close();
@@ -72,21 +72,21 @@ test("a warning about many clusters names three and counts the others", () => {
 
 test("in a fleet, claims that are not strict cause a warning, because they count at each server alone", () => {
   const claiming = { strategies: ["cidr", "default"] } as const;
-  const warning = (agents: Partial<AgentSide>, more: Partial<ClusterRuntimeDeps>) =>
+  const warning = (agents: Partial<AgentSide>, more: Parameters<typeof runtimeOf>[1]) =>
     localClaimsWarning(served("blue", side(agents), side(), more));
+  const inFleet = { directory: ["nats://10.0.0.1:4222"] };
   assert.match(
-    warning(claiming, { hasDirectory: true }) ?? "",
+    warning(claiming, inFleet) ?? "",
     /^with --directory what agents of cluster "blue" \(blue\.yaml\) claim counts only .*: set agents\.strictIdentifiers/,
   );
-  const routing = { strategies: ["destHost"], strict: false } as const;
-  const ofFlags = { hasDirectory: true, isOfFlags: true, routing };
+  const ofFlags = { ...inFleet, isOfFlags: true, proxyStrategies: ["destHost" as const] };
   assert.match(
     warning({}, ofFlags) ?? "",
     /^with --directory what agents claim counts .*: set both .* in a document if/,
   );
-  assert.equal(warning({ ...claiming, strictIdentifiers: true }, { hasDirectory: true }), undefined);
-  const strictFlags = { ...ofFlags, routing: { ...routing, strict: true } };
+  assert.equal(warning({ ...claiming, strictIdentifiers: true }, inFleet), undefined);
+  const strictFlags = { ...ofFlags, strictIdentifiers: true };
   assert.match(warning({}, strictFlags) ?? "", /: write a document with agents\.claims, which hold at every server$/);
-  assert.equal(warning({ strategies: ["defaultRoute"] }, { hasDirectory: true }), undefined);
+  assert.equal(warning({ strategies: ["defaultRoute"] }, inFleet), undefined);
   assert.equal(warning(claiming, {}), undefined, "without a directory there is one server to ask");
 });

@@ -3,7 +3,6 @@ import type { SecureVersion, TLSSocket } from "node:tls";
 import { LOOPBACK } from "../../shared/address/network.ts";
 import { type ListenAddress, listenError } from "../../shared/config/listen-address.ts";
 import { ConfigError } from "../../shared/config/options.ts";
-import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { type AcceptRules, EndedInHandshake, type FailedHandshake } from "../../shared/listen/accept-rules.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -16,11 +15,9 @@ import {
 } from "../../shared/listen/listeners.ts";
 import type { PacedClose } from "../../shared/listen/paced-close.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { SourceCidrs } from "../clusters/access-rules.ts";
-import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
+import type { ListenerName } from "../metrics/server-metrics.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 
 /** One of the TCP ports that callers and agents connect to. */
 interface Port extends ListenAddress {
@@ -50,24 +47,6 @@ export interface PlainPort extends Port {
   onConnection(connection: IncomingConnection): void;
 }
 
-export interface PortDeps {
-  readonly options: Pick<
-    ServerOptions,
-    | "tlsMinVersion"
-    | "cipherSuites"
-    | "handshakeTimeoutMs"
-    | "maxHandshakes"
-    | "maxWaitingHandshakes"
-    | "listenBacklog"
-    | "proxyProtocolTrustedCidrs"
-  >;
-  readonly metrics: ServerMetrics;
-  readonly log: Logger;
-  readonly throttledLog: ThrottledLog;
-  /** The account of connections whose cluster is not known yet. */
-  readonly memory: Pick<MemoryAccount, "hold" | "enter">;
-}
-
 /** A port that accepts connections, and where. */
 interface ListeningPort {
   readonly listener: Acceptor;
@@ -77,11 +56,11 @@ interface ListeningPort {
 /** Opens a TLS port; rejects with a `ConfigError` that names the file or the flag at fault. */
 export async function openTlsPort<Host extends VirtualHost>(
   port: TlsPort<Host>,
-  deps: PortDeps,
+  context: ServerContext,
 ): Promise<ListeningPort> {
   const { hosts, onConnection } = port;
-  const { tlsMinVersion, cipherSuites: ciphers } = deps.options;
-  const rules = acceptRules(port, deps, MESSAGES.tls);
+  const { tlsMinVersion, cipherSuites: ciphers } = context.options;
+  const rules = acceptRules(port, context, MESSAGES.tls);
   let listener: Acceptor;
   try {
     listener = tlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
@@ -92,10 +71,10 @@ export async function openTlsPort<Host extends VirtualHost>(
 }
 
 /** Opens a port in clear; rejects with a `ConfigError` that names the flag at fault. */
-export async function openPlainPort(port: PlainPort, deps: PortDeps): Promise<ListeningPort> {
+export async function openPlainPort(port: PlainPort, context: ServerContext): Promise<ListeningPort> {
   const trusted = new SourceCidrs([...LOOPBACK, ...port.trustedCidrs]);
   const listener = plainListener({
-    ...acceptRules(port, deps, MESSAGES.plain),
+    ...acceptRules(port, context, MESSAGES.plain),
     admits: (address) => trusted.includes(address),
     onConnection: port.onConnection,
   });
@@ -131,7 +110,7 @@ export const MESSAGES = {
 /** The bounds for unauthenticated peers on a port, and the log of the connections that fail. */
 function acceptRules(
   { name, proxyProtocol, keepaliveMs, clientsObeyRetryAfter, pacedClose, skipPrefaceBelow }: Port,
-  { options, metrics, log, throttledLog, memory }: PortDeps,
+  { options, metrics, log, throttledLog, unauthenticatedMemory: memory }: ServerContext,
   { failed, dropped, reasonOf }: (typeof MESSAGES)[keyof typeof MESSAGES],
 ): AcceptRules {
   const balancers = new SourceCidrs(options.proxyProtocolTrustedCidrs);
@@ -239,7 +218,7 @@ export function closedEarlyReason({ errored }: Pick<TLSSocket, "errored">): stri
  */
 export function logClosedEarly(
   { socket, ...fields }: { listener: "callers" | "agents"; cluster: string; remote: string; socket: TLSSocket },
-  { log, throttledLog }: Pick<PortDeps, "log" | "throttledLog">,
+  { log, throttledLog }: Pick<ServerContext, "log" | "throttledLog">,
 ): void {
   const isSilent = socket.bytesRead === 0;
   const reason = isSilent ? closedEarlyReason(socket) : "only a part of a request has come";

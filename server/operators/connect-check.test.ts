@@ -2,31 +2,27 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { createLogger } from "../../shared/runtime/logger.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { Registry } from "../tunnels/cluster-tunnels.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import { type FakeAgent, fakeAgent } from "../tunnels/testing/fake-agent.ts";
-import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
+import { type ConnectCheck, checkConnect } from "./connect-check.ts";
 
 /** More than a target is given to close in its turn, ms. */
 const LONG_AFTER_MS = 10_000;
 
 /** A server with these agents, as far as a connect check needs one. */
-function serverOf(agents: readonly FakeAgent[], options: Partial<ConnectCheckDeps["options"]> = {}) {
-  const tunnels = new Registry();
-  const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+function serverOf(agents: readonly FakeAgent[], options: Partial<ServerOptions> = {}) {
+  const times = { connectTimeoutMs: 10_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 5_000, agentWaitMs: 5_000 };
+  const served = { requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 };
+  const context = contextOf(
+    { ...times, maxPendingConnects: 1, ...options },
+    { clusters: { get: () => ({ tunnels: cluster, ...served }), reachedBy: () => undefined } },
+  );
+  const cluster = context.tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
   for (const agent of agents) join(agent);
-  const times = { connectTimeoutMs: 10_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 5_000, agentWaitMs: 5_000 };
-  const deps: ConnectCheckDeps = {
-    options: { ...times, maxPendingConnects: 1, ...options },
-    clusters: { get: () => ({ tunnels: cluster, requireAdmission: () => {} }) },
-    metrics: { pendingOpens: () => {} },
-    log: createLogger({ level: "silent", format: "json", name: "test" }),
-    draining: () => false,
-    files: { requireRoom: () => {} },
-  };
-  return { cluster, join, check: (target = "10.0.0.1:10250") => checkConnect({ cluster: "default", target }, deps) };
+  return { cluster, join, check: (target = "10.0.0.1:10250") => checkConnect({ cluster: "default", target }, context) };
 }
 
 /** A connect check of a target that does what `onTarget` says; no time passes but what the test lets pass. */

@@ -3,19 +3,12 @@ import * as z from "zod";
 import { parseTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
-import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { Choice } from "../tunnels/candidates.ts";
-import { type OpenContext, type OpenStreamDeps, openStream, type ServerHop } from "../tunnels/open-stream.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { isHop, openStream, type StreamRequest } from "../tunnels/open-stream.ts";
+import type { ServerHop } from "../tunnels/peer-finder.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-
-export interface ConnectCheckDeps extends OpenStreamDeps {
-  readonly clusters: { get(name: string): Pick<ClusterRuntime, "tunnels" | "requireAdmission"> | undefined };
-  readonly log: Logger;
-  /** Throws `overloaded` when this process has hardly a file descriptor left. */
-  readonly files: { requireRoom(code: "overloaded"): void };
-}
 
 /** `server`: cluster, rules and agent; `link`: until the agent has accepted the stream; `dns`, `dial`: at the agent. */
 type CheckStepName = "server" | "link" | "dns" | "dial";
@@ -60,13 +53,12 @@ interface Progress {
 }
 
 /** Opens one connection as a caller of the cluster would, and ends it at once (`culvert doctor --from-server`). */
-export async function checkConnect(body: unknown, deps: ConnectCheckDeps): Promise<ConnectCheck> {
-  const request = requestSchema.safeParse(body);
-  const { cluster = "", target = "" } = request.data ?? {};
+export async function checkConnect(body: unknown, context: ServerContext): Promise<ConnectCheck> {
+  const { cluster = "", target = "" } = requestSchema.safeParse(body).data ?? {};
   const progress: Progress = { startedAt: performance.now() };
   let refusal: CulvertError | undefined;
   try {
-    await openAndEnd(cluster, parseTarget(target), progress, deps);
+    await openAndEnd(cluster, parseTarget(target), progress, context);
   } catch (error) {
     refusal = toCulvertError(error);
   }
@@ -74,35 +66,37 @@ export async function checkConnect(body: unknown, deps: ConnectCheckDeps): Promi
   const outcome = refusal?.code ?? "ok";
   const { way } = progress;
   const agent = agentOn(way);
-  const peer = way !== undefined && "serverId" in way ? way.serverId : undefined;
+  const peer = way && isHop(way) ? way.serverId : undefined;
   const line = { cluster, target, agent, peer, ...progress.choice, outcome, reason: refusal?.message };
-  deps.log.info(line, "connection checked for the doctor");
+  context.log.info(line, "connection checked for the doctor");
   const sentence =
     refusal?.message ??
     `${target} of cluster "${cluster}" is reached, through agent "${agent}"${peer === undefined ? "" : ` of server "${peer}"`}`;
   return { cluster, target, outcome, sentence, steps };
 }
 
-async function openAndEnd(name: string, target: Target, progress: Progress, deps: ConnectCheckDeps): Promise<void> {
-  const cluster = deps.clusters.get(name);
+async function openAndEnd(name: string, target: Target, progress: Progress, context: ServerContext): Promise<void> {
+  const cluster = context.clusters.get(name);
   if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
   cluster.requireAdmission(target);
-  deps.files.requireRoom("overloaded");
-  const stream = await openStream(target, cluster.tunnels, contextOf(progress, deps), deps);
+  context.files.requireRoom("overloaded");
+  const stream = await openStream(target, cluster.tunnels, requestOf(progress, context), context);
   stream.end(); // a clean end, or the target would log a broken connection
   stream.resume();
   setTimeout(() => stream.destroy(), LINGER_MS).unref();
 }
 
-function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenContext {
-  const context: OpenContext = {
+function requestOf(progress: Progress, { options }: ServerContext): StreamRequest {
+  const request: StreamRequest = {
     id: ID,
     deadline: progress.startedAt + options.connectTimeoutMs,
     cancellation: new Cancellation(), // the doctor's request is not cancelled
-    ...{ tunnel: undefined, hop: undefined, choice: undefined },
+    tunnel: undefined,
+    hop: undefined,
+    choice: undefined,
     watch: {
       onPicked: (way, before) => {
-        const { choice } = context;
+        const { choice } = request;
         Object.assign(progress, { way, before, choice, pickedAt: performance.now(), acceptedAt: undefined });
       },
       onAcknowledged: () => {
@@ -116,11 +110,11 @@ function contextOf(progress: Progress, { options }: ConnectCheckDeps): OpenConte
       },
     },
   };
-  return context;
+  return request;
 }
 
 function agentOn(way: Tunnel | ServerHop | undefined): string | undefined {
-  return way === undefined || "serverId" in way ? way?.agent : way.agent.agentId;
+  return way === undefined || isHop(way) ? way?.agent : way.agent.agentId;
 }
 
 /** The progress of a connection as steps: those that passed, the one that failed, and those after it. */
@@ -136,15 +130,15 @@ function stepsOf(progress: Progress, target: string, refusal: CulvertError | und
   }
   const instead = before === undefined ? "" : `, as ${before.message}`;
   const by = choice === undefined ? "" : ` by ${choice.strategy}`;
-  const isHop = "serverId" in way;
-  const picked = isHop
+  const hops = isHop(way);
+  const picked = hops
     ? `server "${way.serverId}" has agents of the cluster, says the directory${instead}`
     : `agent "${way.agent.agentId}" (${way.remote}) is picked${by}${instead}`;
   const server = passed("server", pickedAt - startedAt, picked);
   if (acceptedAt === undefined) return [server, failed("link", pickedAt), ...notReached("dns", "dial")];
   const linkMs = acceptedAt - pickedAt;
-  const roundTrip = `least round trip ${leastRoundTrip(isHop ? 0 : way.rttMs, linkMs).toFixed(1)} ms`;
-  const link = passed("link", linkMs, `the ${isHop ? "other server" : "agent"} has taken the stream; ${roundTrip}`);
+  const roundTrip = `least round trip ${leastRoundTrip(hops ? 0 : way.rttMs, linkMs).toFixed(1)} ms`;
+  const link = passed("link", linkMs, `the ${hops ? "other server" : "agent"} has taken the stream; ${roundTrip}`);
   if (refusal?.code === "dial_name") return [server, link, failed("dns", acceptedAt), ...notReached("dial")];
   if (refusal !== undefined) return [server, link, dnsStep(target, refusal.code), failed("dial", acceptedAt)];
   const reached = address ?? "the target";

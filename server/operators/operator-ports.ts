@@ -2,35 +2,22 @@ import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
 import { oncePerSecond, TurnQueue } from "../../shared/basics/timers.ts";
-import type { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
-import type { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { shownPace } from "../../shared/link/link-events.ts";
 import type { Check } from "../../shared/runtime/check.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
 import type { FlagTls } from "../cluster-runtime/flag-certificates.ts";
 import type { ClusterStore } from "../clusters/store.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
-import type { Registry } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
-import { type ConnectCheck, type ConnectCheckDeps, checkConnect } from "./connect-check.ts";
+import { type ConnectCheck, checkConnect } from "./connect-check.ts";
 import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "./readiness.ts";
 
 type ListenerState = ServerCondition["listeners"][number];
 
-/** The parts of a server that operators see. */
-interface OperatorPortsDeps {
-  readonly options: ServerOptions;
-  readonly log: Logger;
-  readonly throttledLog: ThrottledLog;
-  readonly metrics: ServerMetrics;
-  readonly files: FileDescriptors;
-  readonly pool: MemoryPool;
-  readonly tunnels: Registry;
+/** The parts of a server that operators see, beside its context. */
+export interface ServerView {
   /** What is served: `undefined` in each field before the clusters are read. */
   readonly served: {
     readonly store: ClusterStore | undefined;
@@ -40,45 +27,49 @@ interface OperatorPortsDeps {
   unixListeners(): Omit<ListenerState, "name">[];
   tcpListeners(): ListenerState[];
   shownAddresses(): Record<string, string>;
-  draining(): boolean;
+  /** True as soon as the server drains, or is about to. */
+  ending(): boolean;
   /** The other servers of a fleet. */
   readonly others: {
     readonly peers: { checks(): Check[]; expiring(): Iterable<Expiring>; readonly canAsk: boolean } | undefined;
   };
-  /** How many servers there are; `undefined`: not known. */
-  servers(): number | undefined;
-  /** What counts them, if anything does. */
-  replicas(): Pick<ReplicaState, "source" | "fault"> | undefined;
-  connectCheck(): ConnectCheckDeps;
+  /** What counts the servers, if anything does. */
+  replicas(): Omit<ReplicaState, "servers"> | undefined;
 }
 
 /** The health port and the admin port, and what they answer. */
 export class OperatorPorts {
   readonly addresses: { health?: AddressInfo; admin?: AddressInfo } = {};
-  readonly #deps: OperatorPortsDeps;
+  readonly #view: ServerView;
+  readonly #context: ServerContext;
   #health: Admin | undefined;
   #admin: Admin | undefined;
   // Each looks at every cluster, and any peer that reaches the health port may ask.
   readonly #recentFaults = oncePerSecond(() => this.clusterFaults());
-  readonly #recentWarnings = oncePerSecond(() => this.#deps.served.clusters?.warnings() ?? []);
+  readonly #recentWarnings = oncePerSecond(() => this.#view.served.clusters?.warnings() ?? []);
   readonly #recentEnds = oncePerSecond(() => expiryWarnings(endingSoon(this.expiring()), new Date()));
   /** Tells this server from another one that was given the same `--server-id`. */
   readonly #instance = randomUUID();
-  readonly #recentReviews = oncePerSecond(() => this.#deps.served.clusters?.tokenReviews() ?? []);
+  readonly #recentReviews = oncePerSecond(() => this.#view.served.clusters?.tokenReviews() ?? []);
 
-  constructor(deps: OperatorPortsDeps) {
-    this.#deps = deps;
+  constructor(view: ServerView, context: ServerContext) {
+    this.#view = view;
+    this.#context = context;
   }
 
   /** Opens the ports that `isOn` selects; rejects with a `ConfigError`. */
   async open(isOn: (port: number) => boolean): Promise<void> {
-    const { options, log, throttledLog, metrics } = this.#deps;
+    const { options, log, throttledLog, metrics } = this.#context;
     const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = options;
     if (isOn(healthPort)) {
       const flags = { option: "--health-port", hostOption: "--health-bind-address" };
       const shows = healthShowsClusters ? "names" : "counts";
       this.#health = await startAdmin({
-        ...{ log, throttledLog, ...flags, port: healthPort, host: healthBindAddress },
+        log,
+        throttledLog,
+        ...flags,
+        port: healthPort,
+        host: healthBindAddress,
         metrics: healthShowsClusters ? metrics.registry : metrics.withoutNames,
         checks: () => readiness(this.#condition(), shows),
       });
@@ -87,11 +78,15 @@ export class OperatorPorts {
     if (isOn(adminPort)) {
       const flags = { option: "--admin-port", hostOption: "--admin-bind-address" };
       this.#admin = await startAdmin({
-        ...{ log, throttledLog, ...flags, port: adminPort, host: adminBindAddress },
+        log,
+        throttledLog,
+        ...flags,
+        port: adminPort,
+        host: adminBindAddress,
         metrics: metrics.registry,
         checks: () => readiness(this.#condition(), "names"),
         status: () => this.status(),
-        trial: (body): Promise<ConnectCheck> => checkConnect(body, this.#deps.connectCheck()),
+        trial: (body): Promise<ConnectCheck> => checkConnect(body, this.#context),
         allowedHosts: options.adminAllowedHosts,
       });
       this.addresses.admin = this.#admin.address;
@@ -108,63 +103,64 @@ export class OperatorPorts {
   }
 
   #condition(): ServerCondition {
-    const { options, served, tunnels, files } = this.#deps;
-    const replicas = this.#deps.replicas();
-    const unix = served.store === undefined ? this.#deps.unixListeners() : [];
+    const { options, tunnels, files, servers } = this.#context;
+    const { served, others } = this.#view;
+    const replicas = this.#view.replicas();
+    const unix = served.store === undefined ? this.#view.unixListeners() : [];
     let agents = 0;
     for (const { draining, suspended } of tunnels.tunnels()) if (!draining && !suspended) agents++;
     return {
-      listeners: [...unix.map((state) => ({ name: "unix socket", ...state })), ...this.#deps.tcpListeners()],
+      listeners: [...unix.map((state) => ({ name: "unix socket", ...state })), ...this.#view.tcpListeners()],
       certificates: served.flags?.certificates() ?? [],
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: [...files.checks(), ...(this.#deps.others.peers?.checks() ?? [])],
-      draining: this.#deps.draining(),
+      files: [...files.checks(), ...(others.peers?.checks() ?? [])],
+      draining: this.#view.ending(),
       agents,
-      canAskOthers: this.#deps.others.peers?.canAsk ?? false,
+      canAskOthers: others.peers?.canAsk ?? false,
       readyNeedsAgent: options.readyNeedsAgent,
       tokenReviews: this.#recentReviews(),
       readyNeedsTokenReview: options.readyNeedsTokenReview,
-      replicas: replicas && { servers: this.#deps.servers(), source: replicas.source, fault: replicas.fault },
+      replicas: replicas && { servers: servers.value, source: replicas.source, fault: replicas.fault },
     };
   }
 
   /** The document of `/status`: clusters, their agents, and what each tunnel holds. */
   async status() {
-    const { options, served, tunnels, metrics, files, pool } = this.#deps;
+    const { options, servers, tunnels, metrics, files, pool } = this.#context;
     const roundTrips = await roundTripsOf(tunnels.tunnels());
     return {
       kind: "server" as const,
       serverId: options.serverId,
       instance: this.#instance,
       // null: not known
-      servers: this.#deps.servers() ?? null,
-      listeners: this.#deps.shownAddresses(),
-      draining: this.#deps.draining(),
+      servers: servers.value ?? null,
+      listeners: this.#view.shownAddresses(),
+      draining: this.#view.ending(),
       memory: pool.report(),
-      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#deps.others.peers?.checks() ?? [])],
+      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#view.others.peers?.checks() ?? [])],
       refusals: metrics.refusals.list(),
-      clusters: [...(served.clusters?.all() ?? [])].map((cluster) => shownCluster(cluster, roundTrips)),
+      clusters: [...(this.#view.served.clusters?.all() ?? [])].map((cluster) => shownCluster(cluster, roundTrips)),
     };
   }
 
   /** Why some clusters are not served as their documents say. The server stays ready for the others. */
   clusterFaults(): string[] {
-    const { store, clusters } = this.#deps.served;
+    const { store, clusters } = this.#view.served;
     if (store === undefined) return [];
     return [
       ...store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
       ...(clusters?.problems() ?? []),
-      ...this.#deps.unixListeners().flatMap(({ problem }) => problem ?? []),
+      ...this.#view.unixListeners().flatMap(({ problem }) => problem ?? []),
     ];
   }
 
   /** The certificates and CAs of the flags, of all clusters, and for other servers. */
   *expiring(): Generator<Expiring> {
-    yield* this.#deps.served.flags?.expiring() ?? [];
-    yield* this.#deps.served.clusters?.expiring() ?? [];
-    yield* this.#deps.others.peers?.expiring() ?? [];
+    yield* this.#view.served.flags?.expiring() ?? [];
+    yield* this.#view.served.clusters?.expiring() ?? [];
+    yield* this.#view.others.peers?.expiring() ?? [];
   }
 }
 
@@ -177,10 +173,7 @@ function faultsOf(checks: readonly Check[]): string[] {
 
 // ── /status ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function shownCluster(
-  { cluster, tunnels, figures }: Pick<ClusterRuntime, "cluster" | "tunnels" | "figures">,
-  roundTrips: RoundTrips,
-) {
+function shownCluster({ cluster, tunnels, figures }: ClusterRuntime, roundTrips: RoundTrips) {
   const { connects, perSecond, outcomes, carried, bytesUp, bytesDown, limitsHit, refusals } = figures;
   return {
     cluster: cluster.name,

@@ -7,6 +7,7 @@ import type { ControlMessage } from "../../shared/link/control.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import { AcceptedPeer, makeRoom } from "./accepted-peers.ts";
 
 const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
@@ -25,14 +26,11 @@ function peerOf() {
   const state = { isAccepted: true, isClosed: false };
   const link = new LinkOverPair(duplexPair()[0]);
   const objection = () => (state.isAccepted ? undefined : "its certificate has expired");
+  const trust = { objection, isRevoked: () => false };
+  const memory = new MemoryPool(1_048_576).share("(peers)");
   const peer = new AcceptedPeer(
-    { serverId: "srv-2", software: "test", link, identity: IDENTITY },
-    {
-      options: { initialWindow: 65_536, maxWindow: 65_536, sessionBudget: 1_048_576, maxStreams: 10 },
-      ...{ trust: { objection, isRevoked: () => false }, peerMemory: new MemoryPool(1_048_576).share("(peers)") },
-      throttledLog: { write: () => {} },
-      onStream: () => {},
-    },
+    { serverId: "srv-2", software: "test", link, identity: IDENTITY, trust, memory, onStream: () => {} },
+    contextOf({ initialWindow: 65_536, maxWindow: 65_536, sessionBudget: 1_048_576, maxStreams: 10 }),
   );
   void peer.closed.then(() => {
     state.isClosed = true;

@@ -3,14 +3,13 @@ import { deferred } from "../../shared/basics/promises.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Link } from "../../shared/link/link.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
-import type { ServerOptions } from "../options/options.ts";
-import { sessionOptions } from "../tunnels/tunnel.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { sessionOptions } from "../tunnels/yamux-tunnel.ts";
 import { peerLog } from "./peer-link.ts";
 import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 
@@ -31,13 +30,10 @@ interface AcceptedPeerParts {
   readonly software: string;
   readonly link: AcceptedLink;
   readonly identity: PeerIdentity;
-}
-
-interface AcceptedPeerDeps {
-  readonly options: Pick<ServerOptions, "initialWindow" | "maxWindow" | "sessionBudget" | "maxStreams">;
   readonly trust: Pick<PeerTrust, "objection" | "isRevoked">;
-  readonly peerMemory: MemoryShare;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
+  /** The account of links to and from peers. */
+  readonly memory: MemoryShare;
+  /** The peer has opened a stream. */
   onStream(stream: Stream, from: FromPeer): void;
 }
 
@@ -52,8 +48,8 @@ export class AcceptedPeer implements FromPeer {
   readonly watch: PeerWatch;
   readonly #session: Session;
 
-  constructor({ serverId, software, link, identity }: AcceptedPeerParts, deps: AcceptedPeerDeps) {
-    const { options, trust, peerMemory, throttledLog, onStream } = deps;
+  constructor(parts: AcceptedPeerParts, { options, throttledLog }: ServerContext) {
+    const { serverId, software, link, identity, trust, memory, onStream } = parts;
     this.serverId = serverId;
     this.remote = link.remote;
     const log = peerLog(throttledLog, serverId, link.remote);
@@ -73,7 +69,7 @@ export class AcceptedPeer implements FromPeer {
       "server",
       link,
       { onStream: (stream) => onStream(stream, this), onClosed },
-      { ...sessionOptions(options, peerMemory), littleFrameCost: 0 },
+      { ...sessionOptions(options, memory), littleFrameCost: 0 },
     );
     log("info", "peer link accepted", { software });
   }

@@ -23,11 +23,6 @@ import { trustIn } from "../../shared/tls/authorities.ts";
 import { loadClientTls } from "../../shared/tls/tls-material.ts";
 import type { ServerOptions } from "../options/options.ts";
 
-export type NatsOptions = Pick<
-  ServerOptions,
-  "serverId" | "directory" | "directoryCredentials" | "directoryCaCert" | "directoryCert" | "directoryKey"
->;
-
 /** Time for one NATS server to be reached, ms. */
 export const DIAL_MS = 3_000;
 /** The part of it for TCP, ms. The client would not say which server it was, and what its addresses have met. */
@@ -42,13 +37,13 @@ const MAX_PINGS = 2;
  * much is read more slowly, and the client's pings end a connection on which they are not answered. Rejects also with
  * what is wrong with a file.
  */
-export async function connectNats(options: NatsOptions): Promise<NatsConnection> {
+export async function connectNats(options: ServerOptions): Promise<NatsConnection> {
   setTransportFactory({ factory: () => new BoundedTransport() });
   return await NatsConnectionImpl.connect(connectionOptions(options));
 }
 
 /** Files are read each time, so that renewed ones count from the next connection on. */
-function connectionOptions(options: NatsOptions): ConnectionOptions {
+function connectionOptions(options: ServerOptions): ConnectionOptions {
   const { serverId, directory, directoryCaCert: caFile, directoryCert: certFile, directoryKey: keyFile } = options;
   const { ca, cert, key } = loadClientTls({ caFile, certFile, keyFile });
   const wantsTls = caFile !== "" || certFile !== "" || directory.some((url) => url.startsWith("tls:"));

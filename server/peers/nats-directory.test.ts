@@ -4,8 +4,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { test } from "node:test";
 import { blackHoleTarget } from "../../e2e/harness/targets/absent.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { createLogger } from "../../shared/runtime/logger.ts";
-import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import { MAX_INFO_BYTES, READ_RATE } from "./nats-connection.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 
@@ -20,13 +19,8 @@ async function rawNats(onSocket: (socket: Socket) => void, address?: string) {
     onSocket(socket);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
-  const log = createLogger({ level: "silent", format: "json", name: "test" });
   const url = `nats://${address ?? `127.0.0.1:${(server.address() as AddressInfo).port}`}`;
-  const none = { directoryCredentials: "", directoryCaCert: "", directoryCert: "", directoryKey: "" };
-  const directory = new NatsDirectory(LOCATION, {
-    options: { serverId: LOCATION.serverId, directory: [url], ...none },
-    ...{ log, throttledLog: new ThrottledLog(log), namesakeMs: 20 },
-  });
+  const directory = new NatsDirectory(LOCATION, contextOf({ serverId: LOCATION.serverId, directory: [url] }), 20);
   return {
     ...{ directory, sockets },
     [Symbol.asyncDispose]: async () => {

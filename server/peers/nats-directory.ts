@@ -13,18 +13,9 @@ import { Backoff } from "../../shared/basics/backoff.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { Directory, DirectoryAnswer, DirectoryQuestion, DirectoryState, Location } from "./directory.ts";
-import { connectNats, DIAL_MS, type NatsOptions } from "./nats-connection.ts";
-
-interface NatsDirectoryDeps {
-  readonly options: NatsOptions;
-  readonly log: Logger;
-  readonly throttledLog: ThrottledLog;
-  /** How often a server with the id of this one is looked for, ms. */
-  readonly namesakeMs?: number;
-}
+import { connectNats, DIAL_MS } from "./nats-connection.ts";
 
 const PREFIX = "culvert.v1";
 /** How long the first answer is waited for, ms. Where nobody holds a cluster, NATS says so at once. */
@@ -63,7 +54,8 @@ const answerSchema = z.object({ server: z.string().min(1).max(128), address: z.s
  * ```
  */
 export class NatsDirectory implements Directory {
-  readonly #deps: NatsDirectoryDeps;
+  readonly #context: ServerContext;
+  readonly #namesakeMs: number;
   readonly #location: Location;
   readonly #answer: string;
   readonly #held = new Map<string, HeldCluster>();
@@ -77,10 +69,14 @@ export class NatsDirectory implements Directory {
   #downSince = performance.now();
   readonly #closed = new AbortController();
 
-  /** Begins to connect, and does not wait: agents of this server work without a directory. */
-  constructor(location: Location, deps: NatsDirectoryDeps) {
+  /**
+   * Begins to connect, and does not wait: agents of this server work without a directory. `namesakeMs`: how often a
+   * server with the id of this one is looked for.
+   */
+  constructor(location: Location, context: ServerContext, namesakeMs = NAMESAKE_MS) {
     const { serverId, address } = location;
-    this.#deps = deps;
+    this.#context = context;
+    this.#namesakeMs = namesakeMs;
     this.#location = location;
     this.#answer = JSON.stringify({ server: serverId, address });
     void this.#run();
@@ -153,7 +149,7 @@ export class NatsDirectory implements Directory {
     while (!signal.aborted) {
       const startedAt = performance.now();
       try {
-        const connection = await connectNats(this.#deps.options);
+        const connection = await connectNats(this.#context.options);
         this.#retry.connected();
         const why = await this.#use(connection);
         this.#retry.ended("lost", performance.now() - startedAt);
@@ -172,7 +168,7 @@ export class NatsDirectory implements Directory {
       this.#connection = connection;
       this.#refusals = new NatsRefusals();
       this.#namesake = undefined;
-      this.#deps.log.info({ server: this.#through }, "directory connected");
+      this.#context.log.info({ server: this.#through }, "directory connected");
       this.#listen(serverSubject(this.#location.serverId));
       for (const [cluster, held] of this.#held) {
         held.subscription = this.#listen(clusterSubject(cluster), held.takesStreams);
@@ -196,7 +192,7 @@ export class NatsDirectory implements Directory {
       if (status.type !== "error") continue;
       if (status.error instanceof PermissionViolationError) this.#refusals.add(status.error);
       const reason = printable(status.error.message);
-      this.#deps.throttledLog.write("warn", { reason }, "the directory refuses something");
+      this.#context.throttledLog.write("warn", { reason }, "the directory refuses something");
     }
   }
 
@@ -214,16 +210,16 @@ export class NatsDirectory implements Directory {
       this.#namesake = typeof found === "object" ? printable(found.address, 100) : undefined;
       if (this.#namesake !== undefined) {
         const message = "another server has this --server-id: give each its own";
-        this.#deps.throttledLog.write("error", { serverId, address: this.#namesake }, message);
+        this.#context.throttledLog.write("error", { serverId, address: this.#namesake }, message);
       }
-      await sleep(this.#deps.namesakeMs ?? NAMESAKE_MS, undefined, { ref: false });
+      await sleep(this.#namesakeMs, undefined, { ref: false });
     }
   }
 
   #down(reason: string): void {
     this.#reason = printable(reason);
     if (!this.#closed.signal.aborted)
-      this.#deps.throttledLog.write("warn", { reason: this.#reason }, "directory not connected");
+      this.#context.throttledLog.write("warn", { reason: this.#reason }, "directory not connected");
   }
 
   /** Listens to questions. This server is silent, and others answer, while its agents leave. */

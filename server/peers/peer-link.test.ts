@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { pki } from "../testing/server.ts";
-import { PeerLink, type PeerLinkDeps, peerLog } from "./peer-link.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
+import { PeerLink, peerLog } from "./peer-link.ts";
+import type { PeerTrust } from "./peer-trust.ts";
 import { Fleet, linesOf, peerLeaf } from "./testing/fleet.ts";
 
 function world() {
@@ -34,14 +35,12 @@ test("a peer whose certificate was not seen is not used, and the connection to i
   const far = await fleet.start("srv-2", { linkGraceMs: 0 });
   const { cert, key } = await pki.ca.issue(peerLeaf("srv-1"));
   const tls = { cert, key, ca: pki.ca.cert, checkServerIdentity: () => undefined };
-  const deps = {
-    ...{ options: { serverId: "srv-1", keepaliveMs: 20_000 }, instance: "test", software: "test" },
-    ...{ trust: { dialTls: () => tls }, memory: new MemoryPool(1).share("peers"), dialTimeoutMs: 5_000 },
-    throttledLog: { write: () => {} },
-  } as unknown as PeerLinkDeps;
+  const context = contextOf({ serverId: "srv-1", keepaliveMs: 20_000, agentAckTimeoutMs: 5_000 });
+  const memory = context.pool.share("peers");
+  const own = { trust: { dialTls: () => tls } as unknown as PeerTrust, instance: "test", memory };
   const location = { serverId: "srv-2", address: `127.0.0.1:${far.addresses.peers?.port}` };
   await assert.rejects(
-    PeerLink.dial(location, deps, () => {}),
+    PeerLink.dial(location, own, context, () => {}),
     /has shown no certificate/,
   );
   await until(() => linesOf(far, "peer link lost").length === 1);

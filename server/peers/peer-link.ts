@@ -1,5 +1,6 @@
 import { parseTarget } from "../../shared/address/target.ts";
 import { Backoff } from "../../shared/basics/backoff.ts";
+import { buildInfo } from "../../shared/basics/program.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Hello } from "../../shared/link/control.ts";
@@ -12,7 +13,7 @@ import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import { HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { ServerOptions } from "../options/options.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { Location } from "./directory.ts";
 import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
 
@@ -26,20 +27,13 @@ const RESUME_CAP_MS = 800;
 /** A carrier that was resumed and lost again within this time, ms, has carried nothing. */
 const SHORT_LIFE_MS = 1_000;
 
-export interface PeerLinkDeps {
-  readonly options: Pick<
-    ServerOptions,
-    "serverId" | "keepaliveMs" | "linkGraceMs" | "replayBuffer" | "maxWindow" | "sessionBudget" | "maxStreams"
-  >;
+/** This server, as other servers meet it. */
+export interface OwnServer {
   readonly trust: PeerTrust;
   /** Random for each start of this process. */
   readonly instance: string;
-  readonly software: string;
   /** The account of links to and from peers. Streams are paid for by their clusters. */
   readonly memory: MemoryShare;
-  /** How long one dial may take, ms. */
-  readonly dialTimeoutMs: number;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
 }
 
 /**
@@ -55,7 +49,8 @@ export class PeerLink {
   readonly #link: Link;
   readonly #key: LinkKey;
   readonly #session: Session;
-  readonly #deps: PeerLinkDeps;
+  readonly #own: OwnServer;
+  readonly #context: ServerContext;
   readonly #resumes = new Backoff({ baseMs: 50, capMs: RESUME_CAP_MS }, SHORT_LIFE_MS);
   /** Streams that are of no use while the peer cannot be reached: who has the other end finds another way. */
   readonly #impatient = new Set<Stream>();
@@ -68,20 +63,22 @@ export class PeerLink {
     location: Location,
     { carrier, welcome, remote }: Dialled,
     identity: PeerIdentity,
-    deps: PeerLinkDeps,
+    own: OwnServer,
+    context: ServerContext,
     onClosed: (link: PeerLink) => void,
   ) {
-    const { replayBuffer: replayBytes, maxWindow, sessionBudget: budget, maxStreams } = deps.options;
+    const { replayBuffer: replayBytes, maxWindow, sessionBudget: budget, maxStreams } = context.options;
     const { graceMs, initialWindow, freshWindow = initialWindow } = welcome;
-    const pool = deps.memory;
-    const log = peerLog(deps.throttledLog, location.serverId, location.address);
+    const pool = own.memory;
+    const log = peerLog(context.throttledLog, location.serverId, location.address);
     const link = new Link(welcome.link, remote, carrier, { graceMs, replayBytes, pool: pool.links });
     this.location = location;
     this.shares = new LinkShares(location.serverId, maxStreams);
     this.#link = link;
     this.#key = LinkKey.parse(welcome.key);
-    this.#deps = deps;
-    this.watch = new PeerWatch(identity, deps.trust, {
+    this.#own = own;
+    this.#context = context;
+    this.watch = new PeerWatch(identity, own.trust, {
       onAsk: () => this.changeCarrier(),
       onUntrusted: (reason) => this.destroy(reason),
     });
@@ -119,13 +116,18 @@ export class PeerLink {
 
   /** The id of this server. */
   get ownId(): string {
-    return this.#deps.options.serverId;
+    return this.#context.options.serverId;
   }
 
   /** Rejects with the error of the dial. */
-  static async dial(location: Location, deps: PeerLinkDeps, onClosed: (link: PeerLink) => void): Promise<PeerLink> {
-    const { identity, ...dialled } = await dialPeer(location, deps, (to) =>
-      dialCarrier({ ...to, hello: () => hello(deps) }),
+  static async dial(
+    location: Location,
+    own: OwnServer,
+    context: ServerContext,
+    onClosed: (link: PeerLink) => void,
+  ): Promise<PeerLink> {
+    const { identity, ...dialled } = await dialPeer(location, own, context, (to) =>
+      dialCarrier({ ...to, hello: () => hello(own, context) }),
     );
     const { serverId } = dialled.welcome;
     if (serverId !== location.serverId) {
@@ -133,7 +135,7 @@ export class PeerLink {
       dialled.carrier.destroy(new Error(reason));
       throw new Error(reason);
     }
-    return new PeerLink(location, dialled, identity, deps, onClosed);
+    return new PeerLink(location, dialled, identity, own, context, onClosed);
   }
 
   /** Whether a new stream would be taken soon. */
@@ -223,10 +225,10 @@ export class PeerLink {
     const words = (): Hello => {
       link.acks.hold(); // the peer could free what the old connection acknowledges from now on
       named = link.received;
-      return { ...hello(this.#deps), resume: this.#key.prove({ link: link.id, received: named }) };
+      return { ...hello(this.#own, this.#context), resume: this.#key.prove({ link: link.id, received: named }) };
     };
     try {
-      const { carrier, remote, resumed, identity } = await dialPeer(this.location, this.#deps, (to) =>
+      const { carrier, remote, resumed, identity } = await dialPeer(this.location, this.#own, this.#context, (to) =>
         dialAgain({ ...to, hello: words, signal: dialling.signal }),
       );
       if (link.closed || !this.#key.isAnswer(link.id, resumed)) {
@@ -264,14 +266,16 @@ function isRefused(error: unknown): boolean {
   return (error as NodeJS.ErrnoException).code === "ECONNREFUSED";
 }
 
-function hello({ options, instance, software }: PeerLinkDeps): Hello {
-  return { type: "hello", version: HANDSHAKE_VERSION, agentId: options.serverId, instance, software };
+function hello({ instance }: OwnServer, { options: { serverId: agentId } }: ServerContext): Hello {
+  const software = `culvert-server/${buildInfo().version}`;
+  return { type: "hello", version: HANDSHAKE_VERSION, agentId, instance, software };
 }
 
 /** Dials the peer, and returns what was reached with the identity in its certificate. */
 async function dialPeer<T extends Pick<Dialled, "carrier">>(
   { address }: Location,
-  { options: { keepaliveMs }, trust, dialTimeoutMs: timeoutMs }: PeerLinkDeps,
+  { trust }: OwnServer,
+  { options: { keepaliveMs, agentAckTimeoutMs: timeoutMs } }: ServerContext,
   dial: (to: CarrierDialOptions) => Promise<T>,
 ): Promise<T & { readonly identity: PeerIdentity }> {
   let identity: PeerIdentity | undefined;

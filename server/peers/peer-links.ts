@@ -3,8 +3,9 @@ import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import { DialFault } from "../../shared/faults/faults.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { Location } from "./directory.ts";
-import { PeerLink, type PeerLinkDeps, peerLog } from "./peer-link.ts";
+import { type OwnServer, PeerLink, peerLog } from "./peer-link.ts";
 
 /** Links and dials at once. The directory is not trusted, and may name any number of servers. */
 const MAX_LINKS = 1_024;
@@ -14,7 +15,8 @@ const MAX_RESTING = 1_024;
 
 /** The links that this server has dialled to others: one for each, opened when it is needed. */
 export class PeerLinks {
-  readonly #deps: PeerLinkDeps;
+  readonly #own: OwnServer;
+  readonly #context: ServerContext;
   readonly #links = new Map<string, PeerLink>();
   readonly #dials = new Map<string, Promise<PeerLink>>();
   /** By address: when it may be dialled again, and why not before. */
@@ -22,8 +24,9 @@ export class PeerLinks {
   readonly #draining = new Set<PeerLink>();
   #closed = false;
 
-  constructor(deps: PeerLinkDeps) {
-    this.#deps = deps;
+  constructor(own: OwnServer, context: ServerContext) {
+    this.#own = own;
+    this.#context = context;
   }
 
   get size(): number {
@@ -32,7 +35,7 @@ export class PeerLinks {
 
   /** The id of this server. */
   get ownId(): string {
-    return this.#deps.options.serverId;
+    return this.#context.options.serverId;
   }
 
   /** The link to the server with this id, if there is one that takes streams. */
@@ -66,10 +69,10 @@ export class PeerLinks {
 
   async #dial(location: Location): Promise<PeerLink> {
     const { serverId, address } = location;
-    const log = peerLog(this.#deps.throttledLog, serverId, address);
+    const log = peerLog(this.#context.throttledLog, serverId, address);
     let link: PeerLink;
     try {
-      link = await PeerLink.dial(location, this.#deps, (closed) => this.#onClosed(closed));
+      link = await PeerLink.dial(location, this.#own, this.#context, (closed) => this.#onClosed(closed));
     } catch (error) {
       const reason = printable(whyUnreached(error as Error));
       const isDraining = error instanceof LinkRefused && error.closeCode === CloseCode.draining;

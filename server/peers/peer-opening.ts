@@ -9,29 +9,27 @@ import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
-import type { HopOptions, ServerHop } from "../tunnels/open-stream.ts";
 import { leftMs, untilSilentMs } from "../tunnels/opening.ts";
-import type { Location } from "./directory.ts";
+import type { HopOptions, ServerHop } from "../tunnels/peer-finder.ts";
+import type { Location, Locations } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
-
-interface PeerHopDeps {
-  readonly links: { readonly ownId: string; get(location: Location): Promise<PeerLink> };
-  readonly metrics: Pick<HopMetrics, "opened">;
-  /** The server has not done what the directory said of it. */
-  onUseless(cluster: string, location: Location): void;
-}
+import type { PeerLinks } from "./peer-links.ts";
 
 /** The way of one CONNECT over another server. */
 export class PeerHop implements ServerHop {
   readonly location: Location;
   agent: string | undefined;
   readonly #cluster: string;
-  readonly #deps: PeerHopDeps;
+  readonly #links: PeerLinks;
+  readonly #locations: Locations;
+  readonly #metrics: HopMetrics;
 
-  constructor(cluster: string, location: Location, deps: PeerHopDeps) {
+  constructor(cluster: string, location: Location, links: PeerLinks, locations: Locations, metrics: HopMetrics) {
     this.#cluster = cluster;
     this.location = location;
-    this.#deps = deps;
+    this.#links = links;
+    this.#locations = locations;
+    this.#metrics = metrics;
   }
 
   get serverId(): string {
@@ -39,13 +37,15 @@ export class PeerHop implements ServerHop {
   }
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
-    const { links, metrics, onUseless } = this.#deps;
     const { id, cancellation, ackTimeoutMs, onlyClaimed, watch, memory } = options;
     try {
-      const link = await inTime(links.get(this.location), cancellation, leftMs(options), () => this.#unreached());
+      const link = await inTime(this.#links.get(this.location), cancellation, leftMs(options), () => this.#unreached());
       const timeoutMs = Math.max(1, leftMs(options));
       const head = encodePeerOpen({
-        ...{ cluster: this.#cluster, target, id, timeoutMs: timeoutMs - ANSWER_MARGIN_MS },
+        cluster: this.#cluster,
+        target,
+        id,
+        timeoutMs: timeoutMs - ANSWER_MARGIN_MS,
         ...(onlyClaimed && { onlyClaimed }),
         ...(watch && { timed: true }),
       });
@@ -60,19 +60,19 @@ export class PeerHop implements ServerHop {
       else stream.once("close", leave);
       this.agent = answer.agent;
       watch?.onAnswer(answer);
-      metrics.opened("ok");
+      this.#metrics.opened("ok");
       return stream;
     } catch (error) {
       const failure = toCulvertError(error);
-      metrics.opened(failure.code);
+      this.#metrics.opened(failure.code);
       const isUseful = failure.code === "limited" || failure.code === "forbidden" || failure.refusedBy === "agent";
-      if (failure.code !== "caller_gone" && !isUseful) onUseless(this.#cluster, this.location);
+      if (failure.code !== "caller_gone" && !isUseful) this.#locations.drop(this.#cluster, this.location);
       throw failure;
     }
   }
 
   #unreached(): CulvertError {
-    const sentence = `server "${this.serverId}" was not reached in time from server "${this.#deps.links.ownId}": check its process and the path between them`;
+    const sentence = `server "${this.serverId}" was not reached in time from server "${this.#links.ownId}": check its process and the path between them`;
     return new CulvertError("peer_lost", sentence);
   }
 }

@@ -19,17 +19,16 @@ import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { openTlsPort, type PortDeps } from "../listeners/open-port.ts";
+import { openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import type { ServerOptions } from "../options/options.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import { Links, type ResumableLink } from "../tunnels/links.ts";
-import { firstWindows } from "../tunnels/tunnel.ts";
+import { firstWindows } from "../tunnels/yamux-tunnel.ts";
 import { AcceptedPeer, type FromPeer, makeRoom } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
-interface PeerPortDeps extends PortDeps {
-  readonly options: ServerOptions;
+interface PeerPortDeps extends ServerContext {
   readonly waiting: WaitingConnections;
   readonly trust: PeerTrust;
   readonly material: () => ServerTls;
@@ -37,7 +36,6 @@ interface PeerPortDeps extends PortDeps {
   readonly peerMemory: MemoryShare;
   /** Random for each start of this process. */
   readonly instance: string;
-  draining(): boolean;
   /** A peer has opened a stream. */
   onStream(stream: Stream, from: FromPeer): void;
 }
@@ -201,7 +199,11 @@ export class PeerPort {
       const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool: this.#deps.peerMemory.links });
       entry.link = link;
       const software = printable(hello.software);
-      const peer = new AcceptedPeer({ serverId: agentId, software, link, identity }, this.#deps);
+      const { trust, peerMemory: memory, onStream } = this.#deps;
+      const peer = new AcceptedPeer(
+        { serverId: agentId, software, link, identity, trust, memory, onStream },
+        this.#deps,
+      );
       this.#peers.add(peer, network);
       entry.onCredential = ({ peer: renewed }) => peer.watch.renewed(renewed);
       await peer.closed;

@@ -2,16 +2,18 @@ import assert from "node:assert/strict";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
-import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
-import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { encodeCarrier, parsePeerAnswer } from "../../shared/wire/peer-heads.ts";
 import { encodeHead, receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { pair } from "../../shared/yamux/testing/sessions.ts";
-import type { CarriedFacts } from "../tunnels/links.ts";
+import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import type { CarriedFacts, TakeCarried } from "../tunnels/links.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
 import type { FromPeer } from "./accepted-peers.ts";
-import { type CarriedStreamsDeps, MAX_FROM_ONE, serveCarried } from "./peer-streams.ts";
+import { MAX_FROM_ONE, serveCarried } from "./peer-streams.ts";
 
 interface Taken extends CarriedFacts {
   readonly via: string;
@@ -21,22 +23,26 @@ interface Taken extends CarriedFacts {
 /** A peer that opens streams, and the connections that are taken from it. */
 function carriedBy(
   serverId: string,
-  { carried = 0, refuse, memory }: { carried?: number; refuse?: CulvertError; memory?: MemoryAccount } = {},
+  { carried = 0, refuse, tunnels }: { carried?: number; refuse?: CulvertError; tunnels?: ClusterTunnels } = {},
 ) {
   const taken: Taken[] = [];
-  const lines: string[] = [];
-  const deps: CarriedStreamsDeps = {
-    clusters: { get: (name) => (memory !== undefined && name === "blue" ? { tunnels: { memory } } : undefined) },
-    takeCarried: (stream, facts, via) => {
-      if (refuse !== undefined) throw refuse;
-      taken.push({ ...facts, via, stream });
-    },
-    throttledLog: { write: (_level, { reason }, message) => void lines.push(`${message}: ${String(reason)}`) },
+  const takeCarried: TakeCarried = (stream, facts, via) => {
+    if (refuse !== undefined) throw refuse;
+    taken.push({ ...facts, via, stream });
   };
-  return { taken, lines, ...linkTo(deps, { serverId, remote: "10.0.0.2:1", carried }) };
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  const log = createLogger({ level: "warn", format: "json", name: "test", destination });
+  const served = { requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 };
+  const clusters: ServerContext["clusters"] = {
+    get: (name) => (tunnels !== undefined && name === "blue" ? { tunnels, ...served } : undefined),
+    reachedBy: () => undefined,
+  };
+  const context = contextOf({}, { log, clusters });
+  return { taken, lines, ...linkTo(takeCarried, context, { serverId, remote: "10.0.0.2:1", carried }) };
 }
 
-function linkTo(deps: CarriedStreamsDeps, from: FromPeer) {
+function linkTo(takeCarried: TakeCarried, context: ServerContext, from: FromPeer) {
   const { client, server } = pair();
   const open = async (...bytes: readonly Buffer[]): Promise<{ stream: Stream; answer: Promise<Buffer> }> => {
     const known = server.accepted.length;
@@ -49,7 +55,7 @@ function linkTo(deps: CarriedStreamsDeps, from: FromPeer) {
     far.on("error", () => {});
     receiveHead(
       far,
-      (head) => serveCarried(far, head, from, deps),
+      (head) => serveCarried(far, head, from, takeCarried, context),
       () => {},
     );
     const answer = new Promise<Buffer>((resolve, reject) => receiveHead(stream, resolve, reject));
@@ -80,9 +86,9 @@ test("a connection is taken with its facts when its certificates are whole, and 
 });
 
 test("what an agent sends over another server is charged to its cluster, and not to all that share the link", async () => {
-  const pool = new MemoryPool(Number.POSITIVE_INFINITY);
-  const memory = pool.share("blue");
-  const { open, taken } = carriedBy("srv-b", { memory });
+  const tunnels = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 1, drainTimeoutMs: 0 });
+  const { memory } = tunnels;
+  const { open, taken } = carriedBy("srv-b", { tunnels });
   const { stream, answer } = await open(encodeCarrier(REQUEST));
   await answer;
   stream.write(Buffer.alloc(10_000)); // nobody reads it

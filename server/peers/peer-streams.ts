@@ -1,8 +1,6 @@
 import { GrowingBytes } from "../../shared/basics/bytes.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { MAX_CHAIN } from "../../shared/tls/certificate-fields.ts";
 import { MAX_CHAIN_BYTES } from "../../shared/tls/identity.ts";
 import {
@@ -14,23 +12,24 @@ import {
 } from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { TakeCarried } from "../tunnels/links.ts";
 import type { FromPeer } from "./accepted-peers.ts";
-import { refuseStream, type ServePeerDeps, servePeer } from "./serve-peer.ts";
-
-export type PeerStreamsDeps = ServePeerDeps & CarriedStreamsDeps;
+import { refuseStream, servePeer } from "./serve-peer.ts";
 
 /** Time for the head of a stream, which comes with its SYN, ms. */
 const HEAD_TIMEOUT_MS = 5_000;
 
 /** The streams that peers open here. */
 export class PeerStreams {
-  readonly #deps: PeerStreamsDeps;
+  readonly #takeCarried: TakeCarried;
+  readonly #context: ServerContext;
   /** CONNECTs of peers that are open here. */
   readonly #connects = new Set<Promise<void>>();
 
-  constructor(deps: PeerStreamsDeps) {
-    this.#deps = deps;
+  constructor(takeCarried: TakeCarried, context: ServerContext) {
+    this.#takeCarried = takeCarried;
+    this.#context = context;
   }
 
   /** Reads the head of a stream, which says of which kind it is. */
@@ -42,7 +41,7 @@ export class PeerStreams {
       stream,
       (head) => {
         clearTimeout(timer);
-        if (streamKind(head) === CARRIER_KIND) serveCarried(stream, head, from, this.#deps);
+        if (streamKind(head) === CARRIER_KIND) serveCarried(stream, head, from, this.#takeCarried, this.#context);
         else this.#serveConnect(stream, head, from);
       },
       () => {
@@ -53,7 +52,7 @@ export class PeerStreams {
   }
 
   #serveConnect(stream: Stream, head: Buffer, from: FromPeer): void {
-    const served: Promise<void> = servePeer(stream, head, from, this.#deps).finally(() =>
+    const served: Promise<void> = servePeer(stream, head, from, this.#context).finally(() =>
       this.#connects.delete(served),
     );
     this.#connects.add(served);
@@ -76,19 +75,18 @@ export const MAX_FROM_ONE = 16_384;
 /** Time for the certificates after the head, ms: they are sent at once. */
 const CHAIN_TIMEOUT_MS = 5_000;
 
-export interface CarriedStreamsDeps {
-  /** The clusters that are served now; their accounts pay for what is carried for their agents. */
-  readonly clusters: { get(name: string): { readonly tunnels: { readonly memory: MemoryAccount } } | undefined };
-  readonly takeCarried: TakeCarried;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
-}
-
 /** A connection of an agent that another server carries here, until the port of agents takes it. Never throws. */
-export function serveCarried(stream: Stream, head: Buffer, from: FromPeer, deps: CarriedStreamsDeps): void {
+export function serveCarried(
+  stream: Stream,
+  head: Buffer,
+  from: FromPeer,
+  takeCarried: TakeCarried,
+  { clusters, throttledLog }: ServerContext,
+): void {
   const refuse = (error: unknown): void => {
     const refusal = toCulvertError(error);
     const line = { peer: from.serverId, remote: from.remote, reason: printable(refusal.message) };
-    deps.throttledLog.write("warn", line, "connection not taken from a peer");
+    throttledLog.write("warn", line, "connection not taken from a peer");
     refuseStream(stream, refusal);
   };
   try {
@@ -96,7 +94,11 @@ export function serveCarried(stream: Stream, head: Buffer, from: FromPeer, deps:
     countCarried(stream, from);
     readChain(stream, request, (chain) => {
       try {
-        take(stream, request, chain, from, deps);
+        const { cluster, address, port } = request;
+        const memory = clusters.get(cluster)?.tunnels.memory;
+        if (memory !== undefined) stream.chargeTo(memory);
+        takeCarried(stream, { cluster, source: { address: printable(address), port }, chain }, from.serverId);
+        stream.write(encodePeerAnswer({ ok: true, agent: "" })); // before what the agent reads
       } catch (error) {
         refuse(error);
       }
@@ -113,19 +115,6 @@ function countCarried(stream: Stream, from: FromPeer): void {
   }
   from.carried++;
   stream.once("close", () => from.carried--);
-}
-
-function take(
-  stream: Stream,
-  { cluster, address, port }: CarrierRequest,
-  chain: readonly Buffer[],
-  { serverId }: FromPeer,
-  { clusters, takeCarried }: CarriedStreamsDeps,
-): void {
-  const memory = clusters.get(cluster)?.tunnels.memory;
-  if (memory !== undefined) stream.chargeTo(memory);
-  takeCarried(stream, { cluster, source: { address: printable(address), port }, chain }, serverId);
-  stream.write(encodePeerAnswer({ ok: true, agent: "" })); // before what the agent reads
 }
 
 /**

@@ -4,7 +4,6 @@ import { ConfigError } from "../../shared/config/options.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Check } from "../../shared/runtime/check.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { ConditionLog, type LoggedCondition } from "../../shared/runtime/throttled-log.ts";
 import { certificates, usageOf } from "../../shared/tls/certificate-fields.ts";
 import { ClientTrust } from "../../shared/tls/client-trust.ts";
@@ -22,7 +21,7 @@ import {
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
 import { type ServerTls, unfit, WatchedTls } from "../../shared/tls/tls-material.ts";
 import { SideExpiry } from "../cluster-runtime/flag-certificates.ts";
-import type { ServerOptions } from "../options/options.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 
 /**
  * How two servers know each other. Both show a certificate of `--peer-ca-cert`, and both ask for the role that
@@ -112,7 +111,9 @@ export class PeerTrust {
   dialTls(onVerified: (identity: PeerIdentity) => void) {
     const { cert, key, ca } = this.#material();
     return {
-      ...{ cert, key, ca },
+      cert,
+      key,
+      ca,
       checkServerIdentity: (_host: string, certificate: PeerCertificate): Error | undefined => {
         try {
           const identity = identityIn(certificate as DetailedPeerCertificate); // with its issuers (https.request)
@@ -137,14 +138,6 @@ export class PeerTrust {
   }
 }
 
-export interface OwnCertificateDeps {
-  readonly options: Pick<ServerOptions, "peerCert" | "peerKey" | "peerCaCert" | "peerIdentities">;
-  readonly log: Logger;
-  /** The CRLs of `--client-crl-file`; another array whenever they change. */
-  crls(): readonly RevocationList[];
-  onRenewed(): void;
-}
-
 /**
  * The certificate that this server shows to others, and the CA that theirs come from. In a fleet all have the same
  * options, so what this server would refuse in another one's certificate, others refuse in its own: that is logged.
@@ -155,8 +148,8 @@ export class OwnCertificate {
   readonly #expiry: SideExpiry;
   readonly #conditions: ConditionLog;
 
-  /** Throws a `ConfigError`. */
-  constructor({ options, log, crls, onRenewed }: OwnCertificateDeps) {
+  /** Throws a `ConfigError`. `crls`: those of `--client-crl-file`; another array whenever they change. */
+  constructor({ options, log }: ServerContext, crls: () => readonly RevocationList[], onRenewed: () => void) {
     const { peerCert: certFile, peerKey: keyFile, peerCaCert: caFile, peerIdentities } = options;
     try {
       this.#files = new WatchedTls(
@@ -174,9 +167,12 @@ export class OwnCertificate {
     }
     this.trust = new PeerTrust(peerIdentities, () => this.material, crls);
     this.#expiry = new SideExpiry("peers", () => ({
-      ...{ certificate: this.material, ca: this.material.ca, cluster: "" },
+      certificate: this.material,
+      ca: this.material.ca,
+      cluster: "",
       by: { certificate: "--peer-cert", ca: "--peer-ca-cert" },
-      ...{ certificateFields: { file: certFile }, caFields: { file: caFile } },
+      certificateFields: { file: certFile },
+      caFields: { file: caFile },
     }));
     this.#conditions = new ConditionLog(log, () => this.#unusual({ file: certFile }));
     this.#conditions.check();

@@ -1,41 +1,33 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
-import { buildInfo } from "../../shared/basics/program.ts";
 import { untilAborted } from "../../shared/basics/promises.ts";
-import type { MemoryPool, MemoryShare } from "../../shared/limits/memory-pool.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import type { Check } from "../../shared/runtime/check.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
-import type { PortDeps } from "../listeners/open-port.ts";
 import type { WaitingConnections } from "../listeners/port-connections.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { ClusterTunnels, Registry } from "../tunnels/cluster-tunnels.ts";
-import type { LinkOwners } from "../tunnels/links.ts";
-import type { PeerFinder, ServerHop } from "../tunnels/open-stream.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import type { LinkOwners, TakeCarried } from "../tunnels/links.ts";
+import type { PeerFinder, ServerHop } from "../tunnels/peer-finder.ts";
 import { type Directory, type Location, Locations } from "./directory.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 import type { PeerLink } from "./peer-link.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { openAtOwner, PeerHop } from "./peer-opening.ts";
 import { PeerPort } from "./peer-port.ts";
-import { PeerStreams, type PeerStreamsDeps } from "./peer-streams.ts";
-import { OwnCertificate, type OwnCertificateDeps } from "./peer-trust.ts";
+import { PeerStreams } from "./peer-streams.ts";
+import { OwnCertificate } from "./peer-trust.ts";
 
-export interface PeersDeps
-  extends Omit<PortDeps, "options">,
-    Pick<PeerStreamsDeps, "clusters" | "files" | "takeCarried"> {
-  readonly options: ServerOptions;
-  readonly crls: OwnCertificateDeps["crls"];
-  readonly metrics: ServerMetrics;
-  readonly tunnels: Registry;
-  readonly pool: MemoryPool;
+/** The parts of a server that its peers need beside its context. */
+export interface PeersSetup {
   readonly waiting: WaitingConnections;
-  draining(): boolean;
-  /** Links of agents are open, and peers may carry resumes of them here. */
-  hasLinks(): boolean;
+  /** The CRLs of `--client-crl-file`; another array whenever they change. */
+  crls(): readonly RevocationList[];
+  readonly takeCarried: TakeCarried;
   /** In place of the directory of `--directory`. */
   readonly openDirectory: ((location: Location) => Directory) | undefined;
 }
@@ -52,41 +44,41 @@ export class Peers implements PeerFinder {
   address!: AddressInfo;
   #directory!: Directory;
   #locations!: Locations;
-  readonly #deps: PeersDeps;
+  readonly #openDirectory: PeersSetup["openDirectory"];
+  readonly #context: ServerContext;
   readonly #own: OwnCertificate;
   readonly #memory: MemoryShare;
   readonly #links: PeerLinks;
   readonly #streams: PeerStreams;
   readonly #port: PeerPort;
 
-  private constructor(deps: PeersDeps) {
-    const { options, log, throttledLog } = deps;
+  private constructor({ waiting, crls, takeCarried, openDirectory }: PeersSetup, context: ServerContext) {
     const instance = randomUUID();
-    this.#deps = deps;
-    this.#memory = deps.pool.share(MEMORY_OF_PEERS);
-    this.#own = new OwnCertificate({
-      ...{ options, log, crls: () => deps.crls() },
-      onRenewed: () => {
-        this.#links.renew();
-        this.#port.verifyAgain();
-      },
+    this.#openDirectory = openDirectory;
+    this.#context = context;
+    this.#memory = context.pool.share(MEMORY_OF_PEERS);
+    this.#own = new OwnCertificate(context, crls, () => {
+      this.#links.renew();
+      this.#port.verifyAgain();
     });
     const { trust } = this.#own;
-    this.#links = new PeerLinks({
-      ...{ options, trust, instance, memory: this.#memory, throttledLog, dialTimeoutMs: options.agentAckTimeoutMs },
-      software: `culvert-server/${buildInfo().version}`,
-    });
-    this.#streams = new PeerStreams(deps);
+    this.#links = new PeerLinks({ trust, instance, memory: this.#memory }, context);
+    this.#streams = new PeerStreams(takeCarried, context);
     this.#port = new PeerPort({
-      ...{ ...deps, trust, material: () => this.#own.material, instance, peerMemory: this.#memory },
-      draining: () => deps.draining() && !deps.hasLinks(),
+      ...context,
+      waiting,
+      trust,
+      material: () => this.#own.material,
+      instance,
+      peerMemory: this.#memory,
+      draining: () => context.draining() && context.links.size === 0,
       onStream: (stream, from) => this.#streams.serve(stream, from),
     });
   }
 
   /** Opens the port for peers and the directory. Rejects with a `ConfigError`. */
-  static async start(deps: PeersDeps): Promise<Peers> {
-    const peers = new Peers(deps);
+  static async start(setup: PeersSetup, context: ServerContext): Promise<Peers> {
+    const peers = new Peers(setup, context);
     try {
       await peers.#open();
       return peers;
@@ -98,11 +90,11 @@ export class Peers implements PeerFinder {
   }
 
   async #open(): Promise<void> {
-    const { options, metrics, tunnels, openDirectory } = this.#deps;
+    const { options, metrics, tunnels } = this.#context;
     const { serverId } = options;
     this.address = await this.#port.open();
     const location = { serverId, address: addressOf(options, this.address) };
-    const directory = openDirectory?.(location) ?? new NatsDirectory(location, this.#deps);
+    const directory = this.#openDirectory?.(location) ?? new NatsDirectory(location, this.#context);
     this.#directory = directory;
     this.#locations = new Locations({ directory, metrics: metrics.hops, serverId });
     metrics.hops.watchDirectory(() => this.canAsk);
@@ -119,10 +111,7 @@ export class Peers implements PeerFinder {
     const others = except.flatMap((hop) => (hop instanceof PeerHop ? hop.location : []));
     const location = await this.#locations.ofCluster(cluster, others);
     if (location === undefined) return undefined;
-    return new PeerHop(cluster, location, {
-      ...{ links: this.#links, metrics: this.#deps.metrics.hops },
-      onUseless: (of, where) => this.#locations.drop(of, where),
-    });
+    return new PeerHop(cluster, location, this.#links, this.#locations, this.#context.metrics.hops);
   }
 
   trouble(cluster: string): string | undefined {
@@ -135,7 +124,7 @@ export class Peers implements PeerFinder {
   }
 
   #onTunnels(name: string, cluster: ClusterTunnels | undefined): void {
-    const takesStreams = () => !this.#deps.draining() && cluster?.pick() !== undefined;
+    const takesStreams = () => !this.#context.draining() && cluster?.pick() !== undefined;
     if (takesStreams()) this.#directory.hold(name, takesStreams);
     else this.#directory.release(name);
   }
@@ -146,7 +135,7 @@ export class Peers implements PeerFinder {
   readonly owners: LinkOwners = {
     open: async (serverId, facts, signal, memory) => {
       const link = await untilAborted(this.#linkTo(serverId), signal);
-      return await openAtOwner(link, facts, signal, { ackTimeoutMs: this.#deps.options.agentAckTimeoutMs, memory });
+      return await openAtOwner(link, facts, signal, { ackTimeoutMs: this.#context.options.agentAckTimeoutMs, memory });
     },
   };
 
@@ -197,7 +186,7 @@ export class Peers implements PeerFinder {
    * until the last link of this server has ended.
    */
   drain(): void {
-    for (const cluster of this.#deps.tunnels.clusters.values()) this.#directory.release(cluster.name);
+    for (const cluster of this.#context.tunnels.clusters.values()) this.#directory.release(cluster.name);
   }
 
   /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */
@@ -220,7 +209,7 @@ export class Peers implements PeerFinder {
   }
 }
 
-function addressOf({ peerAddress }: Pick<ServerOptions, "peerAddress">, { port }: AddressInfo): string {
+function addressOf({ peerAddress }: ServerOptions, { port }: AddressInfo): string {
   const hasPort = /^(?:\[[^\]]*\]|[^:]*):\d+$/.test(peerAddress);
   return hasPort ? peerAddress : formatTarget({ host: peerAddress.replace(/^\[|\]$/g, ""), port });
 }

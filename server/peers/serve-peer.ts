@@ -1,36 +1,17 @@
+import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-heads.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import type { HopMetrics } from "../metrics/fleet-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
-import { type OpenContext, type OpenStreamDeps, openStream } from "../tunnels/open-stream.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
 import { type HopEnd, hopResetCode, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 import { PEERS } from "./peer-link.ts";
-
-interface ServedForPeers {
-  readonly tunnels: ClusterTunnels;
-  /** Throws `forbidden` for a target that the document does not allow. */
-  requireTarget(target: Target): void;
-}
-
-export interface ServePeerDeps extends Omit<OpenStreamDeps, "peers" | "metrics"> {
-  readonly options: OpenStreamDeps["options"] & Pick<ServerOptions, "serverId" | "stallTimeoutMs">;
-  readonly metrics: OpenStreamDeps["metrics"] & { readonly hops: HopMetrics };
-  /** The clusters that are served now. */
-  readonly clusters: { get(name: string): ServedForPeers | undefined };
-  readonly log: Logger;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
-  /** Throws `overloaded` when this process has hardly a file descriptor left. */
-  readonly files: { requireRoom(code: "overloaded"): void };
-}
 
 /** How long a refused stream may linger until the peer has ended its side, too, ms. */
 const LINGER_MS = 5_000;
@@ -41,45 +22,50 @@ const FAILED = "CONNECT of a peer failed";
  * and never to a third one. Admission and limits are those of the server that the caller came to; the rules for targets
  * are applied here, too, because its document may be an older one. Never rejects.
  */
-export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, deps: ServePeerDeps): Promise<void> {
-  const { metrics, log, throttledLog } = deps;
-  const { serverId } = deps.options;
+export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, context: ServerContext): Promise<void> {
+  const { options, metrics, log, throttledLog } = context;
+  const { serverId, stallTimeoutMs } = options;
   const startedAt = performance.now();
-  let request: PeerOpenRequest | undefined;
-  let context: OpenContext | undefined;
+  let asked: PeerOpenRequest | undefined;
+  let request: StreamRequest | undefined;
   const finish = (code: OutcomeCode | "ok", reason: Error | undefined, totals?: SpliceTotals): void => {
     metrics.hops.served(code);
     const level = code === "ok" ? "info" : outcome(code).level;
     const line = {
-      ...{ id: request?.id, peer: from.serverId, cluster: request?.cluster, agent: context?.tunnel?.agent.agentId },
-      ...{ target: request && formatTarget(request.target), ...context?.choice, outcome: code },
+      id: asked?.id,
+      peer: from.serverId,
+      cluster: asked?.cluster,
+      agent: request?.tunnel?.agent.agentId,
+      target: asked && formatTarget(asked.target),
+      ...request?.choice,
+      outcome: code,
       ...(totals && { bytesUp: totals.bytesUp, bytesDown: totals.bytesDown, endedBy: totals.endedBy }),
       durationMs: Math.round((performance.now() - startedAt) * 10) / 10,
       ...(code === "internal" ? { err: reason?.cause ?? reason } : reason && { reason: printable(reason.message) }),
     };
     if (totals !== undefined) log[level](line, "connection of a peer closed");
-    else if (context !== undefined) throttledLog.write(level, line, FAILED, { kind: code });
+    else if (request !== undefined) throttledLog.write(level, line, FAILED, { kind: code });
     // The request is malformed, or names a cluster that is not known here.
     else throttledLog.write(level, line, FAILED, { tenant: PEERS, kind: from.serverId });
   };
   try {
-    request = parsePeerOpen(json);
-    const { cluster: name, target } = request;
-    const served = deps.clusters.get(name);
+    asked = parsePeerOpen(json);
+    const { cluster: name, target } = asked;
+    const served = context.clusters.get(name);
     if (served === undefined) {
       const sentence = `server "${serverId}" has no cluster "${name}": compare the documents of both servers`;
       throw new CulvertError("unknown_cluster", sentence);
     }
-    if (deps.draining()) throw new CulvertError("draining", `server "${serverId}" is shutting down: try again`);
+    if (context.draining()) throw new CulvertError("draining", `server "${serverId}" is shutting down: try again`);
     served.requireTarget(target);
     const cluster = served.tunnels;
     stream.chargeTo(cluster.memory);
-    deps.files.requireRoom("overloaded");
+    context.files.requireRoom("overloaded");
     let answer: (OpenAnswer & { readonly ok: true }) | undefined;
-    context = contextOf(stream, request, startedAt, (given) => {
+    request = requestOf(stream, asked, startedAt, (given) => {
       if (given.ok) answer = given;
     });
-    const opened = await openHere(target, cluster, context, deps);
+    const opened = await openHere(target, cluster, request, context);
     if (stream.destroyed) {
       opened.destroy();
       throw callerGone();
@@ -87,21 +73,22 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
     const { address, times } = answer ?? {};
     stream.write(
       encodePeerAnswer({
-        ...{ ok: true, agent: context.tunnel?.agent.agentId ?? "" },
+        ok: true,
+        agent: request.tunnel?.agent.agentId ?? "",
         ...(address !== undefined && { address }),
-        ...(request.timed === true && times !== undefined && { times }),
+        ...(asked.timed === true && times !== undefined && { times }),
       }),
     );
-    const { stallTimeoutMs } = deps.options;
-    const why = (by: SpliceTotals["endedBy"]) => endOf(opened, by, deps);
+    const why = (by: SpliceTotals["endedBy"]) => endOf(opened, by, context);
     const totals = await splice(stream, opened, {
-      ...{ stallTimeoutMs, memory: cluster.memory },
+      stallTimeoutMs,
+      memory: cluster.memory,
       resetCaller: (by) => stream.reset(undefined, hopResetCode(why(by))),
     });
     finish(why(totals.endedBy) ?? "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
-    refuseStream(stream, context?.tunnel === undefined ? naming(serverId, refusal) : refusal);
+    refuseStream(stream, request?.tunnel === undefined ? naming(serverId, refusal) : refusal);
     finish(refusal.code, refusal);
   }
 }
@@ -110,17 +97,13 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, de
 async function openHere(
   target: Target,
   cluster: ClusterTunnels,
-  context: OpenContext,
-  { metrics, options, draining }: ServePeerDeps,
-): Promise<Stream> {
+  request: StreamRequest,
+  context: ServerContext,
+): Promise<Duplex> {
   const { ofPeers } = cluster;
   ofPeers.pending++;
   try {
-    const opened = await openStream(target, cluster, context, {
-      ...{ metrics, draining: () => draining() },
-      // Where no agent is here now, the other server asks the directory again, and waits where the caller is.
-      options: { ...options, agentWaitMs: 0, connectTimeoutMs: 0 },
-    });
+    const opened = await openStream(target, cluster, request, context);
     if (!opened.closed) {
       ofPeers.open++;
       opened.once("close", () => ofPeers.open--);
@@ -132,24 +115,30 @@ async function openHere(
 }
 
 /** Why the stream to the agent has ended, if it was neither the target nor the caller. */
-function endOf(opened: Stream, by: SpliceTotals["endedBy"], { draining }: ServePeerDeps): HopEnd | undefined {
+function endOf(opened: Duplex, by: SpliceTotals["endedBy"], { draining }: ServerContext): HopEnd | undefined {
   if (by === "memory") return "stalled";
   if (!isSessionLost(opened)) return undefined;
   // At the end of the drain time this server closes its tunnels cleanly.
   return draining() && isClosedCleanly(opened) ? "draining" : "agent_lost";
 }
 
-function contextOf(
+function requestOf(
   stream: Stream,
   { id, timeoutMs, onlyClaimed, timed }: PeerOpenRequest,
   startedAt: number,
   onAnswer: (answer: OpenAnswer) => void,
-): OpenContext {
+): StreamRequest {
   const cancellation = new Cancellation<CulvertError>();
   stream.once("close", () => cancellation.cancel(callerGone()));
   if (stream.destroyed) cancellation.cancel(callerGone());
   return {
-    ...{ id, deadline: startedAt + timeoutMs, cancellation, tunnel: undefined, choice: undefined, hop: undefined },
+    id,
+    deadline: startedAt + timeoutMs,
+    cancellation,
+    onlyHere: true,
+    tunnel: undefined,
+    choice: undefined,
+    hop: undefined,
     ...(onlyClaimed && { onlyClaimed }),
     ...(timed === true && { watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer } }),
   };

@@ -2,15 +2,19 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
-import { ConfigError } from "../../shared/config/options.ts";
+import { ConfigError, defaultsOf } from "../../shared/config/options.ts";
 import { FakeCollection } from "../../shared/kubernetes/testing/fake-collection.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import { serverOptions } from "../options/options.ts";
 import { LEASES } from "./leases.ts";
 import { ENDPOINT_SLICES, EndpointSlice, serversIn, startReplicaCount } from "./replica-count.ts";
 import { ServerCount } from "./server-count.ts";
 
 const OPTIONS = {
-  ...{ serverCountService: "", leaseNamespace: "ns", kubeconfig: "" },
+  ...defaultsOf(serverOptions),
+  serverCountService: "",
+  leaseNamespace: "ns",
+  kubeconfig: "",
   leaseLabel: ["k8s-app=culvert-server"],
 };
 
@@ -20,7 +24,8 @@ function serverWith(t: TestContext, api: FakeCollection, serverId: string) {
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "info", format: "json", name: "server", destination });
   const servers = new ServerCount();
-  const replicas = startReplicaCount({ ...OPTIONS, serverId, kubeconfig: api.path }, { servers, log });
+  const set = (count: number) => servers.set(count);
+  const replicas = startReplicaCount({ ...OPTIONS, serverId, kubeconfig: api.path }, set, log);
   t.after(() => replicas.close());
   return { servers, replicas, lines };
 }
@@ -90,7 +95,7 @@ test("where the Service does not exist, the number that was given stays, and a f
   const log = createLogger({ level: "silent", format: "json", name: "server" });
   const servers = new ServerCount(3);
   const options = { ...OPTIONS, serverId: "one", serverCountService: "ns/absent" };
-  const replicas = startReplicaCount(options, { servers, log, access: api.access });
+  const replicas = startReplicaCount(options, (count) => servers.set(count), log, api.access);
   t.after(() => replicas.close());
   await until(() => replicas.fault !== undefined && api.watching === 1);
   assert.match(replicas.fault ?? "", /no EndpointSlices of Service ns\/absent: check --server-count-service/);
@@ -113,9 +118,9 @@ test("while the API server refuses the number stays, and the sentence is logged 
 });
 
 test("without credentials for an API server it does not start, and says which option wants them", () => {
-  const deps = { servers: new ServerCount(), log: createLogger({ level: "silent", format: "json", name: "test" }) };
+  const log = createLogger({ level: "silent", format: "json", name: "test" });
   const start = (change: Partial<typeof OPTIONS>) => () =>
-    startReplicaCount({ ...OPTIONS, serverId: "a", ...change }, deps);
+    startReplicaCount({ ...OPTIONS, serverId: "a", ...change }, () => true, log);
   const refused = (sentence: RegExp) => (error: unknown) =>
     error instanceof ConfigError && sentence.test(error.message);
   assert.throws(start({}), refused(/^--enable-lease-controller: this process is in no pod .*: give a kubeconfig\.$/));

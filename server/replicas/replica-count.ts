@@ -6,11 +6,6 @@ import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { LEASES, Lease, LeaseBook, OwnLease } from "./leases.ts";
 
-export type CountOptions = Pick<
-  ServerOptions,
-  "serverId" | "serverCountService" | "leaseNamespace" | "leaseLabel" | "kubeconfig"
->;
-
 /** A timer may be early by a fraction of this, ms. */
 const EXPIRY_MARGIN_MS = 20;
 /** Others may write leases of any duration, ms. */
@@ -19,19 +14,21 @@ const MAX_EXPIRY_MS = 60_000;
 /** Stale leases that are deleted at one time: each is a request, and one that is gone leads to the next count. */
 const MOST_COLLECTING = 8;
 
-export interface ReplicaCountDeps {
-  /** Gets the number; `set` returns false if it is the same as before. */
-  readonly servers: { set(value: number): boolean };
-  readonly log: Logger;
-  /** For tests: the API of this pod's own cluster. */
-  readonly access?: ReadAccess;
-}
+type SetCount = (count: number) => boolean;
 
-/** Counts by the Service that the options name, or else by leases. Throws a `ConfigError`. */
-export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps): ReplicaCount {
+/**
+ * Counts by the Service that the options name, or else by leases, and gives each number to `setCount`, which returns
+ * false if it is the same as before. `access`, for tests: the API of this pod's own cluster. Throws a `ConfigError`.
+ */
+export function startReplicaCount(
+  options: ServerOptions,
+  setCount: SetCount,
+  log: Logger,
+  access?: ReadAccess,
+): ReplicaCount {
   try {
-    if (options.serverCountService !== "") return new EndpointCount(options.serverCountService, deps);
-    return new LeaseCount(options, deps);
+    if (options.serverCountService !== "") return new EndpointCount(options.serverCountService, setCount, log, access);
+    return new LeaseCount(options, setCount, log);
   } catch (error) {
     if (!(error instanceof KubeFailure)) throw error;
     const flag = options.serverCountService === "" ? "--enable-lease-controller" : "--server-count-service";
@@ -46,12 +43,14 @@ export function startReplicaCount(options: CountOptions, deps: ReplicaCountDeps)
 export abstract class ReplicaCount {
   /** What is counted, for operators. */
   readonly source: string;
-  readonly #deps: ReplicaCountDeps;
+  readonly #setCount: SetCount;
+  readonly #log: Logger;
   readonly #faults = new Map<string, string>();
 
-  constructor(source: string, deps: ReplicaCountDeps) {
+  constructor(source: string, setCount: SetCount, log: Logger) {
     this.source = source;
-    this.#deps = deps;
+    this.#setCount = setCount;
+    this.#log = log;
   }
 
   /** Why the number may be out of date, as a sentence; absent: it is not. */
@@ -67,24 +66,20 @@ export abstract class ReplicaCount {
 
   /** A server that asks is there itself, whatever it finds. */
   protected counted(found: number): void {
-    const { servers, log } = this.#deps;
     this.succeeded("count");
     const count = Math.max(1, found);
-    if (servers.set(count)) log.info({ servers: count, source: this.source }, "number of servers changed");
+    if (this.#setCount(count)) this.#log.info({ servers: count, source: this.source }, "number of servers changed");
   }
 
   protected failed(part: string, sentence: string): void {
     if (this.#faults.get(part) === sentence) return;
     this.#faults.set(part, sentence);
-    this.#deps.log.warn(
-      { source: this.source, reason: sentence },
-      "the number of servers may be wrong, here or at others",
-    );
+    this.#log.warn({ source: this.source, reason: sentence }, "the number of servers may be wrong, here or at others");
   }
 
   protected succeeded(part: string): void {
     if (this.#faults.delete(part) && this.#faults.size === 0) {
-      this.#deps.log.info({ source: this.source }, "the number of servers is right again");
+      this.#log.info({ source: this.source }, "the number of servers is right again");
     }
   }
 }
@@ -130,10 +125,10 @@ class EndpointCount extends ReplicaCount {
   readonly #slices: KubeCollection;
   readonly #watch: ObjectWatch<EndpointSlice>;
 
-  constructor(service: string, deps: ReplicaCountDeps) {
-    super(`EndpointSlices of Service ${service}`, deps);
+  constructor(service: string, setCount: SetCount, log: Logger, access: ReadAccess = inCluster()) {
+    super(`EndpointSlices of Service ${service}`, setCount, log);
     const [namespace = "", name = ""] = service.split("/");
-    this.#slices = new KubeCollection(deps.access ?? inCluster(), ENDPOINT_SLICES, namespace);
+    this.#slices = new KubeCollection(access, ENDPOINT_SLICES, namespace);
     this.#watch = new ObjectWatch({
       collection: this.#slices,
       labelSelector: `${SERVICE_LABEL}=${name}`,
@@ -174,9 +169,9 @@ class LeaseCount extends ReplicaCount {
   readonly #collecting = new Set<string>();
   #expiry: NodeJS.Timeout | undefined;
 
-  constructor(options: CountOptions, deps: ReplicaCountDeps) {
+  constructor(options: ServerOptions, setCount: SetCount, log: Logger) {
     const { serverId, leaseNamespace, leaseLabel, kubeconfig: path } = options;
-    super(`leases with ${leaseLabel.join(",")} in namespace ${leaseNamespace}`, deps);
+    super(`leases with ${leaseLabel.join(",")} in namespace ${leaseNamespace}`, setCount, log);
     this.#leases = new KubeCollection(path === "" ? inCluster() : kubeconfig(path), LEASES, leaseNamespace);
     this.#own = new OwnLease({
       leases: this.#leases,

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
+import { serverOptions } from "../options/options.ts";
 import { countServers, ServerCount } from "./server-count.ts";
 
 test("a change of the number of servers is told once to each listener, until it listens no more", () => {
@@ -18,7 +20,7 @@ test("a change of the number of servers is told once to each listener, until it 
 });
 
 test("without a Service and without leases nothing counts", async () => {
-  const options = { serverId: "a", serverCountService: "", enableLeaseController: false, leaseNamespace: "ns" };
-  const deps = { servers: new ServerCount(), log: createLogger({ level: "silent", format: "json", name: "test" }) };
-  assert.equal(await countServers({ ...options, leaseLabel: [], kubeconfig: "" }, deps), undefined);
+  const options = { ...defaultsOf(serverOptions), serverCountService: "", enableLeaseController: false };
+  const log = createLogger({ level: "silent", format: "json", name: "test" });
+  assert.equal(await countServers(options, new ServerCount(), log), undefined);
 });

@@ -1,8 +1,5 @@
+import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { CountOptions, ReplicaCount, ReplicaCountDeps } from "./replica-count.ts";
-
-type CountServersOptions = CountOptions & Pick<ServerOptions, "enableLeaseController">;
-
 /**
  * How many servers there are, as far as this one knows. It is a hint for agents, which look for this number of servers:
  * it decides nothing here. Whatever counts them calls `set`.
@@ -39,11 +36,8 @@ export class ServerCount {
  * Counts the servers in Kubernetes if the options want that; `undefined`: nothing counts, and no client of Kubernetes
  * is loaded. Rejects with a `ConfigError`.
  */
-export async function countServers(
-  options: CountServersOptions,
-  deps: ReplicaCountDeps,
-): Promise<ReplicaCount | undefined> {
+export async function countServers(options: ServerOptions, servers: ServerCount, log: Logger) {
   if (options.serverCountService === "" && !options.enableLeaseController) return undefined;
   const { startReplicaCount } = await import("./replica-count.ts");
-  return startReplicaCount(options, deps);
+  return startReplicaCount(options, (count) => servers.set(count), log);
 }

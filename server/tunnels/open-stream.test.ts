@@ -1,20 +1,25 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { duplexPair } from "node:stream";
+import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
 import { Claims } from "../clusters/routing-rules.ts";
+import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import { openStream, type PeerFinder, type ServerHop } from "./open-stream.ts";
+import { openStream } from "./open-stream.ts";
+import type { PeerFinder, ServerHop } from "./peer-finder.ts";
+import { contextOf } from "./testing/context.ts";
 import { type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
 
 const TARGET = { host: "10.0.0.1", port: 443 };
 const RESERVED = new Claims([{ identities: ["CN=a"], hosts: ["10.0.0.1"], cidrs: [], defaultRoute: false }]);
 const OPTIONS = {
-  ...{ connectTimeoutMs: 5_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 1_000, agentWaitMs: 0 },
+  connectTimeoutMs: 5_000,
+  dialTimeoutMs: 1_000,
+  agentAckTimeoutMs: 1_000,
+  agentWaitMs: 0,
   maxPendingConnects: 10,
 };
 
@@ -37,24 +42,25 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
   };
   const cancellation = new Cancellation<CulvertError>();
   let pending = 0;
-  const open = (timeoutMs = 5_000): Promise<Stream> =>
+  const metrics = Object.assign(new ServerMetrics({ processMetrics: false }), {
+    pendingOpens: (delta: number) => {
+      pending += delta;
+    },
+  });
+  const context = contextOf({ ...OPTIONS, agentWaitMs }, { metrics, peers: () => peers });
+  const open = (timeoutMs = 5_000): Promise<Duplex> =>
     openStream(
       TARGET,
       cluster,
       {
-        ...{ id: "x", deadline: performance.now() + timeoutMs, cancellation },
-        ...{ tunnel: undefined, choice: undefined, hop: undefined },
+        id: "x",
+        deadline: performance.now() + timeoutMs,
+        cancellation,
+        tunnel: undefined,
+        choice: undefined,
+        hop: undefined,
       },
-      {
-        options: { ...OPTIONS, agentWaitMs },
-        metrics: {
-          pendingOpens: (delta) => {
-            pending += delta;
-          },
-        },
-        draining: () => false,
-        peers: () => peers,
-      },
+      context,
     );
   return { asked, open, cluster, cancellation, peers, pending: () => [pending, cluster.pendingConnects] };
 }
@@ -117,7 +123,7 @@ test("when the time of a CONNECT is over no other agent is asked", async (t) => 
 test("a stream at another server counts for its cluster until it has closed", async () => {
   const { open, cluster, peers } = world(false);
   const [stream] = duplexPair();
-  peers.find = async () => ({ serverId: "srv-1", agent: undefined, open: async () => stream as unknown as Stream });
+  peers.find = async () => ({ serverId: "srv-1", agent: undefined, open: async () => stream });
   await open();
   assert.equal(cluster.hopStreams, 1);
   stream.destroy();

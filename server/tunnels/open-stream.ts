@@ -1,18 +1,19 @@
+import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Target } from "../../shared/address/target.ts";
 import { Cancellation, inTime } from "../../shared/basics/promises.ts";
-import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
-import type { Stream } from "../../shared/yamux/stream.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { Candidates, Choice } from "./candidates.ts";
 import type { ClusterTunnels } from "./cluster-tunnels.ts";
-import { leftMs, type OpeningWatcher, type OpenOptions } from "./opening.ts";
-import { Tunnel } from "./tunnel.ts";
+import type { ServerContext } from "./context.ts";
+import { leftMs } from "./opening.ts";
+import type { PeerFinder, ServerHop } from "./peer-finder.ts";
+import type { AskedStream, OpeningWatcher, Tunnel } from "./tunnel.ts";
 
 /** The CONNECT, or the connect check, for which a stream is opened. */
-export interface OpenContext extends Pick<OpenOptions, "id" | "deadline" | "cancellation"> {
+export interface StreamRequest extends AskedStream {
+  /** Present: it has come from another server, which asks further servers itself, and waits for agents itself. */
+  readonly onlyHere?: true;
   /** Present: another server knows that only agents which claim the target may be asked (`Candidates`). */
   readonly onlyClaimed?: true;
   /** Set by `openStream`: the tunnel that is asked, and why it was chosen. */
@@ -20,7 +21,6 @@ export interface OpenContext extends Pick<OpenOptions, "id" | "deadline" | "canc
   choice: Choice | undefined;
   /** Set by `openStream`: the other server that is asked in place of a tunnel. */
   hop: ServerHop | undefined;
-  /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpenWatcher;
 }
 
@@ -29,42 +29,9 @@ interface OpenWatcher extends OpeningWatcher {
   onPicked(way: Tunnel | ServerHop, before: CulvertError | undefined): void;
 }
 
-export interface OpenStreamDeps {
-  readonly options: Pick<
-    ServerOptions,
-    "connectTimeoutMs" | "dialTimeoutMs" | "agentAckTimeoutMs" | "agentWaitMs" | "maxPendingConnects"
-  >;
-  readonly metrics: Pick<ServerMetrics, "pendingOpens">;
-  /** True from SIGTERM on. */
-  draining(): boolean;
-  /** Whether an agent at `remote` that has dialled this address has reached this server's own callers' port. */
-  leadsBack?(dialled: string, remote: string): boolean;
-  /** Present with a directory: finds servers that have agents of a cluster which has none here. */
-  peers?(): PeerFinder | undefined;
-}
-
-/** Another server, which has said that agents of a cluster are connected to it. */
-export interface ServerHop {
-  readonly serverId: string;
-  /** The agent there that has the stream; known from its answer on. */
-  readonly agent: string | undefined;
-  /** Opens a stream to the target there; rejects with a `CulvertError`. */
-  open(target: Target, options: HopOptions): Promise<Stream>;
-}
-
-/** Finds other servers (server/peers). */
-export interface PeerFinder {
-  /** A server with agents of the cluster, other than these. Never rejects. */
-  find(cluster: string, except?: readonly ServerHop[]): Promise<ServerHop | undefined>;
-  /** Why nobody can be found now who may have the cluster, as the end of a sentence. */
-  trouble(cluster: string): string | undefined;
-}
-
-export interface HopOptions extends Pick<OpenOptions, "id" | "cancellation" | "deadline" | "ackTimeoutMs" | "watch"> {
-  /** The account of the cluster, which pays for what the stream holds here. */
-  readonly memory: MemoryAccount;
-  /** Only agents that claim the target may be asked. */
-  readonly onlyClaimed: boolean;
+/** Whether a CONNECT goes to another server, and not to an agent here. */
+export function isHop(way: Tunnel | ServerHop): way is ServerHop {
+  return "serverId" in way;
 }
 
 /** What is looked for, and where: the same for each tunnel and server that is asked. */
@@ -72,9 +39,9 @@ interface StreamSearch {
   readonly target: Target;
   readonly cluster: ClusterTunnels;
   readonly candidates: Candidates;
-  readonly context: OpenContext;
-  readonly deps: OpenStreamDeps;
-  /** Present with a directory. */
+  readonly request: StreamRequest;
+  readonly context: ServerContext;
+  /** Present with a directory, unless another server has asked. */
   readonly peers: PeerFinder | undefined;
 }
 
@@ -86,17 +53,18 @@ interface StreamSearch {
 export async function openStream(
   target: Target,
   cluster: ClusterTunnels,
-  context: OpenContext,
-  deps: OpenStreamDeps,
-): Promise<Stream> {
-  const { options, metrics } = deps;
+  request: StreamRequest,
+  context: ServerContext,
+): Promise<Duplex> {
+  const { options, metrics } = context;
   const { pendingConnects } = cluster;
   if (pendingConnects >= options.maxPendingConnects) {
     const sentence = `too many CONNECTs wait for an answer (${pendingConnects}, --max-pending-connects): try again`;
     throw new CulvertError("overloaded", sentence);
   }
-  const candidates = cluster.candidates(target, context.onlyClaimed);
-  const search = { target, cluster, candidates, context, deps, peers: deps.peers?.() };
+  const candidates = cluster.candidates(target, request.onlyClaimed);
+  const peers = request.onlyHere ? undefined : context.peers();
+  const search: StreamSearch = { target, cluster, candidates, request, context, peers };
   cluster.pendingConnects++;
   metrics.pendingOpens(1);
   try {
@@ -104,7 +72,7 @@ export async function openStream(
     try {
       return await openOn(first, search);
     } catch (error) {
-      if (!mayTryAnother(error, first) || leftMs(context) <= 0) throw error;
+      if (!mayTryAnother(error, first) || leftMs(request) <= 0) throw error;
       return await openOnSecond(first, error, search);
     }
   } finally {
@@ -114,11 +82,11 @@ export async function openStream(
 }
 
 /** The first tunnel, or server, could not be used, for this reason. */
-async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search: StreamSearch): Promise<Stream> {
-  const { cluster, candidates, deps } = search;
-  const [tunnel, hop] = first instanceof Tunnel ? [first, undefined] : [undefined, first];
+async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search: StreamSearch): Promise<Duplex> {
+  const { cluster, candidates, context } = search;
+  const [tunnel, hop] = isHop(first) ? [undefined, first] : [first, undefined];
   const hasEnded = tunnel === undefined || tunnel.closed || tunnel.leaving;
-  const mayCome = hasEnded && !deps.draining() && cluster.closedBecause === undefined;
+  const mayCome = hasEnded && !context.draining() && cluster.closedBecause === undefined;
   const second =
     candidates.pick(tunnel) ??
     (mayCome
@@ -128,42 +96,54 @@ async function openOnSecond(first: Tunnel | ServerHop, why: CulvertError, search
   try {
     return await openOn(second, search, why);
   } catch (error) {
-    if (second instanceof Tunnel || !candidates.onlyClaimed) throw error;
+    if (!isHop(second) || !candidates.onlyClaimed) throw error;
     return await openFurther(hop === undefined ? [second] : [hop, second], search, error);
   }
 }
 
+/** Streams that were asked of tunnels. */
+let uses = 0;
+
 /** Opens a stream by this way; `before` is why the way before it could not be used. */
-function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
-  if (!(way instanceof Tunnel)) return openAt(way, search, before);
-  const { target, cluster, candidates, context, deps } = search;
-  const { id, cancellation, deadline, watch } = context;
-  context.tunnel = way;
-  context.hop = undefined;
-  context.choice = candidates.choiceOf(way);
+function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertError): Promise<Duplex> {
+  if (isHop(way)) return openAt(way, search, before);
+  const { target, cluster, candidates, request, context } = search;
+  const { dialTimeoutMs, agentAckTimeoutMs: ackTimeoutMs } = context.options;
+  const { id, cancellation, deadline, watch } = request;
+  way.lastUsed = ++uses;
+  request.tunnel = way;
+  request.hop = undefined;
+  request.choice = candidates.choiceOf(way);
   watch?.onPicked(way, before);
   return way.open(target, {
     id,
     cancellation,
     deadline,
     watch,
-    dialTimeoutMs: deps.options.dialTimeoutMs,
-    ackTimeoutMs: deps.options.agentAckTimeoutMs,
-    leadsBack: (dialled) => deps.leadsBack?.(dialled, way.remote) === true,
+    dialTimeoutMs,
+    ackTimeoutMs,
+    leadsBack: (dialled) => request.onlyHere !== true && context.leadsBack(dialled, way.remote),
     hasAlternative: () => before === undefined && candidates.pick(way) !== undefined,
-    whenAvailable: (until) => cluster.whenAvailable(leftMs(context), until, candidates),
+    whenAvailable: (until) => cluster.whenAvailable(leftMs(request), until, candidates),
   });
 }
 
 /** Opens a stream at another server; `before` is why the tunnel or server before it could not be used. */
-async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Stream> {
-  const { target, cluster, candidates, context, deps } = search;
-  const { id, cancellation, deadline, watch } = context;
-  Object.assign(context, { hop, tunnel: undefined, choice: undefined });
+async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Duplex> {
+  const { target, cluster, candidates, request, context } = search;
+  const { id, cancellation, deadline, watch } = request;
+  request.tunnel = undefined;
+  request.hop = hop;
+  request.choice = undefined;
   watch?.onPicked(hop, before);
   const stream = await hop.open(target, {
-    ...{ id, cancellation, deadline, watch, ackTimeoutMs: deps.options.agentAckTimeoutMs },
-    ...{ onlyClaimed: candidates.onlyClaimed, memory: cluster.memory },
+    id,
+    cancellation,
+    deadline,
+    watch,
+    ackTimeoutMs: context.options.agentAckTimeoutMs,
+    onlyClaimed: candidates.onlyClaimed,
+    memory: cluster.memory,
   });
   cluster.hopStreams++;
   stream.once("close", () => cluster.hopStreams--);
@@ -174,11 +154,11 @@ async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertErro
  * Asks servers that have not been asked yet, as long as those before them have no agent that claims the target: the
  * directory knows who has agents of a cluster, but not what they claim. `why` is what the last one has said.
  */
-async function openFurther(asked: ServerHop[], search: StreamSearch, why: unknown): Promise<Stream> {
+async function openFurther(asked: ServerHop[], search: StreamSearch, why: unknown): Promise<Duplex> {
   let error = why;
   while (asked.length < MAX_SERVERS && error instanceof CulvertError && error.code === "no_agent") {
     const hop = await findAnother(search, error, asked);
-    if (hop === undefined || leftMs(search.context) <= 0) break;
+    if (hop === undefined || leftMs(search.request) <= 0) break;
     asked.push(hop);
     try {
       return await openAt(hop, search, error);
@@ -200,7 +180,7 @@ function unlessCallerGone(before: unknown): (error: unknown) => never {
 function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is CulvertError {
   if (!(error instanceof CulvertError)) return false;
   // What the directory said is not true any more: the agents of the cluster are elsewhere now.
-  const isStale = !(way instanceof Tunnel) && (error.code === "no_agent" || error.code === "unknown_cluster");
+  const isStale = isHop(way) && (error.code === "no_agent" || error.code === "unknown_cluster");
   return error.retryable || isStale;
 }
 
@@ -208,24 +188,22 @@ function mayTryAnother(error: unknown, way: Tunnel | ServerHop): error is Culver
 
 /** Other servers that are asked for one CONNECT at most, where only agents that claim its target may be asked. */
 const MAX_SERVERS = 4;
-/** Nobody reads it: a server was found, or is not to be found now. */
-const FOUND = new CulvertError("caller_gone", "the directory has answered");
 /** How long a CONNECT without an agent waits before it asks the directory again, ms. */
 const ASK_AGAIN_MS = 200;
 
 /** The next tunnel here, or a server that has one; another than `except`, if there is another. */
 async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel | ServerHop> {
-  const { cluster, candidates, context, peers } = search;
-  const { cancellation } = context;
-  const waitMs = Math.min(agentWaitMs(search), leftMs(context));
+  const { cluster, candidates, request, peers } = search;
+  const { cancellation } = request;
+  const waitMs = Math.min(agentWaitMs(search), leftMs(request));
   if (peers === undefined) return await cluster.whenAvailable(waitMs, cancellation, candidates);
   const until = performance.now() + waitMs;
   const waiting = new Cancellation<CulvertError>();
-  const onCancelled = (): void => waiting.cancel(cancellation.reason ?? FOUND);
-  cancellation.onCancelled = onCancelled;
-  if (cancellation.reason !== undefined) onCancelled();
+  const endWaiting = (): void => waiting.cancel(cancellation.reason ?? candidates.noAgent());
+  cancellation.onCancelled = endWaiting;
+  if (cancellation.reason !== undefined) endWaiting();
   // A tunnel may come here while the directory is asked, which may take its time.
-  const coming = cluster.whenAvailable(leftMs(context), waiting, candidates);
+  const coming = cluster.whenAvailable(leftMs(request), waiting, candidates);
   try {
     for (let avoid = except; ; avoid = undefined) {
       const found = await Promise.race([peers.find(cluster.name, avoid && [avoid]), coming]);
@@ -239,7 +217,7 @@ async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel
     throw cancellation.reason ?? withTrouble(error, search);
   } finally {
     cancellation.onCancelled = undefined;
-    waiting.cancel(FOUND);
+    endWaiting();
   }
 }
 
@@ -247,8 +225,9 @@ async function nextWay(search: StreamSearch, except?: ServerHop): Promise<Tunnel
  * How long a CONNECT waits for a tunnel, ms. If an agent has only lost its connection, half of the whole time: the
  * other half is for the dial, and kubectl, which may ask twice, shows its user an error after the whole of it.
  */
-function agentWaitMs({ candidates, deps }: StreamSearch): number {
-  const { agentWaitMs, connectTimeoutMs } = deps.options;
+function agentWaitMs({ candidates, request, context }: StreamSearch): number {
+  const { agentWaitMs, connectTimeoutMs } = context.options;
+  if (request.onlyHere) return 0;
   return candidates.expected === undefined ? agentWaitMs : Math.max(agentWaitMs, connectTimeoutMs / 2);
 }
 
@@ -261,9 +240,9 @@ function withTrouble(error: unknown, { cluster, peers }: StreamSearch): unknown 
 
 /** Another server than those; `why` is what the caller reads if the directory says nothing before the deadline. */
 async function findAnother(
-  { cluster, context, peers }: StreamSearch,
+  { cluster, request, peers }: StreamSearch,
   why: CulvertError,
   asked?: readonly ServerHop[],
 ): Promise<ServerHop | undefined> {
-  return peers && inTime(peers.find(cluster.name, asked), context.cancellation, leftMs(context), () => why);
+  return peers && inTime(peers.find(cluster.name, asked), request.cancellation, leftMs(request), () => why);
 }

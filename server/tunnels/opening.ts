@@ -1,50 +1,32 @@
 import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
 import { Cancellation, deferred } from "../../shared/basics/promises.ts";
-import type { Link } from "../../shared/link/link.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
-import { encodeOpen, type OpenAnswer, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
+import { encodeOpen, parseAnswer, receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-
-export interface OpenOptions {
-  /** The server's name for the connection, for the logs of both ends. */
-  readonly id: string;
-  /** Cancelled when the answer is not needed any more: the reset ends the agent's dial. */
-  readonly cancellation: Cancellation<CulvertError>;
-  /** When the answer must be there, by `performance.now()`. */
-  readonly deadline: number;
-  /** The part of the time until then that the agent gets for its dial, ms. */
-  readonly dialTimeoutMs: number;
-  /** Silence of an agent that has not taken the stream, ms, after which another agent is asked: `#patienceMs`. */
-  readonly ackTimeoutMs: number;
-  /** Could another agent take the stream? Asked while the link of this one has no connection, or is silent. */
-  hasAlternative(): boolean;
-  /** Resolves when any tunnel takes streams: this one again, or one that has come meanwhile. */
-  whenAvailable(until: Cancellation<CulvertError>): Promise<unknown>;
-  /** Whether the address that the agent reports as dialled is the port of this server's own callers. */
-  leadsBack?(dialled: string): boolean;
-  /** Present: the agent is asked for the times of its steps. */
-  readonly watch?: OpeningWatcher | undefined;
-}
+import type { AskedStream, OpenOptions } from "./tunnel.ts";
 
 const LEADS_BACK =
   "the target has the address of this server's own port for callers: ask for the target behind it instead";
 
-export interface OpeningWatcher {
-  /** The agent has taken the stream. */
-  onAcknowledged(): void;
-  onAnswer(answer: OpenAnswer): void;
+/** The part of a link that an opening uses. */
+export interface OpeningLink {
+  readonly suspended: boolean;
+  /** As `Link.lastByteAt`. */
+  readonly lastByteAt: number;
+  /** Asks for a sign of life: without a byte within `withinMs` the connection is lost. */
+  probe(withinMs: number): void;
 }
 
 /** Part of the time until the answer must be there that is left, ms. */
-export function leftMs({ deadline }: Pick<OpenOptions, "deadline">): number {
+export function leftMs({ deadline }: AskedStream): number {
   return deadline - performance.now();
 }
 
 /** Part of the time that is left until a link has been silent for `silenceMs` since `startedAt`, ms. */
-export function untilSilentMs(link: Pick<Link, "lastByteAt">, startedAt: number, silenceMs: number): number {
+export function untilSilentMs(link: { readonly lastByteAt: number }, startedAt: number, silenceMs: number): number {
   return Math.max(startedAt, link.lastByteAt) + silenceMs - performance.now();
 }
 
@@ -70,7 +52,7 @@ export class Opening {
   readonly place = new QueueNode<Opening>(this);
   readonly #session: Session;
   readonly #target: Target;
-  readonly #link: Pick<Link, "suspended" | "lastByteAt" | "probe">;
+  readonly #link: OpeningLink;
   readonly #agentId: string;
   readonly #options: OpenOptions;
   readonly #opened = deferred<Stream>();
@@ -83,13 +65,7 @@ export class Opening {
   #lookout: Cancellation<CulvertError> | undefined;
   #isOver = false;
 
-  constructor(
-    session: Session,
-    link: Pick<Link, "suspended" | "lastByteAt" | "probe">,
-    target: Target,
-    agentId: string,
-    options: OpenOptions,
-  ) {
+  constructor(session: Session, link: OpeningLink, target: Target, agentId: string, options: OpenOptions) {
     this.#session = session;
     this.#link = link;
     this.#target = target;

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import type { Stream } from "../../shared/yamux/stream.ts";
+import { Stream } from "../../shared/yamux/stream.ts";
 
 /** Whether a stream has ended because its session was lost, and not because the target has reset it. */
 export function isSessionLost(stream: Duplex): boolean {
@@ -23,7 +23,9 @@ export function hopResetCode(end: HopEnd | undefined): number {
 }
 
 /** What another server has said when it reset this stream. */
-export function hopEndOf({ resetCode }: Pick<Stream, "resetCode">): HopEnd | undefined {
+export function hopEndOf(stream: Duplex): HopEnd | undefined {
+  if (!(stream instanceof Stream)) return undefined;
+  const { resetCode } = stream;
   return (Object.keys(CODES) as HopEnd[]).find((end) => CODES[end] === resetCode);
 }
 

@@ -1,20 +1,18 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, connect as dial, type Socket } from "node:net";
 import { until } from "../../../shared/basics/testing/wait.ts";
-import { MemoryPool } from "../../../shared/limits/memory-pool.ts";
 import { IncomingConnection } from "../../../shared/listen/incoming-connection.ts";
 import { CulvertError } from "../../../shared/outcomes.ts";
 import { createLogger } from "../../../shared/runtime/logger.ts";
-import { ThrottledLog } from "../../../shared/runtime/throttled-log.ts";
 import { OpenConnects } from "../../cluster-runtime/open-connects.ts";
 import { WaitingConnections } from "../../listeners/port-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
+import type { ServerOptions } from "../../options/options.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
-import { Registry } from "../../tunnels/cluster-tunnels.ts";
+import { contextOf } from "../../tunnels/testing/context.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
 import type { CallerHost } from "../authenticate.ts";
-import { CallerListeners, type CallerListenersDeps } from "../caller-listeners.ts";
-import type { ConnectDeps } from "../connect.ts";
+import { CallerListeners } from "../caller-listeners.ts";
 
 export const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 export const CONNECT = "CONNECT 10.0.0.1:10250 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
@@ -40,16 +38,14 @@ export interface Line {
  */
 export async function start(
   agents: readonly FakeAgent[],
-  options: Partial<
-    ConnectDeps["options"] &
-      CallerListenersDeps["options"] & {
-        draining: boolean;
-        filesUsedUp: boolean;
-        verifier: TokenVerifier;
-        objection: CulvertError;
-      }
-  > = {},
+  options: Partial<ServerOptions> & {
+    draining?: boolean;
+    readonly filesUsedUp?: boolean;
+    readonly verifier?: TokenVerifier;
+    readonly objection?: CulvertError;
+  } = {},
 ) {
+  const { verifier } = options;
   const lines: Line[] = [];
   const log = createLogger({
     level: "debug",
@@ -58,40 +54,43 @@ export async function start(
     destination: { write: (line: string) => void lines.push(JSON.parse(line)) },
   });
   const dropped = { count: 0 };
-  const metrics = new ServerMetrics({ processMetrics: false });
-  const pool = new MemoryPool(Number.POSITIVE_INFINITY);
-  const unauthenticatedMemory = pool.share("");
-  const tunnels = new Registry(pool);
+  const metrics = Object.assign(new ServerMetrics({ processMetrics: false }), {
+    waitingDropped: () => dropped.count++,
+  });
+  const bounds = {
+    connectTimeoutMs: 2_000,
+    dialTimeoutMs: 1_000,
+    agentAckTimeoutMs: 500,
+    agentWaitMs: 50,
+    maxTokenVerifications: 100,
+    maxPendingConnects: 100,
+    establishedGapMs: 10,
+    stallTimeoutMs: 0,
+    headerLimit: 16 * 1024,
+    headerTimeoutMs: 30_000,
+    maxWaitingConnections: 100,
+  };
+  const context = contextOf(
+    { ...bounds, ...options },
+    {
+      log,
+      metrics,
+      draining: () => options.draining ?? false,
+      clusters: {
+        get: () => ({ tunnels: cluster, requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 }),
+        reachedBy: () => undefined,
+      },
+    },
+  );
+  if (options.filesUsedUp) {
+    context.files.requireRoom = () => {
+      throw new CulvertError("overloaded", "no files");
+    };
+  }
+  const { tunnels, unauthenticatedMemory } = context;
   const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
   for (const agent of agents) join(agent);
-  const deps = {
-    options: {
-      connectTimeoutMs: 2_000,
-      dialTimeoutMs: 1_000,
-      agentAckTimeoutMs: 500,
-      agentWaitMs: 50,
-      maxTokenVerifications: 100,
-      maxPendingConnects: 100,
-      establishedGapMs: 10,
-      stallTimeoutMs: 0,
-      ...options,
-    },
-    clusters: {
-      get: () => ({ tunnels: cluster, requireAdmission: () => {}, pace: () => 0 }),
-      reachedBy: () => undefined,
-    },
-    ...{ metrics, log, idPrefix: "" },
-    throttledLog: new ThrottledLog(log),
-    unauthenticatedMemory,
-    draining: () => options.draining ?? false,
-    files: {
-      requireRoom: () => {
-        if (options.filesUsedUp) throw new CulvertError("overloaded", "no files");
-      },
-    },
-  };
-  const { verifier } = options;
   const open = new OpenConnects();
   const rules = {
     verifier,
@@ -104,18 +103,11 @@ export async function start(
   };
   const host: CallerHost =
     verifier === undefined ? { kind: "unix", tunnels: cluster } : { kind: "tls", tunnels: cluster, ...rules };
-  const callers = new CallerListeners({
-    options: {
-      ...{ headerLimit: 16 * 1024, headerTimeoutMs: 30_000, maxWaitingConnections: 100 },
-      ...{ udsMode: 0o600, deleteExistingUdsFile: false, listenBacklog: 16, ...options },
-    },
-    ...{ waiting: new WaitingConnections(100), log, throttledLog: deps.throttledLog, connect: deps },
-    metrics: { waitingDropped: () => dropped.count++ },
-  });
+  const callers = new CallerListeners(new WaitingConnections(100), context);
   const onSocket = (socket: Socket) => {
     const connection = new IncomingConnection(socket);
     connection.handedOn(socket);
-    callers.take(host, connection);
+    callers.accept(host, connection);
   };
   const server = createServer({ allowHalfOpen: true }, onSocket).listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -1,9 +1,9 @@
-import { createLogger } from "../../../shared/runtime/logger.ts";
 import { TargetRules } from "../../clusters/access-rules.ts";
 import type { Cluster, ClusterSide } from "../../clusters/cluster.ts";
-import { ALL_ALIKE } from "../../clusters/routing-rules.ts";
+import type { ServerOptions } from "../../options/options.ts";
 import { ClusterTunnels } from "../../tunnels/cluster-tunnels.ts";
-import { ClusterRuntime, type ClusterRuntimeDeps } from "../cluster-runtime.ts";
+import { contextOf } from "../../tunnels/testing/context.ts";
+import { ClusterRuntime } from "../cluster-runtime.ts";
 
 type Parts = Partial<Omit<Cluster, "name" | "agents" | "callers">> & {
   readonly agents?: Partial<ClusterSide>;
@@ -24,12 +24,12 @@ export function clusterOf(name: string, { agents, callers, ...rest }: Parts = {}
   };
 }
 
-/** A cluster of a document, as it is served without certificates in the flags. */
-export function runtimeOf(cluster: Cluster, more: Partial<ClusterRuntimeDeps> = {}): ClusterRuntime {
+/** A cluster as it is served without certificates in the flags; of a document, unless the test says `isOfFlags`. */
+export function runtimeOf(
+  cluster: Cluster,
+  { isOfFlags = false, ...options }: Partial<ServerOptions> & { readonly isOfFlags?: boolean } = {},
+): ClusterRuntime {
   const tunnels = new ClusterTunnels(cluster.name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  return new ClusterRuntime(cluster, tunnels, {
-    ...{ flags: { agents: undefined, callers: undefined }, isOfFlags: false, innerTls: "never", routing: ALL_ALIKE },
-    log: createLogger({ level: "silent", format: "json", name: "server" }),
-    ...more,
-  });
+  const setup = { flags: { agents: undefined, callers: undefined }, isOfFlags };
+  return new ClusterRuntime(cluster, tunnels, setup, contextOf(options));
 }

@@ -7,12 +7,12 @@ import type { SessionOptions } from "../../../shared/yamux/bounds.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
-import type { OpenOptions } from "../opening.ts";
-import { type ConnectedAgent, Tunnel } from "../tunnel.ts";
+import type { ConnectedAgent, OpenOptions } from "../tunnel.ts";
+import { YamuxTunnel } from "../yamux-tunnel.ts";
 
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
 export interface FakeAgent {
-  readonly tunnel: Tunnel;
+  readonly tunnel: YamuxTunnel;
   readonly link: { suspend(): void; resume(): void; readonly probes: number };
   /** The agent's end of the session. */
   readonly session: Session;
@@ -97,7 +97,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe, identifiers };
   const pipe = options.innerTls === true ? new DuplexTransport(near) : link;
   return {
-    tunnel: new Tunnel(agent, link, {}, options.bounds ?? {}, pipe),
+    tunnel: new YamuxTunnel(agent, link, {}, options.bounds ?? {}, pipe),
     link,
     session,
     control: link.control,
