@@ -55,7 +55,7 @@ test("status says what it is of, since when an uplink is connected, and why it i
     { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
     { ...one, state: { state: "waiting" as const }, failure: "nobody listens" },
   ];
-  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
+  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {}) as {
     kind: string;
     uplinks: { since?: string; failure?: string }[];
   };
@@ -79,7 +79,7 @@ test("status shows of each path what it has shown, and no limit that nobody has 
     ...{ server: `wss://${index}`, path, failure: undefined, connections: () => [] },
     state: { state: "connected" as const },
   }));
-  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
+  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {}) as {
     uplinks: unknown[];
   };
   assert.deepEqual(shown.uplinks, [

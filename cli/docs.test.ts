@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
-import { agentOptions } from "../agent/options.ts";
+import { agentOptions } from "../agent/context/options.ts";
 import { clusterDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";

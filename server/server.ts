@@ -109,7 +109,7 @@ export class Server implements AsyncDisposable {
     this.#log = log;
     this.#throttledLog = throttledLog;
     this.#ephemeral = listenEphemeral;
-    this.#files = new FileDescriptors({ metrics, throttledLog, owner: "this server" });
+    this.#files = new FileDescriptors("this server", { metrics, throttledLog });
     this.#pool = new MemoryPool(options.memoryLimit);
     this.#unauthenticatedMemory = this.#pool.share("");
     this.tunnels = new Registry(this.#pool);

@@ -5,6 +5,7 @@ import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { optionsOf } from "../testing/context.ts";
 import { Path } from "../uplink/path.ts";
 import { type StepFailed, StepLog } from "./report.ts";
 import type { TunnelDial } from "./tls-fault.ts";
@@ -27,10 +28,12 @@ async function stepsTo(
   const open = async () => ({ socket: net.connect(port, host) });
   const dial: TunnelDial = {
     context: {
-      ...{ server: { host: "localhost", port, path: "/" }, innerTls: "auto", hello: HELLO },
-      ...{ route: { open, worked: () => undefined, failed: () => {} }, tls: { minVersion: "TLSv1.2", ciphers: "" } },
+      options: optionsOf(),
+      server: { host: "localhost", port, path: "/" },
+      hello: HELLO,
+      route: { open, worked: () => undefined, failed: () => {} },
       path: new Path({ keepaliveMs: KEEPALIVE_MS, maxCarrierAgeMs: 0 }),
-      ...{ replayBytes: 65_536, graceMs: 0, session: {} },
+      graceMs: 0,
     },
     terms: { credentials: { ca }, timeoutMs: 5_000, signal: new AbortController().signal },
     ...{ at: "the server", onTime: () => {} },

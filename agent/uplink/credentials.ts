@@ -48,7 +48,8 @@ const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent
  */
 export function readCredentials(files: CredentialFiles): Credentials {
   const { serviceAccountTokenPath: tokenPath } = files;
-  const tls = { ...readTls(files), ...readOuterCa(files.outerCa) };
+  const outerCa = readOuterCa(files.outerCa);
+  const tls = { ...readTls(files), ...(outerCa && { outerCa }) };
   if (tokenPath === "") return tls;
   return { ...tls, token: readFor("--service-account-token-path", () => readToken(tokenPath)) };
 }
@@ -62,11 +63,11 @@ function readFor<T>(flag: string, read: () => T): T {
   }
 }
 
-function readOuterCa(file: string): Pick<Credentials, "outerCa"> {
-  if (file === "") return {};
-  if (file === SYSTEM) return { outerCa: wellKnownAuthorities() };
+function readOuterCa(file: string): readonly string[] | undefined {
+  if (file === "") return undefined;
+  if (file === SYSTEM) return wellKnownAuthorities();
   const { ca } = readFor("--outer-ca", () => loadClientTls({ caFile: file }));
-  return ca === undefined ? {} : { outerCa: [ca] };
+  return ca === undefined ? undefined : [ca];
 }
 
 function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsMaterial & Validity> {

@@ -116,7 +116,7 @@ function rateCell(pace: PaceStatus): string {
 type LinkState = "probe" | "suspended" | "draining" | "up";
 
 /** A suspended link waits for its agent's next connection, even if it drains. */
-function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): LinkState {
+function linkState({ probe, suspended, draining }: Record<"probe" | "suspended" | "draining", boolean>): LinkState {
   if (probe) return "probe";
   return suspended ? "suspended" : draining ? "draining" : "up";
 }
