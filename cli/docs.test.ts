@@ -16,11 +16,27 @@ import { createPki } from "./pki/pki.ts";
 
 const PAGES = [
   ...readdirSync(join(ROOT, "docs/platforms")).map((name) => `docs/platforms/${name}`),
-  ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
-  ...["docs/versions.md", "examples/systemd/README.md", "docs/konnectivity.md"],
-  ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
-  ...["docs/link.md", "docs/link-protocol.md", "docs/load-balancers.md", "docs/logs.md", "docs/glossary.md"],
-  ...["docs/kubernetes.md", "docs/image.md", "docs/architecture.md", "docs/node.md"],
+  "README.md",
+  "CONTRIBUTING.md",
+  "SECURITY.md",
+  "CHANGELOG.md",
+  "docs/versions.md",
+  "examples/systemd/README.md",
+  "docs/konnectivity.md",
+  "docs/errors.md",
+  "docs/clusters.md",
+  "docs/corporate-networks.md",
+  "docs/doctor.md",
+  "docs/metrics.md",
+  "docs/link.md",
+  "docs/link-protocol.md",
+  "docs/load-balancers.md",
+  "docs/logs.md",
+  "docs/glossary.md",
+  "docs/kubernetes.md",
+  "docs/image.md",
+  "docs/architecture.md",
+  "docs/node.md",
 ];
 const DECISIONS = readdirSync(join(ROOT, "docs/decisions")).map((name) => `docs/decisions/${name}`);
 

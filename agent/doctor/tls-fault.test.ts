@@ -19,7 +19,9 @@ test("what is no TLS is found at the server, and behind a proxy at the proxy, wi
   };
   assert.deepEqual(await findingOf(), { culprit: "no_tls", by: "server:443" });
   assert.deepEqual(await findingOf({ at: "http://p:3128", from: "HTTPS_PROXY" }), {
-    ...{ culprit: "no_tls", by: "http://p:3128", proxyFrom: "HTTPS_PROXY" },
+    culprit: "no_tls",
+    by: "http://p:3128",
+    proxyFrom: "HTTPS_PROXY",
   });
 });
 
@@ -98,7 +100,8 @@ test("a second look at what never answers ends within the time of a step, with t
   const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).resume());
   const { options, open } = await lookedAt(t, box);
   const dial = {
-    ...{ at: "server:443", terms: { credentials: {}, timeoutMs: 200 } },
+    at: "server:443",
+    terms: { credentials: {}, timeoutMs: 200 },
     context: { options: optionsOf(), server: options, route: { open: async () => ({ socket: open() }) }, path: {} },
   } as unknown as TunnelDial;
   const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });

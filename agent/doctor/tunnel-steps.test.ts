@@ -36,7 +36,8 @@ async function stepsTo(
       graceMs: 0,
     },
     terms: { credentials: { ca }, timeoutMs: 5_000, signal: new AbortController().signal },
-    ...{ at: "the server", onTime: () => {} },
+    at: "the server",
+    onTime: () => {},
   };
   await dialTunnel(dial, log).then(
     ({ link }) => link.destroy(),
@@ -57,9 +58,14 @@ test("an answer with names of boxes again and again, and bytes that are none of 
       const key = `${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`; // RFC 6455 §1.3
       const accept = createHash("sha1").update(key).digest("base64");
       const fields = [
-        ...["Upgrade: websocket", "Connection: Upgrade", `Sec-WebSocket-Accept: ${accept}`],
-        ...[`Sec-WebSocket-Protocol: ${SUBPROTOCOL}`, "Server: one \u00ff", "Server: two"],
-        ...["Via: 1.1 a", `Via: 1.1 ${"b".repeat(1_000)}`],
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        `Sec-WebSocket-Accept: ${accept}`,
+        `Sec-WebSocket-Protocol: ${SUBPROTOCOL}`,
+        "Server: one \u00ff",
+        "Server: two",
+        "Via: 1.1 a",
+        `Via: 1.1 ${"b".repeat(1_000)}`,
       ];
       return `HTTP/1.1 101 Switching Protocols\r\n${fields.join("\r\n")}\r\n\r\n`;
     },

@@ -148,14 +148,27 @@ export class AgentExpiry {
     const consequence = "servers refuse this agent";
     if (cert !== undefined && notBefore !== undefined && notAfter !== undefined) {
       yield {
-        ...{ role: "agent_cert", cluster, thing: "certificate", by: "--agent-cert", fields: { file: agentCert } },
-        ...{ notBefore, notAfter, content: cert, consequence },
+        role: "agent_cert",
+        cluster,
+        thing: "certificate",
+        by: "--agent-cert",
+        fields: { file: agentCert },
+        notBefore,
+        notAfter,
+        content: cert,
+        consequence,
       };
     }
     const next = this.#authorities.next(ca, new Date());
     if (next !== undefined) {
       yield {
-        ...{ role: "server_ca", cluster, thing: "CA", by: "--ca-cert", fields: { file: caCert }, ...next, content: ca },
+        role: "server_ca",
+        cluster,
+        thing: "CA",
+        by: "--ca-cert",
+        fields: { file: caCert },
+        ...next,
+        content: ca,
         consequence: "this agent refuses servers with its certificates",
       };
     }
@@ -165,14 +178,15 @@ export class AgentExpiry {
       const { text: content, expiresAt } = token;
       const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
       yield {
-        ...{ role: "token", cluster, thing: "token", by: "--service-account-token-path" },
-        ...{
-          notBefore: issuedAt,
-          notAfter: expiresAt,
-          content,
-          consequence,
-          fields: { file: serviceAccountTokenPath },
-        },
+        role: "token",
+        cluster,
+        thing: "token",
+        by: "--service-account-token-path",
+        notBefore: issuedAt,
+        notAfter: expiresAt,
+        content,
+        consequence,
+        fields: { file: serviceAccountTokenPath },
       };
     }
   }

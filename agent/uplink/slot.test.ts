@@ -85,7 +85,8 @@ test("a slot for which there is no server waits, and dials as soon as there is o
 });
 
 const KNOWN = new LinkRefused({
-  ...{ closeCode: CloseCode.alreadyConnected, reason: `${ALREADY_CONNECTED}: this agent has a tunnel here` },
+  closeCode: CloseCode.alreadyConnected,
+  reason: `${ALREADY_CONNECTED}: this agent has a tunnel here`,
 });
 
 test("a slot that finds no server but those of others has no failure, whatever its attempt before has met", async (t) => {
@@ -114,11 +115,9 @@ test("an uplink at a host of a higher SRV priority moves to a lower one as soon 
   const dialled: string[] = [];
   const ended: string[] = [];
   const connection = (address: FoundAddress | undefined) => ({
-    ...{
-      welcome: { serverId: address?.host },
-      link: { id: "link", remote: "r" },
-      leave: () => ended.push(String(address?.host)),
-    },
+    welcome: { serverId: address?.host },
+    link: { id: "link", remote: "r" },
+    leave: () => ended.push(String(address?.host)),
     session: { closed: false, draining: false, streamCount: 0, destroy: () => {}, drain: () => {} },
   });
   const slot = slotOf(t, {}, async ({ address }) => {

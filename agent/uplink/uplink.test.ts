@@ -30,7 +30,7 @@ class PairLink extends DuplexTransport implements UplinkLink {
   lost: CarrierLost | undefined;
   watcher: LinkWatcher = {};
 
-  constructor(...[id, duplex]: [string, ...ConstructorParameters<typeof DuplexTransport>]) {
+  constructor(id: string, duplex: Duplex) {
     super(duplex);
     this.id = id;
   }
