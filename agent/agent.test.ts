@@ -12,7 +12,7 @@ import { Authority } from "../shared/pki/certificates.ts";
 import { readAnswer } from "../shared/wire/testing/answer.ts";
 import { Session } from "../shared/yamux/session.ts";
 import type { Agent } from "./agent.ts";
-import type { AgentOptions } from "./options.ts";
+import type { AgentOptions } from "./context/options.ts";
 import { open, prepared } from "./testing/agent.ts";
 import { listenFor } from "./testing/listener.ts";
 

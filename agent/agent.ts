@@ -1,11 +1,9 @@
 import type { AddressInfo } from "node:net";
-import type { SecureVersion } from "node:tls";
 import { type Admin, startAdmin } from "../shared/admin/admin.ts";
 import { version } from "../shared/basics/program.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { checkPort, type ListenAddress } from "../shared/config/listen-address.ts";
 import { ConfigError } from "../shared/config/options.ts";
-import { lookupAll } from "../shared/dial/dial-target.ts";
 import type { Environment } from "../shared/dial/proxy-route.ts";
 import { type ContentWatch, watchFiles } from "../shared/documents/watched-files.ts";
 import { FileDescriptors } from "../shared/limits/file-descriptors.ts";
@@ -17,17 +15,16 @@ import { started } from "../shared/runtime/run.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
 import type { Session } from "../shared/yamux/session.ts";
-import type { Stream } from "../shared/yamux/stream.ts";
-import { AgentMetrics } from "./metrics.ts";
-import type { AgentOptions } from "./options.ts";
+import type { AgentContext } from "./context/context.ts";
+import { AgentMetrics } from "./context/metrics.ts";
+import type { AgentOptions } from "./context/options.ts";
+import { type NameResolver, SYSTEM_RESOLVER } from "./context/servers.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
 import { TargetPolicy } from "./streams/policy.ts";
-import { DialSlots, type ServeDeps, serve } from "./streams/serve.ts";
+import { serve, TargetDials } from "./streams/serve.ts";
 import { attempt, helloOf } from "./uplink/attempt.ts";
 import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
-import { type NameResolver, SYSTEM_RESOLVER, wantedServers } from "./uplink/servers.ts";
-import type { Way } from "./uplink/slot.ts";
 import { UplinkSet } from "./uplink/uplink-set.ts";
 
 export interface AgentDeps {
@@ -51,14 +48,11 @@ export async function startAgent(options: AgentOptions, deps: AgentDeps): Promis
 /** An agent process: owns its uplinks, and serves the streams that they bring. */
 export class Agent implements AsyncDisposable {
   readonly metrics = new AgentMetrics();
-  readonly #options: AgentOptions;
-  readonly #log: Logger;
+  readonly #context: AgentContext;
   readonly #listenEphemeral: boolean;
-  readonly #dials: DialSlots;
+  readonly #dials: TargetDials;
   readonly #pool: MemoryPool;
   #memoryWatch: MemoryWatch | undefined;
-  readonly #throttledLog: ThrottledLog;
-  readonly #files: FileDescriptors;
   readonly #credentials: KeptCredentials;
   readonly #expiry: AgentExpiry;
   #expiryLog: ConditionLog | undefined;
@@ -70,68 +64,48 @@ export class Agent implements AsyncDisposable {
 
   constructor(options: AgentOptions, deps: AgentDeps) {
     const { log, listenEphemeral = false, env = process.env, resolver = SYSTEM_RESOLVER } = deps;
-    this.#options = options;
-    this.#log = log;
+    const { metrics } = this;
     this.#listenEphemeral = listenEphemeral;
-    this.#dials = new DialSlots(options.maxStreams);
     this.#pool = new MemoryPool(options.memoryLimit);
-    this.metrics.memory.watch(this.#pool);
-    const memory = this.#pool.share("");
+    metrics.memory.watch(this.#pool);
     const throttledLog = new ThrottledLog(log);
-    this.#throttledLog = throttledLog;
-    this.#files = new FileDescriptors({ metrics: this.metrics, throttledLog, owner: "the agent" });
-    const streams: ServeDeps = {
-      policy: new TargetPolicy({
-        allow: options.allowTarget,
-        deny: options.denyTarget,
-        allowLoopback: options.allowLoopback,
-        ownListeners: () => Object.values(this.addresses),
-      }),
-      dials: this.#dials,
-      metrics: this.metrics,
+    const context: AgentContext = {
+      options,
       log,
       throttledLog,
-      lookup: lookupAll,
-      dialTimeoutMs: options.dialTimeoutMs,
-      stallTimeoutMs: options.stallTimeoutMs,
-      memory,
-      requireFiles: () => this.#files.requireRoom("agent_exhausted"),
+      metrics,
+      memory: this.#pool.share(""),
+      files: new FileDescriptors("the agent", { metrics, throttledLog }),
+      resolver,
+      retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+      onStream: (stream) => void serve(stream, context, this.#dials),
     };
-    const hello = helloOf(options, `culvert/${version()}`);
+    this.#context = context;
+    const policy = new TargetPolicy({
+      allow: options.allowTarget,
+      deny: options.denyTarget,
+      allowLoopback: options.allowLoopback,
+      ownListeners: () => Object.values(this.addresses),
+    });
+    this.#dials = new TargetDials(context, policy);
     this.#credentials = new KeptCredentials(options, log);
     this.#expiry = new AgentExpiry(options, () => this.#credentials.held);
-    this.metrics.expiry.watch(() => this.#expiry);
-    const routes = new AgentRoutes(options, { env, log });
-    const retry = { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs };
-    const context = {
-      hello,
-      credentials: this.#credentials,
-      tls: { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites },
-      innerTls: options.innerTls,
-      timeoutMs: options.handshakeTimeoutMs,
-      replayBytes: options.replayBuffer,
-      retry,
-      onStream: (stream: Stream) => void serve(stream, streams),
-      onServers: () => this.#uplinks.onServers(),
-      session: {
-        maxWindow: options.maxWindow,
-        budget: options.sessionBudget,
-        maxStreams: options.maxStreams,
-        pool: memory,
-      },
-    };
-    this.#uplinks = new UplinkSet({
-      ...{ locations: wantedServers(options), options, retry, resolver, metrics: this.metrics, log },
+    metrics.expiry.watch(() => this.#expiry);
+    const hello = helloOf(options, `culvert/${version()}`);
+    const routes = new AgentRoutes(options, env, log);
+    this.#uplinks = new UplinkSet(context, {
       isDirect: (location, signal) => routes.isDirect(location, signal),
-      dial: ({ endpoints: { location: server, name }, address, path }: Way, owner, signal) =>
-        attempt({ ...context, server, route: routes.to(server, name, address), path }, owner, signal),
+      dial: ({ endpoints: { location: server, name }, address, path }, owner, signal) => {
+        const route = routes.to(server, name, address);
+        return attempt({ ...context, credentials: this.#credentials, hello, server, route, path }, owner, signal);
+      },
     });
-    this.metrics.links.watch(() => liveLinks(this.#links()));
-    this.metrics.watch({
+    metrics.links.watch(() => liveLinks(this.#links()));
+    metrics.watch({
       uplinks: () => this.#uplinks.uplinks,
       wanted: () => this.#uplinks.wanted,
       servers: () => this.#uplinks.servers,
-      pendingDials: () => this.#dials.taken,
+      pendingDials: () => this.#dials.pending,
       bufferedBytes: () => this.#sum((session) => session.bufferedBytes),
       resetForMemory: () => this.#sum((session) => session.resetForMemory),
     });
@@ -160,35 +134,38 @@ export class Agent implements AsyncDisposable {
 
   /** Faults that only an operator can correct fail the start before any server has seen this agent. */
   async start(): Promise<void> {
+    const { options, log, throttledLog, files } = this.#context;
     this.#checkCredentials();
-    this.#expiryLog = new ConditionLog(this.#log, () => expiryConditions(this.#expiry, new Date()));
+    this.#expiryLog = new ConditionLog(log, () => expiryConditions(this.#expiry, new Date()));
     this.#expiryLog.check();
-    const { health, admin } = listeners(this.#options);
+    const { health, admin } = listeners(options);
     // The listeners come later, or they would hold up the first tunnel. A port that cannot be opened is found out now:
     // then, a server would have this agent already.
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     this.#watchCredentials();
-    this.#files.start();
+    files.start();
     const groups = controlGroups("/");
     if (groups !== undefined) this.#memoryWatch = new MemoryWatch(groups, this.#pool);
     this.#uplinks.start();
     await untilAborted(this.whenConnected(), AbortSignal.timeout(TUNNEL_FIRST_MS)).catch(() => {});
     const common = {
-      ...{ metrics: this.metrics.registry, log: this.#log, throttledLog: this.#throttledLog },
+      metrics: this.metrics.registry,
+      log,
+      throttledLog,
       checks: () => [
-        ...readiness(this.#uplinks, this.#options.readiness),
+        ...readiness(this.#uplinks, options.readiness),
         credentialCheck(expiryWarnings(this.#expiry, new Date()), this.#credentials.problem),
-        ...this.#files.checks(),
+        ...files.checks(),
       ],
     };
     if (this.#isOn(health.port)) this.#health = await startAdmin({ ...common, ...health });
     if (this.#isOn(admin.port)) {
-      const show = () => status(this.#options.agentId, this.#uplinks, this.#dials, this.#pool);
+      const show = () => status(options.agentId, this.#uplinks, this.#dials.pending, this.#pool.report());
       this.#admin = await startAdmin({
         ...common,
         ...admin,
         status: show,
-        allowedHosts: this.#options.adminAllowedHosts,
+        allowedHosts: options.adminAllowedHosts,
       });
     }
   }
@@ -207,11 +184,11 @@ export class Agent implements AsyncDisposable {
    * cannot be used are read again later: a certificate may become valid.
    */
   #watchCredentials(): void {
-    this.#credentialWatch = watchFiles(pathsOf(this.#options), () => {
+    this.#credentialWatch = watchFiles(pathsOf(this.#context.options), () => {
       const isUsable = this.#credentials.refresh();
       this.#expiryLog?.check();
       if (!isUsable) return false;
-      this.#log.info("credentials have changed: connections are replaced");
+      this.#context.log.info("credentials have changed: connections are replaced");
       this.#uplinks.changeCarriers();
       return true;
     });
@@ -230,7 +207,7 @@ export class Agent implements AsyncDisposable {
 
   async #close(): Promise<void> {
     // The health port goes last: until then it says "not ready".
-    await this.#uplinks.close(this.#options.drainTimeoutMs);
+    await this.#uplinks.close(this.#context.options.drainTimeoutMs);
     await this.#closeListeners();
   }
 
@@ -247,7 +224,7 @@ export class Agent implements AsyncDisposable {
   async #closeListeners(): Promise<void> {
     this.#credentialWatch?.close();
     this.#expiryLog?.close();
-    this.#files.stop();
+    this.#context.files.stop();
     this.#memoryWatch?.stop();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }

@@ -8,11 +8,11 @@ import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { until } from "../shared/basics/testing/wait.ts";
 import { ConfigError, defaultsOf } from "../shared/config/options.ts";
-import { type AgentOptions, agentOptions } from "./options.ts";
+import { type AgentOptions, agentOptions } from "./context/options.ts";
+import { parseServerUrl } from "./context/servers.ts";
 import { type LogLine, prepared } from "./testing/agent.ts";
 import { listenFor } from "./testing/listener.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
-import { parseServerUrl } from "./uplink/servers.ts";
 
 /** An HTTP proxy that wants a password, and what it was asked. */
 class TestProxy {
@@ -210,7 +210,7 @@ test("what was wrong with a way is told once, and not of another one that a resu
   const log = pino({}, { write: (line) => lines.push(JSON.parse(line)) });
   const pac = await scriptOf(dir, `PROXY 127.0.0.1:1; PROXY ${url.slice("http://".length)}`);
   const location = parseServerUrl(`wss://localhost:${server.port}`);
-  const way = new AgentRoutes({ ...defaultsOf(agentOptions), pac }, { env: {}, log }).to(location, "s");
+  const way = new AgentRoutes({ ...defaultsOf(agentOptions), pac }, {}, log).to(location, "s");
   const opened = async () => {
     const { socket } = await way.open(t.signal);
     socket.destroy();

@@ -28,7 +28,8 @@ test("any, more than half, or all of the servers make an agent ready, as its ope
 
 test("readiness says how many servers there are, how many are wanted and connected, and what a rule that fails needs", () => {
   assert.deepEqual(readiness({ ...summaryOf("connected", "connected"), servers: 3 }, "all")[0], {
-    ...{ name: "servers", ok: true },
+    name: "servers",
+    ok: true,
     detail: "connected 2 of 2 wanted (servers: 3)",
   });
   assert.deepEqual(readiness(summaryOf("connected", "connecting"), "quorum"), [
@@ -55,7 +56,7 @@ test("status says what it is of, since when an uplink is connected, and why it i
     { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
     { ...one, state: { state: "waiting" as const }, failure: "nobody listens" },
   ];
-  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
+  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {}) as {
     kind: string;
     uplinks: { since?: string; failure?: string }[];
   };
@@ -76,15 +77,20 @@ test("status shows of each path what it has shown, and no limit that nobody has 
     { keepaliveMs: 20_000, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined },
   ];
   const uplinks = paths.map((path, index) => ({
-    ...{ server: `wss://${index}`, path, failure: undefined, connections: () => [] },
+    server: `wss://${index}`,
+    path,
+    failure: undefined,
+    connections: () => [],
     state: { state: "connected" as const },
   }));
-  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, { taken: 0 }, { report: () => ({}) }) as {
+  const shown = status("a1", { uplinks, wanted: 2, servers: 3 }, 0, {}) as {
     uplinks: unknown[];
   };
   assert.deepEqual(shown.uplinks, [
     {
-      ...{ server: "wss://0", state: "connected", sessions: [] },
+      server: "wss://0",
+      state: "connected",
+      sessions: [],
       path: { keepaliveMs: 18_000, idleLimitMs: 30_001, ageLimitMs: 3_600_000, heldBackMs: 1_200 },
     },
     { server: "wss://1", state: "connected", sessions: [], path: { keepaliveMs: 20_000 } },

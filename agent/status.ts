@@ -1,10 +1,8 @@
-import type { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { shownPace } from "../shared/link/link-events.ts";
 import type { Check } from "../shared/runtime/check.ts";
-import type { AgentOptions } from "./options.ts";
-import type { DialSlots } from "./streams/serve.ts";
-import type { LearnedPath } from "./uplink/path.ts";
-import type { Uplink, UplinkState } from "./uplink/uplink.ts";
+import type { LearnedPath, UplinkStateName } from "./context/metrics.ts";
+import type { AgentOptions } from "./context/options.ts";
+import type { Connection } from "./uplink/connection.ts";
 
 type ReadinessRule = AgentOptions["readiness"];
 
@@ -16,7 +14,7 @@ const NEEDED = {
 } as const satisfies Record<ReadinessRule, (wanted: number) => number>;
 
 /** The part of an uplink that readiness uses. */
-export type UplinkSummary = { readonly state: Pick<UplinkState, "state"> };
+export type UplinkSummary = { readonly state: { readonly state: UplinkStateName } };
 
 /** The uplinks as a whole. */
 export interface UplinksSummary {
@@ -32,7 +30,7 @@ export interface UplinksSummary {
  * cut.
  */
 export function readiness({ uplinks, wanted, servers }: UplinksSummary, rule: ReadinessRule): Check[] {
-  const count = (name: UplinkState["state"]): number => uplinks.filter(({ state }) => state.state === name).length;
+  const count = (name: UplinkStateName): number => uplinks.filter(({ state }) => state.state === name).length;
   const connected = count("connected");
   const resuming = count("suspended");
   const needed = NEEDED[rule](wanted);
@@ -59,8 +57,17 @@ export function credentialCheck(warnings: readonly string[], problem?: string): 
   return { name: "credentials", ok: true, detail: all.map((warning) => `warning: ${warning}`).join("; ") };
 }
 
+interface PingedPath extends LearnedPath {
+  /** Between two pings. */
+  readonly keepaliveMs: number;
+}
+
 /** What is shown of an uplink. */
-type ShownUplink = Pick<Uplink, "server" | "path" | "failure" | "connections"> & {
+type ShownUplink = {
+  readonly server: string;
+  readonly path: PingedPath;
+  readonly failure: string | undefined;
+  connections(): Iterable<Connection>;
   /** `sinceMs`: when it was connected, by the monotonic clock. */
   readonly state: UplinkSummary["state"] & { readonly sinceMs?: number };
 };
@@ -69,16 +76,16 @@ type ShownUplink = Pick<Uplink, "server" | "path" | "failure" | "connections"> &
 export function status(
   agentId: string,
   { uplinks, wanted, servers }: Omit<UplinksSummary, "uplinks"> & { readonly uplinks: readonly ShownUplink[] },
-  dials: Pick<DialSlots, "taken">,
-  pool: Pick<MemoryPool, "report">,
+  pendingDials: number,
+  memory: unknown,
 ): unknown {
   return {
     kind: "agent",
     agentId,
-    pendingDials: dials.taken,
+    pendingDials,
     wanted,
     ...(servers === undefined ? {} : { servers }),
-    memory: pool.report(),
+    memory,
     uplinks: uplinks.map((uplink) => ({
       server: uplink.server,
       state: uplink.state.state,
@@ -107,7 +114,7 @@ function since(sinceMs: number | undefined): { readonly since?: string } {
 }
 
 /** A limit is there only when it was seen. */
-function shownPath({ keepaliveMs, idleLimitMs, ageLimitMs, heldBackMs }: LearnedPath): Record<string, number> {
+function shownPath({ keepaliveMs, idleLimitMs, ageLimitMs, heldBackMs }: PingedPath): Record<string, number> {
   return {
     keepaliveMs: Math.round(keepaliveMs),
     ...(idleLimitMs === undefined ? {} : { idleLimitMs: Math.round(idleLimitMs) }),

@@ -68,7 +68,10 @@ service("server", "Accept CONNECT requests and carry them through the tunnels of
 });
 
 service("agent", "Connect to a server, and to targets in this network for the server's callers.", async (argv) => {
-  const [{ runService }, { agentOptions }] = await Promise.all([import("./service.ts"), import("../agent/options.ts")]);
+  const [{ runService }, { agentOptions }] = await Promise.all([
+    import("./service.ts"),
+    import("../agent/context/options.ts"),
+  ]);
   await runService(agentOptions, argv, async (values, log) => {
     const { startAgent } = await import("../agent/agent.ts");
     return startAgent(values, { log });

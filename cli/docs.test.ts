@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
-import { agentOptions } from "../agent/options.ts";
+import { agentOptions } from "../agent/context/options.ts";
 import { clusterDocument } from "../server/clusters/document.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";
@@ -16,11 +16,27 @@ import { createPki } from "./pki/pki.ts";
 
 const PAGES = [
   ...readdirSync(join(ROOT, "docs/platforms")).map((name) => `docs/platforms/${name}`),
-  ...["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"],
-  ...["docs/versions.md", "examples/systemd/README.md", "docs/konnectivity.md"],
-  ...["docs/errors.md", "docs/clusters.md", "docs/corporate-networks.md", "docs/doctor.md", "docs/metrics.md"],
-  ...["docs/link.md", "docs/link-protocol.md", "docs/load-balancers.md", "docs/logs.md", "docs/glossary.md"],
-  ...["docs/kubernetes.md", "docs/image.md", "docs/architecture.md", "docs/node.md"],
+  "README.md",
+  "CONTRIBUTING.md",
+  "SECURITY.md",
+  "CHANGELOG.md",
+  "docs/versions.md",
+  "examples/systemd/README.md",
+  "docs/konnectivity.md",
+  "docs/errors.md",
+  "docs/clusters.md",
+  "docs/corporate-networks.md",
+  "docs/doctor.md",
+  "docs/metrics.md",
+  "docs/link.md",
+  "docs/link-protocol.md",
+  "docs/load-balancers.md",
+  "docs/logs.md",
+  "docs/glossary.md",
+  "docs/kubernetes.md",
+  "docs/image.md",
+  "docs/architecture.md",
+  "docs/node.md",
 ];
 const DECISIONS = readdirSync(join(ROOT, "docs/decisions")).map((name) => `docs/decisions/${name}`);
 

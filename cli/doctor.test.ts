@@ -113,7 +113,7 @@ for (const [value, shown] of [
   test(`the command line shows ${shown} where ${value.includes("secret") ? "a secret" : "none"} was given`, () => {
     assert.equal(
       commandOf("--proxy", value, `--pac=${value}`).replaceAll("'", ""),
-      [...["culvert doctor --proxy", shown], `--pac=${shown}`].join(" "),
+      ["culvert doctor --proxy", shown, `--pac=${shown}`].join(" "),
     );
   });
 }
@@ -124,7 +124,9 @@ test("a word that a shell would split is quoted, and control characters are not 
 });
 
 const REFUSED = {
-  ...{ cluster: "blue", target: "10.0.0.1:10250", outcome: "dial_refused" },
+  cluster: "blue",
+  target: "10.0.0.1:10250",
+  outcome: "dial_refused",
   sentence: "10.0.0.1:10250 refused the connection: check that something listens there",
   steps: [
     { step: "server", state: "passed", ms: 0.1, detail: 'agent "node-1" (10.0.0.9:443) is picked' },

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { agentOptions } from "../agent/options.ts";
+import { agentOptions } from "../agent/context/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";

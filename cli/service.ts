@@ -86,7 +86,7 @@ function ownName(name: string, known: readonly string[]): string | undefined {
 async function commandsOfFlags(): Promise<Map<string, string[]>> {
   const tables = await Promise.all([
     import("../server/options/options.ts").then(({ serverOptions }) => serverOptions),
-    import("../agent/options.ts").then(({ agentOptions }) => agentOptions),
+    import("../agent/context/options.ts").then(({ agentOptions }) => agentOptions),
     import("../router/options.ts").then(({ routerOptions }) => routerOptions),
   ]);
   const commands = new Map([["admin-address", ["status"]]]);

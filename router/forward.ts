@@ -15,48 +15,50 @@ import type { Backend, Backends } from "./backends.ts";
 import { type ClientHellos, RefusedConnection } from "./client-connections.ts";
 import type { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
-import type { Route, RouteTable } from "./routes.ts";
+import type { Route, RouteStore } from "./routes.ts";
 
-export interface ForwardDeps {
-  readonly options: Pick<RouterOptions, "dialTimeoutMs" | "connectTimeoutMs" | "backendRetryMs" | "stallTimeoutMs">;
-  readonly hellos: ClientHellos;
-  readonly routes: () => RouteTable;
-  readonly backends: Backends;
-  readonly metrics: RouterMetrics;
+/** What all parts of a router share. A router has one. */
+export interface RouterContext {
+  readonly options: RouterOptions;
   readonly log: Logger;
+  /** For events that clients can cause any number of times. */
   readonly throttledLog: ThrottledLog;
-  readonly files: Pick<FileDescriptors, "shortage" | "shortageBehind">;
+  readonly metrics: RouterMetrics;
+  readonly files: FileDescriptors;
+  readonly store: RouteStore;
+  readonly backends: Backends;
+  readonly hellos: ClientHellos;
 }
 
 /**
  * Forwards one connection, from its ClientHello to its last byte. The socket has an error listener and allows
  * half-open.
  */
-export async function forward(client: Socket, deps: ForwardDeps): Promise<void> {
+export async function forward(client: Socket, context: RouterContext): Promise<void> {
   const ends = endsOf(client);
   const remote = ends === undefined ? "unknown" : shown(peerOf(client));
   let serverName: string | undefined;
   try {
-    requireFiles(deps);
-    serverName = await deps.hellos.read(client);
-    const route = deps.routes().find(serverName);
+    requireFiles(context);
+    serverName = await context.hellos.read(client);
+    const route = context.store.table.find(serverName);
     if (route === undefined) throw new RefusedConnection("unknown_name", "no route has its server name");
-    requireFiles(deps); // many may have arrived before the first dial
-    const { backend, socket, dialMs } = await dialBackend(client, route, deps);
+    requireFiles(context); // many may have arrived before the first dial
+    const { backend, socket, dialMs } = await dialBackend(client, route, context);
     if (route.sendProxy === "v2") socket.write(encodeProxyV2(ends));
-    await join(client, socket, deps, { route, serverName, remote, backend, dialMs });
+    await join(client, socket, context, { route, serverName, remote, backend, dialMs });
   } catch (error) {
-    refuse(client, error, { remote, ...(serverName !== undefined && { serverName }) }, deps);
+    refuse(client, error, { remote, ...(serverName !== undefined && { serverName }) }, context);
   }
 }
 
-function requireFiles({ files: { shortage } }: ForwardDeps): void {
+function requireFiles({ files: { shortage } }: RouterContext): void {
   if (shortage !== undefined) throw new RefusedConnection("no_files", shortage);
 }
 
 /** Connects to the first backend that can be reached. Avoided ones are tried last. */
-async function dialBackend(client: Socket, route: Route, deps: ForwardDeps) {
-  const { options, backends, metrics, throttledLog, files } = deps;
+async function dialBackend(client: Socket, route: Route, context: RouterContext) {
+  const { options, backends, metrics, throttledLog, files } = context;
   const started = performance.now();
   for (const backend of backends.inOrder(route, started)) {
     const leftMs = started + options.connectTimeoutMs - performance.now();
@@ -102,25 +104,25 @@ interface JoinedConnection {
 }
 
 /** Carries bytes until both directions have ended. */
-async function join(client: Socket, socket: Socket, deps: ForwardDeps, joined: JoinedConnection): Promise<void> {
+async function join(client: Socket, socket: Socket, context: RouterContext, joined: JoinedConnection): Promise<void> {
   const { route, serverName, remote, backend } = joined;
   const startedAt = performance.now();
   const { error, ...totals } = await splice(client, socket, {
-    stallTimeoutMs: deps.options.stallTimeoutMs,
+    stallTimeoutMs: context.options.stallTimeoutMs,
     resetCaller: () => resetSocket(client),
     resetTarget: () => resetSocket(socket),
     corkCaller: true,
     corkTarget: true,
   });
   const durationMs = performance.now() - startedAt;
-  deps.backends.leave(backend);
-  deps.metrics.connectionFinished({ route: route.name, ...totals, durationMs });
+  context.backends.leave(backend);
+  context.metrics.connectionFinished({ route: route.name, ...totals, durationMs });
   const times = { dialMs: Math.round(joined.dialMs), durationMs: Math.round(durationMs) };
   const fields = { route: route.name, serverName, remote, backend: backend.address, ...times, ...totals };
-  deps.log.info({ ...fields, ...(error !== undefined && { reason: error.message }) }, "connection closed");
+  context.log.info({ ...fields, ...(error !== undefined && { reason: error.message }) }, "connection closed");
 }
 
-function refuse(client: Socket, error: unknown, fields: object, { metrics, log, throttledLog }: ForwardDeps): void {
+function refuse(client: Socket, error: unknown, fields: object, { metrics, log, throttledLog }: RouterContext): void {
   if (!(error instanceof RefusedConnection)) throw error;
   const line = { ...fields, reason: error.message };
   metrics.refused(error.code);

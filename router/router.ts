@@ -4,7 +4,7 @@ import { formatTarget } from "../shared/address/target.ts";
 import { type Admin, type AdminOptions, startAdmin } from "../shared/admin/admin.ts";
 import { MAX_CONNECTIONS } from "../shared/admin/connections.ts";
 import { type ListenAddress, listenError } from "../shared/config/listen-address.ts";
-import { FileDescriptors, type FileDescriptorsDeps, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
+import { type FileCounting, FileDescriptors, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { peerOf } from "../shared/listen/incoming-connection.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { type Check, countOnly } from "../shared/runtime/check.ts";
@@ -13,7 +13,7 @@ import { started } from "../shared/runtime/run.ts";
 import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { type BackendState, Backends } from "./backends.ts";
 import { ClientConnections, ClientHellos } from "./client-connections.ts";
-import { type ForwardDeps, forward } from "./forward.ts";
+import { forward, type RouterContext } from "./forward.ts";
 import { RouterMetrics } from "./metrics.ts";
 import type { RouterOptions } from "./options.ts";
 import { RouteStore } from "./routes.ts";
@@ -23,7 +23,7 @@ export interface RouterDeps {
   /** Port 0 means a free port instead of "off"; for tests. */
   readonly listenEphemeral?: boolean;
   /** The count and limit of open files, if not those of this process; for tests. */
-  readonly files?: Pick<FileDescriptorsDeps, "limit" | "count">;
+  readonly files?: FileCounting;
 }
 
 interface RouterAddresses {
@@ -53,48 +53,32 @@ export async function startRouter(options: RouterOptions, deps: RouterDeps): Pro
 export class Router {
   readonly addresses: RouterAddresses = {};
   readonly metrics: RouterMetrics;
-  readonly #options: RouterOptions;
-  readonly #log: Logger;
+  readonly #context: RouterContext;
   readonly #ephemeral: boolean;
-  readonly #throttledLog: ThrottledLog;
-  readonly #files: FileDescriptors;
-  readonly #store: RouteStore;
-  readonly #backends = new Backends();
-  readonly #hellos: ClientHellos;
   readonly #server: Server;
   readonly #open: ClientConnections;
-  readonly #forwarding: ForwardDeps;
   /** The health port, and the port for operators. */
   readonly #admins: Admin[] = [];
   #draining = false;
   #closing: Promise<void> | undefined;
 
   constructor(options: RouterOptions, store: RouteStore, { log, listenEphemeral = false, files }: RouterDeps) {
-    this.#options = options;
-    this.#store = store;
-    this.#log = log;
     this.#ephemeral = listenEphemeral;
-    this.#throttledLog = new ThrottledLog(log);
     this.#open = new ClientConnections(options.maxConnections, YOUNG_MS);
-    this.#hellos = new ClientHellos(options.helloTimeoutMs, options.maxHellos);
-    this.#backends.use(store.table);
-    this.metrics = new RouterMetrics({
+    const throttledLog = new ThrottledLog(log);
+    const hellos = new ClientHellos(options.helloTimeoutMs, options.maxHellos);
+    const backends = new Backends();
+    backends.use(store.table);
+    const metrics = new RouterMetrics({
       connections: () => this.#open.size,
-      hellos: () => this.#hellos.size,
+      hellos: () => hellos.size,
       routes: () => store.table.routes.length,
       faults: () => store.faults.length,
       backends: () => this.#countBackends(),
     });
-    this.#files = new FileDescriptors({
-      metrics: this.metrics,
-      throttledLog: this.#throttledLog,
-      owner: "this router",
-      ...files,
-    });
-    this.#forwarding = {
-      ...{ options, log, hellos: this.#hellos, routes: () => store.table, backends: this.#backends },
-      ...{ metrics: this.metrics, throttledLog: this.#throttledLog, files: this.#files },
-    };
+    this.metrics = metrics;
+    const descriptors = new FileDescriptors("this router", { metrics, throttledLog }, files);
+    this.#context = { options, log, throttledLog, metrics, files: descriptors, store, backends, hellos };
     this.#server = createServer({
       allowHalfOpen: true,
       noDelay: true,
@@ -105,11 +89,12 @@ export class Router {
   }
 
   async start(): Promise<void> {
-    const { port, bindAddress, healthPort, adminPort } = this.#options;
-    if (this.#store.table.routes.length === 0) this.#log.warn("there are no routes yet: every connection is refused");
+    const { options, log, files, store } = this.#context;
+    const { port, bindAddress, healthPort, adminPort } = options;
+    if (store.table.routes.length === 0) log.warn("there are no routes yet: every connection is refused");
     const operators = [healthPort, adminPort].filter((each) => each !== 0).length;
-    const warning = fileLimitWarning(2 * this.#options.maxConnections + operators * MAX_CONNECTIONS);
-    if (warning !== undefined) this.#log.warn(warning);
+    const warning = fileLimitWarning(2 * options.maxConnections + operators * MAX_CONNECTIONS);
+    if (warning !== undefined) log.warn(warning);
     this.addresses.clients = await this.#listen({
       port,
       host: bindAddress,
@@ -117,16 +102,17 @@ export class Router {
       hostOption: "--bind-address",
     });
     await this.#openForOperators();
-    this.#files.start();
+    files.start();
     const at = Object.entries(this.addresses).map(([name, { address, port }]) => [
       name,
       formatTarget({ host: address, port }),
     ]);
-    this.#log.info({ routes: this.#store.table.routes.length, ...Object.fromEntries(at) }, "router started");
+    log.info({ routes: store.table.routes.length, ...Object.fromEntries(at) }, "router started");
   }
 
   async #openForOperators(): Promise<void> {
-    const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress } = this.#options;
+    const { healthPort, healthBindAddress, healthShowsClusters, adminPort, adminBindAddress, adminAllowedHosts } =
+      this.#context.options;
     const { registry, withoutNames } = this.metrics;
     await this.#openAdmin("health", healthPort, healthBindAddress, {
       metrics: healthShowsClusters ? registry : withoutNames,
@@ -136,7 +122,7 @@ export class Router {
       metrics: registry,
       checks: () => this.#checks(true),
       status: () => this.#status(),
-      allowedHosts: this.#options.adminAllowedHosts,
+      allowedHosts: adminAllowedHosts,
     });
   }
 
@@ -144,25 +130,23 @@ export class Router {
     name: "health" | "admin",
     port: number,
     host: string,
-    more: Pick<AdminOptions, "metrics" | "checks" | "status" | "allowedHosts">,
+    pages: Omit<AdminOptions, keyof ListenAddress | "log" | "throttledLog">,
   ): Promise<void> {
     if (port === 0 && !this.#ephemeral) return;
     const flags = { option: `--${name}-port`, hostOption: `--${name}-bind-address` };
-    const deps = { log: this.#log, throttledLog: this.#throttledLog };
-    const admin = await startAdmin({ ...deps, ...flags, port, host, ...more });
+    const { log, throttledLog } = this.#context;
+    const admin = await startAdmin({ log, throttledLog, ...flags, port, host, ...pages });
     this.addresses[name] = admin.address;
     this.#admins.push(admin);
   }
 
   /** Call it when routes were read again. Open connections go on, whatever became of their routes. */
   onRoutes(): void {
-    const { table, faults } = this.#store;
-    this.#backends.use(table);
+    const { log, store, backends } = this.#context;
+    const { table, files, faults } = store;
+    backends.use(table);
     this.metrics.routesRead(faults.length > 0);
-    this.#log.info(
-      { routes: table.routes.length, files: this.#store.files, faults: faults.length },
-      "routes were read again",
-    );
+    log.info({ routes: table.routes.length, files, faults: faults.length }, "routes were read again");
   }
 
   #listen(at: ListenAddress): Promise<AddressInfo> {
@@ -170,7 +154,7 @@ export class Router {
     return new Promise((resolve, reject) => {
       const onError = (error: Error): void => reject(listenError(error, at));
       server.once("error", onError);
-      server.listen({ port: at.port, host: at.host, backlog: this.#options.listenBacklog }, () => {
+      server.listen({ port: at.port, host: at.host, backlog: this.#context.options.listenBacklog }, () => {
         server.off("error", onError);
         server.on("error", this.#onListenerError);
         resolve(server.address() as AddressInfo);
@@ -181,7 +165,7 @@ export class Router {
   readonly #onListenerError = (error: Error): void => {
     this.metrics.listenerFailed();
     // Rare, because libuv does not report a shortage of descriptors; if it comes, then for each connection.
-    this.#throttledLog.write("error", { err: error }, "a listener failed");
+    this.#context.throttledLog.write("error", { err: error }, "a listener failed");
   };
 
   readonly #onConnection = (client: Socket): void => {
@@ -190,12 +174,13 @@ export class Router {
     const surplus = this.#open.enter(client, networkOf(address));
     if (surplus !== undefined) this.#drop(surplus);
     if (surplus === client) return;
-    void forward(client, this.#forwarding);
+    void forward(client, this.#context);
   };
 
   #drop(client: Socket): void {
     this.metrics.refused("full");
-    this.#throttledLog.write("warn", { remote: peerOf(client).address }, "connection dropped (--max-connections)");
+    const { throttledLog } = this.#context;
+    throttledLog.write("warn", { remote: peerOf(client).address }, "connection dropped (--max-connections)");
     resetSocket(client);
   }
 
@@ -204,7 +189,7 @@ export class Router {
    * paths are for operators; the health port may show counts only.
    */
   #checks(showsNames: boolean): Check[] {
-    const { table, files, faults } = this.#store;
+    const { table, files, faults } = this.#context.store;
     const count = `${table.routes.length} in ${files} ${files === 1 ? "file" : "files"}`;
     const shownFaults = showsNames
       ? faults.map((fault) => `not in use: ${fault}`)
@@ -212,7 +197,7 @@ export class Router {
     return [
       { name: "listeners", ok: this.#server.listening },
       { name: "routes", ok: true, hasFaults: faults.length > 0, detail: [count, ...shownFaults].join("; ") },
-      ...this.#files.checks(),
+      ...this.#context.files.checks(),
       { name: "not-draining", ok: !this.#draining },
     ];
   }
@@ -220,7 +205,7 @@ export class Router {
   /** The content of `/status`. */
   #status(): unknown {
     const now = performance.now();
-    const { table, faults } = this.#store;
+    const { table, faults } = this.#context.store;
     return {
       kind: "router",
       draining: this.#draining,
@@ -232,7 +217,7 @@ export class Router {
         backends: to.length,
         sendProxy,
       })),
-      backends: [...this.#backends].map((backend) => ({
+      backends: [...this.#context.backends].map((backend) => ({
         backend: backend.address,
         state: backend.state(now),
         connections: backend.connections,
@@ -243,7 +228,7 @@ export class Router {
   #countBackends(): Record<BackendState, number> {
     const now = performance.now();
     const counts = { healthy: 0, avoided: 0, untried: 0 };
-    for (const backend of this.#backends) counts[backend.state(now)]++;
+    for (const backend of this.#context.backends) counts[backend.state(now)]++;
     return counts;
   }
 
@@ -251,9 +236,9 @@ export class Router {
   drain(): void {
     if (this.#draining) return;
     this.#draining = true;
-    this.#store.close();
+    this.#context.store.close();
     if (this.#server.listening) this.#server.close();
-    this.#hellos.destroyAll();
+    this.#context.hellos.destroyAll();
   }
 
   /** Drains, waits for the connections up to `--drain-timeout`, then releases everything. */
@@ -264,7 +249,7 @@ export class Router {
 
   async #close(): Promise<void> {
     this.drain();
-    await this.#open.empty(this.#options.drainTimeoutMs);
+    await this.#open.empty(this.#context.options.drainTimeoutMs);
     await this.#release();
   }
 
@@ -276,7 +261,7 @@ export class Router {
   }
 
   async #release(): Promise<void> {
-    this.#files.stop();
+    this.#context.files.stop();
     // A reset, so that a transfer that was cut is not taken for a complete one. The splices pass it on to the backends.
     for (const client of this.#open) resetSocket(client);
     // The health port closes last; until then it reports "not ready".

@@ -138,7 +138,10 @@ export class RouteStore {
   static async open({ path, log, timing, onRead }: RouteStoreOptions): Promise<RouteStore> {
     let store: RouteStore | undefined;
     const documents = await DocumentStore.open<Route>({
-      ...{ path, log, kind: "a route file", maxBytes: MAX_FILE_BYTES },
+      path,
+      log,
+      kind: "a route file",
+      maxBytes: MAX_FILE_BYTES,
       timing: { pollMs: POLL_MS, ...timing },
       tooLarge: "put its routes into several files",
       parse: (_file, text) => {

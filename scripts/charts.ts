@@ -7,7 +7,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { agentOptions } from "../agent/options.ts";
+import { agentOptions } from "../agent/context/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";

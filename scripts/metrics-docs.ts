@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Registry } from "prom-client";
-import { AgentMetrics } from "../agent/metrics.ts";
+import { AgentMetrics } from "../agent/context/metrics.ts";
 import { RouterMetrics } from "../router/metrics.ts";
 import { ServerMetrics } from "../server/metrics/server-metrics.ts";
 

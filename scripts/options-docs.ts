@@ -1,7 +1,7 @@
 /** Writes docs/options.md out of the option tables; with --check only says whether it is stale. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { agentOptions } from "../agent/options.ts";
+import { agentOptions } from "../agent/context/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import type { OptionTable } from "../shared/config/options.ts";

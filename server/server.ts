@@ -118,7 +118,7 @@ export class Server implements AsyncDisposable {
       log,
       throttledLog,
       metrics,
-      files: new FileDescriptors({ metrics, throttledLog, owner: "this server" }),
+      files: new FileDescriptors("this server", { metrics, throttledLog }),
       pool,
       unauthenticatedMemory: pool.share(""),
       tunnels: new Registry(pool),

@@ -21,6 +21,10 @@ export interface Outcome {
 
 /** What most rows have: no retry, no reason of Konnectivity. */
 const COMMON = { retry: false, konnectivity: "unknown" } as const;
+/** Another agent may be tried. */
+const RETRIED = { ...COMMON, retry: true, level: "warn" } as const;
+/** No answer can be given. */
+const GONE = { ...COMMON, http: undefined, konnectivity: "frontend_close" } as const;
 /** An agent tried the target and failed. */
 const DIAL = { ...COMMON, http: 502, level: "info", konnectivity: "error_response", fromAgent: true } as const;
 
@@ -38,42 +42,31 @@ export const OUTCOMES = {
   limited: { ...COMMON, http: 429, level: "warn", proxyStatus: "connection_limit_reached" },
   no_agent: { ...COMMON, http: 503, level: "warn", proxyStatus: "destination_unavailable", konnectivity: "no_agent" },
   draining: {
-    ...{ ...COMMON, http: 503, retry: true, level: "info" },
-    ...{ proxyStatus: "destination_unavailable", konnectivity: "no_agent", fromAgent: true },
+    ...RETRIED,
+    http: 503,
+    level: "info",
+    proxyStatus: "destination_unavailable",
+    konnectivity: "no_agent",
+    fromAgent: true,
   },
-  overloaded: { ...COMMON, http: 503, retry: true, level: "warn", proxyStatus: "connection_limit_reached" },
+  overloaded: { ...RETRIED, http: 503, proxyStatus: "connection_limit_reached" },
   dial_refused: { ...DIAL, proxyStatus: "connection_refused" },
   dial_unreachable: { ...DIAL, proxyStatus: "destination_ip_unroutable" },
   dial_name: { ...DIAL, proxyStatus: "dns_error" },
   dial_reset: { ...DIAL, proxyStatus: "connection_terminated" },
-  dial_timeout: {
-    ...{ ...DIAL, http: 504 },
-    ...{ proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
-  },
-  agent_timeout: {
-    ...{ ...COMMON, http: 504, retry: true, level: "warn" },
-    ...{ proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
-  },
-  agent_lost: {
-    ...{ ...COMMON, http: 502, retry: true, level: "warn" },
-    ...{ proxyStatus: "connection_terminated", konnectivity: "backend_close" },
-  },
+  dial_timeout: { ...DIAL, http: 504, proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
+  agent_timeout: { ...RETRIED, http: 504, proxyStatus: "connection_timeout", konnectivity: "backend_dial_timeout" },
+  agent_lost: { ...RETRIED, http: 502, proxyStatus: "connection_terminated", konnectivity: "backend_close" },
   agent_exhausted: {
-    ...{ ...COMMON, http: 503, retry: true, level: "warn" },
-    ...{ proxyStatus: "connection_limit_reached", konnectivity: "error_response", fromAgent: true },
+    ...RETRIED,
+    http: 503,
+    proxyStatus: "connection_limit_reached",
+    konnectivity: "error_response",
+    fromAgent: true,
   },
-  peer_lost: {
-    ...{ ...COMMON, http: 502, retry: true, level: "warn" },
-    ...{ proxyStatus: "connection_terminated", konnectivity: "backend_close" },
-  },
-  stalled: {
-    ...{ ...COMMON, http: undefined, level: "warn" },
-    ...{ proxyStatus: "connection_limit_reached", konnectivity: "frontend_close" },
-  },
-  caller_gone: {
-    ...{ ...COMMON, http: undefined, level: "info" },
-    ...{ proxyStatus: "connection_terminated", konnectivity: "frontend_close" },
-  },
+  peer_lost: { ...RETRIED, http: 502, proxyStatus: "connection_terminated", konnectivity: "backend_close" },
+  stalled: { ...GONE, level: "warn", proxyStatus: "connection_limit_reached" },
+  caller_gone: { ...GONE, level: "info", proxyStatus: "connection_terminated" },
   internal: { ...COMMON, http: 500, level: "error", proxyStatus: "proxy_internal_error" },
 } as const satisfies Record<string, Outcome>;
 

@@ -18,7 +18,7 @@ export function linksIn(pems: readonly string[]): readonly ChainLink[] {
   return pems.flatMap(certificates).map(linkOf);
 }
 
-export function isOver({ validTo }: Pick<ChainLink, "validTo">, now = new Date()): boolean {
+export function isOver({ validTo }: ChainLink, now = new Date()): boolean {
   return new Date(validTo) <= now;
 }
 

@@ -8,8 +8,15 @@ import { readConfiguration } from "./configuration.ts";
 
 const DAY = 86_400_000;
 const NONE = {
-  ...{ caCert: "", agentCert: "", agentKey: "", serviceAccountTokenPath: "", outerCa: "" },
-  ...{ proxyCredentialsFile: "", proxyCa: "", proxyCert: "", proxyKey: "" },
+  caCert: "",
+  agentCert: "",
+  agentKey: "",
+  serviceAccountTokenPath: "",
+  outerCa: "",
+  proxyCredentialsFile: "",
+  proxyCa: "",
+  proxyCert: "",
+  proxyKey: "",
 };
 
 /** Writes files of these names, and says where they are. */

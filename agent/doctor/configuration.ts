@@ -3,7 +3,7 @@ import { RouteFault } from "../../shared/dial/proxy-route.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { leavesIn, withoutLeaves } from "../../shared/tls/authorities.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
-import { KeptProxyTls, type RouteOptions } from "../uplink/proxy-route.ts";
+import { KeptProxyTls, type ProxyFiles } from "../uplink/proxy-route.ts";
 import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
 import { type Finding, type Passed, StepFailed } from "./report.ts";
 
@@ -91,8 +91,6 @@ function outerAuthorities({ outerCa: [outer, ...more] = [] }: Credentials): File
 function unusable(sentence: string): FileReport {
   return { words: sentence, finding: { culprit: "configuration", by: sentence } };
 }
-
-export type ProxyFiles = Pick<RouteOptions, "proxyCredentialsFile" | "proxyCa" | "proxyCert" | "proxyKey">;
 
 /** What an agent will say of its files for proxies, as soon as a proxy has need of them. */
 async function faultsOfProxyFiles(files: ProxyFiles): Promise<readonly string[]> {

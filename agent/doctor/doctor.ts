@@ -1,16 +1,21 @@
-import type { SecureVersion } from "node:tls";
 import { formatTarget } from "../../shared/address/target.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import type { Environment } from "../../shared/dial/proxy-route.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
-import { agentOptions, resolveWithoutCredential } from "../options.ts";
+import { agentOptions, resolveWithoutCredential } from "../context/options.ts";
+import {
+  findAddresses,
+  formatServer,
+  type ServerLocation,
+  SYSTEM_RESOLVER,
+  wantedServers,
+} from "../context/servers.ts";
 import { helloOf } from "../uplink/attempt.ts";
 import type { Credentials } from "../uplink/credentials.ts";
 import type { OpenedLink } from "../uplink/open-link.ts";
 import { Path } from "../uplink/path.ts";
-import { findAddresses, formatServer, type ServerLocation, SYSTEM_RESOLVER, wantedServers } from "../uplink/servers.ts";
 import { NEVER, readConfiguration } from "./configuration.ts";
 import { compareClocks, type DoctorVerdict, type Step, StepFailed, StepLog, verdictOf } from "./report.ts";
 import { examineRoute, type Open } from "./route.ts";
@@ -109,15 +114,16 @@ function probeDial(
   open: Open,
   onTime: TunnelDial["onTime"],
 ): TunnelDial {
-  const { innerTls, handshakeTimeoutMs: timeoutMs, keepaliveMs } = options;
-  const tls = { minVersion: options.tlsMinVersion as SecureVersion, ciphers: options.cipherSuites };
   return {
     context: {
-      ...{ server, route: { open, worked: () => undefined, failed: () => {} }, tls, innerTls },
-      path: new Path({ keepaliveMs, maxCarrierAgeMs: 0 }),
-      ...{ hello: probeHello(options), replayBytes: options.replayBuffer, graceMs: 0, session: {} },
+      options,
+      server,
+      route: { open, worked: () => undefined, failed: () => {} },
+      hello: probeHello(options),
+      path: new Path(options),
+      graceMs: 0,
     },
-    terms: { credentials, timeoutMs, signal: NEVER },
+    terms: { credentials, timeoutMs: options.handshakeTimeoutMs, signal: NEVER },
     at: formatTarget(server),
     onTime,
   };

@@ -331,8 +331,11 @@ test("a TLS handshake that is cut, not answered or refused is reported as that, 
   const found = (more: Partial<Finding>) => verdictOf([failed("tls", { culprit: "tls", by, ...more })]);
   const proxy = { by: "http://p:3128", proxyFrom: "--proxy" };
   const all = [
-    ...[found({ handshake: "cut" }), found({ handshake: "silent" }), found({})],
-    ...[found({ ...proxy, handshake: "cut" }), found({ ...proxy, handshake: "silent" })],
+    found({ handshake: "cut" }),
+    found({ handshake: "silent" }),
+    found({}),
+    found({ ...proxy, handshake: "cut" }),
+    found({ ...proxy, handshake: "silent" }),
   ];
   const [cut, silent, refused, cutBehind, silentBehind] = all.map(({ sentence }) => sentence);
   assert.match(cut ?? "", /closes the connection in the TLS handshake\.$/);

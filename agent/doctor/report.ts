@@ -32,11 +32,8 @@ export interface Finding extends FaultFacts {
   readonly culprit: FaultCode;
 }
 
-export interface Step {
-  readonly step: StepName;
-  readonly state: "passed" | "failed" | "skipped" | "not reached";
-  /** How long it took; absent where nothing was done. */
-  readonly ms?: number;
+/** What a step has found. */
+interface StepFacts {
   /** One line for a person. */
   readonly detail: string;
   readonly finding?: Finding;
@@ -50,8 +47,15 @@ export interface Step {
   readonly openedBy?: string;
 }
 
+export interface Step extends StepFacts {
+  readonly step: StepName;
+  readonly state: "passed" | "failed" | "skipped" | "not reached";
+  /** How long it took; absent where nothing was done. */
+  readonly ms?: number;
+}
+
 /** What a step has found out: a value for the steps after it, or a finding, with which they may still go on. */
-export interface Passed<T> extends Pick<Step, "detail" | "finding" | "others" | "aheadMs" | "chain" | "openedBy"> {
+export interface Passed<T> extends StepFacts {
   readonly value: T;
 }
 

@@ -16,8 +16,8 @@ import {
 } from "../../shared/dial/proxy-route.ts";
 import type { Passage } from "../../shared/link/dial.ts";
 import { NAMES } from "../../shared/names/lookup.ts";
+import { dialTargetOf, type ServerLocation } from "../context/servers.ts";
 import { AgentRoutes, type RouteOptions, type RouteTaken } from "../uplink/proxy-route.ts";
-import { dialTargetOf, type ServerLocation } from "../uplink/servers.ts";
 import { SILENT } from "./configuration.ts";
 import { type Finding, type Passed, StepFailed, StepLog } from "./report.ts";
 
@@ -92,7 +92,7 @@ interface Routes {
 /** The agent's own routes to the server, and what names them. */
 async function find({ server, options, env, timeoutMs }: RouteExamination, notes: string[]): Promise<Passed<Routes>> {
   try {
-    const routes = new AgentRoutes(options, { env, log: SILENT, onNote: (note) => notes.push(note) });
+    const routes = new AgentRoutes(options, env, SILENT, (note) => notes.push(note));
     const ways = await routes.choose(server, AbortSignal.timeout(timeoutMs));
     const isDirect = ways.every(({ kind }) => kind === "direct");
     const detail = isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then ");

@@ -6,6 +6,7 @@ import { DialFault } from "../../shared/faults/faults.ts";
 import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-faults.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
+import { optionsOf } from "../testing/context.ts";
 import { listenFor } from "../testing/listener.ts";
 import { type LookOptions, lookAt, refusalFinding, type TunnelDial, tlsFault } from "./tls-fault.ts";
 
@@ -18,7 +19,9 @@ test("what is no TLS is found at the server, and behind a proxy at the proxy, wi
   };
   assert.deepEqual(await findingOf(), { culprit: "no_tls", by: "server:443" });
   assert.deepEqual(await findingOf({ at: "http://p:3128", from: "HTTPS_PROXY" }), {
-    ...{ culprit: "no_tls", by: "http://p:3128", proxyFrom: "HTTPS_PROXY" },
+    culprit: "no_tls",
+    by: "http://p:3128",
+    proxyFrom: "HTTPS_PROXY",
   });
 });
 
@@ -97,11 +100,9 @@ test("a second look at what never answers ends within the time of a step, with t
   const box = tls.createServer(leaf, (socket) => socket.on("error", () => {}).resume());
   const { options, open } = await lookedAt(t, box);
   const dial = {
-    ...{ at: "server:443", terms: { credentials: {}, timeoutMs: 200 } },
-    context: {
-      ...{ server: options, route: { open: async () => ({ socket: open() }) }, path: {}, innerTls: "auto" },
-      tls: { minVersion: "TLSv1.2", ciphers: "" },
-    },
+    at: "server:443",
+    terms: { credentials: {}, timeoutMs: 200 },
+    context: { options: optionsOf(), server: options, route: { open: async () => ({ socket: open() }) }, path: {} },
   } as unknown as TunnelDial;
   const cause = Object.assign(new Error("certificate has expired"), { code: "CERT_HAS_EXPIRED" });
   const ended = new DialFault("server_expired", "the server's certificate expired", { facts: { by: "server" }, cause });

@@ -1,4 +1,4 @@
-import { type IncomingMessage, request } from "node:http";
+import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { sniOf } from "../../shared/address/server-name.ts";
@@ -28,7 +28,7 @@ export interface TunnelDial {
 /** The code of a failed dial, with what the doctor knows beside it; `otherwise`: the table has no row for the error. */
 export function findingOf(
   error: Error,
-  { at }: Pick<TunnelDial, "at">,
+  { at }: TunnelDial,
   { otherwise, openedBy }: { readonly otherwise: FaultCode; readonly openedBy?: string | undefined },
 ): Finding {
   if (error instanceof LinkRefused && !(error instanceof UnseenCertificate || error instanceof CallersPort)) {
@@ -103,9 +103,9 @@ function endedCa(
 }
 
 /** Whether `--ca-cert` lacks the CA, or which option does not permit the middlebox. */
-function unknownBy({ fault }: DialFault, { context: { innerTls }, terms }: TunnelDial): FaultCode {
+function unknownBy({ fault }: DialFault, { context: { options }, terms }: TunnelDial): FaultCode {
   if (fault === "unknown_ca") return "unknown_ca";
-  if (innerTls === "never") return "inner_tls_never";
+  if (options.innerTls === "never") return "inner_tls_never";
   return terms.credentials.outerCa === undefined ? "intercepted" : "outer_ca";
 }
 
@@ -165,7 +165,7 @@ export interface LookOptions {
   readonly host: string;
   readonly port: number;
   readonly path: string;
-  readonly tls: Pick<ConnectionOptions, "minVersion" | "ciphers">;
+  readonly tls: ConnectionOptions;
 }
 
 /** Who answers in the server's place, and what time it is there. */
@@ -195,7 +195,7 @@ export async function lookAt(socket: Socket, options: LookOptions, signal: Abort
     const answer = await answerOf(secure, options);
     return {
       chain,
-      time: answer && dateOf(answer),
+      time: answer && dateOf(answer.headers),
       isCallersPort: answer !== undefined && isCallersPort(answer),
     };
   } finally {
@@ -216,7 +216,7 @@ async function answerOf(secure: TLSSocket, { host, port, path }: LookOptions): P
 }
 
 /** RFC 9110 §6.6.1. */
-export function dateOf({ headers }: Pick<IncomingMessage, "headers">): number | undefined {
+export function dateOf(headers: IncomingHttpHeaders): number | undefined {
   const time = Date.parse(headers.date ?? "");
   return Number.isNaN(time) ? undefined : time;
 }

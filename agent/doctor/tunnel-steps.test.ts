@@ -5,6 +5,7 @@ import net from "node:net";
 import { type TestContext, test } from "node:test";
 import { HELLO, KEEPALIVE_MS, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { optionsOf } from "../testing/context.ts";
 import { Path } from "../uplink/path.ts";
 import { type StepFailed, StepLog } from "./report.ts";
 import type { TunnelDial } from "./tls-fault.ts";
@@ -27,13 +28,16 @@ async function stepsTo(
   const open = async () => ({ socket: net.connect(port, host) });
   const dial: TunnelDial = {
     context: {
-      ...{ server: { host: "localhost", port, path: "/" }, innerTls: "auto", hello: HELLO },
-      ...{ route: { open, worked: () => undefined, failed: () => {} }, tls: { minVersion: "TLSv1.2", ciphers: "" } },
+      options: optionsOf(),
+      server: { host: "localhost", port, path: "/" },
+      hello: HELLO,
+      route: { open, worked: () => undefined, failed: () => {} },
       path: new Path({ keepaliveMs: KEEPALIVE_MS, maxCarrierAgeMs: 0 }),
-      ...{ replayBytes: 65_536, graceMs: 0, session: {} },
+      graceMs: 0,
     },
     terms: { credentials: { ca }, timeoutMs: 5_000, signal: new AbortController().signal },
-    ...{ at: "the server", onTime: () => {} },
+    at: "the server",
+    onTime: () => {},
   };
   await dialTunnel(dial, log).then(
     ({ link }) => link.destroy(),
@@ -54,9 +58,14 @@ test("an answer with names of boxes again and again, and bytes that are none of 
       const key = `${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`; // RFC 6455 §1.3
       const accept = createHash("sha1").update(key).digest("base64");
       const fields = [
-        ...["Upgrade: websocket", "Connection: Upgrade", `Sec-WebSocket-Accept: ${accept}`],
-        ...[`Sec-WebSocket-Protocol: ${SUBPROTOCOL}`, "Server: one \u00ff", "Server: two"],
-        ...["Via: 1.1 a", `Via: 1.1 ${"b".repeat(1_000)}`],
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        `Sec-WebSocket-Accept: ${accept}`,
+        `Sec-WebSocket-Protocol: ${SUBPROTOCOL}`,
+        "Server: one \u00ff",
+        "Server: two",
+        "Via: 1.1 a",
+        `Via: 1.1 ${"b".repeat(1_000)}`,
       ];
       return `HTTP/1.1 101 Switching Protocols\r\n${fields.join("\r\n")}\r\n\r\n`;
     },

@@ -17,7 +17,7 @@ export async function dialTunnel(dial: TunnelDial, log: StepLog): Promise<Opened
   const watched = new WatchedDial(dial);
   await log.run("tls", () => tlsStep(watched));
   await log.run("upgrade", () => upgradeStep(watched));
-  const { innerTls } = dial.context;
+  const { innerTls } = dial.context.options;
   if (watched.isInside) await log.run("inner tls", () => innerTlsStep(watched));
   else log.skip("inner tls", innerTls === "never" ? "--inner-tls is never" : "nobody opens TLS");
   return await log.run("admission", () => admissionStep(watched));
@@ -51,7 +51,7 @@ class WatchedDial {
     const { secure, answer, innerSecure } = this;
     const watch = { onSecure: secure.resolve, onAnswer: answer.resolve, onInnerSecure: innerSecure.resolve };
     const terms = { ...this.dial.terms, watch };
-    if (context.innerTls === "always") this.openedBy = await middleboxIssuer(this.dial);
+    if (context.options.innerTls === "always") this.openedBy = await middleboxIssuer(this.dial);
     return await dialTerminators(
       context,
       terms.credentials,
@@ -107,7 +107,7 @@ async function upgradeStep(watched: WatchedDial): Promise<Passed<undefined>> {
   const { dial, done } = watched;
   try {
     const { statusCode, headers } = await watched.reached(watched.answer);
-    const time = dateOf({ headers });
+    const time = dateOf(headers);
     if (time !== undefined) dial.onTime(time, "the answer's Date header");
     if (statusCode !== 101) await done; // rejects with what the answer says
     const names = middleboxNames(headers, dial.terms.credentials.token?.text);

@@ -4,48 +4,52 @@ import { syncBuiltinESMExports } from "node:module";
 import net from "node:net";
 import { type Duplex, duplexPair } from "node:stream";
 import { type TestContext, test } from "node:test";
-import { pino } from "pino";
+import { type Logger, pino } from "pino";
 import { parseTarget } from "../../shared/address/target.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
-import { lookupAll } from "../../shared/dial/dial-target.ts";
-import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
+import { type Lookup, lookupAll } from "../../shared/dial/dial-target.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
-import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { encodeOpen, type OpenAnswer } from "../../shared/wire/stream-head.ts";
 import { readAnswer } from "../../shared/wire/testing/answer.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
+import { AgentMetrics } from "../context/metrics.ts";
+import type { AgentOptions } from "../context/options.ts";
+import { contextOf, optionsOf } from "../testing/context.ts";
 import { listenFor } from "../testing/listener.ts";
 import { TargetPolicy } from "./policy.ts";
-import { DialSlots, type ServeDeps, type StreamEnd, serve } from "./serve.ts";
+import { serve, TargetDials } from "./serve.ts";
+
+type StreamEnd = Parameters<AgentMetrics["streamFinished"]>[0];
+
+interface Change {
+  readonly options?: Partial<AgentOptions>;
+  readonly policy?: TargetPolicy;
+  readonly lookup?: Lookup;
+  readonly log?: Logger;
+  readonly headTimeoutMs?: number;
+  /** Throws in place of the process that has hardly a file descriptor left. */
+  requireRoom?(): void;
+}
 
 /** A server's session whose streams an agent serves, and what the agent counted. */
-function joined(t: TestContext, change: Partial<ServeDeps> = {}) {
+function joined(t: TestContext, change: Change = {}) {
+  const { lookup = lookupAll, log = pino({ level: "silent" }), requireRoom } = change;
+  const { policy = new TargetPolicy({ allow: [], deny: [], allowLoopback: true }) } = change;
   const [near, far] = duplexPair();
   const finished: StreamEnd[] = [];
-  const dials = change.dials ?? new DialSlots(8);
   const served: Promise<void>[] = [];
   const dialled: string[] = [];
-  const { log = pino({ level: "silent" }) } = change;
-  const deps: ServeDeps = {
-    policy: new TargetPolicy({ allow: [], deny: [], allowLoopback: true }),
-    dials,
-    metrics: {
-      streamOpened: () => {},
-      streamFinished: (end) => finished.push(end),
-      dialFinished: (outcome) => void dialled.push(outcome),
-    },
-    log,
-    throttledLog: new ThrottledLog(log),
-    dialTimeoutMs: 2_000,
-    stallTimeoutMs: 0,
-    memory: UNBOUNDED,
-    lookup: lookupAll,
-    requireFiles: () => {},
-    ...change,
-  };
-  const onStream = (stream: Stream) => void served.push(serve(stream, deps));
+  const metrics = Object.assign(new AgentMetrics({ processMetrics: false }), {
+    streamFinished: (end: StreamEnd) => void finished.push(end),
+    dialFinished: (outcome: string) => void dialled.push(outcome),
+  });
+  const options = optionsOf({ maxStreams: 8, dialTimeoutMs: 2_000, stallTimeoutMs: 0, ...change.options });
+  const context = contextOf({ options, metrics, log });
+  if (requireRoom !== undefined) Object.assign(context.files, { requireRoom });
+  const dials = new TargetDials(context, policy, lookup);
+  const onStream = (stream: Stream) => void served.push(serve(stream, context, dials, change.headTimeoutMs));
   const agent = new Session("client", new DuplexTransport(far), { onStream, onClosed: () => {} });
   const server = new Session("server", new DuplexTransport(near), { onStream: () => {}, onClosed: () => {} });
   t.after(() => {
@@ -109,7 +113,7 @@ test("a stream reaches its target: answer with the address, bytes both ways, hal
 });
 
 test("a server that asks is told how long name server and dial took; others are not", async (t) => {
-  const lookup: ServeDeps["lookup"] = (_host, done) => {
+  const lookup: Lookup = (_host, done) => {
     setTimeout(() => done(null, [{ address: "127.0.0.1", family: 4 }]), 20);
   };
   const { server } = joined(t, { lookup });
@@ -151,7 +155,7 @@ test("a target that refuses is answered with dial_refused, and the stream ends c
   await until(() => agent.streamCount === 0, "no stream left");
   assert.equal(finished[0]?.outcome, "dial_refused");
   assert.deepEqual(dialled, ["dial_refused"]);
-  assert.equal(dials.taken, 0);
+  assert.equal(dials.pending, 0);
 });
 
 test("a target that the policy forbids is refused before anything is dialled", async (t) => {
@@ -168,7 +172,7 @@ test("a target that the policy forbids is refused before anything is dialled", a
 test("the policy judges each address that a name resolves to, and not the name", async (t) => {
   let reached = 0;
   const [, port = ""] = (await listen(t, () => reached++)).split(":");
-  const lookup: ServeDeps["lookup"] = (_host, done) => done(null, [{ address: "127.0.0.1", family: 4 }]);
+  const lookup: Lookup = (_host, done) => done(null, [{ address: "127.0.0.1", family: 4 }]);
   const denied = new TargetPolicy({ allow: [], deny: ["127.0.0.1/32"], allowLoopback: true });
   const refused = await answerOf(open(joined(t, { policy: denied, lookup }).server, `harmless.example:${port}`));
   assert.ok(!refused.ok && refused.error === "forbidden", JSON.stringify(refused));
@@ -185,7 +189,9 @@ test("the server may ask for a shorter dial than the agent's own limit, not for 
   const shorter = await answerOf(open(joined(t, never).server, "slow.example:80", 50));
   assert.ok(!shorter.ok);
   assert.deepEqual([shorter.error, /0\.05 s/.test(shorter.detail)], ["dial_timeout", true]);
-  const longer = await answerOf(open(joined(t, { ...never, dialTimeoutMs: 60 }).server, "slow.example:80", 100_000));
+  const longer = await answerOf(
+    open(joined(t, { ...never, options: { dialTimeoutMs: 60 } }).server, "slow.example:80", 100_000),
+  );
   assert.ok(!longer.ok);
   assert.deepEqual([longer.error, /0\.06 s/.test(longer.detail)], ["dial_timeout", true]);
 });
@@ -193,15 +199,15 @@ test("the server may ask for a shorter dial than the agent's own limit, not for 
 test("a caller that goes away during the dial takes the dial with it", async (t) => {
   const { server, finished, dials } = joined(t, { lookup: () => {} });
   const stream = open(server, "never.example:80");
-  await until(() => dials.taken === 1, "the dial");
+  await until(() => dials.pending === 1, "the dial");
   stream.reset();
   await until(() => finished.length === 1, "the end of the stream");
   assert.equal(finished[0]?.outcome, "caller_gone");
-  assert.equal(dials.taken, 0);
+  assert.equal(dials.pending, 0);
 });
 
 test("a stream that is reset after its head has come, and before its target is dialled, is not dialled for", async (t) => {
-  const { server, agent, finished, dials } = joined(t, { lookup: () => {}, dialTimeoutMs: 600_000 });
+  const { server, agent, finished, dials } = joined(t, { lookup: () => {}, options: { dialTimeoutMs: 600_000 } });
   const stream = server.open();
   stream.on("error", () => {});
   await until(() => agent.streamCount === 1);
@@ -210,7 +216,7 @@ test("a stream that is reset after its head has come, and before its target is d
   const target = parseTarget("never.example:80");
   stream.write(encodeOpen({ kind: "connect", target, timeoutMs: 600_000, id: "c1" }));
   await until(() => finished.length === 1, "the end of the stream");
-  assert.deepEqual([finished[0]?.outcome, dials.taken], ["caller_gone", 0]);
+  assert.deepEqual([finished[0]?.outcome, dials.pending], ["caller_gone", 0]);
 });
 
 test("a lost session ends its dials and resets its targets", async (t) => {
@@ -226,7 +232,7 @@ test("a lost session ends its dials and resets its targets", async (t) => {
   // `close` says whether there was an error: it must not look like an end.
   assert.equal(await reset, true);
   await Promise.all(served);
-  assert.equal(dials.taken, 0);
+  assert.equal(dials.pending, 0);
   assert.equal(finished.length, 1);
 });
 
@@ -253,24 +259,24 @@ test("a target's reset is a reset of the stream, and the other way round", async
 
 test("without file descriptors to spare a stream is refused before its target is dialled", async (t) => {
   const { server, dials } = joined(t, {
-    requireFiles: () => {
+    requireRoom: () => {
       throw new CulvertError("agent_exhausted", "the agent has 199 of its 200 files open");
     },
   });
   const refused = await answerOf(open(server, "127.0.0.1:9"));
-  assert.deepEqual([refused.ok, dials.taken], [false, 0]);
+  assert.deepEqual([refused.ok, dials.pending], [false, 0]);
   assert.match(JSON.stringify(refused), /agent_exhausted.*199 of its 200 files/);
 });
 
 test("more dials at once than the limit are refused as agent_exhausted, and room is given back", async (t) => {
-  const { server, dials } = joined(t, { dials: new DialSlots(2), lookup: () => {} });
+  const { server, dials } = joined(t, { options: { maxStreams: 2 }, lookup: () => {} });
   const waiting = [open(server, "a.example:80"), open(server, "b.example:80")];
-  await until(() => dials.taken === 2, "two dials");
+  await until(() => dials.pending === 2, "two dials");
   const refused = await answerOf(open(server, "c.example:80"));
   assert.ok(!refused.ok);
   assert.equal(refused.error, "agent_exhausted");
   for (const stream of waiting) stream.reset();
-  await until(() => dials.taken === 0, "room");
+  await until(() => dials.pending === 0, "room");
 });
 
 test("a head that never comes, and one that is none, end the stream with internal", async (t) => {

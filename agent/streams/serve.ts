@@ -1,79 +1,80 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { type Lookup, type LookupDone, TargetDial } from "../../shared/dial/dial-target.ts";
-import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
+import { type Lookup, type LookupDone, lookupAll, TargetDial } from "../../shared/dial/dial-target.ts";
+import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
-import type { SpliceAccount } from "../../shared/relay/splice-memory.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { encodeAnswer, readOpen } from "../../shared/wire/stream-head.ts";
+import { encodeAnswer, type OpenRequest, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { AgentContext } from "../context/context.ts";
 import type { TargetPolicy } from "./policy.ts";
 
-/** What is known of a stream when it is over. */
-export interface StreamEnd {
-  readonly outcome: OutcomeCode | "ok";
-  readonly bytesUp?: number | undefined;
-  readonly bytesDown?: number | undefined;
-}
-
-/** What is counted of streams. */
-export interface StreamMetrics {
-  /** A stream was accepted. One `streamFinished` follows each call. */
-  streamOpened(): void;
-  streamFinished(end: StreamEnd): void;
-  /** A target was reached, or not. */
-  dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void;
-}
-
-/** What serving a stream takes; the same for all streams of an agent. */
-export interface ServeDeps {
-  readonly policy: Pick<TargetPolicy, "refusal">;
-  readonly dials: DialSlots;
-  readonly metrics: StreamMetrics;
-  readonly log: Logger;
-  /** Of streams that should not be: a broken server may open any number. */
-  readonly throttledLog: Pick<ThrottledLog, "write">;
-  /** The longest a dial may take; the server may ask for less. */
-  readonly dialTimeoutMs: number;
-  readonly stallTimeoutMs: number;
-  /** What all streams may hold. */
-  readonly memory: SpliceAccount;
-  /** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
-  readonly headTimeoutMs?: number;
-  readonly lookup: Lookup;
-  /** Throws `agent_exhausted` when this process has hardly a file descriptor left. */
-  requireFiles(): void;
-}
-
+/** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
 const HEAD_TIMEOUT_MS = 5_000;
 /** How long a refused stream may linger until the server has ended its side, too. */
 const REFUSED_LINGER_MS = 5_000;
 
-/** How many targets may be on the way at once: each dial holds a file descriptor before anybody has answered. */
-export class DialSlots {
-  readonly #most: number;
-  #taken = 0;
+/**
+ * Dials targets that the policy allows, a bounded number at once: each dial holds a file descriptor before anybody has
+ * answered.
+ */
+export class TargetDials {
+  readonly #context: AgentContext;
+  readonly #policy: TargetPolicy;
+  readonly #lookup: Lookup;
+  #pending = 0;
 
-  constructor(most: number) {
-    this.#most = most;
+  constructor(context: AgentContext, policy: TargetPolicy, lookup = lookupAll) {
+    this.#context = context;
+    this.#policy = policy;
+    this.#lookup = lookup;
   }
 
-  get taken(): number {
-    return this.#taken;
+  get pending(): number {
+    return this.#pending;
   }
 
-  take(): void {
-    if (this.#taken >= this.#most) {
-      throw new CulvertError("agent_exhausted", `the agent is dialling ${this.#taken} targets already, its limit`);
+  /** Resolves and dials; a caller that goes away meanwhile takes the dial with it. The server may ask for less time. */
+  async dial(stream: Stream, { target, timeoutMs, timed }: OpenRequest): Promise<DialledTarget> {
+    const { options, files } = this.#context;
+    files.requireRoom("agent_exhausted");
+    this.#enter(options.maxStreams);
+    const names = timed ? new TimedLookup(this.#lookup) : undefined;
+    const dialling = new TargetDial({
+      target,
+      timeoutMs: Math.min(timeoutMs, options.dialTimeoutMs),
+      permit: (address, port) => this.#policy.refusal({ host: target.host, address, port }),
+      lookup: names?.lookup ?? this.#lookup,
+    });
+    const onClose = (): void => dialling.cancel();
+    stream.on("close", onClose);
+    // A stream that was reset between its head and here has said "close" before anybody listened.
+    if (stream.destroyed) dialling.cancel();
+    try {
+      const socket = await dialling.promise;
+      if (stream.destroyed) {
+        resetSocket(socket);
+        throw callerGone();
+      }
+      return { socket, dnsMs: names?.tookMs };
+    } finally {
+      stream.off("close", onClose);
+      this.#pending--;
     }
-    this.#taken++;
   }
 
-  giveBack(): void {
-    this.#taken--;
+  #enter(maximum: number): void {
+    if (this.#pending >= maximum) {
+      throw new CulvertError("agent_exhausted", `the agent is dialling ${this.#pending} targets already, its limit`);
+    }
+    this.#pending++;
   }
+}
+
+interface DialledTarget {
+  readonly socket: Socket;
+  /** How long the name took, if the server has asked. */
+  readonly dnsMs: number | undefined;
 }
 
 /**
@@ -84,8 +85,13 @@ export class DialSlots {
  *              └──────────────┴───────────────▶ answer {"error"}  ─▶ end
  * ```
  */
-export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
-  const { metrics, log, throttledLog } = deps;
+export async function serve(
+  stream: Stream,
+  context: AgentContext,
+  dials: TargetDials,
+  headTimeoutMs = HEAD_TIMEOUT_MS,
+): Promise<void> {
+  const { options, metrics, log } = context;
   stream.on("error", ignore);
   // The ACK goes out at once: it tells the server that the agent is alive and dials.
   stream.accept();
@@ -96,21 +102,19 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
   let dialledAt: number | undefined;
   let dialMs: number | undefined;
   try {
-    const request = await readOpen(stream, deps.headTimeoutMs ?? HEAD_TIMEOUT_MS);
+    const request = await readOpen(stream, headTimeoutMs);
     ({ id, target } = request);
     dialledAt = performance.now();
-    const names = request.timed ? new TimedLookup(deps.lookup) : undefined;
-    const timeoutMs = Math.min(request.timeoutMs, deps.dialTimeoutMs);
-    const socket = await dialFor(stream, target, timeoutMs, deps, names?.lookup ?? deps.lookup);
+    const { socket, dnsMs } = await dials.dial(stream, request);
     dialMs = performance.now() - dialledAt;
     metrics.dialFinished("ok", dialMs);
-    const times = names && { dnsMs: names.tookMs, dialMs: dialMs - names.tookMs };
+    const times = dnsMs === undefined ? undefined : { dnsMs, dialMs: dialMs - dnsMs };
     stream.write(encodeAnswer({ ok: true, address: reachedAddress(target, socket), ...(times && { times }) }));
     const totals = await splice(stream, socket, {
-      stallTimeoutMs: deps.stallTimeoutMs,
+      stallTimeoutMs: options.stallTimeoutMs,
       resetTarget: () => resetSocket(socket),
       corkTarget: true,
-      memory: deps.memory,
+      memory: context.memory,
     });
     metrics.streamFinished({ outcome: "ok", bytesUp: totals.bytesUp, bytesDown: totals.bytesDown });
     if (log.isLevelEnabled("debug")) {
@@ -128,42 +132,8 @@ export async function serve(stream: Stream, deps: ServeDeps): Promise<void> {
     const durationMs = rounded(performance.now() - openedAt);
     const line = { id, target: where, code: refusal.code, reason: refusal.message, durationMs };
     if (refusal.code === "internal")
-      throttledLog.write("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
+      context.throttledLog.write("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
     else log.debug(line, "stream refused");
-  }
-}
-
-/** Resolves and dials; a caller that goes away meanwhile takes the dial with it. */
-async function dialFor(
-  stream: Stream,
-  target: Target,
-  timeoutMs: number,
-  deps: ServeDeps,
-  lookup: Lookup,
-): Promise<Socket> {
-  const { policy, dials } = deps;
-  deps.requireFiles();
-  dials.take();
-  const dialling = new TargetDial({
-    target,
-    timeoutMs,
-    permit: (address, port) => policy.refusal({ host: target.host, address, port }),
-    lookup,
-  });
-  const onClose = (): void => dialling.cancel();
-  stream.on("close", onClose);
-  // A stream that was reset between its head and here has said "close" before anybody listened.
-  if (stream.destroyed) dialling.cancel();
-  try {
-    const socket = await dialling.promise;
-    if (stream.destroyed) {
-      resetSocket(socket);
-      throw callerGone();
-    }
-    return socket;
-  } finally {
-    stream.off("close", onClose);
-    dials.giveBack();
   }
 }
 

@@ -10,7 +10,7 @@ import { encodeOpen } from "../../shared/wire/stream-head.ts";
 import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type Agent, startAgent } from "../agent.ts";
-import { type AgentOptions, agentOptions } from "../options.ts";
+import { type AgentOptions, agentOptions } from "../context/options.ts";
 
 export interface LogLine {
   readonly level: number;

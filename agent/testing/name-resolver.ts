@@ -1,5 +1,5 @@
 import type { Target } from "../../shared/address/target.ts";
-import type { NameResolver } from "../uplink/servers.ts";
+import type { NameResolver } from "../context/servers.ts";
 
 /** A resolver that answers as the test says. */
 export function resolver(change: Partial<NameResolver> = {}): NameResolver {

@@ -11,24 +11,30 @@ import { LinkKey } from "../../shared/link/proof.ts";
 import { HELLO, LinkServer, testCertificate, welcome } from "../../shared/link/testing/ends.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { DEFAULT_OPTIONS } from "../../shared/yamux/bounds.ts";
+import type { AgentOptions } from "../context/options.ts";
+import { contextOf, optionsOf } from "../testing/context.ts";
 import { attempt, type DialContext } from "./attempt.ts";
 import type { Credentials } from "./credentials.ts";
 import { type DialTerms, reportToRoute, sendHello } from "./open-link.ts";
 import { Path } from "./path.ts";
 
+interface Change {
+  readonly credentials: DialContext["credentials"];
+  readonly options?: Partial<AgentOptions>;
+  readonly route?: DialContext["route"];
+}
+
 /** What it takes to reach this server. */
-function contextOf(server: LinkServer, change: Partial<DialContext> = {}): DialContext {
+function dialTo(server: LinkServer, { options = {}, ...change }: Change): DialContext {
   const open = async () => ({ socket: net.connect(server.port, server.host) });
-  const context: Partial<DialContext> = {
+  return {
+    ...contextOf({ options: optionsOf({ handshakeTimeoutMs: 5_000, ...options }), retry: { baseMs: 10, capMs: 20 } }),
     server: { host: "localhost", port: server.port, path: "/" },
     route: { open, worked: () => undefined, failed: () => {} },
-    ...{ tls: { minVersion: "TLSv1.2", ciphers: "" }, innerTls: "auto", hello: HELLO, timeoutMs: 5_000 },
-    ...{ replayBytes: 65_536, retry: { baseMs: 10, capMs: 20 }, session: DEFAULT_OPTIONS },
+    hello: HELLO,
     path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
     ...change,
   };
-  return context as DialContext;
 }
 
 test("who stands at the end of TLS is remembered until somebody else stands there", async (t) => {
@@ -36,7 +42,7 @@ test("who stands at the end of TLS is remembered until somebody else stands ther
   t.after(() => server[Symbol.asyncDispose]());
   const { ca } = await testCertificate();
   let credentials: Credentials = { ca: (await Authority.create("another")).cert };
-  const context = contextOf(server, { credentials: { current: () => credentials } });
+  const context = dialTo(server, { credentials: { current: () => credentials } });
   const { path } = context;
   const owner = { onClosed: () => {} };
   const attempted = () => attempt(context, owner as never, new AbortController().signal);
@@ -65,10 +71,10 @@ test("where somebody may stand between, the look at the server and the dial have
     await pause(SLOW_MS);
     return { socket: net.connect(server.port, server.host) };
   };
-  const context = contextOf(server, {
+  const context = dialTo(server, {
     route: { open, worked: () => undefined, failed: () => {} },
     credentials: { current: () => ({ ca, ...leaf, outerCa: [ca] }) },
-    timeoutMs: TIMEOUT_MS,
+    options: { handshakeTimeoutMs: TIMEOUT_MS },
   });
   const late = await attempt(context, {} as never, new AbortController().signal).then(
     () => undefined,
@@ -89,7 +95,7 @@ test("a carrier of a resumed link pings as often as the server's welcome asked f
   });
   t.after(() => server[Symbol.asyncDispose]());
   const { ca } = await testCertificate();
-  const context = contextOf(server, { credentials: { current: () => ({ ca }) }, innerTls: "never" });
+  const context = dialTo(server, { credentials: { current: () => ({ ca }) }, options: { innerTls: "never" } });
   const owner = { onClosed: () => {}, onSuspended: () => {}, onResumed: () => {}, onResumeFailed: () => {} };
   const { session } = await attempt(context, owner as never, new AbortController().signal);
   server.upgraded[0]?.destroy();

@@ -3,8 +3,9 @@ import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifier
 import type { Hello, OuterHello, ProvenResume } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
 import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
-import { Connection, type ConnectionOptions, type ConnectionOwner } from "./connection.ts";
-import { type Credentials, endOf, type KeptCredentials } from "./credentials.ts";
+import type { AgentContext } from "../context/context.ts";
+import { type Carriers, Connection, type ConnectionOwner } from "./connection.ts";
+import { type Credentials, endOf } from "./credentials.ts";
 import {
   type DialTerms,
   dialDirectly,
@@ -23,7 +24,7 @@ import { dialTerminators, outerTrust } from "./tls-terminator.ts";
  */
 export async function attempt(context: DialContext, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
   const { path } = context;
-  const until = performance.now() + context.timeoutMs;
+  const until = performance.now() + context.options.handshakeTimeoutMs;
   const credentials = context.credentials.current();
   return await dialTerminators(
     context,
@@ -45,15 +46,16 @@ async function connectDirectly(context: DialContext, owner: ConnectionOwner, ter
   let used = terms.credentials;
   const opened = await openDirectly(context, terms);
   const { graceMs } = opened.welcome;
-  return new Connection(opened, owner, {
-    ...connectionOptions(context, () => used),
+  const carriers: Carriers = {
+    carrierAgeMs: () => carrierAgeMs(context, used),
     redial: async (resume, signal) => {
       const again = resumeTerms(context, graceMs, signal);
       const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, resume));
       used = again.credentials;
       return dialled;
     },
-  });
+  };
+  return new Connection(opened, owner, carriers, context);
 }
 
 /** Connects through a middlebox that ends the outer TLS: certificate and token are sent in the inner TLS only. */
@@ -65,8 +67,8 @@ async function connectViaMiddlebox(
   let used = terms.credentials;
   const opened = await openViaMiddlebox(context, terms);
   const { link, welcome } = opened;
-  return new Connection(opened, owner, {
-    ...connectionOptions(context, () => used),
+  const carriers: Carriers = {
+    carrierAgeMs: () => carrierAgeMs(context, used),
     prove: async (signal) => {
       const again = resumeTerms(context, welcome.graceMs, signal);
       const renewal = await startInnerTls(context, again, outerTrust(again.credentials), link.id);
@@ -80,7 +82,8 @@ async function connectViaMiddlebox(
         dialNext(to, opened, OUTER_HELLO, resume),
       );
     },
-  });
+  };
+  return new Connection(opened, owner, carriers, context);
 }
 
 /** Dials the next carrier of an open link. `hello`: what it says beside the resume. */
@@ -95,11 +98,7 @@ function dialNext(
 }
 
 /** What an attempt needs, and each later carrier of its link. */
-export interface DialContext extends LinkContext, Pick<ConnectionOptions, "retry" | "onStream" | "onServers"> {
-  readonly credentials: Pick<KeptCredentials, "current">;
-  readonly timeoutMs: number;
-  readonly session: ConnectionOptions["session"];
-}
+export type DialContext = AgentContext & LinkContext & { readonly credentials: { current(): Credentials } };
 
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
 const RESUME_TIMEOUT_MS = 5_000;
@@ -109,19 +108,16 @@ const MIN_RESUME_MS = 500;
 /** A carrier is replaced this time before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
-/** The options of a connection. `used`: returns the credentials of the last dial. */
-function connectionOptions(
-  { session, retry, path, onStream, onServers }: DialContext,
-  used: () => Credentials,
-): Omit<ConnectionOptions, "redial" | "prove"> {
-  const carrierAgeMs = (): number => Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
-  return { session, retry, carrierAgeMs, onStream, onServers };
+/** How old a carrier shall get that was opened with these credentials, ms. */
+function carrierAgeMs({ path }: DialContext, used: Credentials): number {
+  return Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used)));
 }
 
 /** The terms of a dial for an open link, with the credentials that are in the files now. */
-function resumeTerms({ credentials, timeoutMs }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
+function resumeTerms({ credentials, options }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
   const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
-  return { credentials: credentials.current(), timeoutMs: Math.min(timeoutMs, RESUME_TIMEOUT_MS, share), signal };
+  const timeoutMs = Math.min(options.handshakeTimeoutMs, RESUME_TIMEOUT_MS, share);
+  return { credentials: credentials.current(), timeoutMs, signal };
 }
 
 /** A renewed credential should be in the file by then, and a carrier that was opened with the old one is replaced. */

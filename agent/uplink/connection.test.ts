@@ -5,13 +5,20 @@ import { CarrierLost } from "../../shared/link/link-events.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
+import { contextOf } from "../testing/context.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import { Resumption } from "./resumption.ts";
 
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
 const NOTHING: ConnectionOwner = {
-  ...{ onDrain: () => {}, onSuspended: () => {}, onResumed: () => {}, onElsewhere: () => {} },
-  ...{ onDisowned: () => {}, onResumeFailed: () => {}, onClosed: () => {} },
+  onDrain: () => {},
+  onServers: () => {},
+  onSuspended: () => {},
+  onResumed: () => {},
+  onElsewhere: () => {},
+  onDisowned: () => {},
+  onResumeFailed: () => {},
+  onClosed: () => {},
 };
 
 /** A connection whose dials are counted, and welcomed when the test says so. */
@@ -25,10 +32,7 @@ function connection(t: TestContext, carrierAgeMs: () => number, owner: Partial<C
     { link, key, pipe: link, welcome: welcome() },
     { ...NOTHING, ...owner },
     {
-      session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
-      retry: { baseMs: 100, capMs: 1_000 },
       carrierAgeMs,
-      onStream: () => {},
       redial: (say) =>
         new Promise((resolve) => {
           const proof = key.answer(say(), 0);
@@ -42,6 +46,7 @@ function connection(t: TestContext, carrierAgeMs: () => number, owner: Partial<C
           dials.push({ accept });
         }),
     },
+    contextOf({ retry: { baseMs: 100, capMs: 1_000 } }),
   );
   t.after(() => made.session.destroy());
   return { connection: made, link, wire, dials };

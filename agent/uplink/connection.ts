@@ -2,13 +2,13 @@ import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
 import type { InnerWelcome } from "../../shared/link/inner-pipe.ts";
 import type { Link } from "../../shared/link/link.ts";
 import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
-import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import { GoAwayCode } from "../../shared/yamux/frame.ts";
 import { Session, type SessionHandler } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import type { AgentContext } from "../context/context.ts";
 import type { OpenedLink } from "./open-link.ts";
-import { Resumption, type ResumptionDeps, type ResumptionLink } from "./resumption.ts";
+import { type CarrierSource, Resumption, type ResumptionLink } from "./resumption.ts";
 
 /** Receives the events of a connection. */
 export interface ConnectionOwner {
@@ -17,6 +17,8 @@ export interface ConnectionOwner {
    * come back to it.
    */
   onDrain(connection: Connection, retryAfterMs: number): void;
+  /** The server has announced another number of servers. */
+  onServers(): void;
   /** The connection has lost its carrier, and dials another one by itself. */
   onSuspended(connection: Connection, cause: CarrierLost): void;
   onResumed(connection: Connection, resumed: ResumeReport): void;
@@ -28,21 +30,16 @@ export interface ConnectionOwner {
   onClosed(connection: Connection, reason: Error | undefined): void;
 }
 
-export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry"> {
-  /** Serves a stream that the server has opened. */
-  readonly onStream: (stream: Stream) => void;
-  /** The server has announced another number of servers. */
-  readonly onServers?: (() => void) | undefined;
-  readonly session: Pick<SessionOptions, "maxWindow" | "budget" | "maxStreams" | "pool">;
+/** The carriers of a connection. */
+export interface Carriers extends CarrierSource {
   /** When the present carrier should be replaced, counted from its first moment, ms; Infinity: never. */
   carrierAgeMs(): number;
 }
 
 /** The part of a link that a connection uses. */
-export type UplinkLink = Pick<
-  Link,
-  keyof Transport | keyof ResumptionLink | "remote" | "lost" | "unacknowledged" | "pace" | "watch"
->;
+export type UplinkLink = Transport &
+  ResumptionLink &
+  Pick<Link, "remote" | "lost" | "unacknowledged" | "pace" | "watch">;
 
 /** What a connection is made of: a link that the server has welcomed. */
 type Opened = Omit<OpenedLink, "link"> & { readonly link: UplinkLink };
@@ -55,7 +52,7 @@ const LAST_BYTES_MS = 10_000;
 
 /** A link and the session on it, as long as both last: over one carrier after the other. */
 export class Connection implements SessionHandler {
-  readonly link: Pick<Link, "id" | "remote" | "suspended" | "lost" | "unacknowledged" | "pace">;
+  readonly link: UplinkLink;
   readonly welcome: InnerWelcome;
   readonly session: Session;
   readonly onStream: (stream: Stream) => void;
@@ -70,18 +67,15 @@ export class Connection implements SessionHandler {
   #rotation: NodeJS.Timeout | undefined;
   #left = false;
 
-  constructor({ link, key, pipe, welcome }: Opened, owner: ConnectionOwner, options: ConnectionOptions) {
+  constructor(opened: Opened, owner: ConnectionOwner, carriers: Carriers, context: AgentContext) {
+    const { link, pipe, welcome } = opened;
+    const { options } = context;
     this.link = link;
     this.welcome = welcome;
     this.servers = welcome.servers;
-    this.onStream = options.onStream;
+    this.onStream = context.onStream;
     this.#owner = owner;
-    this.#resumption = new Resumption({
-      link,
-      key,
-      redial: options.redial,
-      prove: options.prove,
-      retry: options.retry,
+    this.#resumption = new Resumption(opened, carriers, context.retry, {
       onElsewhere: () => owner.onElsewhere(this),
       onDisowned: () => owner.onDisowned(this),
       onFailed: (error) => owner.onResumeFailed(this, error),
@@ -89,7 +83,7 @@ export class Connection implements SessionHandler {
     link.watch({
       onControl: (message) => {
         if (message.type === "drain") owner.onDrain(this, message.retryAfterMs);
-        else if (message.type === "servers") this.#onServers(message.count, options);
+        else if (message.type === "servers") this.#onServers(message.count);
         else if (message.type === "rotate") this.#changeCarrierIn(Math.random() * ROTATE_WITHIN_MS);
       },
       onSuspended: (cause) => {
@@ -99,7 +93,7 @@ export class Connection implements SessionHandler {
       },
       onResumed: (resumed) => {
         owner.onResumed(this, resumed);
-        this.#rotateInTime(options); // by what has just been learned of the path
+        this.#rotateInTime(carriers); // by what has just been learned of the path
       },
       onClosed: () => {
         clearTimeout(this.#rotation);
@@ -107,11 +101,14 @@ export class Connection implements SessionHandler {
       },
     });
     this.session = new Session("client", pipe, this, {
-      ...options.session,
+      maxWindow: options.maxWindow,
+      budget: options.sessionBudget,
+      maxStreams: options.maxStreams,
+      pool: context.memory,
       initialWindow: welcome.initialWindow,
       freshWindow: welcome.freshWindow ?? welcome.initialWindow,
     });
-    this.#rotateInTime(options);
+    this.#rotateInTime(carriers);
   }
 
   /** A new carrier while the old one lives: the streams notice nothing. */
@@ -130,14 +127,14 @@ export class Connection implements SessionHandler {
     return failures === 0 ? {} : { failedTries: failures };
   }
 
-  #onServers(count: number, { onServers }: ConnectionOptions): void {
+  #onServers(count: number): void {
     if (this.servers === count) return;
     this.servers = count;
-    onServers?.();
+    this.#owner.onServers();
   }
 
-  #rotateInTime({ carrierAgeMs }: ConnectionOptions): void {
-    const ageMs = carrierAgeMs();
+  #rotateInTime(carriers: Carriers): void {
+    const ageMs = carriers.carrierAgeMs();
     if (Number.isFinite(ageMs)) this.#changeCarrierIn(ageMs);
   }
 

@@ -48,7 +48,8 @@ const FLAGS = { caFile: "--ca-cert", certFile: "--agent-cert", keyFile: "--agent
  */
 export function readCredentials(files: CredentialFiles): Credentials {
   const { serviceAccountTokenPath: tokenPath } = files;
-  const tls = { ...readTls(files), ...readOuterCa(files.outerCa) };
+  const outerCa = readOuterCa(files.outerCa);
+  const tls = { ...readTls(files), ...(outerCa && { outerCa }) };
   if (tokenPath === "") return tls;
   return { ...tls, token: readFor("--service-account-token-path", () => readToken(tokenPath)) };
 }
@@ -62,11 +63,11 @@ function readFor<T>(flag: string, read: () => T): T {
   }
 }
 
-function readOuterCa(file: string): Pick<Credentials, "outerCa"> {
-  if (file === "") return {};
-  if (file === SYSTEM) return { outerCa: wellKnownAuthorities() };
+function readOuterCa(file: string): readonly string[] | undefined {
+  if (file === "") return undefined;
+  if (file === SYSTEM) return wellKnownAuthorities();
   const { ca } = readFor("--outer-ca", () => loadClientTls({ caFile: file }));
-  return ca === undefined ? {} : { outerCa: [ca] };
+  return ca === undefined ? undefined : [ca];
 }
 
 function readTls({ caCert, agentCert, agentKey }: CredentialFiles): Partial<TlsMaterial & Validity> {
@@ -147,14 +148,27 @@ export class AgentExpiry {
     const consequence = "servers refuse this agent";
     if (cert !== undefined && notBefore !== undefined && notAfter !== undefined) {
       yield {
-        ...{ role: "agent_cert", cluster, thing: "certificate", by: "--agent-cert", fields: { file: agentCert } },
-        ...{ notBefore, notAfter, content: cert, consequence },
+        role: "agent_cert",
+        cluster,
+        thing: "certificate",
+        by: "--agent-cert",
+        fields: { file: agentCert },
+        notBefore,
+        notAfter,
+        content: cert,
+        consequence,
       };
     }
     const next = this.#authorities.next(ca, new Date());
     if (next !== undefined) {
       yield {
-        ...{ role: "server_ca", cluster, thing: "CA", by: "--ca-cert", fields: { file: caCert }, ...next, content: ca },
+        role: "server_ca",
+        cluster,
+        thing: "CA",
+        by: "--ca-cert",
+        fields: { file: caCert },
+        ...next,
+        content: ca,
         consequence: "this agent refuses servers with its certificates",
       };
     }
@@ -164,14 +178,15 @@ export class AgentExpiry {
       const { text: content, expiresAt } = token;
       const { issuedAt = new Date(Math.min(expiresAt.getTime(), Date.now() - 1_000)) } = token;
       yield {
-        ...{ role: "token", cluster, thing: "token", by: "--service-account-token-path" },
-        ...{
-          notBefore: issuedAt,
-          notAfter: expiresAt,
-          content,
-          consequence,
-          fields: { file: serviceAccountTokenPath },
-        },
+        role: "token",
+        cluster,
+        thing: "token",
+        by: "--service-account-token-path",
+        notBefore: issuedAt,
+        notAfter: expiresAt,
+        content,
+        consequence,
+        fields: { file: serviceAccountTokenPath },
       };
     }
   }

@@ -4,23 +4,22 @@ import { Random } from "../../e2e/harness/random.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
+import { type NameResolver, parseServerUrl, type ServerLocation } from "../context/servers.ts";
 import { addresses, resolver } from "../testing/name-resolver.ts";
-import { Endpoints, type EndpointsDeps } from "./endpoints.ts";
-import { type NameResolver, parseServerUrl, type ServerLocation } from "./servers.ts";
+import { Endpoints, type EndpointsOwner } from "./endpoints.ts";
 
 const LOCATION = { host: "tunnel.example.com", port: 443, path: "/t" };
 const at = (last: number): Target => ({ host: `10.0.0.${last}`, port: 443 });
 const key = (last: number): string => `10.0.0.${last}:443`;
 const NONE: ReadonlySet<string> = new Set();
 
-const DEPS: EndpointsDeps = {
-  ...{ resolver: resolver(), isDirect: async () => true, isShort: () => false, onAnswer: () => {} },
-  random: () => 0,
-};
+const OWNER: EndpointsOwner = { isDirect: async () => true, isShort: () => false, onAnswer: () => {} };
+/** Shuffles nothing. */
+const FIRST = () => 0;
 
 /** In the order given, because nothing is shuffled. */
 function endpoints(...addresses: Target[]): Endpoints {
-  const ways = new Endpoints(LOCATION, DEPS);
+  const ways = new Endpoints(LOCATION, OWNER, resolver(), FIRST);
   ways.update(addresses);
   return ways;
 }
@@ -78,13 +77,13 @@ test("what DNS says anew is told apart, and an address that has gone is forgotte
 
 test("each agent has an order of its own", () => {
   const numbers = [0.9, 0.1, 0.5];
-  const ways = new Endpoints(LOCATION, { ...DEPS, random: () => numbers.shift() ?? 0 });
+  const ways = new Endpoints(LOCATION, OWNER, resolver(), () => numbers.shift() ?? 0);
   ways.update([at(1), at(2), at(3)]);
   assert.deepEqual(ways.choose(NONE, false), at(2));
 });
 
 test("of SRV records also one alone is dialled, and also first: the name has no address of its own", () => {
-  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" }, DEPS);
+  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" }, OWNER, resolver());
   const only = { host: "a.example.com", port: 8091 };
   ways.update([only]);
   assert.deepEqual(ways.choose(NONE, true), only);
@@ -92,7 +91,7 @@ test("of SRV records also one alone is dialled, and also first: the name has no 
 
 /** SRV records: the host, and its priority and weight. */
 function records(random: () => number, ...each: [host: string, priority: number, weight?: number][]): Endpoints {
-  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" }, { ...DEPS, random });
+  const ways = new Endpoints({ ...LOCATION, srv: "_culvert._tcp.example.com" }, OWNER, resolver(), random);
   ways.update(each.map(([host, priority, weight = 1]) => ({ host, port: 1, priority, weight })));
   return ways;
 }
@@ -153,12 +152,12 @@ function mockTime(t: TestContext): (ms: number) => void {
 /** Endpoints that ask DNS, and for each answer whether it had a new address. */
 function asking(t: TestContext, location: ServerLocation, change: Partial<NameResolver>, isDirect = true) {
   const answers: boolean[] = [];
-  const ways = new Endpoints(location, {
-    ...DEPS,
-    resolver: resolver(change),
+  const owner: EndpointsOwner = {
+    ...OWNER,
     isDirect: async () => isDirect,
-    onAnswer: (isNew) => answers.push(isNew),
-  });
+    onAnswer: (isNew) => void answers.push(isNew),
+  };
+  const ways = new Endpoints(location, owner, resolver(change), FIRST);
   t.after(() => ways.close());
   ways.refresh();
   return { answers, ways };

@@ -10,17 +10,16 @@ import {
   type NameResolver,
   noRecords,
   type ServerLocation,
-} from "./servers.ts";
+} from "../context/servers.ts";
 
-export interface EndpointsDeps {
-  readonly resolver: NameResolver;
+/** Receives what DNS says. */
+export interface EndpointsOwner {
   /** No proxy leads to the server. A proxy resolves the name by itself, and this machine may not be able to. */
   isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
   /** Whether servers are missing: DNS is asked more often then. */
   isShort(): boolean;
   /** DNS has answered. `isNew`: with an address that the answer before did not have. */
   onAnswer(isNew: boolean): void;
-  readonly random?: () => number;
 }
 
 /** Answers that come later are dropped, ms. */
@@ -40,7 +39,9 @@ export class Endpoints {
   readonly location: ServerLocation;
   /** How logs, metrics and `/status` call it. */
   readonly name: string;
-  readonly #deps: EndpointsDeps;
+  readonly #owner: EndpointsOwner;
+  readonly #resolver: NameResolver;
+  readonly #random: () => number;
   /** The one that was tried last is the last. */
   #addresses: readonly FoundAddress[] = [];
   /** Addresses that have led to a server that the agent had a tunnel to. */
@@ -56,10 +57,12 @@ export class Endpoints {
   #askedAt = Number.NEGATIVE_INFINITY;
   #closed = false;
 
-  constructor(location: ServerLocation, deps: EndpointsDeps) {
+  constructor(location: ServerLocation, owner: EndpointsOwner, resolver: NameResolver, random = Math.random) {
     this.location = location;
     this.name = formatServer(location);
-    this.#deps = deps;
+    this.#owner = owner;
+    this.#resolver = resolver;
+    this.#random = random;
   }
 
   // ── what DNS says ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,27 +101,26 @@ export class Endpoints {
   }
 
   async #ask(): Promise<void> {
-    const { resolver, isDirect, isShort, onAnswer } = this.#deps;
     const asking = new AbortController();
     this.#asking = asking;
     this.#askedAt = performance.now();
     let againMs = FAILED_AGAIN_MS;
     try {
       const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(ASK_WITHIN_MS)]);
-      const found = (await isDirect(this.location, signal))
-        ? await findAddresses(this.location, resolver)
+      const found = (await this.#owner.isDirect(this.location, signal))
+        ? await findAddresses(this.location, this.#resolver)
         : { addresses: [], askAgainMs: MOST_TTL_S * 1_000 };
       if (this.#closed) return;
       againMs = found.askAgainMs;
       this.#fault = undefined;
-      onAnswer(this.update(found.addresses));
+      this.#owner.onAnswer(this.update(found.addresses));
     } catch (error) {
       // Addresses that were known stay. The dial of a name has the same trouble, and the log has its sentence.
       this.#fault = error;
     } finally {
       this.#asking = undefined;
       this.#answered.resolve();
-      if (!this.#closed) this.#askIn(isShort() ? Math.min(againMs, LEAST_TTL_S * 1_000) : againMs);
+      if (!this.#closed) this.#askIn(this.#owner.isShort() ? Math.min(againMs, LEAST_TTL_S * 1_000) : againMs);
     }
   }
 
@@ -129,7 +131,7 @@ export class Endpoints {
     // Each agent has an order of its own, or all of them would choose the same servers.
     const kept = this.#addresses.filter((address) => now.has(addressKey(address)));
     const added = addresses.filter((address) => !before.has(addressKey(address)));
-    this.#addresses = [...shuffled(added, this.#deps.random ?? Math.random), ...kept];
+    this.#addresses = [...shuffled(added, this.#random), ...kept];
     for (const marked of [this.#known, this.#unreached]) {
       for (const key of marked) if (!now.has(key)) marked.delete(key);
     }

@@ -1,5 +1,6 @@
 import type { SecureVersion, TLSSocket } from "node:tls";
 import { isUnknownIssuer } from "../../shared/faults/faults.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialWatcher, dialCarrier, dialOuter } from "../../shared/link/dial.ts";
 import {
@@ -9,34 +10,32 @@ import {
   parseInnerReply,
   type Renewed,
 } from "../../shared/link/inner-pipe.ts";
-import { dialInner, type InnerTls, UntrustedLink } from "../../shared/link/inner-tls.ts";
+import { dialInner, UntrustedLink } from "../../shared/link/inner-tls.ts";
 import { Link, type LinkOptions } from "../../shared/link/link.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
-import type { SessionOptions } from "../../shared/yamux/bounds.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import type { AgentOptions } from "../context/options.ts";
+import type { ServerLocation } from "../context/servers.ts";
 import type { Credentials } from "./credentials.ts";
 import type { Path } from "./path.ts";
 import type { ServerRoute } from "./proxy-route.ts";
-import type { ServerLocation } from "./servers.ts";
-import { dialMiddlebox, dialServer, middleboxCa, type TerminatorRule } from "./tls-terminator.ts";
+import { dialMiddlebox, dialServer, middleboxCa } from "./tls-terminator.ts";
 
 // From credentials and a route to a link that the server has welcomed: what an attempt of an uplink and the doctor do.
 
 /** What it takes to open a link. */
 export interface LinkContext {
+  readonly options: AgentOptions;
   readonly server: ServerLocation;
   readonly route: ServerRoute;
-  readonly tls: { readonly minVersion: SecureVersion; readonly ciphers: string };
-  readonly innerTls: TerminatorRule["innerTls"];
   readonly hello: Hello;
   /** What the agent has learned of the network path to the server. */
   readonly path: Path;
-  /** Bytes that a link keeps for its next carrier. */
-  readonly replayBytes: number;
   /** How long the link waits for its next carrier, ms; absent: as long as the server's welcome says. */
   readonly graceMs?: number;
-  readonly session: Partial<Pick<SessionOptions, "pool">>;
+  /** Pays for what links keep; absent: nobody does. */
+  readonly memory?: MemoryAccount;
 }
 
 /** The credentials and the deadline of one dial. */
@@ -45,11 +44,13 @@ export interface DialTerms {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
   /** Gets its steps. */
-  readonly watch?: Pick<DialWatcher, "onSecure" | "onAnswer"> & { onInnerSecure?(socket: TLSSocket): void };
+  readonly watch?: DialWatcher & { onInnerSecure?(socket: TLSSocket): void };
 }
 
 /** A link that the server has welcomed. */
-export interface OpenedLink extends Pick<InnerTls, "key"> {
+export interface OpenedLink {
+  /** Proves both ends of the link to each other. */
+  readonly key: LinkKey;
   readonly link: Link;
   /** What the session runs on: the link, or the inner TLS over it. */
   readonly pipe: Transport;
@@ -153,16 +154,16 @@ export async function sendHello(
 
 /** Everything about a dial but the agent's own certificate and token. */
 export function carrierOptions(
-  { server, route, tls, path }: LinkContext,
+  { server, route, options, path }: LinkContext,
   { credentials: { ca, outerCa }, timeoutMs, signal, watch }: DialTerms,
 ) {
-  const { minVersion, ciphers } = tls;
+  const { tlsMinVersion, cipherSuites: ciphers } = options;
   return {
     host: server.host,
     port: server.port,
     path: server.path,
     open: route.open,
-    tls: { minVersion, ...(ciphers === "" ? {} : { ciphers }) },
+    tls: { minVersion: tlsMinVersion as SecureVersion, ...(ciphers === "" ? {} : { ciphers }) },
     trust: { ca, outerCa },
     timeoutMs,
     keepaliveMs: path.keepaliveMs,
@@ -173,7 +174,7 @@ export function carrierOptions(
 
 /** Reports to the route whether it led to the server. A route through a middlebox of `--outer-ca` did. */
 export async function reportToRoute<T>(
-  { route }: Pick<LinkContext, "route">,
+  { route }: LinkContext,
   { credentials, signal }: DialTerms,
   dialling: Promise<T>,
 ): Promise<T> {
@@ -188,6 +189,6 @@ export async function reportToRoute<T>(
   }
 }
 
-function linkOptions({ replayBytes, session: { pool } }: LinkContext): Omit<LinkOptions, "graceMs"> {
-  return { replayBytes, ...(pool && { pool }) };
+function linkOptions({ options, memory }: LinkContext): Omit<LinkOptions, "graceMs"> {
+  return { replayBytes: options.replayBuffer, ...(memory && { pool: memory }) };
 }

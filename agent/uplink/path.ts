@@ -1,5 +1,6 @@
 import { seconds } from "../../shared/basics/text.ts";
-import type { CarrierLost } from "../../shared/link/link-events.ts";
+import type { LossFacts } from "../../shared/link/link-events.ts";
+import type { LearnedPath, LessonName } from "../context/metrics.ts";
 
 export interface PathOptions {
   /** Interval of pings as configured, ms; never made longer. */
@@ -45,8 +46,6 @@ const HELD_BACK_MS = 1_000;
 const LATE_ECHOES = 3;
 const ECHOES = 4;
 
-type Lost = Pick<CarrierLost, "lossCause" | "ageMs" | "idleMs"> & Partial<Pick<CarrierLost, "quietMs">>;
-
 interface Cut {
   readonly ageMs: number;
   /** 0: not for its silence. */
@@ -60,15 +59,9 @@ interface Learned {
   readonly atMs: number;
 }
 
-/** What may be shown of a path. */
-export type LearnedPath = Pick<Path, "keepaliveMs" | "idleLimitMs" | "ageLimitMs" | "heldBackMs">;
-
-/** What a path can teach; docs/corporate-networks.md explains each. */
-export const LESSONS = ["idle_limit", "age_limit", "silent", "held_back"] as const;
-
 /** Something that was not known of a path before. */
 export interface Lesson {
-  readonly lesson: (typeof LESSONS)[number];
+  readonly lesson: LessonName;
   /** The limit, or the time that is new. */
   readonly ms: number;
   /** What it is, and what is done about it. */
@@ -80,7 +73,7 @@ export interface Lesson {
  * Balancers, proxies and firewalls have such limits and do not announce them. A limit is kept in memory for a day after
  * it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
-export class Path {
+export class Path implements LearnedPath {
   /** The last dial found a middlebox that ends TLS. */
   intercepted = false;
   /** Called for each new lesson. */
@@ -139,7 +132,7 @@ export class Path {
   }
 
   /** A carrier was lost that neither end wanted to close. */
-  onLost({ lossCause, ageMs, ...silence }: Lost): void {
+  onLost({ lossCause, ageMs, ...silence }: LossFacts): void {
     const atMs = this.#options.now();
     if (lossCause === "silent") {
       this.#onSilence(atMs);
@@ -183,7 +176,7 @@ export class Path {
       this.#report("held_back", ms, `this path holds bytes back, answers to pings for ${seconds(ms)}: ${cure}`);
   }
 
-  #report(lesson: Lesson["lesson"], ms: number, sentence: string): void {
+  #report(lesson: LessonName, ms: number, sentence: string): void {
     this.onLesson({ lesson, ms, sentence });
   }
 

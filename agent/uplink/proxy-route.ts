@@ -18,17 +18,21 @@ import { printable } from "../../shared/outcomes.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { loadClientTls, TlsFileError, type TlsFiles, type Validity } from "../../shared/tls/tls-material.ts";
+import { dialTargetOf, type ServerLocation } from "../context/servers.ts";
 import { KeptFiles } from "./kept-files.ts";
-import { dialTargetOf, type ServerLocation } from "./servers.ts";
 
-/** The options that say how the agent leaves its network; "" = not given. */
-export interface RouteOptions {
-  readonly proxy: readonly string[];
-  readonly pac: string;
+/** Files with what the agent proves to proxies, and proxies to the agent; "" = not given. */
+export interface ProxyFiles {
   readonly proxyCredentialsFile: string;
   readonly proxyCa: string;
   readonly proxyCert: string;
   readonly proxyKey: string;
+}
+
+/** The options that say how the agent leaves its network; "" = not given. */
+export interface RouteOptions extends ProxyFiles {
+  readonly proxy: readonly string[];
+  readonly pac: string;
 }
 
 /** How the carriers to one server leave the network. */
@@ -50,13 +54,6 @@ export interface RouteTaken {
   readonly reason?: string;
 }
 
-export interface AgentRoutesDeps {
-  readonly env: Environment;
-  readonly log: Logger;
-  /** Absent: the log gets the notes. */
-  readonly onNote?: (note: string) => void;
-}
-
 /** The routes of all carriers of one agent, for a resume as for the first carrier. */
 export class AgentRoutes {
   readonly #onNote: (note: string) => void;
@@ -74,7 +71,7 @@ export class AgentRoutes {
   readonly #noted = new RecentMap<string, true>(MAX_NOTES);
 
   /** Throws a `ConfigError`. `onNote` gets what an operator should know of proxies and scripts, each note once. */
-  constructor(options: RouteOptions, { env, log, onNote = (note) => log.warn(note) }: AgentRoutesDeps) {
+  constructor(options: RouteOptions, env: Environment, log: Logger, onNote = (note: string) => log.warn(note)) {
     this.#onNote = (note) => {
       if (this.#noted.get(note)) return;
       this.#noted.set(note, true);
@@ -110,19 +107,22 @@ export class AgentRoutes {
   to(server: ServerLocation, name: string, directTo?: Target): ServerRoute {
     const destination = dialTargetOf(server);
     const options: OpenRouteOptions = {
-      ...{ directTo, credentials: this.#credentials, tls: () => this.#tls.current(), tickets: this.#tickets },
+      directTo,
+      credentials: this.#credentials,
+      tls: () => this.#tls.current(),
+      tickets: this.#tickets,
       onNote: this.#onNote,
     };
-    let taken: { readonly route: ProxyRoute; readonly login: Pick<RouteTaken, "authentication"> } | undefined;
+    let taken: { readonly route: ProxyRoute; readonly authentication: string | undefined } | undefined;
     let passedOver: readonly RouteFault[] = [];
     return {
       open: async (signal) => {
-        let login: Pick<RouteTaken, "authentication"> = {};
+        let authentication: string | undefined;
         const onAuthenticated = (scheme: string, offered: string): void => {
-          login = { authentication: `${scheme} (offered: ${offered})` };
+          authentication = `${scheme} (offered: ${offered})`;
         };
         const { socket, route, failed } = await this.#ways.open(destination, { ...options, onAuthenticated }, signal);
-        taken = { route, login };
+        taken = { route, authentication };
         if (failed.length > 0) passedOver = failed; // an attempt may open several, and those come last in the next one
         return {
           socket,
@@ -133,9 +133,13 @@ export class AgentRoutes {
         const reason = printable(passedOver.map(({ message }) => message).join("; "), MAX_REASON);
         passedOver = [];
         if (taken === undefined) return undefined;
-        const way = formatRoute(taken.route);
-        const words = { ...taken.login, way, ...(reason === "" ? {} : { reason }) };
-        this.#logChange(name, words, taken.route.kind);
+        const { route, authentication } = taken;
+        const words = {
+          ...(authentication && { authentication }),
+          way: formatRoute(route),
+          ...(reason === "" ? {} : { reason }),
+        };
+        this.#logChange(name, words, route.kind);
         return words;
       },
       failed: () => {

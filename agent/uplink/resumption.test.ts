@@ -7,7 +7,7 @@ import { CarrierLost } from "../../shared/link/link-events.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { Wire } from "../../shared/link/testing/wire.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import { Resumption } from "./resumption.ts";
+import { type CarrierSource, Resumption } from "./resumption.ts";
 
 const GRACE_MS = 30_000;
 const CUT = new CarrierLost("cut", { lossCause: "reset", ageMs: 1, idleMs: 1 });
@@ -34,10 +34,7 @@ function resumable(t: TestContext) {
   const disowned = { count: 0 };
   const failures: unknown[] = [];
   const key = LinkKey.random();
-  const resumption = new Resumption({
-    link,
-    key,
-    retry: { baseMs: 100, capMs: 10_000, random: () => 0.5 },
+  const source: CarrierSource = {
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
         const resume = say();
@@ -60,6 +57,9 @@ function resumable(t: TestContext) {
           },
         });
       }),
+  };
+  const retry = { baseMs: 100, capMs: 10_000, random: () => 0.5 };
+  const resumption = new Resumption({ link, key }, source, retry, {
     onElsewhere: () => elsewhere.count++,
     onDisowned: () => disowned.count++,
     onFailed: (error) => failures.push(error),

@@ -14,15 +14,16 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 /** The part of a link that a resume uses. */
 export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
 
-export interface ResumptionDeps {
-  readonly link: ResumptionLink;
-  /** Proves both ends of the link to each other. */
-  readonly key: LinkKey;
+/** Opens the next carriers of a link. */
+export interface CarrierSource {
   /** Opens a carrier; `resume` is called when the hello is sent. */
   redial(resume: () => ProvenResume, signal: AbortSignal): Promise<DialledAgain>;
   /** Renews the credential before a planned carrier, where a carrier itself shows none. */
-  readonly prove?: ((signal: AbortSignal) => Promise<void>) | undefined;
-  readonly retry: RetryOptions;
+  prove?(signal: AbortSignal): Promise<void>;
+}
+
+/** Receives the results of resumes that fail. */
+interface ResumptionOwner {
   /** A balancer led to another server than the link's, which would accept the agent anew. */
   onElsewhere(): void;
   /** The link is up, but the agent is not its owner any more: its certificate has another subject now. */
@@ -67,7 +68,12 @@ export function endsLink(error: unknown): boolean {
  * planned, while the old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
-  readonly #deps: ResumptionDeps;
+  readonly #link: ResumptionLink;
+  /** Proves both ends of the link to each other. */
+  readonly #key: LinkKey;
+  readonly #source: CarrierSource;
+  readonly #retry: RetryOptions;
+  readonly #owner: ResumptionOwner;
   readonly #attempts: Backoff;
   /** Counts carriers in a row that were cut as soon as they were up. */
   readonly #shortLives: Backoff;
@@ -80,10 +86,19 @@ export class Resumption {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(deps: ResumptionDeps) {
-    this.#deps = deps;
-    this.#attempts = new Backoff(deps.retry);
-    this.#shortLives = new Backoff(deps.retry, SHORT_LIFE_MS);
+  constructor(
+    { link, key }: { readonly link: ResumptionLink; readonly key: LinkKey },
+    source: CarrierSource,
+    retry: RetryOptions,
+    owner: ResumptionOwner,
+  ) {
+    this.#link = link;
+    this.#key = key;
+    this.#source = source;
+    this.#retry = retry;
+    this.#owner = owner;
+    this.#attempts = new Backoff(retry);
+    this.#shortLives = new Backoff(retry, SHORT_LIFE_MS);
   }
 
   /** Attempts that failed since the link had a carrier. */
@@ -112,7 +127,7 @@ export class Resumption {
   }
 
   #giveUp(): void {
-    this.#deps.link.destroy(new Error(`${this.#elsewhere} times in a row another server than the link's has answered`));
+    this.#link.destroy(new Error(`${this.#elsewhere} times in a row another server than the link's has answered`));
   }
 
   #beginIn(ms: number): void {
@@ -121,7 +136,7 @@ export class Resumption {
   }
 
   #within(capMs: number): Partial<BackoffOptions> {
-    return { capMs: Math.min(capMs, this.#deps.retry.capMs) };
+    return { capMs: Math.min(capMs, this.#retry.capMs) };
   }
 
   /** Call it when the link is over. */
@@ -132,7 +147,8 @@ export class Resumption {
   }
 
   async #dial(): Promise<void> {
-    const { link, key, prove, redial } = this.#deps;
+    const link = this.#link;
+    const key = this.#key;
     const dialling = new AbortController();
     this.#dialling = dialling;
     let named = 0;
@@ -143,8 +159,8 @@ export class Resumption {
       return key.prove({ link: link.id, received: named });
     };
     try {
-      if (prove !== undefined && !link.suspended) await prove(dialling.signal);
-      const next = await redial(resume, dialling.signal);
+      if (this.#source.prove !== undefined && !link.suspended) await this.#source.prove(dialling.signal);
+      const next = await this.#source.redial(resume, dialling.signal);
       if (!key.isAnswer(link.id, next.resumed)) {
         next.carrier.destroy();
         throw new Error("the answer to the resume does not prove that it comes from the server of this link");
@@ -158,7 +174,7 @@ export class Resumption {
   }
 
   #goOn({ carrier, remote, resumed }: DialledAgain, named: number): void {
-    const { link } = this.#deps;
+    const link = this.#link;
     if (this.#stopped) {
       carrier.destroy();
       return;
@@ -178,10 +194,11 @@ export class Resumption {
   }
 
   #failed(error: unknown): void {
-    const { link, retry } = this.#deps;
+    const link = this.#link;
+    const retry = this.#retry;
     link.acks.release();
     this.#attempts.attemptFailed();
-    this.#deps.onFailed(error);
+    this.#owner.onFailed(error);
     const refusal = error instanceof LinkRefused ? error : undefined;
     const isElsewhere = refusal?.closeCode === CloseCode.foreignLink;
     if (link.suspended) {
@@ -194,9 +211,9 @@ export class Resumption {
         this.#giveUp();
         return;
       }
-      if (isElsewhere) this.#deps.onElsewhere();
+      if (isElsewhere) this.#owner.onElsewhere();
     } else if (refusal?.closeCode === CloseCode.linkOfAnother) {
-      this.#deps.onDisowned();
+      this.#owner.onDisowned();
       return; // until credentials change once more
     }
     const isPatient = isElsewhere && !this.#isLast;

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { pino } from "pino";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { ALREADY_CONNECTED, CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { addressKey, type FoundAddress } from "../context/servers.ts";
+import { contextOf } from "../testing/context.ts";
 import type { Connection } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
-import { addressKey, type FoundAddress } from "./servers.ts";
-import { Slot, type SlotDeps, searchWaitMs } from "./slot.ts";
-import { mostUplinks, type UplinkSet } from "./uplink-set.ts";
+import { Slot, type SlotOwner, searchWaitMs } from "./slot.ts";
+import { mostUplinks } from "./uplink-set.ts";
 
 const LONGEST = { baseMs: 250, capMs: 30_000, random: () => 1 };
 
@@ -42,23 +42,28 @@ test("an agent keeps as many uplinks as --uplinks says; all is every URL, and fo
 });
 
 /** A slot of a set that says this of it, and how its dials end. */
-function slotOf(t: TestContext, set: Partial<UplinkSet>, dial: SlotDeps["dial"]): Slot {
-  const all: Partial<UplinkSet> = {
-    ...{ isSurplus: () => false, hasOther: () => false, heldByOthers: () => new Set<string>(), servers: undefined },
-    ...{ onState: () => {}, onFailed: () => {}, onKnown: () => {}, ...set },
+function slotOf(t: TestContext, set: Partial<SlotOwner>, dial: SlotOwner["dial"]): Slot {
+  const all: SlotOwner = {
+    dial,
+    servers: undefined,
+    isSurplus: () => false,
+    hasOther: () => false,
+    heldByOthers: () => new Set<string>(),
+    onState: () => {},
+    onFailed: () => {},
+    onKnown: () => {},
+    ...set,
   };
   const endpoints: Partial<Endpoints> = {
-    ...{ name: "wss://s", needsRecords: false, choose: () => undefined, ledToKnown: () => {} },
-    ...{ reached: () => {}, failed: () => {} },
+    name: "wss://s",
+    needsRecords: false,
+    choose: () => undefined,
+    ledToKnown: () => {},
+    reached: () => {},
+    failed: () => {},
   };
-  const deps: Partial<SlotDeps> = {
-    options: { keepaliveMs: 20_000, maxCarrierAgeMs: 0, drainTimeoutMs: 0 },
-    ...{ retry: { baseMs: 100, capMs: 100, random: () => 1 }, log: pino({ level: "silent" }), dial },
-    metrics: { attemptFailed: () => {}, uplinkConnected: () => {} } as Partial<
-      SlotDeps["metrics"]
-    > as SlotDeps["metrics"],
-  };
-  const slot = new Slot(endpoints as Endpoints, all as UplinkSet, deps as SlotDeps);
+  const context = contextOf({ retry: { baseMs: 100, capMs: 100, random: () => 1 } });
+  const slot = new Slot(endpoints as Endpoints, all, context);
   t.after(() => slot.uplink.destroy(new Error("the test is over")));
   return slot;
 }
@@ -80,7 +85,8 @@ test("a slot for which there is no server waits, and dials as soon as there is o
 });
 
 const KNOWN = new LinkRefused({
-  ...{ closeCode: CloseCode.alreadyConnected, reason: `${ALREADY_CONNECTED}: this agent has a tunnel here` },
+  closeCode: CloseCode.alreadyConnected,
+  reason: `${ALREADY_CONNECTED}: this agent has a tunnel here`,
 });
 
 test("a slot that finds no server but those of others has no failure, whatever its attempt before has met", async (t) => {
@@ -109,11 +115,9 @@ test("an uplink at a host of a higher SRV priority moves to a lower one as soon 
   const dialled: string[] = [];
   const ended: string[] = [];
   const connection = (address: FoundAddress | undefined) => ({
-    ...{
-      welcome: { serverId: address?.host },
-      link: { id: "link", remote: "r" },
-      leave: () => ended.push(String(address?.host)),
-    },
+    welcome: { serverId: address?.host },
+    link: { id: "link", remote: "r" },
+    leave: () => ended.push(String(address?.host)),
     session: { closed: false, draining: false, streamCount: 0, destroy: () => {}, drain: () => {} },
   });
   const slot = slotOf(t, {}, async ({ address }) => {

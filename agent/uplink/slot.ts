@@ -1,15 +1,16 @@
 import type { RetryOptions } from "../../shared/basics/backoff.ts";
 import { deferred, untilAborted } from "../../shared/basics/promises.ts";
 import { isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
+import type { AgentContext } from "../context/context.ts";
+import { addressKey, type FoundAddress } from "../context/servers.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
 import type { Endpoints } from "./endpoints.ts";
-import { Path, type PathOptions } from "./path.ts";
-import { addressKey, type FoundAddress } from "./servers.ts";
-import { Uplink, type UplinkDeps } from "./uplink.ts";
+import { Path } from "./path.ts";
+import { Uplink, type UplinkOwner } from "./uplink.ts";
 
 /** One way to dial a server, and what has been learned of it. */
 export interface Way {
-  readonly endpoints: Pick<Endpoints, "location" | "name">;
+  readonly endpoints: Endpoints;
   /** The address to dial; `undefined`: the name. */
   readonly address: FoundAddress | undefined;
   readonly path: Path;
@@ -17,6 +18,8 @@ export interface Way {
 
 /** The uplinks among which a slot is one, as it uses them. */
 export interface SlotOwner {
+  /** One attempt by this way. */
+  dial(way: Way, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
   /** How many servers there are; `undefined`: no server knows. */
   readonly servers: number | undefined;
   /** There are more slots than servers, and this one has to wait: those that have a tunnel come first. */
@@ -29,13 +32,6 @@ export interface SlotOwner {
   onFailed(slot: Slot): void;
   /** The slot was led to a server that the agent has a tunnel to. */
   onKnown(slot: Slot): void;
-}
-
-/** What every slot needs. */
-export interface SlotDeps extends Pick<UplinkDeps, "metrics" | "log" | "retry"> {
-  readonly options: PathOptions & Pick<UplinkDeps, "drainTimeoutMs">;
-  /** One attempt. */
-  dial(way: Way, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
 }
 
 /** Longest wait before the agent looks again for a server that it has no tunnel to, ms. */
@@ -60,7 +56,7 @@ export function searchWaitMs(answers: number, lookingMs: number, servers: number
  * One place of the agent's set of uplinks: an uplink to some server of its URL, to which no other place has one. Where
  * an address leads to a server that another place has, it looks further; for the uplink this is one attempt.
  */
-export class Slot {
+export class Slot implements UplinkOwner {
   readonly uplink: Uplink;
   readonly endpoints: Endpoints;
   /** The address that it dials, or is connected through. */
@@ -75,30 +71,18 @@ export class Slot {
   /** The slot waits until there is a server for it. */
   #isParked = false;
   readonly #set: SlotOwner;
-  readonly #deps: SlotDeps;
+  readonly #context: AgentContext;
   #wake: (() => void) | undefined;
-  readonly #path: Path;
   /** The address that it is connected through, or dials; `undefined`: the name. */
   #address: FoundAddress | undefined;
   /** A look for a server of a lower priority number is under way. */
   #looking: AbortController | undefined;
 
-  constructor(endpoints: Endpoints, set: SlotOwner, deps: SlotDeps) {
-    const { options, metrics, log, retry } = deps;
-    const path = new Path(options);
+  constructor(endpoints: Endpoints, set: SlotOwner, context: AgentContext) {
     this.endpoints = endpoints;
     this.#set = set;
-    this.#deps = deps;
-    this.#path = path;
-    this.uplink = new Uplink({
-      ...{ server: endpoints.name, path, metrics, log, retry },
-      drainTimeoutMs: options.drainTimeoutMs,
-      attempt: (owner, signal) => this.#attempt(owner, signal),
-      onState: () => {
-        if (!this.uplink.connected) this.#looking?.abort();
-        set.onState(this);
-      },
-    });
+    this.#context = context;
+    this.uplink = new Uplink(endpoints.name, new Path(context.options), this, context);
   }
 
   /** Whether the slot has a tunnel, or one that is being resumed. */
@@ -140,7 +124,7 @@ export class Slot {
         }
         this.#address = address;
         this.place = addressKey(address);
-        this.#deps.log.info({ server: endpoints.name, to: this.place }, "a lower SRV priority can be reached again");
+        this.#context.log.info({ server: endpoints.name, to: this.place }, "a lower SRV priority can be reached again");
         uplink.moveTo(connection);
         break;
       } catch {
@@ -152,9 +136,9 @@ export class Slot {
 
   /** One attempt at an address, which learns whether a server was reached there. */
   async #dial(address: FoundAddress | undefined, owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
-    const { endpoints } = this;
+    const { endpoints, uplink } = this;
     try {
-      const connection = await this.#deps.dial({ endpoints, address, path: this.#path }, owner, signal);
+      const connection = await this.#set.dial({ endpoints, address, path: uplink.path }, owner, signal);
       endpoints.reached(address);
       return connection;
     } catch (error) {
@@ -164,7 +148,12 @@ export class Slot {
     }
   }
 
-  async #attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
+  onState(): void {
+    if (!this.uplink.connected) this.#looking?.abort();
+    this.#set.onState(this);
+  }
+
+  async attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> {
     for (;;) {
       while (this.#set.isSurplus(this)) await this.#park(signal);
       if (this.endpoints.needsRecords) await this.endpoints.resolved(signal);
@@ -190,7 +179,7 @@ export class Slot {
       if (++this.answers === 1) this.#lookingSince = performance.now();
       this.#set.onKnown(this);
       const lookingMs = performance.now() - this.#lookingSince;
-      await this.#wait(searchWaitMs(this.answers, lookingMs, this.#set.servers ?? 1, this.#deps.retry), signal);
+      await this.#wait(searchWaitMs(this.answers, lookingMs, this.#set.servers ?? 1, this.#context.retry), signal);
     }
   }
 

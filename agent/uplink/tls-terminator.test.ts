@@ -19,14 +19,14 @@ import {
   UnseenCertificate,
 } from "./tls-terminator.ts";
 
-type InnerTls = TerminatorRule["innerTls"];
+type InnerTls = TerminatorRule["options"]["innerTls"];
 
 /** Which ends are tried, as long as each is found to be somebody else's, and which of them is told of. */
 async function tried(innerTls: InnerTls, outerCa: readonly string[] | undefined, intercepted: boolean) {
   const ends: TlsTerminator[] = [];
   const told: TlsTerminator[] = [];
   const failed = dialTerminators(
-    { innerTls, path: { intercepted } },
+    { options: { innerTls }, path: { intercepted } },
     { ca: "server", ...(outerCa && { outerCa }) },
     async (end) => {
       ends.push(end);
@@ -57,7 +57,7 @@ for (const [innerTls, outerCa, intercepted, ends] of ROWS) {
 }
 
 test("any other fault than somebody else at the end is the end of it", async () => {
-  const rule = { innerTls: "auto", path: { intercepted: false } } as const;
+  const rule = { options: { innerTls: "auto" }, path: { intercepted: false } } as const;
   const ends: TlsTerminator[] = [];
   const failed = dialTerminators(
     rule,
@@ -74,8 +74,9 @@ test("any other fault than somebody else at the end is the end of it", async () 
 
 test("a link begins at a middlebox of --outer-ca; at one of --ca-cert where that is wanted always, or where it goes on", () => {
   const credentials = { ca: "server", outerCa: ["box"] };
-  assert.deepEqual(middleboxCa({ innerTls: "auto" }, credentials), ["box"]);
-  assert.deepEqual(middleboxCa({ innerTls: "always" }, credentials), ["server", "box"]);
+  const path = { intercepted: false };
+  assert.deepEqual(middleboxCa({ options: { innerTls: "auto" }, path }, credentials), ["box"]);
+  assert.deepEqual(middleboxCa({ options: { innerTls: "always" }, path }, credentials), ["server", "box"]);
   assert.deepEqual(outerTrust(credentials), ["server", "box"]);
   assert.equal(outerTrust({}), undefined, "Node's own");
   assert.ok((outerTrust({ outerCa: ["box"] })?.length ?? 0) > 100, "with the well-known ones");
@@ -109,7 +110,7 @@ test("our certificate is shown to nobody but the server, where it is known or li
     const { port, shown, seen } = await otherTerminator(t);
     const to = { host: "localhost", port, path: "/", tls: {}, keepaliveMs: KEEPALIVE_MS, timeoutMs: 5_000 };
     const credentials = { ca: ours.cert, ...pair, ...(outerCa && { outerCa }) };
-    const dialled = dialServer(to, { innerTls, path: { intercepted } }, credentials, (ready) =>
+    const dialled = dialServer(to, { options: { innerTls }, path: { intercepted } }, credentials, (ready) =>
       dialCarrier({ ...ready, hello: () => HELLO }),
     );
     await assert.rejects(dialled, isUnknownIssuer);

@@ -2,6 +2,7 @@ import { type DialFault, isUnknownIssuer } from "../../shared/faults/faults.ts";
 import { type CarrierDialOptions, probeServer } from "../../shared/link/dial.ts";
 import { wellKnownAuthorities } from "../../shared/tls/authorities.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
+import type { AgentOptions } from "../context/options.ts";
 import type { Credentials } from "./credentials.ts";
 
 /**
@@ -21,14 +22,14 @@ import type { Credentials } from "./credentials.ts";
 export type TlsTerminator = "server" | "middlebox";
 
 export interface TerminatorRule {
-  readonly innerTls: "always" | "auto" | "never";
+  readonly options: { readonly innerTls: AgentOptions["innerTls"] };
   /** `intercepted`: the last dial found another peer than the server. */
   readonly path: { readonly intercepted: boolean };
 }
 
 /** The order of tries: first what worked last, because a failed try costs a handshake. */
 function terminatorsToTry(
-  { innerTls, path }: TerminatorRule,
+  { options: { innerTls }, path }: TerminatorRule,
   { outerCa }: Credentials,
 ): readonly [TlsTerminator, TlsTerminator?] {
   if (innerTls === "always") return ["middlebox"];
@@ -83,8 +84,8 @@ export async function dialServer<T>(
 }
 
 /** A token is sent after the server's certificate was verified; TLS 1.2 sends the agent's certificate before. */
-function mayBeIntercepted({ innerTls, path }: TerminatorRule, { cert, outerCa }: Credentials): boolean {
-  return innerTls === "auto" && cert !== undefined && (outerCa !== undefined || path.intercepted);
+function mayBeIntercepted({ options, path }: TerminatorRule, { cert, outerCa }: Credentials): boolean {
+  return options.innerTls === "auto" && cert !== undefined && (outerCa !== undefined || path.intercepted);
 }
 
 /** Dials a middlebox of these authorities without certificate and token. */
@@ -107,11 +108,8 @@ function withoutInner({ reason, retryAfterMs }: LinkRefused): LinkRefused {
 }
 
 /** The authorities of middleboxes that may begin a link. A peer of `--ca-cert` is the server, except with `always`. */
-export function middleboxCa(
-  { innerTls }: Pick<TerminatorRule, "innerTls">,
-  credentials: Credentials,
-): CarrierDialOptions["tls"]["ca"] {
-  return innerTls === "always" ? outerTrust(credentials) : [...(credentials.outerCa ?? [])];
+export function middleboxCa({ options }: TerminatorRule, credentials: Credentials): CarrierDialOptions["tls"]["ca"] {
+  return options.innerTls === "always" ? outerTrust(credentials) : [...(credentials.outerCa ?? [])];
 }
 
 /**

@@ -1,37 +1,20 @@
 import { type CarrierLost, LinkLost, type ResumeReport } from "../../shared/link/link-events.ts";
-import { type LinkMetrics, PLANNED } from "../../shared/runtime/common-metrics.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
+import { PLANNED } from "../../shared/runtime/common-metrics.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { AgentContext } from "../context/context.ts";
+import type { AgentMetrics } from "../context/metrics.ts";
 import type { Connection } from "./connection.ts";
 import type { Lesson } from "./path.ts";
 import { isDraining, type Retry } from "./retry.ts";
 
-/** What an uplink counts. */
-export interface UplinkMetrics {
-  readonly links: Pick<LinkMetrics, "suspended" | "resumed" | "resumeFailed" | "graceOver">;
-  uplinkConnected(): void;
-  /** `label`: a code of our own, never a peer's text. */
-  attemptFailed(label: string): void;
-  /** `resetForMemory`: streams of the session that were reset because it held too much memory. */
-  sessionEnded(resetForMemory: number): void;
-  pathLearned(lesson: Lesson["lesson"]): void;
-}
-
-export interface UplinkLogDeps {
-  /** The server's URL. */
-  readonly server: string;
-  readonly metrics: UplinkMetrics;
-  readonly log: Logger;
-}
-
 /** What operators see of an uplink: its lines in the log, and what it counts. */
 export class UplinkLog {
-  readonly #metrics: UplinkMetrics;
+  readonly #metrics: AgentMetrics;
   readonly #log: ThrottledLog;
   /** Connections and resumes so far: the first failure after one of them is a new one for the log. */
   #successes = 0;
 
-  constructor({ server, metrics, log }: UplinkLogDeps) {
+  constructor(server: string, { metrics, log }: AgentContext) {
     this.#metrics = metrics;
     this.#log = new ThrottledLog(log.child({ server }));
   }

@@ -1,14 +1,15 @@
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import { Endpoints, type EndpointsDeps } from "./endpoints.ts";
-import type { ServerLocation } from "./servers.ts";
-import { Slot, type SlotDeps } from "./slot.ts";
+import type { AgentContext } from "../context/context.ts";
+import { type ServerLocation, wantedServers } from "../context/servers.ts";
+import { Endpoints, type EndpointsOwner } from "./endpoints.ts";
+import { Slot, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
 
-export interface UplinkSetDeps extends SlotDeps, Pick<EndpointsDeps, "resolver" | "isDirect"> {
-  /** The servers that are named, in the order given. */
-  readonly locations: readonly ServerLocation[];
-  /** `uplinks`: a number, or all. */
-  readonly options: SlotDeps["options"] & { readonly uplinks: string };
+/** The ways by which an agent reaches servers. */
+interface ServerWays {
+  /** No proxy leads to the server. */
+  isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
+  readonly dial: SlotOwner["dial"];
 }
 
 /** Maximum number of servers that `--uplinks all` finds by itself. */
@@ -31,8 +32,10 @@ export function mostUplinks(uplinks: string, urls: number): number {
  *  URLs of --server ──▶ endpoints (DNS, SRV) ──▶ slots: one uplink each  ◀── how many: welcome, `servers`, DNS
  * ```
  */
-export class UplinkSet {
-  readonly #deps: UplinkSetDeps;
+export class UplinkSet implements SlotOwner, EndpointsOwner {
+  readonly isDirect: ServerWays["isDirect"];
+  readonly dial: ServerWays["dial"];
+  readonly #context: AgentContext;
   /** Of each URL. */
   readonly #urls: readonly Endpoints[];
   readonly #most: number;
@@ -44,18 +47,13 @@ export class UplinkSet {
   #hasEnded = false;
   readonly #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
-  constructor(deps: UplinkSetDeps) {
-    this.#deps = deps;
-    this.#log = new ThrottledLog(deps.log);
-    this.#most = mostUplinks(deps.options.uplinks, deps.locations.length);
-    const { resolver, isDirect } = deps;
-    const isShort = (): boolean => this.#upCount() < this.wanted;
-    const onAnswer = (isNew: boolean): void => {
-      this.#schedule();
-      if (isNew) this.#lookAgain();
-      for (const slot of this.#slots) void slot.lookLower();
-    };
-    this.#urls = deps.locations.map((location) => new Endpoints(location, { resolver, isDirect, isShort, onAnswer }));
+  constructor(context: AgentContext, { isDirect, dial }: ServerWays) {
+    this.isDirect = isDirect;
+    this.dial = dial;
+    this.#context = context;
+    this.#log = new ThrottledLog(context.log);
+    this.#urls = wantedServers(context.options).map((location) => new Endpoints(location, this, context.resolver));
+    this.#most = mostUplinks(context.options.uplinks, this.#urls.length);
     for (const endpoints of this.#urls.slice(0, this.#most)) this.#add(endpoints);
   }
 
@@ -72,7 +70,7 @@ export class UplinkSet {
   /** How many servers the agent wants tunnels to. */
   get wanted(): number {
     // A number that the operator gives is meant: where no server says how many there are, an alert needs it.
-    const isGiven = this.#deps.options.uplinks !== "all";
+    const isGiven = this.#context.options.uplinks !== "all";
     return this.servers === undefined && isGiven ? this.#most : this.#wantedOfFound;
   }
 
@@ -96,9 +94,6 @@ export class UplinkSet {
     if (this.connected) return Promise.resolve();
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
-
-  /** To be called when the server at the other end of a connection has announced another number of servers. */
-  readonly onServers = (): void => this.#schedule();
 
   /** Credentials or the path have changed: every connection gets a new carrier. */
   changeCarriers(): void {
@@ -126,7 +121,17 @@ export class UplinkSet {
     for (const { reject } of this.#waiters.splice(0)) reject(new Error("the uplinks are closed"));
   }
 
-  // ── for its slots ──────────────────────────────────────────────────────────────────────────────────────────────
+  // ── for its URLs and slots ─────────────────────────────────────────────────────────────────────────────────────
+
+  isShort(): boolean {
+    return this.#upCount() < this.wanted;
+  }
+
+  onAnswer(isNew: boolean): void {
+    this.#schedule();
+    if (isNew) this.#lookAgain();
+    for (const slot of this.#slots) void slot.lookLower();
+  }
 
   /** There are more slots than servers, and this one has to wait: those that have a tunnel come first. */
   isSurplus(slot: Slot): boolean {
@@ -179,7 +184,7 @@ export class UplinkSet {
     const announced = this.#slots.flatMap(({ uplink: { state } }) =>
       state.state === "connected" || state.state === "suspended" ? (state.connection.servers ?? []) : [],
     );
-    if (this.#announced.take(announced, this.onServers)) this.#lookAgain();
+    if (this.#announced.take(announced, () => this.#schedule())) this.#lookAgain();
   }
 
   #found(): number {
@@ -252,7 +257,7 @@ export class UplinkSet {
   }
 
   #add(endpoints: Endpoints): Slot {
-    const slot = new Slot(endpoints, this, this.#deps);
+    const slot = new Slot(endpoints, this, this.#context);
     this.#slots.push(slot);
     return slot;
   }

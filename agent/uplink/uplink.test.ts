@@ -4,10 +4,9 @@ import { type TestContext, test } from "node:test";
 import { pino } from "pino";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
-import { UNBOUNDED } from "../../shared/limits/memory-account.ts";
 import { dialFault, SECURING } from "../../shared/link/dial-faults.ts";
 import type { Link } from "../../shared/link/link.ts";
-import { CarrierLost, type LinkWatcher } from "../../shared/link/link-events.ts";
+import { CarrierLost, type LinkWatcher, type ResumeReport } from "../../shared/link/link-events.ts";
 import { LinkKey } from "../../shared/link/proof.ts";
 import { welcome } from "../../shared/link/testing/ends.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
@@ -15,7 +14,9 @@ import { Flag, FrameType, GoAwayCode, header } from "../../shared/yamux/frame.ts
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
-import { Connection, type ConnectionOptions, type ConnectionOwner, type UplinkLink } from "./connection.ts";
+import { AgentMetrics } from "../context/metrics.ts";
+import { contextOf, optionsOf } from "../testing/context.ts";
+import { type Carriers, Connection, type ConnectionOwner, type UplinkLink } from "./connection.ts";
 import { Path } from "./path.ts";
 import { Uplink } from "./uplink.ts";
 
@@ -29,7 +30,7 @@ class PairLink extends DuplexTransport implements UplinkLink {
   lost: CarrierLost | undefined;
   watcher: LinkWatcher = {};
 
-  constructor(...[id, duplex]: [string, ...ConstructorParameters<typeof DuplexTransport>]) {
+  constructor(id: string, duplex: Duplex) {
     super(duplex);
     this.id = id;
   }
@@ -93,16 +94,25 @@ function uplink(t: TestContext) {
   const resumes: string[] = [];
   /** Why links that are suspended find no new carrier. */
   const redialError = { error: new Error("no way") };
-  const options: ConnectionOptions = {
-    session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED },
-    retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+  const carriers: Carriers = {
     carrierAgeMs: () => Number.POSITIVE_INFINITY,
-    onStream: (stream) => {
-      stream.on("error", () => {});
-      stream.accept();
-    },
     redial: () => Promise.reject(redialError.error),
   };
+  const learned: string[] = [];
+  const metrics = Object.assign(new AgentMetrics({ processMetrics: false }), {
+    pathLearned: (lesson: string) => void learned.push(lesson),
+    uplinkConnected: () => void counted.connects++,
+    attemptFailed: (label: string) => void failed.push(label),
+  });
+  Object.assign(metrics.links, {
+    resumed: ({ lost }: ResumeReport) => void resumes.push(`resumed ${lost?.lossCause}`),
+    resumeFailed: (result: string, cause: string) => void resumes.push(`${result} ${cause}`),
+  });
+  const context = contextOf({
+    options: optionsOf({ maxWindow: 65_536, sessionBudget: 1_000_000, maxStreams: 10, drainTimeoutMs: 60_000 }),
+    metrics,
+    log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
+  });
 
   const attempt = (owner: ConnectionOwner, signal: AbortSignal): Promise<Connection> =>
     new Promise((resolve, reject) => {
@@ -110,7 +120,9 @@ function uplink(t: TestContext) {
         const [near, far] = duplexPair();
         const session = new Session("server", new DuplexTransport(far), { onStream: () => {}, onClosed: () => {} });
         const link = new PairLink(`link-${tunnels.length + 1}`, near);
-        resolve(new Connection({ link, key: LinkKey.random(), pipe: link, welcome: welcome() }, owner, options));
+        resolve(
+          new Connection({ link, key: LinkKey.random(), pipe: link, welcome: welcome() }, owner, carriers, context),
+        );
         const tunnel = { link, session, near, far };
         tunnels.push(tunnel);
         return tunnel;
@@ -118,27 +130,7 @@ function uplink(t: TestContext) {
       attempts.push({ accept, refuse: reject, signal });
     });
   const path = new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 });
-  const learned: string[] = [];
-  const up = new Uplink({
-    server: "wss://s",
-    attempt,
-    retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
-    drainTimeoutMs: 60_000,
-    path,
-    metrics: {
-      pathLearned: (lesson) => learned.push(lesson),
-      uplinkConnected: () => counted.connects++,
-      attemptFailed: (label) => failed.push(label),
-      sessionEnded: () => {},
-      links: {
-        suspended: () => {},
-        resumed: ({ lost }) => resumes.push(`resumed ${lost?.lossCause}`),
-        resumeFailed: (result, cause) => resumes.push(`${result} ${cause}`),
-        graceOver: () => {},
-      },
-    },
-    log: pino({ level: "debug" }, { write: (line) => lines.push(JSON.parse(line)) }),
-  });
+  const up = new Uplink("wss://s", path, { attempt, onState: () => {} }, context);
   t.after(() => {
     up.destroy(new Error("the test is over"));
     for (const { session } of tunnels) session.destroy();
@@ -169,10 +161,7 @@ async function open({ session }: Tunnel): Promise<Stream> {
 }
 
 /** The first server has taken us, and said go-away after a second: another attempt is under way. */
-async function sentAway(
-  { connect, attempts }: Pick<ReturnType<typeof uplink>, "connect" | "attempts">,
-  pass: (ms: number) => void,
-) {
+async function sentAway({ connect, attempts }: ReturnType<typeof uplink>, pass: (ms: number) => void) {
   const first = await connect();
   pass(1_000);
   first.session.drain();

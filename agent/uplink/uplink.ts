@@ -1,10 +1,11 @@
-import { Backoff, type RetryOptions } from "../../shared/basics/backoff.ts";
+import { Backoff } from "../../shared/basics/backoff.ts";
 import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
+import type { AgentContext } from "../context/context.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import type { LearnedPath, Lesson, Path } from "./path.ts";
+import type { Lesson, Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { retryAfter, shutdownReason } from "./retry.ts";
-import { UplinkLog, type UplinkLogDeps } from "./uplink-log.ts";
+import { UplinkLog } from "./uplink-log.ts";
 
 /** The state of an uplink, with the data that exists in it only. */
 export type UplinkState =
@@ -16,15 +17,12 @@ export type UplinkState =
   | { readonly state: "draining"; readonly connection: Connection }
   | { readonly state: "closed" };
 
-export interface UplinkDeps extends UplinkLogDeps {
+/** Finds servers for an uplink. */
+export interface UplinkOwner {
+  /** One attempt to connect. */
   attempt(owner: ConnectionOwner, signal: AbortSignal): Promise<Connection>;
-  /** Called after each change of the state. */
-  readonly onState?: () => void;
-  readonly retry: RetryOptions;
-  /** How long streams of a link may go on after the agent's identity has changed, ms. */
-  readonly drainTimeoutMs: number;
-  /** Learns from each lost carrier. */
-  readonly path: Path;
+  /** The state has changed, or the number of servers that the connected one announces. */
+  onState(): void;
 }
 
 /** A server that drained this agent closes its port within this time after its last link has ended, ms. */
@@ -56,10 +54,11 @@ const DRAIN_CUT_MS = 60_000;
  */
 export class Uplink implements ConnectionOwner {
   readonly server: string;
-  readonly path: LearnedPath;
+  readonly path: Path;
   /** Why there is no connection now: what the last attempt met, or what cut the carrier. Absent: nothing failed. */
   failure: string | undefined;
-  readonly #deps: UplinkDeps;
+  readonly #owner: UplinkOwner;
+  readonly #context: AgentContext;
   readonly #log: UplinkLog;
   #state: UplinkState = { state: "closed" };
   readonly #backoff: Backoff;
@@ -72,13 +71,15 @@ export class Uplink implements ConnectionOwner {
   /** An attempt that begins before may meet the closed port of the server that drained this agent. */
   #shutdownUntilMs = 0;
 
-  constructor(deps: UplinkDeps) {
-    this.#deps = deps;
-    this.server = deps.server;
-    this.path = deps.path;
-    this.#log = new UplinkLog(deps);
-    this.#backoff = new Backoff(deps.retry);
-    deps.path.onLesson = (lesson) => this.#learned(lesson);
+  /** `server`: its URL. `path` learns from each lost carrier. */
+  constructor(server: string, path: Path, owner: UplinkOwner, context: AgentContext) {
+    this.server = server;
+    this.path = path;
+    this.#owner = owner;
+    this.#context = context;
+    this.#log = new UplinkLog(server, context);
+    this.#backoff = new Backoff(context.retry);
+    path.onLesson = (lesson) => this.#learned(lesson);
   }
 
   get state(): UplinkState {
@@ -111,7 +112,7 @@ export class Uplink implements ConnectionOwner {
     this.#enter(connecting);
     const begunAtMs = performance.now();
     try {
-      const connection = await this.#deps.attempt(this, connecting.abort.signal);
+      const connection = await this.#owner.attempt(this, connecting.abort.signal);
       if (this.#state !== connecting) connection.session.destroy(new Error("the uplink is closed"));
       else this.#connected(connection);
     } catch (error) {
@@ -142,7 +143,7 @@ export class Uplink implements ConnectionOwner {
   #failed(error: unknown, askedMs: number, begunAtMs: number): void {
     // The pause that a server asked for ends when that server has closed.
     const floorMs = this.#drainedBy === undefined ? 0 : askedMs;
-    const retry = retryAfter(error, this.#backoff.failures, floorMs, this.#deps.retry);
+    const retry = retryAfter(error, this.#backoff.failures, floorMs, this.#context.retry);
     this.#backoff.attemptFailed();
     this.#wait(retry.waitMs);
     const mayBeCut = begunAtMs < this.#shutdownUntilMs;
@@ -188,6 +189,10 @@ export class Uplink implements ConnectionOwner {
     return this.#connectAgain(askedMs);
   }
 
+  onServers(): void {
+    this.#owner.onState();
+  }
+
   onSuspended(connection: Connection, cause: CarrierLost): void {
     const { state } = this;
     if (state.state === "connected" && state.connection === connection) {
@@ -201,7 +206,7 @@ export class Uplink implements ConnectionOwner {
     const { state } = this;
     const { lost } = resumption;
     // A server that was there all the time shows that the path cut the carrier; one that restarted does not.
-    if (lost !== undefined && !connection.wasRefused) this.#deps.path.onLost(lost);
+    if (lost !== undefined && !connection.wasRefused) this.path.onLost(lost);
     if (state.state === "suspended" && state.connection === connection) {
       this.failure = undefined;
       this.#enter({ ...state, state: "connected" });
@@ -229,7 +234,7 @@ export class Uplink implements ConnectionOwner {
   }
 
   onResumeFailed(connection: Connection, error: unknown): void {
-    const retry = retryAfter(error, 0, 0, this.#deps.retry);
+    const retry = retryAfter(error, 0, 0, this.#context.retry);
     if (retry.fault === "refused") connection.wasRefused = true;
     const { state } = this;
     if (state.state === "suspended" && state.connection === connection) this.failure = retry.reason;
@@ -249,7 +254,7 @@ export class Uplink implements ConnectionOwner {
     this.#log.disowned(connection);
     this.#replace(connection, 0);
     // After `#replace`, because a session without streams closes at once.
-    void connection.session.close(this.#deps.drainTimeoutMs);
+    void connection.session.close(this.#context.options.drainTimeoutMs);
   }
 
   onClosed(connection: Connection, reason: Error | undefined): void {
@@ -273,7 +278,7 @@ export class Uplink implements ConnectionOwner {
 
   #lost(connection: Connection, cause: Error, sinceMs: number): void {
     this.#backoff.ended("lost", performance.now() - sinceMs);
-    const retry = retryAfter(cause, this.#backoff.failures - 1, 0, this.#deps.retry);
+    const retry = retryAfter(cause, this.#backoff.failures - 1, 0, this.#context.retry);
     // The server that ended the link is up.
     const waitMs = endsLink(cause) ? this.#connectAgain(0) : this.#wait(retry.waitMs);
     this.failure = retry.reason;
@@ -343,6 +348,6 @@ export class Uplink implements ConnectionOwner {
   #enter(next: UplinkState): void {
     if (this.#state.state === "waiting") clearTimeout(this.#state.timer);
     this.#state = next;
-    this.#deps.onState?.();
+    this.#owner.onState();
   }
 }

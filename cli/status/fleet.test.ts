@@ -11,15 +11,26 @@ const MEMORY = { heldBytes: 1_536, limitBytes: 1_073_741_824 };
 
 function tunnel(agent: string, change: Partial<TunnelStatus> = {}): TunnelStatus {
   return {
-    ...{ agent, identity: "CN=agent", remote: "10.0.0.9:40001", connectedAt: "2026-06-01T11:58:00Z" },
-    ...{ probe: false, draining: false, suspended: false, streams: 3, roundTripMs: 1.2 },
+    agent,
+    identity: "CN=agent",
+    remote: "10.0.0.9:40001",
+    connectedAt: "2026-06-01T11:58:00Z",
+    probe: false,
+    draining: false,
+    suspended: false,
+    streams: 3,
+    roundTripMs: 1.2,
     ...change,
   };
 }
 
 function cluster(name: string, ...tunnels: TunnelStatus[]): ClusterStatus {
   return {
-    ...{ cluster: name, suspended: false, pendingConnects: 1, refusals: [], tunnels },
+    cluster: name,
+    suspended: false,
+    pendingConnects: 1,
+    refusals: [],
+    tunnels,
     connects: { total: 10, perSecond: 0.1, outcomes: { ok: 8 } },
     bytes: { carried: 1_024, perSecond: 2 },
     limits: { set: {}, hit: {} },
@@ -27,7 +38,14 @@ function cluster(name: string, ...tunnels: TunnelStatus[]): ClusterStatus {
 }
 
 const server = (serverId: string, clusters: ClusterStatus[], change: object = {}) => ({
-  ...{ kind: "server", serverId, servers: 3, draining: false, memory: MEMORY, problems: [], refusals: [], clusters },
+  kind: "server",
+  serverId,
+  servers: 3,
+  draining: false,
+  memory: MEMORY,
+  problems: [],
+  refusals: [],
+  clusters,
   ...change,
 });
 
@@ -40,7 +58,8 @@ const THREE: readonly ServerAnswer[] = [
   answer(
     "10.0.0.2:8095",
     server("srv-2", [cluster("red"), cluster("blue", tunnel("a"), tunnel("c", { draining: true }))], {
-      ...{ draining: true, problems: ["red.yaml: name is missing."] },
+      draining: true,
+      problems: ["red.yaml: name is missing."],
     }),
   ),
   { address: "10.0.0.3:8095", problem: "10.0.0.3:8095 refuses the connection" },
@@ -130,7 +149,13 @@ test("a number of servers that nobody knows, or that is not that of the servers 
 
 test("of refusals the newest of each server is shown, of one cluster only its own, and where the others are", () => {
   const refusal = (code: string, at: string, times: number) => ({
-    ...{ side: "caller", code, from: "CN=x", target: "10.0.0.1:22", reason: `it is ${code}`, at, times },
+    side: "caller",
+    code,
+    from: "CN=x",
+    target: "10.0.0.1:22",
+    reason: `it is ${code}`,
+    at,
+    times,
   });
   const red = { ...cluster("red"), refusals: [refusal("forbidden", "2026-06-01T11:59:00Z", 5)] };
   const own = [{ ...refusal("401", "2026-06-01T11:59:48Z", 2), side: "agent" }];

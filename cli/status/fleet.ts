@@ -126,8 +126,12 @@ function serverRows(answers: readonly ServerAnswer[], servers: readonly FleetSer
     const agents = clusters.flatMap(({ tunnels }) => tunnels.filter(isServing));
     return [
       [
-        ...[serverId, address, draining ? "draining" : "open", known === null ? "-" : count(known)],
-        ...[`${count(held.length)} of ${count(clusters.length)}`, count(agents.length)],
+        serverId,
+        address,
+        draining ? "draining" : "open",
+        known === null ? "-" : count(known),
+        `${count(held.length)} of ${count(clusters.length)}`,
+        count(agents.length),
         `${size(memory.heldBytes)} of ${size(memory.limitBytes)}`,
       ],
     ];

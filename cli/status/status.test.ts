@@ -11,10 +11,15 @@ const CLUSTER = {
   connects: { total: 0, perSecond: 0, outcomes: {} },
   bytes: { carried: 0, perSecond: 0 },
   limits: { set: {}, hit: {} },
-  ...{ refusals: [], tunnels: [] },
+  refusals: [],
+  tunnels: [],
 };
 const SERVER = {
-  ...{ kind: "server", serverId: "srv-1", draining: false, memory: MEMORY, problems: [] },
+  kind: "server",
+  serverId: "srv-1",
+  draining: false,
+  memory: MEMORY,
+  problems: [],
   refusals: [{ side: "agent", code: "401", from: "10.9.9.9", reason: "none", at: "2026-06-01T11:59:59Z", times: 1 }],
   clusters: [
     { ...CLUSTER, cluster: "blue" },
@@ -22,17 +27,25 @@ const SERVER = {
   ],
 };
 const AGENT = {
-  ...{ kind: "agent", agentId: "node-1", pendingDials: 0, memory: MEMORY },
+  kind: "agent",
+  agentId: "node-1",
+  pendingDials: 0,
+  memory: MEMORY,
   uplinks: [
     {
-      ...{ server: "wss://a.example", state: "connected", since: "2026-06-01T11:58:00Z" },
+      server: "wss://a.example",
+      state: "connected",
+      since: "2026-06-01T11:58:00Z",
       sessions: [{ serverId: "srv-1", remote: "10.0.0.1:8091", streams: 1_200, roundTripMs: 1.2, draining: false }],
     },
     { server: "wss://b.example", state: "waiting", failure: "the connection is refused", sessions: [] },
   ],
 };
 const ROUTER = {
-  ...{ kind: "router", draining: false, connections: 3, faults: ["/r/a.yaml: to is empty"] },
+  kind: "router",
+  draining: false,
+  connections: 3,
+  faults: ["/r/a.yaml: to is empty"],
   routes: [{ route: "blue.example", sni: ["blue.example", "b.example"], backends: 2, sendProxy: "v2" }],
   backends: [{ backend: "10.0.0.1:8091", state: "untried", connections: 0 }],
 };

@@ -125,7 +125,8 @@ interface Clustered {
 
 function onlyCluster(all: object, wanted: string): Clustered {
   const { clusters } = all as Clustered;
-  return { ...all, clusters: clusters.filter(({ cluster }) => cluster === wanted), ...{ refusals: [] } };
+  const only = { ...all, clusters: clusters.filter(({ cluster }) => cluster === wanted), refusals: [] };
+  return only;
 }
 
 /** Throws a `ConfigError`. */

@@ -37,8 +37,13 @@ const BLUE: ClusterStatus = {
 };
 const RED: ClusterStatus = {
   ...BLUE,
-  ...{ cluster: "red", suspended: true, limits: { set: {}, hit: {} }, tunnels: [] },
-  ...{ pendingConnects: 0, connects: { total: 0, perSecond: 0, outcomes: {} }, bytes: { carried: 0, perSecond: 0 } },
+  cluster: "red",
+  suspended: true,
+  limits: { set: {}, hit: {} },
+  tunnels: [],
+  pendingConnects: 0,
+  connects: { total: 0, perSecond: 0, outcomes: {} },
+  bytes: { carried: 0, perSecond: 0 },
 };
 
 function refusalAt(at: string, reason = "the target is denied") {

@@ -98,8 +98,14 @@ export function agentRow(
   const [measured, ms] = roundTripMs === null ? ["~", pace?.roundMs ?? null] : ["", roundTripMs];
   const roundTrip = ms === null ? "-" : `${measured}${ms} ms`;
   return [
-    ...[agent, linkState(link), identity, withoutMapping(remote), ago(connectedAt, now)],
-    ...[roundTrip, rateCell(pace), count(streams)],
+    agent,
+    linkState(link),
+    identity,
+    withoutMapping(remote),
+    ago(connectedAt, now),
+    roundTrip,
+    rateCell(pace),
+    count(streams),
   ];
 }
 
@@ -116,7 +122,7 @@ function rateCell(pace: PaceStatus): string {
 type LinkState = "probe" | "suspended" | "draining" | "up";
 
 /** A suspended link waits for its agent's next connection, even if it drains. */
-function linkState({ probe, suspended, draining }: Pick<TunnelStatus, "probe" | "suspended" | "draining">): LinkState {
+function linkState({ probe, suspended, draining }: Record<"probe" | "suspended" | "draining", boolean>): LinkState {
   if (probe) return "probe";
   return suspended ? "suspended" : draining ? "draining" : "up";
 }
@@ -191,8 +197,14 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
     const time = since === undefined ? "-" : ago(since, now);
     if (sessions.length === 0) return [[server, state, "-", "-", time, "-", "-", "-"]];
     return sessions.map(({ serverId, remote, draining, roundTripMs, pace, streams }) => [
-      ...[server, draining ? "draining" : state, serverId, withoutMapping(remote)],
-      ...[draining ? "-" : time, `${roundTripMs} ms`, rateCell(pace), count(streams)],
+      server,
+      draining ? "draining" : state,
+      serverId,
+      withoutMapping(remote),
+      draining ? "-" : time,
+      `${roundTripMs} ms`,
+      rateCell(pace),
+      count(streams),
     ]);
   });
   const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "RATE", "STREAMS"];
@@ -207,11 +219,16 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
 export function routerTable({ draining, connections, faults, routes, backends }: RouterStatus): string {
   const first = `router${draining ? ", draining" : ""}: ${counted(connections, "connection")}`;
   const routeRows = routes.map(({ route, sni, backends, sendProxy }) => [
-    ...[route, count(backends), sendProxy, sni.join(", ")],
+    route,
+    count(backends),
+    sendProxy,
+    sni.join(", "),
   ]);
   const backendRows = backends.map(({ backend, state, connections }) => [backend, state, count(connections)]);
   const lines = [
-    ...[first, ...faults.map((fault) => `! ${printable(fault, 500)}`), ""],
+    first,
+    ...faults.map((fault) => `! ${printable(fault, 500)}`),
+    "",
     ...columns([["ROUTE", "BACKENDS", "SEND-PROXY", "NAMES"], ...routeRows]),
     "",
     ...columns([["BACKEND", "STATE", "CONNECTIONS"], ...backendRows]),

@@ -1,7 +1,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import type { TestContext } from "node:test";
 import type { Agent } from "../../agent/agent.ts";
-import type { AgentOptions } from "../../agent/options.ts";
+import type { AgentOptions } from "../../agent/context/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { established } from "./caller.ts";
 import { captureLog, type LogLine } from "./log-lines.ts";

@@ -1,5 +1,5 @@
 import { type Agent, startAgent } from "../../agent/agent.ts";
-import { type AgentOptions, agentOptions } from "../../agent/options.ts";
+import { type AgentOptions, agentOptions } from "../../agent/context/options.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import type { ClusterFiles } from "./cluster-files.ts";

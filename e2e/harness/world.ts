@@ -1,5 +1,5 @@
 import { type Agent, startAgent } from "../../agent/agent.ts";
-import { type AgentOptions, agentOptions } from "../../agent/options.ts";
+import { type AgentOptions, agentOptions } from "../../agent/context/options.ts";
 import { createPki, type Pki } from "../../cli/pki/pki.ts";
 import { type ServerOptions, serverOptions } from "../../server/options/options.ts";
 import { type Server, startServer } from "../../server/server.ts";

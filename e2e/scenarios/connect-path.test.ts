@@ -22,7 +22,7 @@ const ASIDE = [
   ...["shared/listen/incoming-connection.ts", "shared/relay/reset.ts", "shared/yamux/bounds.ts"],
   ...["server/server.ts", "server/cluster-updates.ts", "server/clusters/store.ts", "server/clusters/routing-rules.ts"],
   // The verifiers behind verifier.ts.
-  ...["server/tokens/jwt-verifier.ts", "server/tokens/verification-cache.ts", "agent/metrics.ts"],
+  ...["server/tokens/jwt-verifier.ts", "server/tokens/verification-cache.ts", "agent/context/metrics.ts"],
 ];
 
 /** The product files in which a function runs at each of these CONNECTs. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { type TestContext, test } from "node:test";
 import { WebSocket } from "ws";
-import type { AgentOptions } from "../../agent/options.ts";
+import type { AgentOptions } from "../../agent/context/options.ts";
 import { textFrame } from "../../shared/link/testing/frames.ts";
 import { Authority } from "../../shared/pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../shared/wire/handshake.ts";

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
 import { type Agent, startAgent } from "../../agent/agent.ts";
-import { type AgentOptions, agentOptions } from "../../agent/options.ts";
+import { type AgentOptions, agentOptions } from "../../agent/context/options.ts";
 import { OpenCaller, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { defaultsOf } from "../../shared/config/options.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { startAgent } from "../../agent/agent.ts";
-import { agentOptions } from "../../agent/options.ts";
+import { agentOptions } from "../../agent/context/options.ts";
 import { Balancer } from "../../server/testing/balancer.ts";
 import { Tenants } from "../../server/testing/tenants.ts";
 import { defaultsOf } from "../../shared/config/options.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Agent } from "../../agent/agent.ts";
-import type { AgentOptions } from "../../agent/options.ts";
+import type { AgentOptions } from "../../agent/context/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import type { Server } from "../../server/server.ts";
 import { type Connection, connectThrough, established } from "../harness/caller.ts";

@@ -41,8 +41,13 @@ export class TestRouter implements AsyncDisposable {
     const destination = { write: (line: string) => void this.lines.push(JSON.parse(line)) };
     const options: RouterOptions = {
       ...defaultsOf(routerOptions),
-      ...{ routes: this.file, port: 0, bindAddress: "127.0.0.1" },
-      ...{ healthPort: 0, healthBindAddress: "127.0.0.1", adminPort: 0, drainTimeoutMs: 2_000 },
+      routes: this.file,
+      port: 0,
+      bindAddress: "127.0.0.1",
+      healthPort: 0,
+      healthBindAddress: "127.0.0.1",
+      adminPort: 0,
+      drainTimeoutMs: 2_000,
       ...more,
     };
     const log = createLogger({ level: "debug", format: "json", name: "router", destination });

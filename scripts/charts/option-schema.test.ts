@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Ajv } from "ajv";
-import { agentOptions } from "../../agent/options.ts";
+import { agentOptions } from "../../agent/context/options.ts";
 import { routerOptions } from "../../router/options.ts";
 import { serverOptions } from "../../server/options/options.ts";
 import { flagName, type Option, type OptionTable, option } from "../../shared/config/options.ts";

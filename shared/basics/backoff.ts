@@ -7,7 +7,10 @@ export interface BackoffOptions {
 }
 
 /** The waits of one relation to a peer. */
-export type RetryOptions = Pick<BackoffOptions, "baseMs" | "capMs"> & Partial<BackoffOptions>;
+export interface RetryOptions extends Partial<BackoffOptions> {
+  readonly baseMs: number;
+  readonly capMs: number;
+}
 
 /** A count of failures at which the jitter of `backoffMs` has its whole width. */
 export const MANY_FAILURES = 64;

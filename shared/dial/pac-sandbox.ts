@@ -53,7 +53,11 @@ export function evaluatePac(
     const answered = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
     const task: PacTask = { script, url, host, answers: port2, answered };
     const worker = new Worker(programFile("shared/dial/pac-worker"), {
-      ...{ workerData: task, transferList: [port2], env: {}, stdout: true, stderr: true },
+      workerData: task,
+      transferList: [port2],
+      env: {},
+      stdout: true,
+      stderr: true,
       resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB },
     });
     const end = (): void => {

@@ -61,7 +61,10 @@ const SCHEMES = new Map<string, ProxyServer["scheme"]>([
 ]);
 
 /** What the routes of one script have in common. */
-type PacOrigin = Pick<ProxyRoute & { readonly kind: "proxy" }, "from" | "isUnverified">;
+interface PacOrigin {
+  readonly from: string;
+  readonly isUnverified: boolean;
+}
 
 /**
  * Parses the answer of FindProxyForURL: `PROXY a:3128; SOCKS5 b:1080; DIRECT`. As in browsers, unknown entries are left

@@ -11,7 +11,17 @@ export interface ProxyLogin {
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
   /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
   readonly isUnverified?: boolean | undefined;
-  readonly login?: Pick<LoginAttempt, "onSent" | "onAccepted" | "mayResend"> | undefined;
+  readonly login?: LoginWatcher | undefined;
+}
+
+/** Receives what becomes of credentials. */
+interface LoginWatcher {
+  /** The credentials are being sent. */
+  onSent(): void;
+  /** The proxy has accepted them. If not `isCertain`, it has only answered without asking for a login. */
+  onAccepted(isCertain: boolean): void;
+  /** May the credentials be sent again in this attempt, if the proxy has neither accepted nor refused them? */
+  mayResend(): boolean;
 }
 
 /** A wrong path may lead to a large file. */
@@ -193,7 +203,7 @@ class LoginRecord {
 }
 
 /** The login of one attempt, if it sends credentials. */
-class LoginAttempt {
+class LoginAttempt implements LoginWatcher {
   readonly #refused: RefusedCredentials;
   readonly #proxy: string;
   readonly #signal: AbortSignal;
@@ -231,20 +241,17 @@ class LoginAttempt {
     this.#record = record;
   }
 
-  /** The credentials are being sent. */
   onSent(): void {
     this.#times++;
     if (this.#record?.isAcceptedBy(this.#proxy) === false) this.#onTrial();
   }
 
-  /** The proxy has accepted them. If not `isCertain`, it has only answered without asking for a login. */
   onAccepted(isCertain: boolean): void {
     if (this.#times === 0) return;
     this.#isAccepted = true;
     this.#record?.accepted(this.#proxy, isCertain);
   }
 
-  /** May the credentials be sent again in this attempt, if the proxy has neither accepted nor refused them? */
   mayResend(): boolean {
     if (this.#times === 0 || this.#record === undefined || this.#record.isAcceptedBy(this.#proxy)) return true;
     return this.#record.mayResend(this.#times);

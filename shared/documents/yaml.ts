@@ -164,10 +164,8 @@ function shownFault({ code, message }: YAMLError): string {
   return syntaxFault({ code, message: message.split("\n")[0]?.replace(/:$/, "") ?? "" });
 }
 
-type SyntaxFault = Pick<YAMLError, "code" | "message">;
-
 /** A fault of the syntax with its place and a cure, because the parser uses words of the YAML specification. */
-function syntaxFault({ code, message }: SyntaxFault, place = ""): string {
+function syntaxFault({ code, message }: { code: YAMLError["code"]; message: string }, place = ""): string {
   const words = message.replace(/closing (["'])quote/, "closing $1");
   const cure = message.startsWith("Implicit") ? KEY_CURE : CURES[code]; // two codes
   return `${words}${place}${cure === undefined ? "" : `: ${cure}`}.`;

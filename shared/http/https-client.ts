@@ -63,8 +63,14 @@ export class HttpsClient {
         signal.aborted && !(error instanceof ConnectAborted) ? new Error("it took too long to answer") : error;
       const trust = trustIn(tls.ca);
       const options: ConnectingOptions = {
-        ...{ ...tls, ...trust, rejectUnauthorized: true },
-        ...{ method, headers, agent: this.#agent, signal, dialSignal: signal },
+        ...tls,
+        ...trust,
+        rejectUnauthorized: true,
+        method,
+        headers,
+        agent: this.#agent,
+        signal,
+        dialSignal: signal,
       };
       const sent = request(url, options);
       sent.on("error", (error: NodeJS.ErrnoException) => {

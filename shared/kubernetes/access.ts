@@ -132,8 +132,12 @@ function accessOf(path: string): ApiAccess {
 
 /** Keys of a user that are supported. Others (exec, auth-provider, as, …) mean that these do not suffice. */
 const SUPPORTED: ReadonlySet<string> = new Set([
-  ...["client-certificate", "client-certificate-data", "client-key", "client-key-data"],
-  ...["token", "tokenFile"],
+  "client-certificate",
+  "client-certificate-data",
+  "client-key",
+  "client-key-data",
+  "token",
+  "tokenFile",
 ]);
 
 function readConfig(path: string): z.infer<typeof Kubeconfig> {

@@ -17,7 +17,10 @@ async function watching(t: TestContext, ...things: ReturnType<typeof thing>[]) {
   const failures: string[] = [];
   const seen = { shown: "nothing" };
   const watch = new ObjectWatch({
-    ...{ collection, labelSelector: "app=a", schema: Thing, pauseMs: 5 },
+    collection,
+    labelSelector: "app=a",
+    schema: Thing,
+    pauseMs: 5,
     onObjects: (objects) => {
       seen.shown = objects.map(({ metadata, size }) => `${metadata.name}=${size}`).join();
     },

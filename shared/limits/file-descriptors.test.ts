@@ -6,7 +6,6 @@ import { createLogger } from "../runtime/logger.ts";
 import { ThrottledLog } from "../runtime/throttled-log.ts";
 import {
   FileDescriptors,
-  type FileDescriptorsDeps,
   type FilesLeft,
   fileLimit,
   fileLimitWarning,
@@ -135,10 +134,8 @@ test("a process that runs out of file descriptors says so with figures, counts i
   const log = createLogger({ level: "info", format: "json", name: "server", destination });
   let usedUp = 0;
   let open = 100;
-  const room = new FileDescriptors({
-    ...{ metrics: { filesUsedUp: () => usedUp++ }, throttledLog: new ThrottledLog(log) },
-    ...{ owner: "this server", limit: 1_024, count: async () => open },
-  });
+  const reports = { metrics: { filesUsedUp: () => usedUp++ }, throttledLog: new ThrottledLog(log) };
+  const room = new FileDescriptors("this server", reports, { limit: 1_024, count: async () => open });
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
     await turn();
@@ -180,8 +177,8 @@ test("a process that runs out of file descriptors says so with figures, counts i
 
 test("a call that got no descriptor is a shortage of the process or of its machine, before any count shows it", () => {
   const log = createLogger({ level: "silent", format: "json", name: "router" });
-  const deps = { metrics: { filesUsedUp: () => {} }, throttledLog: new ThrottledLog(log), limit: 1_024 };
-  const room = new FileDescriptors({ ...deps, owner: "this router" });
+  const reports = { metrics: { filesUsedUp: () => {} }, throttledLog: new ThrottledLog(log) };
+  const room = new FileDescriptors("this router", reports, { limit: 1_024 });
   const failed = (code: string) => Object.assign(new Error("words"), { code });
   const own = "this router has no file descriptor left: raise its limit (ulimit -n, LimitNOFILE=)";
   assert.equal(room.shortageBehind(failed("EMFILE")), own);
@@ -198,11 +195,14 @@ test("a call that got no descriptor is a shortage of the process or of its machi
 /** One with this count, and what it reports: `error 960/1024`. */
 function counted(limit: number, count: (limit: number) => Promise<number>) {
   const reported: string[] = [];
-  const throttledLog: FileDescriptorsDeps["throttledLog"] = {
-    write: (level, { open, limit }) => void reported.push(`${level} ${open}/${limit}`),
+  const reports = {
+    throttledLog: {
+      write: (level: string, { open, limit }: { open: number; limit: number }) =>
+        void reported.push(`${level} ${open}/${limit}`),
+    },
+    metrics: { filesUsedUp: () => {} },
   };
-  const metrics = { filesUsedUp: () => {} };
-  return { descriptors: new FileDescriptors({ metrics, throttledLog, owner: "the agent", limit, count }), reported };
+  return { descriptors: new FileDescriptors("the agent", reports, { limit, count }), reported };
 }
 
 test("what is new is refused from the moment on at which the reserved descriptors alone are left", async (t) => {

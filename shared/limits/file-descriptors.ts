@@ -89,13 +89,19 @@ const COUNT_MS = { enough: 1_000, few: 100, none: 100 };
 /** Where they have to be listed, the pause is at least this many times as long as the listing took. */
 const PAUSE_TIMES = 10;
 
-export interface FileDescriptorsDeps {
+/** Where a change of their number is reported. */
+interface FileReports {
   readonly metrics: { filesUsedUp(): void };
   readonly throttledLog: {
     write(level: "info" | "warn" | "error", fields: { open: number; limit: number }, message: string): void;
   };
-  /** The process as sentences call it. */
-  readonly owner: "this server" | "the agent" | "this router";
+}
+
+/** The process as sentences call it. */
+type FilesOwner = "this server" | "the agent" | "this router";
+
+/** How they are counted, if not as those of this process. */
+export interface FileCounting {
   readonly limit?: number | undefined;
   /** How many of `limit` are open. */
   readonly count?: (limit: number) => Promise<number>;
@@ -107,7 +113,9 @@ export interface FileDescriptorsDeps {
  * tells when they run out, since libuv then closes connections, or lets them wait, without an event.
  */
 export class FileDescriptors {
-  readonly #deps: FileDescriptorsDeps;
+  readonly #owner: FilesOwner;
+  readonly #reports: FileReports;
+  readonly #countOpen: (limit: number) => Promise<number>;
   readonly #limit: number | undefined;
   /** The last count; `undefined` before the first, after one that failed, and without a limit. */
   #open: number | undefined;
@@ -115,9 +123,11 @@ export class FileDescriptors {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(deps: FileDescriptorsDeps) {
-    this.#deps = deps;
-    this.#limit = deps.limit ?? fileLimit();
+  constructor(owner: FilesOwner, reports: FileReports, { limit = fileLimit(), count = openFiles }: FileCounting = {}) {
+    this.#owner = owner;
+    this.#reports = reports;
+    this.#countOpen = count;
+    this.#limit = limit;
   }
 
   start(): void {
@@ -145,7 +155,7 @@ export class FileDescriptors {
   /** Why a new connection is refused at this moment, also while readiness has not recovered yet; absent: it is not. */
   get shortage(): string | undefined {
     if (this.#open === undefined || this.#limit === undefined || !isUsedUp(this.#open, this.#limit)) return undefined;
-    return `${this.#deps.owner} has ${this.#open} of its ${this.#limit} files open: ${CURE}`;
+    return `${this.#owner} has ${this.#open} of its ${this.#limit} files open: ${CURE}`;
   }
 
   /** Throws if there is a shortage. */
@@ -160,7 +170,7 @@ export class FileDescriptors {
   shortageBehind(error: unknown): string | undefined {
     const whose = descriptorShortage(error);
     if (whose === undefined) return undefined;
-    const { owner } = this.#deps;
+    const owner = this.#owner;
     return whose === "process"
       ? `${owner} has no file descriptor left: ${CURE}`
       : `the machine of ${owner} has no file descriptor left: raise fs.file-max there`;
@@ -179,7 +189,7 @@ export class FileDescriptors {
 
   async #count(limit: number): Promise<number | undefined> {
     try {
-      return await (this.#deps.count ?? openFiles)(limit);
+      return await this.#countOpen(limit);
     } catch (error) {
       // Counting takes a descriptor, too. A failure for another reason must not make us refuse anybody.
       return descriptorShortage(error) === undefined ? undefined : limit;
@@ -189,8 +199,8 @@ export class FileDescriptors {
   #setLeft(left: FilesLeft, open: number, limit: number): void {
     if (left === this.#left) return;
     this.#left = left;
-    if (left === "none") this.#deps.metrics.filesUsedUp();
+    if (left === "none") this.#reports.metrics.filesUsedUp();
     const [level, message] = MESSAGES[left];
-    this.#deps.throttledLog.write(level, { open, limit }, message);
+    this.#reports.throttledLog.write(level, { open, limit }, message);
   }
 }

@@ -15,13 +15,23 @@ export const PRESSURE = {
 } as const;
 export type Pressure = (typeof PRESSURE)[keyof typeof PRESSURE];
 
-/** What a tenant's sessions, links and connections hold together, against a bound that they share. */
-export interface MemoryAccount {
-  readonly pressure: Pressure;
-  /** Others need the credit that windows here have beyond their initial size. */
-  readonly mustShrink: boolean;
+/** Counts bytes that are held, and knows their holders. */
+export interface HolderAccount {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
+  /** Memory can be reclaimed from this holder until its node leaves the queue. */
+  enter(node: QueueNode<MemoryHolder>): void;
+}
+
+/** The bound of what all links of a cluster keep together. */
+export interface LinkPool extends HolderAccount {
+  readonly pressure: Pressure;
+}
+
+/** What a tenant's sessions, links and connections hold together, against a bound that they share. */
+export interface MemoryAccount extends LinkPool {
+  /** Others need the credit that windows here have beyond their initial size. */
+  readonly mustShrink: boolean;
   /**
    * Counts bytes that stay in the kernel although their connection has been ended: those of a unix socket, until its
    * reader closes. They count as long as the process is short of memory.
@@ -33,8 +43,6 @@ export interface MemoryAccount {
   release(bytes: number): void;
   /** A stream has been refused, because the account is full. */
   onRefused(): void;
-  /** Memory can be reclaimed from this holder until its node leaves the queue. */
-  enter(node: QueueNode<MemoryHolder>): void;
 }
 
 /** What has entered an account: a session, a link, a connection. */
@@ -93,14 +101,14 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 export class HeldBytes implements Reclaimable, MemoryHolder {
   /** These bytes are never taken in parts. */
   readonly longestPauseMs = 0;
-  #account: Pick<MemoryAccount, "hold" | "enter">;
+  #account: HolderAccount;
   readonly #onEvict: () => void;
   readonly #node = new QueueNode<MemoryHolder>(this);
   #held = 0;
   #addedAt = 0;
 
   /** @param onEvict ends the connection, because memory is short, and calls `clear` */
-  constructor(account: Pick<MemoryAccount, "hold" | "enter">, onEvict: () => void) {
+  constructor(account: HolderAccount, onEvict: () => void) {
     this.#account = account;
     this.#onEvict = onEvict;
   }
@@ -121,7 +129,7 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
   }
 
   /** From now on another account pays for them. */
-  moveTo(account: Pick<MemoryAccount, "hold" | "enter">): void {
+  moveTo(account: HolderAccount): void {
     if (this.#held > 0) {
       this.#account.hold(-this.#held);
       account.hold(this.#held);

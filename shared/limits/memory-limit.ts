@@ -3,7 +3,6 @@ import { totalmem } from "node:os";
 import { join } from "node:path";
 import { getHeapStatistics } from "node:v8";
 import { collectGarbage } from "../node/v8.ts";
-import type { MemoryPool } from "./memory-pool.ts";
 
 const MIB = 1024 * 1024;
 /** Memory of an idle process (Node 20, measured: 85 MB; with 141 MB held by 80 stopped readers 244 MB). */
@@ -144,6 +143,12 @@ const WORTH_COLLECTING = 8 * 1024 * 1024;
  */
 const PAUSE_TIMES = 10;
 
+/** Receives how short of memory the process is. */
+interface ProcessMemory {
+  /** `excess`: bytes to reclaim. `isFull`: nothing more may be taken. */
+  onProcess(excess: number, isFull: boolean): void;
+}
+
 /**
  * Compares what the kernel charges to this process's control group with the group's limit. That includes what the pool
  * does not count: socket buffers, garbage, and what malloc has not given back. Above 60 % garbage is collected at
@@ -151,7 +156,7 @@ const PAUSE_TIMES = 10;
  */
 export class MemoryWatch {
   readonly #groups: ControlGroups;
-  readonly #pool: Pick<MemoryPool, "onProcess">;
+  readonly #pool: ProcessMemory;
   readonly #timer: NodeJS.Timeout;
   /**
    * The least size of V8's heap and the buffers outside it since the last collection, which frees buffers a little
@@ -160,7 +165,7 @@ export class MemoryWatch {
   #heapAfter = 0;
   #nextAllowedAt = 0;
 
-  constructor(groups: ControlGroups, pool: Pick<MemoryPool, "onProcess">) {
+  constructor(groups: ControlGroups, pool: ProcessMemory) {
     this.#groups = groups;
     this.#pool = pool;
     this.#timer = setInterval(() => this.#check(), CHECK_MS).unref();

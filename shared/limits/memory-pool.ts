@@ -1,5 +1,5 @@
 import { Queue, type QueueNode } from "../basics/collections.ts";
-import { type MemoryAccount, type MemoryHolder, PRESSURE, type Pressure } from "./memory-account.ts";
+import { type LinkPool, type MemoryAccount, type MemoryHolder, PRESSURE, type Pressure } from "./memory-account.ts";
 import {
   CapOverrun,
   RECLAIM,
@@ -196,7 +196,7 @@ export class MemoryShare implements MemoryAccount {
   readonly cluster: string;
   /** Bytes held now. */
   held = 0;
-  readonly links: Pick<MemoryAccount, "pressure" | "hold" | "enter">;
+  readonly links: LinkPool;
   readonly #pool: MemoryPool;
   readonly #onClosed: () => void;
   readonly #holders = new Queue<MemoryHolder>();

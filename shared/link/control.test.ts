@@ -29,8 +29,16 @@ const RESUMES = [
   { link: "l", proof: "p".repeat(43), counter: 1, received: -1 },
 ];
 const WELCOME = {
-  ...{ type: "welcome", version: 1, serverId: "s", link: "l", key: "k".repeat(43) },
-  ...{ keepaliveMs: 1_000, graceMs: 0, initialWindow: 65_536, freshWindow: 65_536, servers: 3 },
+  type: "welcome",
+  version: 1,
+  serverId: "s",
+  link: "l",
+  key: "k".repeat(43),
+  keepaliveMs: 1_000,
+  graceMs: 0,
+  initialWindow: 65_536,
+  freshWindow: 65_536,
+  servers: 3,
 };
 const MESSAGES = [
   { ...HELLO_OF_US, resume: RESUMES[0] },

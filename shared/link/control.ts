@@ -40,7 +40,10 @@ const identifiers = z.array(z.string().min(1).max(253)).max(MAX_IDENTIFIERS).rea
 
 /** What the agent says that it serves (`AgentIdentifiers`). The server brings it into canonical forms. */
 const identifiersSchema = z.object({
-  ...{ ipv4: identifiers, ipv6: identifiers, host: identifiers, cidr: identifiers },
+  ipv4: identifiers,
+  ipv6: identifiers,
+  host: identifiers,
+  cidr: identifiers,
   defaultRoute: z.boolean().optional(),
 });
 

@@ -59,7 +59,9 @@ test("what bears the server's mark is its refusal, in its words, whoever has pas
       const headers = { ...OURS, "retry-after": "7", ...passedOn };
       const refusal = classify(status, "Some Reason", headers, "this server is shutting down: come back in 7 s\n");
       assert.deepEqual(refusal, {
-        ...{ refused: status, sentence: "this server is shutting down: come back in 7 s", retryAfterMs: 7_000 },
+        refused: status,
+        sentence: "this server is shutting down: come back in 7 s",
+        retryAfterMs: 7_000,
       });
     }
   }

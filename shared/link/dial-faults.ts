@@ -218,7 +218,11 @@ export function readAnswer(
   response.on("close", finish);
 }
 
-type Answer = Pick<IncomingMessage, "statusCode" | "statusMessage" | "headers">;
+interface Answer {
+  readonly statusCode?: number | undefined;
+  readonly statusMessage?: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+}
 
 /**
  * Our answers carry a `Proxy-Status` of culvert; any other answer to an upgrade is from a middlebox. The software's
@@ -275,7 +279,7 @@ export function explainAnswer(
  * Nobody else asks for a proxy's login under our mark, where agents hear 401. Whoever has shown a caller's certificate
  * hears which method is served there (RFC 9110 §10.2.1). Any other proxy says both as well, and without our mark.
  */
-export function isCallersPort({ statusCode, headers }: Pick<Answer, "statusCode" | "headers">): boolean {
+export function isCallersPort({ statusCode, headers }: Answer): boolean {
   if (!isOurs(headers["proxy-status"])) return false;
   return statusCode === 407 || (statusCode === 405 && headers.allow === "CONNECT");
 }

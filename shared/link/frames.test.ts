@@ -383,16 +383,24 @@ test("a ping or short text is delivered with its payload, in any split and at an
     const shape = (opcode: number, words: string, final = true) =>
       frame({ opcode, payload: Buffer.from(words), final, ...(mask ? { mask } : {}) });
     const bytes = Buffer.concat([
-      ...[shape(9, ""), shape(2, "pay", false), shape(9, "x".repeat(125)), shape(0, "load"), shape(9, "last")],
-      ...[shape(1, ""), shape(1, "y".repeat(125))],
+      shape(9, ""),
+      shape(2, "pay", false),
+      shape(9, "x".repeat(125)),
+      shape(0, "load"),
+      shape(9, "last"),
+      shape(1, ""),
+      shape(1, "y".repeat(125)),
     ]);
     const told = (kind: string, words: string) => `${kind} ${Buffer.from(words).toString("hex")}`;
     for (const size of [1, 3, 1_000]) {
       const heard = new Heard(mask !== undefined);
       for (const chunk of cut(bytes, [size])) heard.lane.push(chunk);
       assert.deepEqual(heard.short, [
-        ...[told("ping", ""), told("ping", "x".repeat(125)), told("ping", "last")],
-        ...[told("text", ""), told("text", "y".repeat(125))],
+        told("ping", ""),
+        told("ping", "x".repeat(125)),
+        told("ping", "last"),
+        told("text", ""),
+        told("text", "y".repeat(125)),
       ]);
       assert.deepEqual([Buffer.concat(heard.payload).toString(), heard.other.length], ["payload", 0]);
     }

@@ -17,7 +17,9 @@ const INNER_PROTOCOL = "culvert-inner/1";
 /** A client that differs from an agent by `change`. */
 function client(end: End, change: tls.ConnectionOptions): tls.TLSSocket {
   const socket = tls.connect({
-    ...{ socket: new LinkDuplex(end, 1 << 20), servername: "server.example", ALPNProtocols: [INNER_PROTOCOL] },
+    socket: new LinkDuplex(end, 1 << 20),
+    servername: "server.example",
+    ALPNProtocols: [INNER_PROTOCOL],
     ...change,
   });
   return socket.on("error", () => {});

@@ -98,7 +98,9 @@ test("what is no inner TLS is refused: another protocol inside, noise, and more 
   const ends = link();
   const accepted = new InnerServers().accept(ends.server, material, TIMEOUT_MS, SOURCE);
   const outside = tls.connect({
-    ...{ socket: new LinkDuplex(ends.agent, 1 << 20), ca: authority.cert, servername: "server.example" },
+    socket: new LinkDuplex(ends.agent, 1 << 20),
+    ca: authority.cert,
+    servername: "server.example",
     ALPNProtocols: ["http/1.1"],
   });
   outside.on("error", () => {});

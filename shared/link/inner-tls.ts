@@ -180,7 +180,9 @@ interface InnerHandshake {
 
 function serverOf({ cert, key, ca }: TlsMaterial): tls.Server {
   const context = tls.createSecureContext({
-    ...{ cert, key, ...trustIn(ca) },
+    cert,
+    key,
+    ...trustIn(ca),
     minVersion: "TLSv1.3",
     ecdhCurve: KEY_EXCHANGE,
     secureOptions: constants.SSL_OP_NO_TICKET, // a resumed TLS session would skip the certificate

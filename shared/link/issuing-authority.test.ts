@@ -25,8 +25,11 @@ async function listener(t: TestContext, ca: string) {
   const pending: ((verification: ReturnType<typeof verifyPeer>) => void)[] = [];
   const acceptor = tlsListener({
     hosts: { single: host, find: () => host },
-    ...{ handshakeTimeoutMs: 60_000, maxHandshakes: 100, maxWaitingHandshakes: 100 },
-    ...{ clientsObeyRetryAfter: false, backlog: 128 },
+    handshakeTimeoutMs: 60_000,
+    maxHandshakes: 100,
+    maxWaitingHandshakes: 100,
+    clientsObeyRetryAfter: false,
+    backlog: 128,
     onConnection: ({ socket, verifiedBy }) => pending.shift()?.(verifyPeer(socket, verifiedBy)),
     onHandshakeFailed: ({ error }) => pending.shift()?.({ refusal: error.message }),
     onError: (error) => assert.fail(error),
@@ -73,8 +76,14 @@ for (const maxVersion of VERSIONS) {
     for (const { what, ca, shown, isTrusted } of cases) {
       const port = await serving(t, shown, maxVersion);
       const probe = probeServer({
-        ...{ host: "localhost", address: { host: "127.0.0.1", port }, port, path: "/" },
-        ...{ tls: { ca }, trust: { ca }, keepaliveMs: 20_000, timeoutMs: TIMEOUT_MS },
+        host: "localhost",
+        address: { host: "127.0.0.1", port },
+        port,
+        path: "/",
+        tls: { ca },
+        trust: { ca },
+        keepaliveMs: 20_000,
+        timeoutMs: TIMEOUT_MS,
       });
       if (isTrusted) await assert.doesNotReject(probe, what);
       else await assert.rejects(probe, /certificate/, what);

@@ -52,16 +52,22 @@ export interface ResumeReport {
 /** How a carrier was lost: the label of a metric. */
 export type LossCause = "fin" | "reset" | "silent" | "closed" | "error";
 
-type LossFacts = Pick<CarrierLost, "lossCause" | "ageMs" | "idleMs"> & { readonly quietMs?: number; cause?: unknown };
-
-/** The carrier is gone, and its link may go on with another one. */
-export class CarrierLost extends Error {
-  override readonly name = "CarrierLost";
+export interface LossFacts {
   readonly lossCause: LossCause;
   /** How long it had lived, and how long no byte had come before its end, ms: limits that a middlebox may have. */
   readonly ageMs: number;
   readonly idleMs: number;
   /** The longest time without a byte after which another byte came, ms. */
+  readonly quietMs?: number;
+  readonly cause?: unknown;
+}
+
+/** The carrier is gone, and its link may go on with another one. */
+export class CarrierLost extends Error implements LossFacts {
+  override readonly name = "CarrierLost";
+  readonly lossCause: LossCause;
+  readonly ageMs: number;
+  readonly idleMs: number;
   readonly quietMs: number;
 
   constructor(message: string, { lossCause, ageMs, idleMs, quietMs = 0, cause }: LossFacts) {

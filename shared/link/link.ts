@@ -1,3 +1,4 @@
+import type { LinkPool } from "../limits/memory-account.ts";
 import { CloseCode } from "../wire/handshake.ts";
 import type { Transport, TransportConsumer } from "../yamux/transport.ts";
 import { AckProgress } from "./ack-progress.ts";
@@ -5,7 +6,7 @@ import { Acks } from "./acks.ts";
 import type { LinkCarrier } from "./carrier.ts";
 import type { ControlMessage } from "./control.ts";
 import { CarrierLost, LinkLost, type LinkPace, type LinkWatcher, PeerViolation, type ResumeAt } from "./link-events.ts";
-import { type LinkPool, Outgoing } from "./outgoing.ts";
+import { Outgoing } from "./outgoing.ts";
 
 export interface LinkOptions {
   /** How long a link waits for a new carrier, ms; 0: it ends with its carrier. */

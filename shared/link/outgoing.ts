@@ -1,12 +1,9 @@
 import { compact } from "../basics/bytes.ts";
-import { type MemoryAccount, PRESSURE, UNBOUNDED } from "../limits/memory-account.ts";
+import { type LinkPool, PRESSURE, UNBOUNDED } from "../limits/memory-account.ts";
 import { CloseCode, LinkRefused } from "../wire/handshake.ts";
 import { IN_FLIGHT_FLOOR, InFlight } from "./acks.ts";
 import type { LinkCarrier } from "./carrier.ts";
 import type { LinkPace } from "./link-events.ts";
-
-/** The bound of what all links of a cluster keep together. */
-export interface LinkPool extends Pick<MemoryAccount, "pressure" | "hold" | "enter"> {}
 
 /** What the carrier has not taken stays below this while bytes are sent once more, so that pings go between. */
 const REPLAY_AT_ONCE = 128 * 1024;
@@ -52,7 +49,7 @@ export class Outgoing {
     return this.#replay.bytes;
   }
 
-  get pace(): Pick<LinkPace, "roundMs" | "sentPerSecond"> {
+  get pace(): Omit<LinkPace, "receivedPerSecond"> {
     const { roundMs, sentPerSecond } = this.#inFlight;
     return { roundMs, sentPerSecond };
   }

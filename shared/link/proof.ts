@@ -45,14 +45,14 @@ export class LinkKey {
   // ── the agent ──────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** What the hello of the next attempt says. */
-  prove({ link, received }: Pick<ProvenResume, "link" | "received">): ProvenResume {
+  prove({ link, received }: { readonly link: string; readonly received: number }): ProvenResume {
     this.#counter++;
     const counter = this.#counter;
     return { link, counter, received, proof: this.#mac("hello", link, counter, received).toString("base64url") };
   }
 
   /** Whether the server of this link answered the last attempt. */
-  isAnswer(link: string, { received, proof }: Pick<ProvenResume, "received" | "proof">): boolean {
+  isAnswer(link: string, { received, proof }: { readonly received: number; readonly proof: string }): boolean {
     return this.#fits(proof, "resumed", link, this.#counter, received);
   }
 

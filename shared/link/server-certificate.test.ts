@@ -42,15 +42,20 @@ const fromNow = (days: number): Date => new Date(Date.now() + days * DAY);
 
 const ROWS: Readonly<Record<string, Row>> = {
   "no --ca-cert, and a private CA": {
-    ...{ leaf, ca: () => undefined, kind: "unknown_ca none_given" },
+    leaf,
+    ca: () => undefined,
+    kind: "unknown_ca none_given",
     says: /^the server's certificate is signed by "culvert cluster CA", and no --ca-cert is given: .*; or something on /,
   },
   "--ca-cert of another CA": {
-    ...{ leaf, ca: () => other.cert, kind: "unknown_ca another" },
+    leaf,
+    ca: () => other.cert,
+    kind: "unknown_ca another",
     says: /^the server's certificate is signed by "culvert cluster CA", which is not in --ca-cert: .*; or something on /,
   },
   "--ca-cert of another CA, and the server shows its own": {
-    ...{ ca: () => other.cert, kind: "unknown_ca another" },
+    ca: () => other.cert,
+    kind: "unknown_ca another",
     leaf: async () => {
       const { cert, key } = await leaf();
       return { cert: cert + ours.cert, key };
@@ -58,39 +63,45 @@ const ROWS: Readonly<Record<string, Row>> = {
     says: /^the server's certificate is signed by "culvert cluster CA", which is not in --ca-cert: /,
   },
   "a CA of the same name, with another key": {
-    ...{ leaf, ca: () => namesake.cert, kind: "unknown_ca same_name" },
+    leaf,
+    ca: () => namesake.cert,
+    kind: "unknown_ca same_name",
     says: /by another CA than the one in --ca-cert: same name \("culvert cluster CA"\), another key; /,
   },
   "a certificate that has signed itself": {
-    ...{ leaf: () => certificateOf({ cn: "localhost", isCa: false }), kind: "unknown_ca self_signed" },
+    leaf: () => certificateOf({ cn: "localhost", isCa: false }),
+    kind: "unknown_ca self_signed",
     says: /^the server's certificate "localhost" has signed itself, and is not in --ca-cert: /,
   },
   "a CA's own certificate": {
-    ...{ leaf: async () => other, kind: "unknown_ca self_signed" },
+    leaf: async () => other,
+    kind: "unknown_ca self_signed",
     says: /^the server's certificate "Another CA" has signed itself, and is not in --ca-cert: /,
   },
   "a certificate for other names": {
-    ...{ leaf: () => leaf({ names: ["a.example", "b.example", "10.0.0.7", "d", "e"] }), kind: "wrong_name" },
+    leaf: () => leaf({ names: ["a.example", "b.example", "10.0.0.7", "d", "e"] }),
+    kind: "wrong_name",
     says: /is for a\.example, b\.example, 10\.0\.0\.7 and 2 more, not for localhost: .* in --server, or issue .*--cluster-cert/,
   },
   "a certificate that is not valid yet": {
-    ...{ leaf: () => leaf({ notBefore: fromNow(1) }), kind: "server_not_yet_valid" },
+    leaf: () => leaf({ notBefore: fromNow(1) }),
+    kind: "server_not_yet_valid",
     says: /^the server's certificate is not valid before 20\S+Z, and this machine's clock says 20\S+Z: compare clocks, /,
   },
   "a certificate that has expired": {
-    ...{ leaf: () => leaf({ notBefore: fromNow(-3), notAfter: fromNow(-1) }), kind: "server_expired" },
+    leaf: () => leaf({ notBefore: fromNow(-3), notAfter: fromNow(-1) }),
+    kind: "server_expired",
     says: /^the server's certificate expired on 20\S+Z, by this machine's clock, which says 20\S+Z: renew .*--cluster-cert/,
   },
   "a client's certificate": {
-    ...{ leaf: () => leaf({ usage: "client" }), kind: "wrong_usage" },
+    leaf: () => leaf({ usage: "client" }),
+    kind: "wrong_usage",
     says: /^the server's certificate is a client's: its extended key usage has no serverAuth; .*--cluster-cert again/,
   },
   "a certificate for something else": {
-    ...{ leaf: () => certificateOf({ ...{ cn: "localhost", isCa: false }, by: ours, extendedUsages: [CODE_SIGNING] }) },
-    ...{
-      kind: "wrong_usage",
-      says: /^the server's certificate is not for servers: its extended key usage has no server/,
-    },
+    leaf: () => certificateOf({ cn: "localhost", isCa: false, by: ours, extendedUsages: [CODE_SIGNING] }),
+    kind: "wrong_usage",
+    says: /^the server's certificate is not for servers: its extended key usage has no server/,
   },
 };
 

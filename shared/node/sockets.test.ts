@@ -148,7 +148,7 @@ test("a client looks at the server's certificate before Node refuses it", async 
 async function accepted(version: SecureVersion, shown: Partial<CertificateAndKey>) {
   const authority = await Authority.create("ca");
   const own = await authority.issue({ cn: "server", usage: "server" });
-  const server = tls.createServer({ ...own, ...{ ca: authority.cert, requestCert: true, rejectUnauthorized: false } });
+  const server = tls.createServer({ ...own, ca: authority.cert, requestCert: true, rejectUnauthorized: false });
   const net = createServer((raw) => server.emit("connection", raw)).listen(0, "127.0.0.1");
   await once(net, "listening");
   const secured = once(server, "secureConnection");

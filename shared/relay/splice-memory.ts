@@ -7,7 +7,7 @@ import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import {
   DESTROYED,
-  type MemoryAccount,
+  type HolderAccount,
   type MemoryHolder,
   type Reclaimable,
   wasMemoryNeeded,
@@ -38,7 +38,9 @@ export interface WaitingSink {
 }
 
 /** The account that a splice is counted in. */
-export type SpliceAccount = Pick<MemoryAccount, "hold" | "enter" | "countOrphaned">;
+export interface SpliceAccount extends HolderAccount {
+  countOrphaned(bytes: number): void;
+}
 
 /**
  * Counts what a splice holds in the sockets beside its stream, in Node and in the kernel. For a reader that has

@@ -332,8 +332,10 @@ test("whatever order two sides write, end, pause and fail in: a prefix at most i
         // From Node 22 on, one side of a pair hears the other's destroy: as an end, unless there is an error.
         const reset = (name: "caller" | "target") => () => void pairs[name][1].destroy(new Error("reset"));
         const spliced = splice(pairs.caller[1], pairs.target[1], {
-          ...{ corkCaller: cork[0], resetCaller: reset("caller") },
-          ...{ corkTarget: cork[1], resetTarget: reset("target") },
+          corkCaller: cork[0],
+          resetCaller: reset("caller"),
+          corkTarget: cork[1],
+          resetTarget: reset("target"),
         });
         let failed: "caller" | "target" | undefined;
         let at = 0;

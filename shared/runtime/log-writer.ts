@@ -21,7 +21,7 @@ interface LineBatch {
   readonly lines: number;
 }
 
-export interface LogWriterDeps {
+export interface LogWriterOptions {
   /** Returns how many bytes were taken. It throws an error with the code EAGAIN where it would have to wait. */
   readonly output: (bytes: Buffer) => number;
   /** The line, or lines for people, that says how many lines were lost. */
@@ -39,7 +39,7 @@ export interface LogWriterDeps {
  * are kept before older ones, so that the last line before a crash is there.
  */
 export class LogWriter {
-  readonly #deps: LogWriterDeps;
+  readonly #options: LogWriterOptions;
   readonly #now: () => number;
   #turn = "";
   #turnLines = 0;
@@ -57,9 +57,9 @@ export class LogWriter {
   #retry: NodeJS.Timeout | undefined;
   #unreadSince: number | undefined;
 
-  constructor(deps: LogWriterDeps) {
-    this.#deps = deps;
-    this.#now = deps.now ?? (() => performance.now());
+  constructor(options: LogWriterOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
   }
 
   /** What is wrong with the log now, for people; `undefined`: nothing. */
@@ -79,7 +79,7 @@ export class LogWriter {
   /** Called as the process exits: waits for a reader that reads, and not for one that has stopped. */
   readonly flush = (): void => {
     this.#pushTurn();
-    const pause = this.#deps.pause ?? block;
+    const pause = this.#options.pause ?? block;
     const startedAt = this.#now();
     let lastTakenAt = startedAt;
     while (this.#batches.length > 0) {
@@ -132,7 +132,7 @@ export class LogWriter {
     let isTaken = false;
     for (let first = this.#batches[0]; first !== undefined; first = this.#batches[0]) {
       try {
-        this.#written += this.#deps.output(first.bytes.subarray(this.#written));
+        this.#written += this.#options.output(first.bytes.subarray(this.#written));
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code === "EAGAIN") {
           this.#unreadSince ??= this.#now();
@@ -155,7 +155,7 @@ export class LogWriter {
     this.#isCut = false;
     if (this.#lost === 0) return;
     // Lines were lost behind the batch that is written now, where this line comes.
-    const line = Buffer.from(this.#deps.lostLine(this.#lost, this.#reason));
+    const line = Buffer.from(this.#options.lostLine(this.#lost, this.#reason));
     this.#batches.unshift({ bytes: line, lines: 1 });
     this.#waiting += line.length + BATCH_OVERHEAD;
     this.#lost = 0;
@@ -167,7 +167,7 @@ export class LogWriter {
     this.#written = 0;
     this.#drop(0);
     this.#reason = message;
-    if (!this.#hasFaultLogged) this.#deps.onFault(message);
+    if (!this.#hasFaultLogged) this.#options.onFault(message);
     this.#hasFaultLogged = true;
   }
 }

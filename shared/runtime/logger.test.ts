@@ -61,8 +61,16 @@ test("a log that cannot be written loses lines, says so once if it can, and the 
 
 test("a record is one line: the message, then each field that says something", () => {
   const record = {
-    ...{ level: "info", time: "2026-01-01T00:00:00Z", name: "culvert-server", msg: "connection closed" },
-    ...{ cluster: "blue", agent: undefined, caller: "", dialMs: 1.5, bytesUp: 0, sni: ["a", "b"] },
+    level: "info",
+    time: "2026-01-01T00:00:00Z",
+    name: "culvert-server",
+    msg: "connection closed",
+    cluster: "blue",
+    agent: undefined,
+    caller: "",
+    dialMs: 1.5,
+    bytesUp: 0,
+    sni: ["a", "b"],
     reason: 'the "peer" has gone',
   };
   assert.equal(

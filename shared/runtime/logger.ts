@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 import { type DestinationStream, type Logger as PinoLogger, pino, stdTimeFunctions } from "pino";
 import { openWithoutWaiting } from "../node/stdio.ts";
 import type { Check } from "./check.ts";
-import { LogWriter, type LogWriterDeps } from "./log-writer.ts";
+import { LogWriter, type LogWriterOptions } from "./log-writer.ts";
 
 export type Logger = PinoLogger;
 
@@ -59,7 +59,7 @@ export function isPretty(format: LoggerOptions["format"]): boolean {
 }
 
 /** A fault of stdout (full disk, closed pipe) is written to stderr, which may be closed or not read as well. */
-function writerOfStdout(lostLine: LogWriterDeps["lostLine"]): LogWriter {
+function writerOfStdout(lostLine: LogWriterOptions["lostLine"]): LogWriter {
   const stdout = openWithoutWaiting(1);
   const onFault = (reason: string): void => {
     try {

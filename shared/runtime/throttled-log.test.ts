@@ -155,8 +155,13 @@ function certificate(content: string, from: number, to: number): Expiring {
   const fields = { cluster: "blue", file: "blue.yaml" };
   const words = { role: "agents_cert", by: "agents.cert", consequence: "agents refuse this server" };
   return {
-    ...{ ...words, thing: "certificate", cluster: "blue", content, fields },
-    ...{ notBefore: at(from), notAfter: at(to) },
+    ...words,
+    thing: "certificate",
+    cluster: "blue",
+    content,
+    fields,
+    notBefore: at(from),
+    notAfter: at(to),
   };
 }
 

@@ -95,7 +95,9 @@ test("everything that opens or accepts TLS takes its CAs through trustIn", () =>
   assert.deepEqual(wrong.sort(), [
     "agent/doctor/tls-fault.ts", // looks at a certificate that was refused, and verifies nothing
     // Whether OpenSSL takes a certificate with its key, or a group.
-    ...["shared/kubernetes/access.ts", "shared/tls/key-exchange.ts", "shared/tls/tls-material.ts"],
+    "shared/kubernetes/access.ts",
+    "shared/tls/key-exchange.ts",
+    "shared/tls/tls-material.ts",
   ]);
 });
 

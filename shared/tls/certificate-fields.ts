@@ -132,7 +132,7 @@ export interface CertificateUsage {
 }
 
 /** A certificate without that extension allows every use. */
-export function usageOf({ keyUsage }: Pick<X509Certificate, "keyUsage">): CertificateUsage {
+export function usageOf({ keyUsage }: X509Certificate): CertificateUsage {
   // Node calls the extended one by this name; its types do not know that it may be absent.
   const usages: readonly string[] | undefined = keyUsage;
   return {

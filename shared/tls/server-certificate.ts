@@ -166,11 +166,11 @@ function timeFault(
 
 /** Of a CA: it has signed itself, or its subject reads the same way. */
 function nameOf({ subject }: X509Certificate): string {
-  return issuerName({ issuer: subject }) ?? "unknown";
+  return issuerName(subject) ?? "unknown";
 }
 
 /** `CN`, or else the organisation, of a certificate's issuer. Whoever made the certificate chose it. */
-function issuerName({ issuer }: Pick<X509Certificate, "issuer">): string | undefined {
+function issuerName(issuer: string | undefined): string | undefined {
   const lines = (issuer ?? "").split("\n");
   const partOf = (field: string) => lines.find((line) => line.startsWith(`${field}=`))?.slice(field.length + 1);
   const name = partOf("CN") ?? partOf("O");
@@ -193,11 +193,11 @@ const OF_A_CONTROL_PLANE = new RegExp(`(?:^|[^a-z0-9])(?:${WORDS.join("|")})(?:c
 
 /** Products that open TLS, and words that their CAs are called by. Kubernetes has a front-proxy-ca. */
 const INSPECTORS = [
-  ...["inspection", "intercept(?:ion|ing)?", "decrypt(?:ion)?", "(?<!front-)proxy", "firewall", "gateway ca", "mitm"],
-  ...["zscaler", "netskope", "palo ?alto", "forti(?:net|gate|proxy)", "blue ?coat", "cisco umbrella", "sophos"],
-  ...["mcafee", "skyhigh", "trellix", "barracuda", "check ?point", "forcepoint", "websense", "sonicwall", "watchguard"],
-  ...["iboss", "smoothwall", "menlo", "cloudflare for teams", "squid", "mitmproxy", "portswigger", "charles"],
-  ...["fiddler", "kaspersky", "bitdefender", "eset", "avast"],
+  "inspection|intercept(?:ion|ing)?|decrypt(?:ion)?|(?<!front-)proxy|firewall|gateway ca|mitm",
+  "zscaler|netskope|palo ?alto|forti(?:net|gate|proxy)|blue ?coat|cisco umbrella|sophos",
+  "mcafee|skyhigh|trellix|barracuda|check ?point|forcepoint|websense|sonicwall|watchguard",
+  "iboss|smoothwall|menlo|cloudflare for teams|squid|mitmproxy|portswigger|charles",
+  "fiddler|kaspersky|bitdefender|eset|avast",
 ];
 const OF_AN_INSPECTION = new RegExp(`(?:^|[^a-z0-9])(?:${INSPECTORS.join("|")})(?![a-z0-9])`, "i");
 
@@ -226,7 +226,7 @@ export interface IssuerContext {
 export function factsOf(shown: readonly X509Certificate[], { ca, isMiddleboxLikely }: IssuerContext): IssuerFacts {
   const top = shown.at(-1);
   if (top === undefined) return { issuer: "unknown", relation: "another", kind: "unknown_ca" };
-  const issuer = issuerName(top) ?? "unknown";
+  const issuer = issuerName(top.issuer) ?? "unknown";
   const relation = relationOf(shown, top, ca);
   const isOurs = relation === "same_name" || OF_A_CONTROL_PLANE.test(issuer);
   const isMiddlebox = !isOurs && (isMiddleboxLikely || OF_AN_INSPECTION.test(issuer) || isInstalled(top));

@@ -55,19 +55,29 @@ export type CloseCode = (typeof CloseCode)[keyof typeof CloseCode];
 
 const CLOSE_REASON = new RegExp(`^(?:(${CREDENTIAL_FAULTS.join("|")}): )?(.*)$`, "s");
 
+interface ReasonParts {
+  readonly fault?: CredentialFault | undefined;
+  readonly reason: string;
+}
+
 /** The reason of a close frame: a credential fault comes first, so that no cut of a long sentence removes it. */
-export function closeReason({ fault, reason }: Pick<LinkRefused, "fault" | "reason">): string {
+export function closeReason({ fault, reason }: ReasonParts): string {
   return fault === undefined ? reason : `${fault}: ${reason}`;
 }
 
 /** Parses what `closeReason` wrote. */
-export function parseCloseReason(text: string): Pick<LinkRefused, "fault" | "reason"> {
+export function parseCloseReason(text: string): ReasonParts {
   const [, fault, reason = ""] = CLOSE_REASON.exec(text) ?? [];
   return { fault: credentialFault(fault), reason };
 }
 
-type Refusal = Pick<LinkRefused, "reason"> &
-  Partial<Pick<LinkRefused, "status" | "closeCode" | "fault" | "retryAfterMs">> & { readonly note?: string };
+interface Refusal extends ReasonParts {
+  readonly status?: number | undefined;
+  readonly closeCode?: number | undefined;
+  readonly retryAfterMs?: number | undefined;
+  /** What this end adds to the server's reason. */
+  readonly note?: string;
+}
 
 /** The server refused, before the upgrade (an HTTP status) or after it (a close code), with a reason for a person. */
 export class LinkRefused extends Error {
@@ -79,7 +89,6 @@ export class LinkRefused extends Error {
   /** When the server asks the agent to come back, ms. */
   readonly retryAfterMs: number | undefined;
 
-  /** `note`: what this end adds to the server's reason. */
   constructor({ status, closeCode, reason, note = "", fault, retryAfterMs }: Refusal) {
     super(`the server refused the tunnel (${status ?? closeCode}): ${reason}${note}`);
     this.status = status;

@@ -20,7 +20,9 @@ test("a request and an answer arrive as they were sent", () => {
 test("every outcome that a caller can be answered with comes back with its code, its sentence and what belongs to it", () => {
   for (const code of Object.keys(OUTCOMES) as OutcomeCode[]) {
     const error = new CulvertError(code, `the sentence of ${code}`, {
-      ...{ acknowledged: true, retryAfterMs: 1_500, refusedBy: "agent" },
+      acknowledged: true,
+      retryAfterMs: 1_500,
+      refusedBy: "agent",
     });
     const parsed = parsePeerAnswer(json(encodePeerAnswer({ ok: false, error })));
     assert.ok(!parsed.ok);

@@ -76,11 +76,17 @@ export function streamKind(json: Buffer): string | undefined {
   return kindSchema.safeParse(jsonOf(json)).data?.kind;
 }
 
-/** The head of a CONNECT that goes to another server. */
+/** The head of a CONNECT that goes to another server. JSON leaves out fields that are undefined. */
 export function encodePeerOpen({ cluster, target, timeoutMs, id, onlyClaimed, timed }: PeerOpenRequest): Buffer {
   return encodeHead({
-    ...{ kind: PEER_KIND, hops: MAX_HOPS, cluster, target: formatTarget(target) },
-    ...{ timeoutMs: Math.max(1, Math.round(timeoutMs)), id, onlyClaimed, timed }, // JSON leaves out what is undefined
+    kind: PEER_KIND,
+    hops: MAX_HOPS,
+    cluster,
+    target: formatTarget(target),
+    timeoutMs: Math.max(1, Math.round(timeoutMs)),
+    id,
+    onlyClaimed,
+    timed,
   });
 }
 
@@ -95,8 +101,12 @@ export function parsePeerOpen(json: Buffer): PeerOpenRequest {
   const { hops, cluster, target, timeoutMs, id, onlyClaimed, timed } = request.data;
   if (hops > MAX_HOPS) throw new CulvertError("forbidden", `a CONNECT passes one other server at most, not ${hops}`);
   return {
-    ...{ cluster: printable(cluster), target: parseTarget(target), timeoutMs: Math.min(timeoutMs, MAX_TIMEOUT_MS) },
-    ...{ id: printable(id, 256), ...(onlyClaimed === true && { onlyClaimed }), ...(timed === true && { timed }) },
+    cluster: printable(cluster),
+    target: parseTarget(target),
+    timeoutMs: Math.min(timeoutMs, MAX_TIMEOUT_MS),
+    id: printable(id, 256),
+    ...(onlyClaimed === true && { onlyClaimed }),
+    ...(timed === true && { timed }),
   };
 }
 
@@ -104,8 +114,11 @@ export function encodePeerAnswer(answer: PeerAnswer): Buffer {
   if (answer.ok) return encodeHead(answer);
   const { code, message, retryAfterMs, acknowledged, refusedBy } = answer.error;
   return encodeHead({
-    ...{ error: code, detail: printable(message, MAX_SENTENCE_BYTES), retryAfterMs },
-    ...{ acknowledged: acknowledged || undefined, byAgent: refusedBy === "agent" || undefined },
+    error: code,
+    detail: printable(message, MAX_SENTENCE_BYTES),
+    retryAfterMs,
+    acknowledged: acknowledged || undefined,
+    byAgent: refusedBy === "agent" || undefined,
   });
 }
 
@@ -116,7 +129,8 @@ export function parsePeerAnswer(json: Buffer): PeerAnswer {
   if ("ok" in answer.data) {
     const { agent, address, times } = answer.data;
     return {
-      ...{ ok: true, agent: printable(agent) },
+      ok: true,
+      agent: printable(agent),
       ...(address !== undefined && { address: printable(address) }),
       ...(times && { times }),
     };

@@ -211,7 +211,9 @@ test("a malformed head is refused with a sentence of ours, whatever its fields a
   const heads = wrong.flatMap((value) => [
     value,
     ...["kind", "target", "timeoutMs", "id", "timed", "ok", "error", "detail", "times"].map((field) => ({
-      ...{ kind: "connect", target: "a:1", ok: true },
+      kind: "connect",
+      target: "a:1",
+      ok: true,
       [field]: value,
     })),
   ]);

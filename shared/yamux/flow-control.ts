@@ -10,14 +10,18 @@ const GROW_WITHIN_ROUND_TRIPS = 4;
  */
 const MOST_OWED = 2 * 1024 * 1024;
 
-/** Where a stream counts what it holds and takes credit from: the session's memory, or an account's part of it. */
-export interface StreamMemory {
+/** Where the growth of windows is taken from. */
+export interface CreditBudget {
   /** Takes `bytes` of credit beyond an initial window. Returns false if there are not enough. */
   reserve(bytes: number): boolean;
   /** Some of it is free again. */
   giveBack(bytes: number): void;
   /** Others need it. */
   readonly mustShrink: boolean;
+}
+
+/** Where a stream counts what it holds and takes credit from: the session's memory, or an account's part of it. */
+export interface StreamMemory extends CreditBudget {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
   /** The stream is destroyed and holds nothing any more. */
@@ -29,10 +33,11 @@ export interface CountedStream extends Reclaimable {
   readonly memory: StreamMemory;
 }
 
-/** Where the growth of windows is taken from. */
-export type CreditBudget = Pick<StreamMemory, "reserve" | "giveBack" | "mustShrink">;
 /** What growth is decided by. */
-type PathTimes = Pick<Pings, "now" | "roundTripMs">;
+interface PathTimes {
+  now(): number;
+  readonly roundTripMs: number;
+}
 
 /**
  * The receiving half of a stream's flow control: what the peer may still send, and when to let it send more.
@@ -226,7 +231,7 @@ interface Ping {
 }
 
 /** The pings of a session, and the shortest of its last round trips. */
-export class Pings {
+export class Pings implements PathTimes {
   readonly now: () => number;
   readonly #send: (value: number) => void;
   readonly #underWay = new Map<number, Ping>();

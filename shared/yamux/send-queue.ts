@@ -50,7 +50,7 @@ const EMPTY = Buffer.alloc(0);
  */
 export class SendQueue {
   readonly #transport: Transport;
-  readonly #options: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">;
+  readonly #options: SessionOptions;
   /** Streams that have something to send and may, in the order of their turns. */
   readonly #ready = new Queue<SendingStream>();
   readonly #tails: TailCoalescer;
@@ -75,7 +75,7 @@ export class SendQueue {
   #blocked = false;
   #stopped = false;
 
-  constructor(transport: Transport, options: Pick<SessionOptions, "maxFramePayload" | "maxPending" | "now">) {
+  constructor(transport: Transport, options: SessionOptions) {
     this.#transport = transport;
     this.#options = options;
     this.#tails = new TailCoalescer((stream) => this.ready(stream));

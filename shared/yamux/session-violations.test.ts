@@ -32,11 +32,15 @@ const VIOLATIONS: readonly Violation[] = [
   { name: "credit for a stream that we did not open", bytes: [frame.windowUpdate(4, 1)], message: /never opened/ },
   { name: "an ACK for a stream not opened yet", role: "client", bytes: [frame.ack(3)], message: /never opened/ },
   {
-    ...{ name: "data beyond the window", options: SMALL, message: /101 bytes is beyond the window/ },
+    name: "data beyond the window",
+    options: SMALL,
+    message: /101 bytes is beyond the window/,
     bytes: [frame.syn(1), frame.data(1, Buffer.alloc(101))],
   },
   {
-    ...{ name: "data beyond the window over two frames", options: SMALL, message: /41 bytes is beyond/ },
+    name: "data beyond the window over two frames",
+    options: SMALL,
+    message: /41 bytes is beyond/,
     bytes: [frame.syn(1), frame.data(1, Buffer.alloc(60)), frame.dataHeader(1, 41)],
   },
   { name: "a claim of 4 GiB", bytes: [frame.syn(1), frame.dataHeader(1, BIG)], message: /4294967295 bytes is beyond/ },
@@ -46,16 +50,20 @@ const VIOLATIONS: readonly Violation[] = [
     message: /4294967295 bytes is beyond/,
   },
   {
-    ...{ name: "a claim of 4 GiB for an ended stream", bytes: [frame.syn(1), frame.rst(1), frame.dataHeader(1, BIG)] },
+    name: "a claim of 4 GiB for an ended stream",
+    bytes: [frame.syn(1), frame.rst(1), frame.dataHeader(1, BIG)],
     message: /more data came for streams that have ended than was under way/,
   },
   {
-    ...{ name: "a claim of 4 GiB behind a FIN", bytes: [frame.syn(1), frame.fin(1), frame.dataHeader(1, BIG)] },
+    name: "a claim of 4 GiB behind a FIN",
+    bytes: [frame.syn(1), frame.fin(1), frame.dataHeader(1, BIG)],
     message: /4294967295 bytes is beyond/,
   },
   { name: "a window past 2^32", bytes: [frame.syn(1), frame.windowUpdate(1, BIG)], message: /would pass 2\^32/ },
   {
-    ...{ name: "a window past 2^32 in steps", role: "client", message: /would pass 2\^32/ },
+    name: "a window past 2^32 in steps",
+    role: "client",
+    message: /would pass 2\^32/,
     bytes: [frame.windowUpdate(1, 0x8000_0000), frame.windowUpdate(1, 0x8000_0000)],
   },
 ];

@@ -24,7 +24,7 @@ export function contextOf(
     log,
     throttledLog,
     metrics,
-    files: new FileDescriptors({ metrics, throttledLog, owner: "this server" }),
+    files: new FileDescriptors("this server", { metrics, throttledLog }),
     pool,
     unauthenticatedMemory: pool.share(""),
     tunnels: new Registry(pool),

@@ -20,9 +20,9 @@ import {
  * - if it needs a package: that package in `scripts/structure-rules.mjs`, and a decision about it.
  *
  * If it sends neither a password nor a ticket, it needs a new value of `AuthScheme.sends`, an option in
- * `agent/options.ts` (then `npm run docs`), and other words wherever refusals speak of passwords and tickets: in this
- * folder, in `http-proxy.ts`, in the rows `proxy_auth_*` of `shared/faults/network-rows.ts`. The login of SOCKS is in
- * `socks-proxy.ts`.
+ * `agent/context/options.ts` (then `npm run docs`), and other words wherever refusals speak of passwords and tickets:
+ * in this folder, in `http-proxy.ts`, in the rows `proxy_auth_*` of `shared/faults/network-rows.ts`. The login of SOCKS
+ * is in `socks-proxy.ts`.
  */
 const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
 

@@ -1,9 +1,8 @@
-import { PRESSURE, type Pressure } from "../../limits/memory-account.ts";
+import { type LinkPool, PRESSURE, type Pressure } from "../../limits/memory-account.ts";
 import type { TransportConsumer } from "../../yamux/transport.ts";
 import type { LinkCarrier } from "../carrier.ts";
 import type { ControlMessage } from "../control.ts";
 import { CarrierLost } from "../link-events.ts";
-import type { LinkPool } from "../outgoing.ts";
 
 type Item = { readonly payload: Buffer } | { readonly message: ControlMessage } | { readonly close: number };
 

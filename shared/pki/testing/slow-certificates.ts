@@ -17,8 +17,11 @@ export async function slowChain(length: number, { isWhole = false } = {}): Promi
   const certificates = await Promise.all(
     Array.from({ length }, (_, index) =>
       x509.X509CertificateGenerator.create({
-        ...{ subject: `CN=slow-${index}`, issuer: `CN=slow-${issuerOf(index)}`, signingAlgorithm: ALGORITHM },
-        ...{ publicKey: keysOf(index).publicKey, signingKey: keysOf(issuerOf(index)).privateKey },
+        subject: `CN=slow-${index}`,
+        issuer: `CN=slow-${issuerOf(index)}`,
+        signingAlgorithm: ALGORITHM,
+        publicKey: keysOf(index).publicKey,
+        signingKey: keysOf(issuerOf(index)).privateKey,
         extensions: index === 0 ? [] : [new x509.BasicConstraintsExtension(true, undefined, true)],
       }),
     ),

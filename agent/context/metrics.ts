@@ -1,25 +1,40 @@
 import type { Registry } from "prom-client";
-import type { OutcomeCode } from "../shared/outcomes.ts";
-import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../shared/runtime/common-metrics.ts";
+import type { OutcomeCode } from "../../shared/outcomes.ts";
+import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../../shared/runtime/common-metrics.ts";
 import {
   DIAL_BUCKETS,
   Instruments,
   type LabelledMetric,
   NumberMetric,
   type OutcomeHistogram,
-} from "../shared/runtime/metrics.ts";
-import type { StreamEnd, StreamMetrics } from "./streams/serve.ts";
-import { LESSONS, type LearnedPath, type Lesson } from "./uplink/path.ts";
-import type { UplinkState } from "./uplink/uplink.ts";
-import type { UplinkMetrics } from "./uplink/uplink-log.ts";
+} from "../../shared/runtime/metrics.ts";
 
-type UplinkStateName = UplinkState["state"];
+/** What is known of a stream when it is over. */
+interface StreamEnd {
+  readonly outcome: OutcomeCode | "ok";
+  readonly bytesUp?: number | undefined;
+  readonly bytesDown?: number | undefined;
+}
+
+const STATES = ["waiting", "connecting", "connected", "suspended", "draining", "closed"] as const;
+export type UplinkStateName = (typeof STATES)[number];
+
+/** What a path can teach; docs/corporate-networks.md explains each. */
+const LESSONS = ["idle_limit", "age_limit", "silent", "held_back"] as const;
+export type LessonName = (typeof LESSONS)[number];
+
+/** Times that the way to a server has shown, ms; `undefined`: it has not. */
+export interface LearnedPath {
+  readonly idleLimitMs: number | undefined;
+  readonly ageLimitMs: number | undefined;
+  readonly heldBackMs: number | undefined;
+}
 
 /** What is shown of one uplink. */
 export interface LiveUplink {
   readonly server: string;
   readonly state: { readonly state: UplinkStateName };
-  readonly path: Pick<LearnedPath, "idleLimitMs" | "ageLimitMs" | "heldBackMs">;
+  readonly path: LearnedPath;
 }
 
 /** Numbers of other objects that are read at each scrape. */
@@ -47,11 +62,10 @@ export const IDLE: LiveAgent = {
   resetForMemory: () => 0,
 };
 
-const STATES: readonly UplinkStateName[] = ["waiting", "connecting", "connected", "suspended", "draining", "closed"];
 /** A suspended uplink has no connection now. */
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
 /** What was learned of the way to a server: the name of the metric, its help, and the time, ms. */
-const PATH_TIMES: readonly (readonly [name: string, help: string, time: keyof LiveUplink["path"]])[] = [
+const PATH_TIMES: readonly (readonly [name: string, help: string, time: keyof LearnedPath])[] = [
   [
     "idle_limit",
     "Time without a byte after which connections to a server are cut; absent while none was seen.",
@@ -70,7 +84,7 @@ const KONNECTIVITY = "konnectivity_network_proxy_agent";
 const KONNECTIVITY_DIAL_BUCKETS = [0.005, 0.025, 0.1, 0.5, 2.5, 10, 30];
 
 /** The agent's metrics, with Konnectivity's names as aliases. */
-export class AgentMetrics implements StreamMetrics, UplinkMetrics {
+export class AgentMetrics {
   readonly registry: Registry;
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
@@ -184,10 +198,12 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     this.#live = live;
   }
 
+  /** A stream was accepted. One `streamFinished` follows each call. */
   streamOpened(): void {
     this.#streams.add();
   }
 
+  /** A target was reached, or not. */
   dialFinished(outcome: OutcomeCode | "ok", dialMs: number): void {
     this.#dialSeconds.observe(dialMs / 1_000, outcome);
     if (outcome === "ok") this.#konnectivityDialSeconds.observe(dialMs / 1_000);
@@ -211,11 +227,12 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
     this.#filesUsedUp.add();
   }
 
+  /** `resetForMemory`: streams of the session that were reset because it held too much memory. */
   sessionEnded(resetForMemory: number): void {
     this.#resetForMemory += resetForMemory;
   }
 
-  pathLearned(lesson: Lesson["lesson"]): void {
+  pathLearned(lesson: LessonName): void {
     this.#lessons.add(1, lesson);
   }
 
@@ -229,7 +246,7 @@ export class AgentMetrics implements StreamMetrics, UplinkMetrics {
 function least(
   server: string,
   uplinks: readonly LiveUplink[],
-  time: keyof LiveUplink["path"],
+  time: keyof LearnedPath,
 ): [labels: readonly string[], value: number][] {
   const known = uplinks.flatMap(({ path }) => path[time] ?? []);
   return known.length === 0 ? [] : [[[server], Math.min(...known) / 1_000]];

@@ -1,5 +1,5 @@
-import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
-import { parseRule } from "../shared/address/target.ts";
+import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
+import { parseRule } from "../../shared/address/target.ts";
 import {
   AGENT_ONLY,
   adminAllowedHosts,
@@ -11,10 +11,10 @@ import {
   logRows,
   streamRows,
   tlsRows,
-} from "../shared/config/common-options.ts";
-import { type Draft, type OptionsOf, option, section } from "../shared/config/options.ts";
-import { parseProxyUrl } from "../shared/dial/proxy-route.ts";
-import { parseHostPort, parseServerUrl, repeatedServer } from "./uplink/servers.ts";
+} from "../../shared/config/common-options.ts";
+import { type Draft, type OptionsOf, option, section } from "../../shared/config/options.ts";
+import { parseProxyUrl } from "../../shared/dial/proxy-route.ts";
+import { parseHostPort, parseServerUrl, repeatedServer } from "./servers.ts";
 
 const server = section("The server", {
   server: option.list(

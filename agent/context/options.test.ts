@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { parseIdentifiers } from "../shared/address/agent-identifiers.ts";
-import { printConfig } from "../shared/config/flags.ts";
-import { readOptions } from "../shared/config/read-options.ts";
+import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
+import { printConfig } from "../../shared/config/flags.ts";
+import { readOptions } from "../../shared/config/read-options.ts";
 import { agentOptions } from "./options.ts";
 
 const dir = mkdtempSync(join(tmpdir(), "culvert-agent-options-"));

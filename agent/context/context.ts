@@ -1,0 +1,26 @@
+import type { RetryOptions } from "../../shared/basics/backoff.ts";
+import type { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
+import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import type { AgentMetrics } from "./metrics.ts";
+import type { AgentOptions } from "./options.ts";
+import type { NameResolver } from "./servers.ts";
+
+/** What all parts of an agent share. An agent has one. */
+export interface AgentContext {
+  readonly options: AgentOptions;
+  readonly log: Logger;
+  /** For events that a broken server can cause any number of times. */
+  readonly throttledLog: ThrottledLog;
+  readonly metrics: AgentMetrics;
+  /** What all links, sessions and streams may hold together. */
+  readonly memory: MemoryAccount;
+  readonly files: FileDescriptors;
+  readonly resolver: NameResolver;
+  /** The waits between attempts to connect. */
+  readonly retry: RetryOptions;
+  /** Serves a stream that a server has opened. */
+  readonly onStream: (stream: Stream) => void;
+}
