@@ -153,6 +153,26 @@ describe("squid", { skip: missing("squid") }, () => {
     assert.ok(squid.requests().every((request) => request.scheme !== "Basic"));
   });
 
+  test("that refuses without asking gets the password by Basic, and a wrong one is not sent again unasked", async () => {
+    const auth = [{ scheme: "basic", user: "alice", password: FIRST }] as const;
+    await using squid = await Squid.start(company.network, { auth, asksNobody: true });
+    const flags = [`--proxy=${squid.url}`, credentials("alice", "wrong-password"), "--sync-interval-cap=1s"];
+    await using agent = company.startAgent(flags);
+    await agent.waitForLog(/refuses the user or the password \(Basic\)/);
+    await agent.waitForLog(/account lockout .*; the password was not asked for \(403 Forbidden/);
+    assert.equal(squid.requests().filter(({ scheme }) => scheme !== "-").length, 1);
+    credentials("alice", FIRST);
+    await agent.waitForLog(/"uplink connected"/);
+    await agent.stop();
+    await squid.waitForRequest({ status: 403, scheme: "-", target: SERVER });
+    await squid.waitForRequest({ status: 200, scheme: "Basic", user: "alice", target: SERVER });
+    assert.ok(
+      squid.requests().every(({ status, scheme }) => status !== 407 || scheme !== "-"),
+      "it never asked",
+    );
+    assertSecret(agent, "alice", FIRST, "wrong-password");
+  });
+
   test("refuses until the file has the right password, and then accepts it without a restart of the agent", async () => {
     await using squid = await Squid.start(company.network, {
       auth: [{ scheme: "basic", user: "alice", password: FIRST }],

@@ -64,7 +64,7 @@ export const connectAnswer: Target = {
     assert.ok(head.status >= 200 && head.status <= 999 && head.status !== 101);
     for (const text of [head.reason, ...[...head.fields.values()].flat()]) assert.match(text, /^[^\r\n]*$/, "one line");
     assert.ok(Buffer.byteLength(page) <= 3 * 1_024, "the beginning of the page");
-    const fault = refusal({ at: AT, authority: "server.example:443", head, page, secrets: [SECRET] });
+    const fault = refusal({ at: AT, authority: "server.example:443", head, page, unsent: "", secrets: [SECRET] });
     assertPrintable(fault.message, 1_000);
     assert.ok(!fault.message.includes(SECRET), "an answer that repeats a secret is not shown");
     return `${fault.fault} ${fault.retryAfterMs !== undefined} ${whole.isComplete} ${page !== ""} ${whole.rest.length > 0}`;

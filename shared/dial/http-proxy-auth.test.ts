@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { test } from "node:test";
 import { until } from "../basics/testing/wait.ts";
 import { parseChallenges } from "./auth/challenges.ts";
-import { formatProxy, RouteFault } from "./proxy-route.ts";
+import { formatProxy, ProxyFileFault, RouteFault } from "./proxy-route.ts";
 import { authorizations, BASIC, credentials, guarded, OK, type Refusal, refuse } from "./testing/guarded-proxy.ts";
 import { faultOf, open, type ProxyRequest, read, ScriptedProxy, testCertificates } from "./testing/scripted-proxy.ts";
 
@@ -52,6 +52,22 @@ for (const [name, refuses] of Object.entries(NOT_ASKING)) {
     assert.deepEqual(await isOpenFor("Basic other"), [false, [undefined, BASIC]]);
   });
 }
+
+test("a password that must wait, or cannot be read, is a fault that says that it was not asked for", async () => {
+  for (const [name, answer] of [
+    ["401", "401 Unauthorized"],
+    ["403", "403 Forbidden: page"],
+    ["407 without a challenge", "407 Log in"],
+    ["an end", "the connection was closed"],
+  ] as const) {
+    await using proxy = await ScriptedProxy.start({ onRequest: (_request, socket) => NOT_ASKING[name]?.(socket) });
+    const waits = new ProxyFileFault("proxy_auth_refused", "it is sent again in 5 min", { at: "here" });
+    const fault = await faultOf(open(proxy, { credentials: () => Promise.reject(waits) }));
+    assert.equal(fault, waits);
+    assert.equal(fault.message, `it is sent again in 5 min; the password was not asked for (${answer})`);
+    assert.deepEqual(authorizations(proxy), [undefined]);
+  }
+});
 
 test("without a password nothing is sent unasked, and nothing in place of an answer that is about the target", async () => {
   await using silent = await ScriptedProxy.start({ onRequest: (_request, socket) => NOT_ASKING["403"]?.(socket) });

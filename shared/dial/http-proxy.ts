@@ -28,6 +28,8 @@ export interface ProxyOptions extends ProxyLogin {
 
 /** Requests of one attempt: without authorization, with it, and one for a stale nonce or a second token. */
 const MAX_REQUESTS = 3;
+const NOT_ASKED = "; the password was not asked for";
+const WITHHELD_UNASKED = `${NOT_ASKED}, and is withheld (a PAC script without TLS named it)`;
 const WAITING_FOR_TICKET = "because Kerberos gave no ticket: check that its KDC can be reached";
 /** Maximum length of a sentence that contains text of the proxy or a library. */
 const MAX_SENTENCE = 400;
@@ -72,6 +74,8 @@ class ConnectAttempt {
   #password = "";
   /** Basic was, or could not be, sent to a proxy that has not asked for it. */
   #isUnasked = false;
+  /** See `RefusedConnect`. */
+  #unsent = "";
 
   constructor(proxy: ProxyServer, to: Target, options: ProxyOptions, signal: AbortSignal, loadKerberos: LoadKerberos) {
     this.#proxy = proxy;
@@ -101,7 +105,7 @@ class ConnectAttempt {
       const isOpen = head.status >= 200 && head.status < 300;
       if (!asksForLogin(head.status)) this.#options.login?.onAccepted(isOpen);
       if (isOpen) return this.#accept(head);
-      if (mayWantPassword(head) && (await this.#sendUnasked())) continue;
+      if (mayWantPassword(head) && (await this.#sendUnasked(head))) continue;
       if (head.status !== 407) throw refusal(await this.#refused(head));
       await this.#authorize(head, requests === MAX_REQUESTS);
       if (!(await this.#connection.skipBody(head))) await this.#connect();
@@ -141,7 +145,7 @@ class ConnectAttempt {
     if (answer.isEmpty && (await this.#sendUnasked())) return this.#request();
     throw this.#fault(
       "proxy_closed",
-      `closed the connection and did not answer CONNECT to ${this.#authority}: check that it is an HTTP proxy, and what its log says`,
+      `closed the connection and did not answer CONNECT to ${this.#authority}: check that it is an HTTP proxy, and what its log says${this.#unsent}`,
       answer.error,
     );
   }
@@ -185,16 +189,28 @@ class ConnectAttempt {
   }
 
   /**
-   * Connects again for a request with the password, which the proxy has not asked for; once. Returns `false` if there
-   * is none that may be sent.
+   * Connects again for a request with the password, which the proxy has not asked for; once. `head` is absent if the
+   * proxy closed the connection. Returns `false` if there is none that may be sent. Rejects with a `RouteFault` while
+   * it must wait.
    */
-  async #sendUnasked(): Promise<boolean> {
+  async #sendUnasked(head?: AnswerHead): Promise<boolean> {
     if (this.#isUnasked || this.#authorization !== undefined) return false;
     this.#isUnasked = true;
     const step = this.#step;
-    this.#authorization = await this.#authentication.unasked();
+    try {
+      this.#authorization = await this.#authentication.unasked();
+    } catch (error) {
+      if (error instanceof RouteFault) {
+        const answer = head === undefined ? "the connection was closed" : answerText(await this.#refused(head));
+        error.message += `${NOT_ASKED} (${answer})`;
+      }
+      throw error;
+    }
     this.#step = step;
-    if (this.#authorization === undefined) return false;
+    if (this.#authorization === undefined) {
+      if (this.#options.isWithheld) this.#unsent = WITHHELD_UNASKED;
+      return false;
+    }
     this.#noteClear();
     await this.#connect();
     return true;
@@ -240,6 +256,7 @@ class ConnectAttempt {
       authority: this.#authority,
       head,
       page: await this.#connection.readPage(head),
+      unsent: this.#unsent,
       secrets: this.#authorization === undefined ? [] : [this.#authorization.secret, this.#password],
     };
   }
@@ -269,6 +286,8 @@ interface RefusedConnect {
   readonly head: AnswerHead;
   /** The beginning of the body. */
   readonly page: string;
+  /** The end of the sentence: why the proxy was not sent the password. Empty if there is nothing to say. */
+  readonly unsent: string;
   /** Secrets that were sent to the proxy. Its answer may repeat them. */
   readonly secrets: readonly string[];
 }
@@ -283,9 +302,9 @@ export function refusal(refused: RefusedConnect): RouteFault {
 }
 
 function faultOf(fault: RouteFaultCode, sentence: string, refused: RefusedConnect, cause?: unknown): RouteFault {
-  const { at, head } = refused;
+  const { at, head, unsent } = refused;
   const retryAfterMs = parseRetryAfter(head.fields.get("retry-after")?.[0]);
-  return new RouteFault(fault, `${sentence} (${answerText(refused)})`, { at, cause, retryAfterMs });
+  return new RouteFault(fault, `${sentence}${unsent} (${answerText(refused)})`, { at, cause, retryAfterMs });
 }
 
 /** Does this answer ask for a login? Any other answer means that the proxy has accepted the credentials. */

@@ -11,6 +11,8 @@ export interface ProxyLogin {
   readonly credentials: () => Promise<ProxyCredentials | undefined>;
   /** See `ProxyRoute`. `credentials` gives what may be sent nevertheless. */
   readonly isUnverified?: boolean | undefined;
+  /** There is a password that this proxy does not get because of `isUnverified`. */
+  readonly isWithheld?: boolean | undefined;
   readonly login?: LoginWatcher | undefined;
 }
 

@@ -86,6 +86,15 @@ const SILENT: readonly (readonly [
     (t, onShown) => keepingProxy(t, (socket) => socket.destroy(), onShown),
   ],
   [
+    "does not ask, and refuses it as it refuses to go without",
+    "proxy_forbidden",
+    (t, onShown) =>
+      httpProxy(t, (said, socket) => {
+        if (said !== "") onShown();
+        socket.end("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
+      }),
+  ],
+  [
     "calls its own nonces stale",
     "proxy_auth_unsupported",
     (t, onShown) =>

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { KerberosTickets } from "./auth/kerberos.ts";
+import type { RouteFaultCode } from "./proxy-route.ts";
 import type { OpenRouteOptions, ProxyRoutesOptions } from "./proxy-routes.ts";
 import { authorizations, BASIC, guarded } from "./testing/guarded-proxy.ts";
 import { pacScript, serve, serveTls } from "./testing/pac-server.ts";
@@ -67,6 +68,29 @@ for (const offer of OFFERS) {
       assert.equal(at, `http://${placeOf(proxy)}`);
     }
     assert.deepEqual([authorizations(proxy), requested], [[undefined, undefined], 0]);
+  });
+}
+
+const REFUSALS: readonly (readonly [answer: string, fault: RouteFaultCode, sentence: string])[] = [
+  [
+    "HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n",
+    "proxy_forbidden",
+    "ask its administrators to allow this destination",
+  ],
+  ["HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n", "proxy_auth_unsupported", "it offers none that can be read"],
+  ["", "proxy_closed", "check that it is an HTTP proxy, and what its log says"],
+];
+
+for (const [answer, fault, sentence] of REFUSALS) {
+  test(`a proxy from an http:// script that refuses by ${answer.slice(9, 12) || "a close"} and does not ask gets nothing, and the fault says so`, async (t) => {
+    await using proxy = await ScriptedProxy.start({ onRequest: (_request, socket) => socket.end(answer) });
+    const pac = await serve(t, (_request, response) => response.end(pacScript(`PROXY ${placeOf(proxy)}`)));
+    const withheld = "; the password was not asked for, and is withheld (a PAC script without TLS named it)";
+    for (const [given, end] of [[file(t), withheld] as const, [{}, ""] as const]) {
+      const { message } = await rejected(routes({ pac }), fault, given);
+      assert.equal(message.split(sentence)[1]?.replace(/ \(40.*/, ""), end, message);
+    }
+    assert.deepEqual(authorizations(proxy), [undefined, undefined]);
   });
 }
 

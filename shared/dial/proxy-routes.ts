@@ -138,17 +138,19 @@ export class ProxyRoutes {
     if (route.kind === "direct") return dialTcp(directTo, formatTarget(directTo), signal);
     const { proxy, isUnverified } = route;
     const file = isUnverified ? undefined : given;
+    const isWithheld = proxy.credentials === undefined && file !== given;
     const login = this.#refused.attempt(formatProxy(proxy), signal, onTrial);
     const credentials = async (): Promise<ProxyCredentials | undefined> => {
       const found = proxy.credentials ?? (await file?.read(signal));
       if (found !== undefined) await login.begin(found, proxy.credentials === undefined ? "file" : "url");
       return found;
     };
+    const access: ProxyLogin = { credentials, isUnverified, isWithheld, login };
     try {
       const proxyTls = proxy.scheme === "https" ? tls?.() : undefined;
       const socket = await (proxy.scheme === "socks5" || proxy.scheme === "socks5h"
-        ? openThroughSocks(proxy, to, { credentials, isUnverified, login }, signal)
-        : openThroughProxy(proxy, to, { ...rest, credentials, isUnverified, login, tls: proxyTls }, signal));
+        ? openThroughSocks(proxy, to, access, signal)
+        : openThroughProxy(proxy, to, { ...rest, ...access, tls: proxyTls }, signal));
       login.end();
       return socket;
     } catch (error) {

@@ -20,6 +20,8 @@ type SquidEnv = Readonly<Record<string, string>>;
 interface SquidOptions {
   /** It closes the connection after each answer of its own. */
   readonly closes?: boolean;
+  /** It refuses requests without credentials by a plain 403, and asks for none. */
+  readonly asksNobody?: boolean;
   /** Offered in this order. Without any, no login is needed. */
   readonly auth?: readonly SquidAuth[];
   /** TLS to the proxy itself, on `PORTS.https`. With `clientCa` clients need a certificate of that CA (all PEM). */
@@ -95,7 +97,7 @@ export class Squid implements AsyncDisposable {
   }
 }
 
-function configuration(dir: string, { auth = [], tls, closes = false }: SquidOptions): string {
+function configuration(dir: string, { auth = [], tls, closes = false, asksNobody = false }: SquidOptions): string {
   return [
     tls ? tlsPort(dir, tls) : `http_port ${BORDER}:${PORTS.http}`,
     ...auth.map((one) => parametersOf(dir, one)),
@@ -105,6 +107,7 @@ function configuration(dir: string, { auth = [], tls, closes = false }: SquidOpt
     "acl ports port 443",
     "http_access deny !ports",
     "http_access deny !CONNECT",
+    ...(asksNobody ? ["acl shown req_header Proxy-Authorization .", "http_access deny !shown"] : []),
     ...(auth.length > 0 ? ["acl known proxy_auth REQUIRED", "http_access deny !known"] : []),
     "http_access allow all",
     "logformat short %>Hs %un %rm %ru %{Proxy-Authorization}>h",
