@@ -103,7 +103,9 @@ class ConnectAttempt {
     for (let requests = 1; ; requests++) {
       const head = await this.#request();
       const isOpen = head.status >= 200 && head.status < 300;
-      if (!asksForLogin(head.status)) this.#options.login?.onAccepted(isOpen);
+      // The same answer to the password as to none says nothing about the password.
+      const isUndecided = asksForLogin(head.status) || (this.#isUnasked && mayWantPassword(head));
+      if (!isUndecided) this.#options.login?.onAccepted(isOpen);
       if (isOpen) return this.#accept(head);
       if (mayWantPassword(head) && (await this.#sendUnasked(head))) continue;
       if (head.status !== 407) throw refusal(await this.#refused(head));

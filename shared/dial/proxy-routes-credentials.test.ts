@@ -95,6 +95,15 @@ const SILENT: readonly (readonly [
       }),
   ],
   [
+    "forbids everything, with the password as without",
+    "proxy_forbidden",
+    (t, onShown) =>
+      httpProxy(t, (said, socket) => {
+        if (said !== "") onShown();
+        socket.end("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+      }),
+  ],
+  [
     "calls its own nonces stale",
     "proxy_auth_unsupported",
     (t, onShown) =>
