@@ -122,7 +122,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
     watch,
     dialTimeoutMs,
     ackTimeoutMs,
-    leadsBack: (dialled) => request.onlyHere !== true && context.leadsBack(dialled, way.remote),
+    leadsBack: (dialled) => context.leadsBack(dialled, way.remote),
     hasAlternative: () => before === undefined && candidates.pick(way) !== undefined,
     whenAvailable: (until) => cluster.whenAvailable(leftMs(request), until, candidates),
   });
