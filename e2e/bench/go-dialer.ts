@@ -2,12 +2,10 @@ import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
-import { cachedFolder, digestOf, go } from "../kubernetes/go-build.ts";
+import { goProgram } from "../kubernetes/go-build.ts";
 import type { DialSpec } from "./dial-spec.ts";
 
 const SOURCE = join(ROOT, "e2e/bench/go-dialer");
-const BUILD_DEADLINE_MS = 600_000;
-const BINARY = "go-dialer";
 
 interface Dials {
   /** A CONNECT over a unix socket, or over TCP with or without mutual TLS. */
@@ -30,10 +28,7 @@ export class GoDialer {
 
   /** Compiled once for each state of its source, into the user's cache. */
   static async build(): Promise<GoDialer> {
-    const folder = await cachedFolder(`bench-${digestOf(SOURCE)}`, async (unfinished) => {
-      await go(SOURCE, ["build", "-o", join(unfinished, BINARY), "."], AbortSignal.timeout(BUILD_DEADLINE_MS));
-    });
-    return new GoDialer(join(folder, BINARY));
+    return new GoDialer(await goProgram(SOURCE));
   }
 
   private constructor(binary: string) {

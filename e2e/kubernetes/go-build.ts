@@ -1,11 +1,12 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { isRunOfOurs } from "./run-of-ours.ts";
 import { run } from "./world/run.ts";
 
 const UNFINISHED = "unfinished-";
+const BUILD_DEADLINE_MS = 600_000;
 
 export async function goIsInstalled(): Promise<boolean> {
   try {
@@ -59,6 +60,15 @@ export async function cachedFolder(name: string, build: (dir: string) => Promise
     rmSync(unfinished, { recursive: true, force: true });
   }
   return folder;
+}
+
+/** The program of a folder of Go sources, compiled once for each state of them. */
+export async function goProgram(source: string): Promise<string> {
+  const name = basename(source);
+  const folder = await cachedFolder(`${name}-${digestOf(source)}`, async (unfinished) => {
+    await go(source, ["build", "-o", join(unfinished, name), "."], AbortSignal.timeout(BUILD_DEADLINE_MS));
+  });
+  return join(folder, name);
 }
 
 /** A short name for all that a build is made of: the files of a folder, and words such as flags. */

@@ -15,6 +15,11 @@ export function missingProgram(program: string): string | false {
   return failOnCi(isInstalled(program) ? false : `there is no ${program}`);
 }
 
+/** Why there can be no TUN devices here. */
+export function missingTun(): string | false {
+  return failOnCi(existsSync("/dev/net/tun") ? false : "there is no /dev/net/tun");
+}
+
 /** Why this optional package cannot be used here. */
 export function missingPackage(name: string): string | false {
   try {

@@ -1,0 +1,3 @@
+module culvert.invalid/distance
+
+go 1.24
