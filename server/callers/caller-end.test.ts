@@ -59,7 +59,7 @@ function connectOf(agentOptions: FakeAgentOptions, options: Partial<ServerOption
     },
   );
   const tunnels = context.tunnels.add("blue", { serverId: "srv", maxAgents: 1, drainTimeoutMs: 0 });
-  tunnels.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  tunnels.places.reserve(agent.tunnel.agent).join(agent.tunnel);
   const [near, far] = duplexPair({ allowHalfOpen: true });
   far.on("error", () => {});
   const end = endOf(near);

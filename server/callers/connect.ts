@@ -37,7 +37,7 @@ export async function serveConnect(
   try {
     const { name, proof } = await credential.verify();
     record.caller = name;
-    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.add(proof, record);
+    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.join(proof, record);
     record.target = shownAuthority(authority); // as it was asked for, even if it is no target
     const target = parseTarget(authority);
     record.target = formatTarget(target);

@@ -21,7 +21,7 @@ export interface ConnectionEnd extends FinishedConnect {
   readonly established?: boolean | undefined;
   readonly durationMs: number;
   /** Present if it was refused. */
-  readonly refusal?: Pick<RefusedPeer, "from" | "target" | "reason"> | undefined;
+  readonly refusal?: Omit<RefusedPeer, "side" | "code"> | undefined;
 }
 
 /** An agent that got no tunnel. */

@@ -20,7 +20,7 @@ function serverOf(agents: readonly FakeAgent[], options: Partial<ServerOptions> 
     { clusters: { get: () => ({ tunnels: cluster, ...served }), reachedBy: () => undefined } },
   );
   const cluster = context.tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).join(agent.tunnel);
   for (const agent of agents) join(agent);
   return { cluster, join, check: (target = "10.0.0.1:10250") => checkConnect({ cluster: "default", target }, context) };
 }

@@ -35,8 +35,8 @@ export interface DirectoryState {
  */
 export interface Directory {
   /** From now on this server answers questions about the cluster, as long as it `takesStreams` for it. */
-  hold(cluster: string, takesStreams: () => boolean): void;
-  release(cluster: string): void;
+  join(cluster: string, takesStreams: () => boolean): void;
+  leave(cluster: string): void;
   /** Resolves with the first location that `accepts` takes. Never rejects. */
   ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<DirectoryAnswer>;
   readonly state: DirectoryState;

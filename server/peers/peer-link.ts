@@ -322,7 +322,7 @@ export class LinkShares {
   }
 
   /** Counts one stream until the function that it returns is called. Throws `limited`. */
-  enter(cluster: string): () => void {
+  join(cluster: string): () => void {
     const open = this.#open.get(cluster) ?? 0;
     if (open >= Math.max(1, this.#maxStreams - this.#total)) {
       const sentence = `cluster "${cluster}" has ${open} connections over server "${this.#serverId}", and the link to it keeps room for others (--max-streams): try again later`;

@@ -49,7 +49,7 @@ export class PeerHop implements ServerHop {
         ...(onlyClaimed && { onlyClaimed }),
         ...(watch && { timed: true }),
       });
-      const leave = link.shares.enter(this.#cluster);
+      const leave = link.shares.join(this.#cluster);
       const onAcknowledged = watch && (() => watch.onAcknowledged());
       const opening = openByHead(link, [head], timeoutMs, { cancellation, ackTimeoutMs, memory, onAcknowledged });
       const { stream, answer } = await opening.catch((error: unknown) => {

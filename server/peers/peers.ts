@@ -125,8 +125,8 @@ export class Peers implements PeerFinder {
 
   #onTunnels(name: string, cluster: ClusterTunnels | undefined): void {
     const takesStreams = () => !this.#context.draining() && cluster?.pick() !== undefined;
-    if (takesStreams()) this.#directory.hold(name, takesStreams);
-    else this.#directory.release(name);
+    if (takesStreams()) this.#directory.join(name, takesStreams);
+    else this.#directory.leave(name);
   }
 
   // ── streams of other kinds ─────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +186,7 @@ export class Peers implements PeerFinder {
    * until the last link of this server has ended.
    */
   drain(): void {
-    for (const cluster of this.#context.tunnels.clusters.values()) this.#directory.release(cluster.name);
+    for (const cluster of this.#context.tunnels.clusters.values()) this.#directory.leave(cluster.name);
   }
 
   /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */

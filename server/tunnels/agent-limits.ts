@@ -49,35 +49,35 @@ export class HelloPlaces {
   }
 
   /** The place is left at the latest when the socket closes. Throws `overloaded` when all are taken. */
-  enter(socket: Duplex): void {
+  join(socket: Duplex): void {
     const { name, maxAgents } = this.#cluster;
     if (this.size >= hellosAllowed(maxAgents)) {
       const sentence = `too many connections of agents of cluster "${name}" have not sent their hello, or are closing (--max-agents)`;
       throw new CulvertError("overloaded", sentence, { retryAfterMs: CROWDED_RETRY_MS });
     }
-    this.#hold(socket);
+    this.#count(socket);
   }
 
   /** The connection carries nothing more: it counts until it has closed, also where all places are taken. */
   closing(socket: Duplex): void {
     this.#closing.add(socket);
-    this.#hold(socket);
+    this.#count(socket);
   }
 
   /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
   leave(socket: Duplex): void {
-    if (!this.#closing.has(socket)) this.#release(socket);
+    if (!this.#closing.has(socket)) this.#forget(socket);
   }
 
-  #hold(socket: Duplex): void {
+  #count(socket: Duplex): void {
     if (socket.destroyed || this.#sockets.has(socket)) return;
-    const onClose = (): void => this.#release(socket);
+    const onClose = (): void => this.#forget(socket);
     this.#sockets.set(socket, onClose);
     socket.once("close", onClose);
     this.#cluster.memory.onConnection(CONNECTION_BYTES.tls);
   }
 
-  #release(socket: Duplex): void {
+  #forget(socket: Duplex): void {
     const onClose = this.#sockets.get(socket);
     if (onClose === undefined) return;
     this.#sockets.delete(socket);

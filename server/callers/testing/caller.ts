@@ -89,7 +89,7 @@ export async function start(
   }
   const { tunnels, unauthenticatedMemory } = context;
   const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).join(agent.tunnel);
   for (const agent of agents) join(agent);
   const open = new OpenConnects();
   const rules = {
