@@ -25,7 +25,9 @@ export interface ConnectionEnd extends FinishedConnect {
 }
 
 /** An agent that got no tunnel. */
-export interface AgentRefusal extends Pick<RefusedPeer, "from" | "reason"> {
+export interface AgentRefusal {
+  readonly from: string;
+  readonly reason: string;
   /** Empty: it came to no cluster. */
   readonly cluster: string;
 }

@@ -1,5 +1,4 @@
 import { RecentMap } from "../../shared/basics/collections.ts";
-import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 
 /** Where a server can be reached by its peers. */
 export interface Location {
@@ -46,7 +45,7 @@ export interface Directory {
 
 interface LocationsOptions {
   readonly directory: Directory;
-  readonly metrics: Pick<HopMetrics, "asked">;
+  readonly metrics: { asked(result: string): void };
   /** The id of this server: an answer that leads back here is none. */
   readonly serverId: string;
   readonly now?: () => number;

@@ -282,7 +282,7 @@ const FOR_ASKING: readonly RefusedKind[] = ["publish question", "subscription an
 class NatsRefusals {
   readonly #subjects = new Map<RefusedKind, string>();
 
-  add({ operation, subject }: Pick<PermissionViolationError, "operation" | "subject">): void {
+  add({ operation, subject }: PermissionViolationError): void {
     this.#subjects.set(
       `${operation} ${subject.startsWith("_INBOX.") ? "answer" : "question"}`,
       printable(subject, 100),

@@ -85,7 +85,7 @@ export async function openAtOwner(
   link: PeerLink,
   { cluster, source, chain }: CarriedFacts,
   signal: AbortSignal,
-  options: Pick<PeerOpenOptions, "ackTimeoutMs" | "memory">,
+  options: Omit<PeerOpenOptions, "cancellation">,
 ): Promise<Duplex> {
   const cancellation = new Cancellation<CulvertError>();
   const onAbort = (): void => cancellation.cancel(new CulvertError("peer_lost", (signal.reason as Error).message));

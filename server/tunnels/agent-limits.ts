@@ -2,10 +2,8 @@ import type { Duplex } from "node:stream";
 import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
-import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { AgentCandidate } from "./agent-places.ts";
 
 /** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
@@ -25,7 +23,7 @@ export function hellosAllowed(maxAgents: number): number {
 interface HelloRules {
   readonly name: string;
   readonly maxAgents: number;
-  readonly memory: Pick<MemoryShare, "onConnection">;
+  readonly memory: { onConnection(bytes: number): void };
 }
 
 /**
@@ -88,7 +86,10 @@ export class HelloPlaces {
 
 // ── how often tunnels begin ─────────────────────────────────────────────────────────────────────────────────────────
 
-type AgentNames = Pick<AgentCandidate, "agentId" | "identity">;
+interface AgentNames {
+  readonly agentId: string;
+  readonly identity: string;
+}
 
 /** Rate of new tunnels of one agent. An honest agent resumes its link, and begins another one when it starts. */
 const TUNNELS = { burst: 20, perSecond: 1 };

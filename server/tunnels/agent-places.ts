@@ -205,7 +205,7 @@ export class AgentPlaces {
 }
 
 /** The state of a holder's tunnel, if it has one. */
-function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspended" | "address"> {
+function stateOf(tunnel: Tunnel | undefined) {
   if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
   const { draining, suspended, remote } = tunnel;
   // Without the port, which changes each time, repeated refusals have the same sentence.
@@ -213,7 +213,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 }
 
 /** Ends the tunnel of an agent that may not claim what it does, by the rules of now. Returns whether it did. */
-export function endUnclaimable(tunnel: Tunnel, { name, rules }: Pick<PlacesCluster, "name" | "rules">): boolean {
+export function endUnclaimable(tunnel: Tunnel, { name, rules }: PlacesCluster): boolean {
   const foreign = rules.claims?.objection(tunnel.agent.identifiers, tunnel.agent);
   if (foreign === undefined) return false;
   tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${name}" (agents.claims)`));
