@@ -18,7 +18,7 @@ import type { CallerCredential } from "./authenticate.ts";
 import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 
 /**
- * One CONNECT, from its request to its last byte:
+ * One CONNECT, from its request to its last byte. `authority`: the target as the caller has written it.
  *
  * ```
  *  authenticate ─▶ admit: cluster, target, limits ─▶ open a stream ─▶ 200 ─▶ splice ─▶ log line and metrics
