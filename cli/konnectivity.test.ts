@@ -120,7 +120,7 @@ for (const { installer, server, agents, targets } of ROUTES) {
     for (const [agentId, list] of Object.entries(agents)) {
       const read = await readOptions(agentOptions, { argv: listOf(list).arguments(file), env: {} });
       const agent = fakeAgent({ agentId, identifiers: parseIdentifiers(read.values.agentIdentifiers) });
-      cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" }).hold(agent.tunnel);
+      cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" }).join(agent.tunnel);
       all.push(agent);
     }
     for (const [host, expected] of Object.entries(targets)) {

@@ -72,6 +72,11 @@ export async function startServer(options: ServerOptions, deps: ServerDeps): Pro
  */
 export class Server implements AsyncDisposable {
   readonly addresses: ServerAddresses = {};
+  readonly metrics: ServerMetrics;
+  /** The clusters of this server, and their tunnels. */
+  readonly tunnels: Registry;
+  /** How many servers there are; whatever counts them sets it. */
+  readonly servers: ServerCount;
   readonly #context: ServerContext;
   readonly #ephemeral: boolean;
   readonly #others: OtherServers;
@@ -90,6 +95,9 @@ export class Server implements AsyncDisposable {
     const context = this.#createContext(options, log);
     const waiting = new WaitingConnections(options.maxWaitingConnections);
     this.#context = context;
+    this.metrics = context.metrics;
+    this.tunnels = context.tunnels;
+    this.servers = context.servers;
     this.#ephemeral = listenEphemeral;
     const crls = () => this.#served.crls;
     this.#others = new OtherServers({ waiting, crls, takeCarried: this.takeCarried, openDirectory }, context);
@@ -147,20 +155,6 @@ export class Server implements AsyncDisposable {
       others: this.#others,
       replicas: () => this.#replicas,
     };
-  }
-
-  get metrics(): ServerMetrics {
-    return this.#context.metrics;
-  }
-
-  /** The clusters of this server, and their tunnels. */
-  get tunnels(): Registry {
-    return this.#context.tunnels;
-  }
-
-  /** How many servers there are; whatever counts them sets it. */
-  get servers(): ServerCount {
-    return this.#context.servers;
   }
 
   #watchWithMetrics(): void {

@@ -59,7 +59,7 @@ export function takePlace({ credential, host }: Admission, { socket, retryAfterM
   if (retryAfterMs !== undefined) {
     throw new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
   }
-  if (!(credential instanceof CulvertError)) host.tunnels.hellos.enter(socket); // otherwise see `deadline`
+  if (!(credential instanceof CulvertError)) host.tunnels.hellos.join(socket); // otherwise see `deadline`
 }
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */

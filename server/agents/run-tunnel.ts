@@ -48,7 +48,7 @@ export interface AdmittedAgent {
 /**
  * The cluster in a hello must be the one that the credential belongs to. And a hello may come long after the credential
  * was verified: trust may have changed meanwhile, and only tunnels that are open then are verified again
- * (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.hold` there is no wait for anything outside, so that no
+ * (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.join` there is no wait for anything outside, so that no
  * change falls in between.
  */
 export function requireAcceptedHello(
@@ -119,7 +119,7 @@ export function reserve(
 
 /** Frees the place of a tunnel that has ended or has never begun. */
 export function release({ place, entry }: AdmittedAgent, links: Links): void {
-  place.release();
+  place.leave();
   if (entry.link === undefined) links.forget(entry.id);
 }
 
@@ -166,7 +166,7 @@ export async function runTunnel(
     sessionOptions(options, cluster.memory),
     pipe,
   );
-  place.hold(tunnel);
+  place.join(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));
   if (!probe) metrics.tunnelOpened(cluster.name);
   const kind = {

@@ -9,8 +9,7 @@ import { MemoryPool } from "../../shared/limits/memory-pool.ts";
 import { RECLAIM } from "../../shared/limits/reclaim.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import type { ServerOptions } from "../options/options.ts";
-import { contextOf } from "../tunnels/testing/context.ts";
+import { contextWithCluster } from "../tunnels/testing/context.ts";
 import { type FakeAgentOptions, fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
@@ -43,46 +42,36 @@ function endOf(stream: Duplex, gapMs = 0): CallerEnd & { readonly refusals: Culv
 // ── a CONNECT whose caller speaks no HTTP ────────────────────────────────────────────────────────────────────────────
 
 /** One CONNECT of a caller in memory, for a cluster with one agent. */
-function connectOf(agentOptions: FakeAgentOptions, options: Partial<ServerOptions> = {}) {
+function connectOf(agentOptions: FakeAgentOptions) {
   const lines: Line[] = [];
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "info", format: "json", name: "test", destination });
   const agent = fakeAgent(agentOptions);
-  const context = contextOf(
-    { agentWaitMs: 0, ...options },
-    {
-      log,
-      clusters: {
-        get: () => ({ tunnels, requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 }),
-        reachedBy: () => undefined,
-      },
-    },
-  );
-  const tunnels = context.tunnels.add("blue", { serverId: "srv", maxAgents: 1, drainTimeoutMs: 0 });
-  tunnels.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const { context, cluster } = contextWithCluster({ agentWaitMs: 0 }, { log });
+  cluster.places.reserve(agent.tunnel.agent).join(agent.tunnel);
   const [near, far] = duplexPair({ allowHalfOpen: true });
   far.on("error", () => {});
   const end = endOf(near);
   const serve = (authority: string, verify = async () => ({ name: "somebody" })): Promise<void> =>
-    serveConnect(end, authority, { host: { kind: "unix", tunnels }, verify }, context);
-  return { agent, end, far, lines, serve, tunnels };
+    serveConnect(end, authority, { host: { kind: "unix", tunnels: cluster }, verify }, context);
+  return { agent, end, far, lines, serve, cluster };
 }
 
 test("a CONNECT of a caller that speaks no HTTP is answered, carried in both directions, and logged", async () => {
-  const { agent, end, far, lines, serve, tunnels } = connectOf({
+  const { agent, end, far, lines, serve, cluster } = connectOf({
     onTarget: (stream) => void stream.on("end", () => stream.end("bye")).pipe(stream, { end: false }),
   });
   far.write("early, ");
   await turn();
   await serve("10.0.0.1:10250");
-  assert.equal(tunnels.openConnects, 1);
+  assert.equal(cluster.openConnects, 1);
   far.end("late, ");
   assert.equal(await text(far), `${ESTABLISHED}early, late, bye`);
   await until(() => lines.length === 1);
   const [{ outcome, caller, target, bytesUp, bytesDown, ...line } = {} as Line] = lines;
   assert.deepEqual([outcome, caller, target, bytesUp, bytesDown], ["ok", "somebody", "10.0.0.1:10250", 13, 16]);
   assert.equal((line as { remote?: string }).remote, "10.0.0.9:4444");
-  assert.deepEqual([end.refusals, end.resets, tunnels.openConnects], [[], 0, 0]);
+  assert.deepEqual([end.refusals, end.resets, cluster.openConnects], [[], 0, 0]);
   agent.cut();
 });
 

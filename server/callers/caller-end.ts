@@ -7,7 +7,7 @@ import { CulvertError } from "../../shared/outcomes.ts";
 
 /** The caller's end of one CONNECT, whatever protocol the caller speaks (docs/decisions/0051). */
 export interface CallerEnd {
-  /** The bytes of the tunnel, with backpressure, half-close and reset. Nothing else is written on it. */
+  /** The bytes of the tunnel, with backpressure and half-close. Answers are written by this end alone. */
   readonly stream: Duplex;
   /** Where the caller connects from; absent over a unix socket. */
   readonly source: Endpoint | undefined;

@@ -74,16 +74,8 @@ export class CallerListeners {
    * path cannot be used now; it is tried again until `closeUnix`.
    */
   async openUnix(host: UnixHost, path: string, option: string): Promise<void> {
-    const { udsMode: mode, deleteExistingUdsFile: deleteExisting, listenBacklog: backlog } = this.#context.options;
-    const listener = new UnixListener({
-      path,
-      option,
-      mode,
-      deleteExisting,
-      backlog,
-      onSocket: (socket) => this.#acceptUnix(host, socket),
-      log: this.#context.log,
-    });
+    const onSocket = (socket: Socket) => this.#acceptUnix(host, socket);
+    const listener = new UnixListener({ path, option, onSocket }, this.#context);
     this.#unix.set(host, listener); // from now on it can be closed
     await listener.open();
   }

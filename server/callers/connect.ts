@@ -18,7 +18,7 @@ import type { CallerCredential } from "./authenticate.ts";
 import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 
 /**
- * One CONNECT, from its request to its last byte:
+ * One CONNECT, from its request to its last byte. `authority`: the target as the caller has written it.
  *
  * ```
  *  authenticate ─▶ admit: cluster, target, limits ─▶ open a stream ─▶ 200 ─▶ splice ─▶ log line and metrics
@@ -37,7 +37,7 @@ export async function serveConnect(
   try {
     const { name, proof } = await credential.verify();
     record.caller = name;
-    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.add(proof, record);
+    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.join(proof, record);
     record.target = shownAuthority(authority); // as it was asked for, even if it is no target
     const target = parseTarget(authority);
     record.target = formatTarget(target);

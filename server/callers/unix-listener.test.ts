@@ -11,7 +11,9 @@ import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { ConfigError } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
-import { UnixListener, type UnixListenerOptions } from "./unix-listener.ts";
+import type { ServerOptions } from "../options/options.ts";
+import { contextOf } from "../tunnels/testing/context.ts";
+import { UnixListener } from "./unix-listener.ts";
 
 interface Line {
   readonly level: string;
@@ -20,7 +22,7 @@ interface Line {
 }
 
 /** A listener that echoes, on a path in a folder of its own, and checks its file all the time. */
-async function listenerAt(more: Partial<UnixListenerOptions> = {}) {
+async function listenerAt(options: Partial<ServerOptions> = {}) {
   const folder = await mkdtemp(join(tmpdir(), "culvert-uds-"));
   await mkdir(join(folder, "d"));
   const path = join(folder, "d", "s");
@@ -28,8 +30,8 @@ async function listenerAt(more: Partial<UnixListenerOptions> = {}) {
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "info", format: "json", name: "test", destination });
   const onSocket = (socket: Socket) => void socket.on("error", () => {}).pipe(socket);
-  const bind = { path, option: "blue.yaml: callers.uds", mode: 0o660, deleteExisting: true, backlog: 16 };
-  const listener = new UnixListener({ ...bind, onSocket, log, checkMs: 5, ...more });
+  const context = contextOf({ udsMode: 0o660, deleteExistingUdsFile: true, listenBacklog: 16, ...options }, { log });
+  const listener = new UnixListener({ path, option: "blue.yaml: callers.uds", onSocket, checkMs: 5 }, context);
   return {
     ...{ folder, path, lines, listener },
     [Symbol.asyncDispose]: async () => {
@@ -40,8 +42,8 @@ async function listenerAt(more: Partial<UnixListenerOptions> = {}) {
 }
 
 /** The same, after it has been opened. */
-async function listening(more: Partial<UnixListenerOptions> = {}) {
-  const it = await listenerAt(more);
+async function listening(options: Partial<ServerOptions> = {}) {
+  const it = await listenerAt(options);
   await it.listener.open();
   return it;
 }
@@ -78,7 +80,7 @@ const refuses = (says: RegExp) => (error: unknown) => error instanceof ConfigErr
 test("the socket has the mode asked for, takes callers, and its file is gone after close", async () => {
   const before = process.umask();
   for (const mode of [0o660, 0o600, 0o666]) {
-    await using it = await listening({ mode });
+    await using it = await listening({ udsMode: mode });
     assert.equal((await stat(it.path)).mode & 0o777, mode);
     await assertServes(it.path);
     await it.listener.close();
@@ -88,7 +90,7 @@ test("the socket has the mode asked for, takes callers, and its file is gone aft
 });
 
 test("a stale file is replaced, unless that was turned off", async () => {
-  await using careful = await listenerAt({ deleteExisting: false });
+  await using careful = await listenerAt({ deleteExistingUdsFile: false });
   leaveStale(careful.path);
   await assert.rejects(careful.listener.open(), refuses(/--delete-existing-uds-file/));
   await using it = await listenerAt();

@@ -4,18 +4,13 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { ConfigError } from "../../shared/config/options.ts";
 import { readFailure } from "../../shared/documents/read-bounded.ts";
 import { descriptorShortage } from "../../shared/limits/descriptor-shortage.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
+import type { ServerOptions } from "../options/options.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 
-export interface UnixListenerOptions {
+interface UnixSocket {
   readonly path: string;
   /** The flag, or the document and its key, that names the path: errors begin with it. */
   readonly option: string;
-  /** Permission bits: every process that may write to the socket is a caller. */
-  readonly mode: number;
-  /** Remove a socket file that no process listens on any more. */
-  readonly deleteExisting: boolean;
-  readonly backlog: number;
-  readonly log: Logger;
   onSocket(socket: Socket): void;
   /** How often the file is checked, ms. */
   readonly checkMs?: number;
@@ -33,7 +28,8 @@ const PROBE_TIMEOUT_MS = 1_000;
  * `state` says what is wrong. The server does not listen again: only a restart does.
  */
 export class UnixListener {
-  readonly #options: UnixListenerOptions;
+  readonly #socket: UnixSocket;
+  readonly #context: ServerContext;
   #server: Server | undefined;
   /** Identifies the socket file of this listener. */
   #file: string | undefined;
@@ -42,8 +38,9 @@ export class UnixListener {
   #opening: Promise<void> | undefined;
   #closed = false;
 
-  constructor(options: UnixListenerOptions) {
-    this.#options = options;
+  constructor(socket: UnixSocket, context: ServerContext) {
+    this.#socket = socket;
+    this.#context = context;
   }
 
   /**
@@ -76,7 +73,7 @@ export class UnixListener {
     await this.#opening?.catch(() => {});
     const server = this.#server;
     if (server === undefined) return;
-    const file = fileAt(this.#options.path);
+    const file = fileAt(this.#socket.path);
     if (file !== undefined && file !== this.#file) {
       // libuv would remove the file that has replaced ours. The end of the process closes the server.
       server.unref();
@@ -86,19 +83,19 @@ export class UnixListener {
   }
 
   async #listen(): Promise<void> {
-    await clearPath(this.#options);
+    await clearPath(this.#socket, this.#context);
     if (this.#closed) return;
-    this.#server = await bindUnix(this.#options);
-    this.#file = fileAt(this.#options.path);
+    this.#server = await bindUnix(this.#socket, this.#context);
+    this.#file = fileAt(this.#socket.path);
   }
 
   #checkLater(): void {
     if (this.#closed) return;
-    this.#timer = setTimeout(() => void this.#check(), this.#options.checkMs ?? CHECK_MS).unref();
+    this.#timer = setTimeout(() => void this.#check(), this.#socket.checkMs ?? CHECK_MS).unref();
   }
 
   async #check(): Promise<void> {
-    const { path, option } = this.#options;
+    const { path, option } = this.#socket;
     if (this.#server === undefined) {
       await this.open().then(
         () => this.#report(undefined),
@@ -113,7 +110,8 @@ export class UnixListener {
   }
 
   #report(problem: string | undefined): void {
-    const { log, path } = this.#options;
+    const { path } = this.#socket;
+    const { log } = this.#context;
     if (this.#closed || problem === this.#problem) return;
     this.#problem = problem;
     if (problem === undefined) log.info({ path }, "callers reach the unix socket");
@@ -136,7 +134,7 @@ function fileAt(path: string): string | undefined {
 }
 
 /** Resolves when no file is at the path any more; rejects with a `ConfigError` if it cannot be removed or is in use. */
-async function clearPath({ path, option, deleteExisting }: UnixListenerOptions): Promise<void> {
+async function clearPath({ path, option }: UnixSocket, { options }: ServerContext): Promise<void> {
   const file = await lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
     throw new ConfigError([`${option}: ${path} cannot be looked at: ${readFailure(error)}. Name another path.`], {
@@ -153,7 +151,7 @@ async function clearPath({ path, option, deleteExisting }: UnixListenerOptions):
   if (answered) {
     throw new ConfigError([`${option}: another server listens on ${path}. Stop it, or name another path.`]);
   }
-  if (!deleteExisting) {
+  if (!options.deleteExistingUdsFile) {
     throw new ConfigError([
       `${option}: ${path} is left over from a server that has ended. Remove it, or give --delete-existing-uds-file.`,
     ]);
@@ -184,13 +182,12 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-async function bindUnix(options: UnixListenerOptions): Promise<Server> {
-  const { path, option, mode, onSocket } = options;
+async function bindUnix({ path, option, onSocket }: UnixSocket, { options }: ServerContext): Promise<Server> {
   // Half-open: a caller that has sent everything still wants the answer.
   const server = createServer({ allowHalfOpen: true }, onSocket);
-  await listenWithMode(server, options);
+  await listenWithMode(server, path, option, options);
   try {
-    await chmod(path, mode); // a folder's default ACL overrides the umask
+    await chmod(path, options.udsMode); // a folder's default ACL overrides the umask
   } catch (error) {
     server.close();
     throw new ConfigError([`${option}: ${path} cannot have its mode: ${(error as Error).message}.`]);
@@ -198,7 +195,8 @@ async function bindUnix(options: UnixListenerOptions): Promise<Server> {
   return server;
 }
 
-function listenWithMode(server: Server, { path, option, mode, backlog }: UnixListenerOptions): Promise<void> {
+function listenWithMode(server: Server, path: string, option: string, options: ServerOptions): Promise<void> {
+  const { udsMode: mode, listenBacklog: backlog } = options;
   return new Promise((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => {
       const cause = LISTEN_FAILURES[error.code ?? ""] ?? error.message;

@@ -73,7 +73,7 @@ test("thousands of CONNECTs, of one credential and of many, are reset in turns b
   connects.forEach((connect, index) => {
     const fingerprint256 = index < 1_500 ? "one" : `another ${index}`;
     const peer = { cn: "leaf", o: [], dns: [], uri: [], notAfter: new Date(), fingerprint256, chain };
-    parts.open.add({ kind: "certificate", peer }, connect);
+    parts.open.join({ kind: "certificate", peer }, connect);
   });
   void again.verify(host);
   assert.ok(connects.filter(({ refusal }) => refusal !== undefined).length < 100, "not in one go");
@@ -86,7 +86,7 @@ test("a token is verified once for all of its CONNECTs, by other rules only, and
   const [before, now] = [new CountingVerifier(), new CountingVerifier()];
   const { host, parts } = hostOf({ verifier: before });
   for (let index = 0; index < 300; index++) {
-    parts.open.add({ kind: "token", text: `token ${index % 100}`, verifier: before }, new Connect());
+    parts.open.join({ kind: "token", text: `token ${index % 100}`, verifier: before }, new Connect());
   }
   await again.verify(host);
   assert.deepEqual([before.asked, now.asked], [0, 0]);
@@ -105,8 +105,8 @@ test("a token of which nobody can say anything is asked about again, and refused
   };
   const { host, parts } = hostOf({ verifier: verifier });
   const [later, never] = [new Connect(), new Connect()];
-  parts.open.add({ kind: "token", text: "later", verifier: new CountingVerifier() }, later);
-  parts.open.add({ kind: "token", text: "never", verifier: new CountingVerifier() }, never);
+  parts.open.join({ kind: "token", text: "later", verifier: new CountingVerifier() }, later);
+  parts.open.join({ kind: "token", text: "never", verifier: new CountingVerifier() }, never);
   await again.verify(host);
   assert.equal(later.refusal, undefined);
   assert.match(never.refusal?.message ?? "", /nobody could verify this one by the new rules in time/);
@@ -116,14 +116,14 @@ test("what has been found by rules that have changed again, or of a token that w
   const [before, now, next] = [new CountingVerifier(), new CountingVerifier(), new CountingVerifier()];
   const { host, parts } = hostOf({ verifier: now });
   const [first, second] = [new Connect(), new Connect()];
-  parts.open.add({ kind: "token", text: "first", verifier: before }, first);
+  parts.open.join({ kind: "token", text: "first", verifier: before }, first);
   now.verdict = () => {
     Object.assign(parts, { verifier: next });
     return { refused: "no" };
   };
   await again.verify(host);
   next.verdict = () => {
-    parts.open.add({ kind: "token", text: "first", verifier: next }, second);
+    parts.open.join({ kind: "token", text: "first", verifier: next }, second);
     return { refused: "not yet" };
   };
   await again.verify(host);

@@ -18,8 +18,8 @@ class Connect implements OpenConnect {
 test("five thousand CONNECTs of one certificate hold it once, and the last that leaves takes it along", () => {
   const connects = new OpenConnects();
   const many = Array.from({ length: 5_000 }, () => new Connect());
-  for (const one of many) connects.add(proofOf("AA"), one);
-  connects.add(proofOf("BB"), new Connect());
+  for (const one of many) connects.join(proofOf("AA"), one);
+  connects.join(proofOf("BB"), new Connect());
   assert.deepEqual(
     connects.all().map(({ connects: { size } }) => size),
     [5_000, 1],
@@ -31,10 +31,10 @@ test("five thousand CONNECTs of one certificate hold it once, and the last that 
 
 test("credentials that come and go are not remembered for ever, and those in use are", () => {
   const connects = new OpenConnects();
-  for (let index = 0; index < 100; index++) connects.add(proofOf(`stays ${index}`), new Connect());
+  for (let index = 0; index < 100; index++) connects.join(proofOf(`stays ${index}`), new Connect());
   for (let index = 0; index < 1_000; index++) {
     const connect = new Connect();
-    connects.add(proofOf(`goes ${index}`), connect).leave(connect);
+    connects.join(proofOf(`goes ${index}`), connect).leave(connect);
   }
   assert.equal(connects.all().length, 100);
   assert.ok(connects.size <= 201, `${connects.size} are remembered`);

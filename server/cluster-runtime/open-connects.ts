@@ -46,7 +46,7 @@ export class OpenConnects {
   #sweepAt = LEAST_KEPT;
 
   /** Returns the credential, which the CONNECT leaves at its end. */
-  add(proof: CallerProof, connect: OpenConnect): AdmittedCredential {
+  join(proof: CallerProof, connect: OpenConnect): AdmittedCredential {
     const key = keyOf(proof);
     let admitted = this.#admitted.get(key);
     if (admitted === undefined) {

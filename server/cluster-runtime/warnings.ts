@@ -60,12 +60,12 @@ export function localClaimsWarning({ cluster, tunnels, isOfFlags, hasDirectory }
   const { strategies, strict, claims } = tunnels.rules;
   if (!hasDirectory || !strategies.some((one) => one === "destHost" || one === "cidr")) return undefined;
   if (strict) return claims === undefined ? CLAIMS_OF_HELLOS : undefined;
-  const whose = isOfFlags ? "agents claim" : `agents of cluster "${cluster.name}" (${cluster.file}) claim`;
-  const option = isOfFlags
-    ? "both agents.claims and agents.strictIdentifiers in a document"
-    : "agents.strictIdentifiers";
-  return `with --directory what ${whose} counts only among agents of the server that a caller comes to: set ${option} if no others may be asked`;
+  if (isOfFlags) return LOCAL_CLAIMS_OF_FLAGS;
+  return `with --directory what agents of cluster "${cluster.name}" (${cluster.file}) claim counts only among agents of the server that a caller comes to: set agents.strictIdentifiers if no others may be asked`;
 }
+
+const LOCAL_CLAIMS_OF_FLAGS =
+  "with --directory what agents claim counts only among agents of the server that a caller comes to: set both agents.claims and agents.strictIdentifiers in a document if no others may be asked";
 
 const CLAIMS_OF_HELLOS =
   "with --directory, --strict-identifiers holds for what agents of the same server have claimed: write a document with agents.claims, which hold at every server";

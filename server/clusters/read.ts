@@ -70,7 +70,11 @@ function loadCluster(
   }
   if (faults.length > 0) return faults;
   const cluster: Cluster = {
-    ...{ name, file, targets, limits, suspended },
+    name,
+    file,
+    targets,
+    limits,
+    suspended,
     ...(number !== undefined && { document: number }),
     agents: { ...agents, maxAgents, innerTls, strategies, strictIdentifiers, claims },
     callers: { ...callers, uds, fromClusters },

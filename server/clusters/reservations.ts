@@ -91,7 +91,9 @@ function anyNameReservations(cluster: Cluster): Reservation[] {
 
 function anyNameReservation(owner: Cluster, side: SideName, isNameless: boolean, cure: string): Reservation {
   return {
-    ...{ key: `any ${side}.sni`, owner, shares: isNameless ? undefined : "with names of its own" },
+    key: `any ${side}.sni`,
+    owner,
+    shares: isNameless ? undefined : "with names of its own",
     objection(other: Reservation & { readonly owner: Cluster }) {
       const theirs = describeCluster(other.owner);
       const who = isNameless

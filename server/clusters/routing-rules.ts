@@ -42,7 +42,7 @@ export function parseStrategy(text: string): Strategy {
 }
 
 /** Whether identifiers of agents have an effect. */
-export function usesIdentifiers({ strategies }: Pick<RoutingRules, "strategies">): boolean {
+export function usesIdentifiers({ strategies }: { readonly strategies: readonly Strategy[] }): boolean {
   return strategies.some((strategy) => strategy !== "default");
 }
 

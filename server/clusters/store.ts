@@ -41,7 +41,11 @@ export class ClusterStore {
     let resolvedBy: FlagAuthorities | undefined;
     let store: ClusterStore | undefined;
     const documents = await DocumentStore.open<Cluster>({
-      ...{ path, log, timing, kind: "a cluster file", tooLarge: "give each cluster a file of its own" },
+      path,
+      log,
+      timing,
+      kind: "a cluster file",
+      tooLarge: "give each cluster a file of its own",
       parse: (file, text) => {
         const { paths, load } = parseClusterFile(file, text, materials);
         return {

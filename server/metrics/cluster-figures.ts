@@ -94,7 +94,10 @@ export class RecentRefusals {
 
   add({ side, code, from, target, reason }: RefusedPeer, now = new Date()): void {
     const shown = {
-      ...{ side, code, from: printable(from, 120), reason: printable(reason) },
+      side,
+      code,
+      from: printable(from, 120),
+      reason: printable(reason),
       ...(target && { target: printable(target, 120) }),
     };
     const key = JSON.stringify(shown);

@@ -1,7 +1,7 @@
 import type { AgentIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { LinkMetrics } from "../../shared/runtime/common-metrics.ts";
 import { type ByCluster, type Instruments, NumberMetric, sumOf } from "../../shared/runtime/metrics.ts";
-import { mayChoose, type RoutingRules, type Strategy } from "../clusters/routing-rules.ts";
+import { mayChoose, type Strategy } from "../clusters/routing-rules.ts";
 
 /** A cluster's CONNECTs, counted in the object of the cluster itself, so that nothing is looked up by name. */
 export interface ClusterConnects {
@@ -30,7 +30,7 @@ export interface LiveCluster extends Readonly<ClusterConnects> {
   readonly pendingConnects: number;
   /** Why it takes nobody, such as that it is suspended. */
   readonly closedBecause: string | undefined;
-  readonly rules: Pick<RoutingRules, "strategies">;
+  readonly rules: { readonly strategies: readonly Strategy[] };
   tunnels(): Iterable<LiveTunnel>;
 }
 
@@ -69,10 +69,10 @@ export class LiveMetrics {
   readonly tunnels = new NumberMetric();
   /** Streams reset for memory in tunnels that have ended; open tunnels are asked. */
   resetForMemory = 0;
-  readonly #links: Pick<LinkMetrics, "suspendedNow">;
+  readonly #links: LinkMetrics;
   #live: () => Iterable<LiveCluster> = () => [];
 
-  constructor(make: Instruments, links: Pick<LinkMetrics, "suspendedNow">) {
+  constructor(make: Instruments, links: LinkMetrics) {
     this.#links = links;
     this.#describeConnects(make);
     this.#describeTunnels(make);

@@ -21,11 +21,13 @@ export interface ConnectionEnd extends FinishedConnect {
   readonly established?: boolean | undefined;
   readonly durationMs: number;
   /** Present if it was refused. */
-  readonly refusal?: Pick<RefusedPeer, "from" | "target" | "reason"> | undefined;
+  readonly refusal?: Omit<RefusedPeer, "side" | "code"> | undefined;
 }
 
 /** An agent that got no tunnel. */
-export interface AgentRefusal extends Pick<RefusedPeer, "from" | "reason"> {
+export interface AgentRefusal {
+  readonly from: string;
+  readonly reason: string;
   /** Empty: it came to no cluster. */
   readonly cluster: string;
 }

@@ -4,7 +4,7 @@ import { type TestContext, test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { contextOf } from "../tunnels/testing/context.ts";
+import { contextWithCluster } from "../tunnels/testing/context.ts";
 import { type FakeAgent, fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { type ConnectCheck, checkConnect } from "./connect-check.ts";
 
@@ -14,13 +14,8 @@ const LONG_AFTER_MS = 10_000;
 /** A server with these agents, as far as a connect check needs one. */
 function serverOf(agents: readonly FakeAgent[], options: Partial<ServerOptions> = {}) {
   const times = { connectTimeoutMs: 10_000, dialTimeoutMs: 1_000, agentAckTimeoutMs: 5_000, agentWaitMs: 5_000 };
-  const served = { requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 };
-  const context = contextOf(
-    { ...times, maxPendingConnects: 1, ...options },
-    { clusters: { get: () => ({ tunnels: cluster, ...served }), reachedBy: () => undefined } },
-  );
-  const cluster = context.tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const { context, cluster } = contextWithCluster({ ...times, maxPendingConnects: 1, ...options });
+  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).join(agent.tunnel);
   for (const agent of agents) join(agent);
   return { cluster, join, check: (target = "10.0.0.1:10250") => checkConnect({ cluster: "default", target }, context) };
 }

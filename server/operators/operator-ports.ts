@@ -215,6 +215,8 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
 /** A busy loop sends thousands of pings slowly: the status waits this many times as long as for one agent. */
 const ALL = 3;
 
+type Pinged = Pick<Tunnel, "roundTrip">;
+
 /** Round trips of the tunnels whose agent has just answered a ping, ms. */
 type RoundTrips = ReadonlyMap<object, number>;
 
@@ -222,14 +224,11 @@ type RoundTrips = ReadonlyMap<object, number>;
  * Pings all tunnels, since earlier measurements may have gone another way or seen no queue. A few are sent in each turn
  * of the loop, and each has its time from then on: of thousands at once the last would wait for the work on the others.
  */
-export async function roundTripsOf(
-  tunnels: Iterable<Pick<Tunnel, "roundTrip">>,
-  withinMs = ROUND_TRIP_WITHIN_MS,
-): Promise<RoundTrips> {
+export async function roundTripsOf(tunnels: Iterable<Pinged>, withinMs = ROUND_TRIP_WITHIN_MS): Promise<RoundTrips> {
   const measured = new Map<object, number>();
   const turns = new TurnQueue();
   let isOver = false;
-  const measure = async (tunnel: Pick<Tunnel, "roundTrip">) => {
+  const measure = async (tunnel: Pinged) => {
     const ms = isOver ? undefined : await within(withinMs, tunnel.roundTrip());
     if (ms !== undefined) measured.set(tunnel, ms);
   };

@@ -11,7 +11,7 @@ import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { sessionOptions } from "../tunnels/yamux-tunnel.ts";
 import { peerLog } from "./peer-link.ts";
-import { type PeerTrust, PeerWatch } from "./peer-trust.ts";
+import { type PeerJudge, PeerWatch } from "./peer-trust.ts";
 
 /** The server that has opened a stream here; one object for each link. */
 export interface FromPeer {
@@ -30,7 +30,7 @@ interface AcceptedPeerParts {
   readonly software: string;
   readonly link: AcceptedLink;
   readonly identity: PeerIdentity;
-  readonly trust: Pick<PeerTrust, "objection" | "isRevoked">;
+  readonly trust: PeerJudge;
   /** The account of links to and from peers. */
   readonly memory: MemoryShare;
   /** The peer has opened a stream. */

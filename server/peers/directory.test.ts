@@ -24,8 +24,8 @@ function world() {
   const results: string[] = [];
   let held: Promise<void> | undefined;
   const directory: Directory = {
-    hold: () => {},
-    release: () => {},
+    join: () => {},
+    leave: () => {},
     ask: async (question, accepts) => {
       questions.push(question);
       await held;

@@ -1,5 +1,4 @@
 import { RecentMap } from "../../shared/basics/collections.ts";
-import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 
 /** Where a server can be reached by its peers. */
 export interface Location {
@@ -35,8 +34,8 @@ export interface DirectoryState {
  */
 export interface Directory {
   /** From now on this server answers questions about the cluster, as long as it `takesStreams` for it. */
-  hold(cluster: string, takesStreams: () => boolean): void;
-  release(cluster: string): void;
+  join(cluster: string, takesStreams: () => boolean): void;
+  leave(cluster: string): void;
   /** Resolves with the first location that `accepts` takes. Never rejects. */
   ask(question: DirectoryQuestion, accepts: (location: Location) => boolean): Promise<DirectoryAnswer>;
   readonly state: DirectoryState;
@@ -46,7 +45,7 @@ export interface Directory {
 
 interface LocationsOptions {
   readonly directory: Directory;
-  readonly metrics: Pick<HopMetrics, "asked">;
+  readonly metrics: { asked(result: string): void };
   /** The id of this server: an answer that leads back here is none. */
   readonly serverId: string;
   readonly now?: () => number;

@@ -51,14 +51,17 @@ function connectionOptions(options: ServerOptions): ConnectionOptions {
   return {
     servers: directory.map((url) => new URL(url).host),
     name: `culvert ${serverId}`,
-    ...{ timeout: DIAL_MS, pingInterval: PING_MS, maxPingOut: MAX_PINGS },
+    timeout: DIAL_MS,
+    pingInterval: PING_MS,
+    maxPingOut: MAX_PINGS,
     // The directory itself connects again, with nothing that has waited meanwhile.
     reconnect: false,
     // Servers that NATS names by itself are not those that the operator has named.
     ignoreClusterUpdates: true,
     // A server does not answer itself.
     noEcho: true,
-    ...{ noAsyncTraces: true, resolve: false },
+    noAsyncTraces: true,
+    resolve: false,
     ...(wantsTls && { tls: { ...(ca && { ca }), ...(cert && key && { cert, key }) } }),
     ...(authenticator && { authenticator }),
   };

@@ -70,7 +70,7 @@ test("answers that are too long, no JSON, or name no address are none; the first
     });
   });
   const { directory } = nats;
-  directory.hold("blue", () => true);
+  directory.join("blue", () => true);
   await until(() => subscribed.includes("culvert.v1.cluster.blue"));
   assert.ok(subscribed.includes("culvert.v1.server.srv=1"));
   const found = await directory.ask({ cluster: "red" }, () => true);
@@ -162,7 +162,7 @@ test("more questions than a server answers in a second are refused, and who asks
       if (word === "PUB" && subject === "inbox") sizes.push(Number(sid));
     });
   });
-  nats.directory.hold("blue", () => true);
+  nats.directory.join("blue", () => true);
   await until(() => sizes.length === 5_003);
   assert.deepEqual([sizes.indexOf(0), sizes.filter((size) => size === 0).length], [5_000, 3], "the last are refused");
   now += 1; // for five more

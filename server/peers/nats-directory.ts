@@ -102,12 +102,12 @@ export class NatsDirectory implements Directory {
     return undefined;
   }
 
-  hold(cluster: string, takesStreams: () => boolean): void {
+  join(cluster: string, takesStreams: () => boolean): void {
     if (this.#held.has(cluster)) return;
     this.#held.set(cluster, { takesStreams, subscription: this.#listen(clusterSubject(cluster), takesStreams) });
   }
 
-  release(cluster: string): void {
+  leave(cluster: string): void {
     this.#held.get(cluster)?.subscription?.unsubscribe();
     this.#held.delete(cluster);
   }
@@ -119,7 +119,9 @@ export class NatsDirectory implements Directory {
     let unanswered: "silent" | "busy" | undefined = "silent";
     try {
       const answers = await connection.requestMany(subject, "", {
-        ...{ strategy: "stall", maxWait: ANSWER_MS, stall: NEXT_ANSWER_MS },
+        strategy: "stall",
+        maxWait: ANSWER_MS,
+        stall: NEXT_ANSWER_MS,
       });
       for await (const { data } of answers) {
         this.#refusals.asked();
@@ -280,7 +282,7 @@ const FOR_ASKING: readonly RefusedKind[] = ["publish question", "subscription an
 class NatsRefusals {
   readonly #subjects = new Map<RefusedKind, string>();
 
-  add({ operation, subject }: Pick<PermissionViolationError, "operation" | "subject">): void {
+  add({ operation, subject }: PermissionViolationError): void {
     this.#subjects.set(
       `${operation} ${subject.startsWith("_INBOX.") ? "answer" : "question"}`,
       printable(subject, 100),

@@ -3,6 +3,7 @@ import { Backoff } from "../../shared/basics/backoff.ts";
 import { buildInfo } from "../../shared/basics/program.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
+import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type Dialled, dialAgain, dialCarrier } from "../../shared/link/dial.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -272,7 +273,7 @@ function hello({ instance }: OwnServer, { options: { serverId: agentId } }: Serv
 }
 
 /** Dials the peer, and returns what was reached with the identity in its certificate. */
-async function dialPeer<T extends Pick<Dialled, "carrier">>(
+async function dialPeer<T extends { readonly carrier: Carrier }>(
   { address }: Location,
   { trust }: OwnServer,
   { options: { keepaliveMs, agentAckTimeoutMs: timeoutMs } }: ServerContext,
@@ -296,7 +297,7 @@ const LINES = 20;
 export const PEERS = "other servers";
 
 /** The log of a link to or from the server with this id, which can open and end links all the time. */
-export function peerLog(throttled: Pick<ThrottledLog, "write">, peer: string, remote: string) {
+export function peerLog(throttled: ThrottledLog, peer: string, remote: string) {
   const own = { tenant: PEERS, kind: peer, lines: LINES };
   return (level: "info" | "warn", message: string, fields: Readonly<Record<string, unknown>> = {}): void =>
     throttled.write(level, { peer, remote, ...fields }, message, own);
@@ -322,7 +323,7 @@ export class LinkShares {
   }
 
   /** Counts one stream until the function that it returns is called. Throws `limited`. */
-  enter(cluster: string): () => void {
+  join(cluster: string): () => void {
     const open = this.#open.get(cluster) ?? 0;
     if (open >= Math.max(1, this.#maxStreams - this.#total)) {
       const sentence = `cluster "${cluster}" has ${open} connections over server "${this.#serverId}", and the link to it keeps room for others (--max-streams): try again later`;

@@ -49,7 +49,7 @@ export class PeerHop implements ServerHop {
         ...(onlyClaimed && { onlyClaimed }),
         ...(watch && { timed: true }),
       });
-      const leave = link.shares.enter(this.#cluster);
+      const leave = link.shares.join(this.#cluster);
       const onAcknowledged = watch && (() => watch.onAcknowledged());
       const opening = openByHead(link, [head], timeoutMs, { cancellation, ackTimeoutMs, memory, onAcknowledged });
       const { stream, answer } = await opening.catch((error: unknown) => {
@@ -85,7 +85,7 @@ export async function openAtOwner(
   link: PeerLink,
   { cluster, source, chain }: CarriedFacts,
   signal: AbortSignal,
-  options: Pick<PeerOpenOptions, "ackTimeoutMs" | "memory">,
+  options: Omit<PeerOpenOptions, "cancellation">,
 ): Promise<Duplex> {
   const cancellation = new Cancellation<CulvertError>();
   const onAbort = (): void => cancellation.cancel(new CulvertError("peer_lost", (signal.reason as Error).message));

@@ -121,11 +121,7 @@ function countCarried(stream: Stream, from: FromPeer): void {
  * Reads the certificates after the head. Throws a `CulvertError` if they are longer than those of an agent may be. What
  * comes after them before the answer is a violation: the stream is reset, as it is when they do not come.
  */
-function readChain(
-  stream: Stream,
-  { chain }: Pick<CarrierRequest, "chain">,
-  onChain: (chain: readonly Buffer[]) => void,
-): void {
+function readChain(stream: Stream, { chain }: CarrierRequest, onChain: (chain: readonly Buffer[]) => void): void {
   const length = chain.reduce((sum, each) => sum + each, 0);
   if (chain.length > MAX_CHAIN || length > MAX_CHAIN_BYTES) {
     throw new CulvertError("forbidden", "the agent's certificate and what came with it are longer than 32 KiB");

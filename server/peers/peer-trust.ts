@@ -55,7 +55,7 @@ export class PeerTrust {
   }
 
   /** The identity of a server that has connected to this one; throws `unauthenticated` or `forbidden`. */
-  verify({ socket, verifiedBy }: Pick<IncomingConnection, "socket" | "verifiedBy">): PeerIdentity {
+  verify({ socket, verifiedBy }: IncomingConnection): PeerIdentity {
     const { identity, refusal, fault: credentialFault } = verifyPeer(socket, verifiedBy);
     if (identity === undefined) throw new CulvertError("unauthenticated", refusal, { fault: credentialFault });
     if (verifiedBy !== this.#material().ca) {
@@ -81,7 +81,7 @@ export class PeerTrust {
   }
 
   /** What this server would object to in a certificate of another one, apart from its dates: CA, CRL, role, usage. */
-  objectionsTo({ cert }: Pick<ServerTls, "cert">): string[] {
+  objectionsTo({ cert }: ServerTls): string[] {
     const chain = certificates(cert);
     const [leaf] = chain;
     if (leaf === undefined) return [];
@@ -220,6 +220,12 @@ export class OwnCertificate {
   }
 }
 
+/** Whether a peer that was accepted would be accepted now. */
+export interface PeerJudge {
+  objection(identity: PeerIdentity, now: Date): string | undefined;
+  isRevoked(identity: PeerIdentity): boolean;
+}
+
 interface PeerWatchOwner {
   /** The peer shall show its certificate again, on a new connection. */
   onAsk(reason: string): void;
@@ -234,14 +240,14 @@ const PATIENCE_MS = 10_000;
 
 /** Watches the certificate that a peer has shown, as long as a link to it or from it is open. */
 export class PeerWatch {
-  readonly #trust: Pick<PeerTrust, "objection" | "isRevoked">;
+  readonly #trust: PeerJudge;
   readonly #owner: PeerWatchOwner;
   readonly #timer: NodeJS.Timeout;
   #identity: PeerIdentity;
   /** Present while the peer has to show another certificate. */
   #due: NodeJS.Timeout | undefined;
 
-  constructor(identity: PeerIdentity, trust: Pick<PeerTrust, "objection" | "isRevoked">, owner: PeerWatchOwner) {
+  constructor(identity: PeerIdentity, trust: PeerJudge, owner: PeerWatchOwner) {
     this.#identity = identity;
     this.#trust = trust;
     this.#owner = owner;

@@ -44,7 +44,6 @@ export class Peers implements PeerFinder {
   address!: AddressInfo;
   #directory!: Directory;
   #locations!: Locations;
-  readonly #openDirectory: PeersSetup["openDirectory"];
   readonly #context: ServerContext;
   readonly #own: OwnCertificate;
   readonly #memory: MemoryShare;
@@ -52,9 +51,8 @@ export class Peers implements PeerFinder {
   readonly #streams: PeerStreams;
   readonly #port: PeerPort;
 
-  private constructor({ waiting, crls, takeCarried, openDirectory }: PeersSetup, context: ServerContext) {
+  private constructor({ waiting, crls, takeCarried }: PeersSetup, context: ServerContext) {
     const instance = randomUUID();
-    this.#openDirectory = openDirectory;
     this.#context = context;
     this.#memory = context.pool.share(MEMORY_OF_PEERS);
     this.#own = new OwnCertificate(context, crls, () => {
@@ -80,7 +78,7 @@ export class Peers implements PeerFinder {
   static async start(setup: PeersSetup, context: ServerContext): Promise<Peers> {
     const peers = new Peers(setup, context);
     try {
-      await peers.#open();
+      await peers.#open(setup);
       return peers;
     } catch (error) {
       peers.#own.close();
@@ -89,12 +87,12 @@ export class Peers implements PeerFinder {
     }
   }
 
-  async #open(): Promise<void> {
+  async #open({ openDirectory }: PeersSetup): Promise<void> {
     const { options, metrics, tunnels } = this.#context;
     const { serverId } = options;
     this.address = await this.#port.open();
     const location = { serverId, address: addressOf(options, this.address) };
-    const directory = this.#openDirectory?.(location) ?? new NatsDirectory(location, this.#context);
+    const directory = openDirectory?.(location) ?? new NatsDirectory(location, this.#context);
     this.#directory = directory;
     this.#locations = new Locations({ directory, metrics: metrics.hops, serverId });
     metrics.hops.watchDirectory(() => this.canAsk);
@@ -125,8 +123,8 @@ export class Peers implements PeerFinder {
 
   #onTunnels(name: string, cluster: ClusterTunnels | undefined): void {
     const takesStreams = () => !this.#context.draining() && cluster?.pick() !== undefined;
-    if (takesStreams()) this.#directory.hold(name, takesStreams);
-    else this.#directory.release(name);
+    if (takesStreams()) this.#directory.join(name, takesStreams);
+    else this.#directory.leave(name);
   }
 
   // ── streams of other kinds ─────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +184,7 @@ export class Peers implements PeerFinder {
    * until the last link of this server has ended.
    */
   drain(): void {
-    for (const cluster of this.#context.tunnels.clusters.values()) this.#directory.release(cluster.name);
+    for (const cluster of this.#context.tunnels.clusters.values()) this.#directory.leave(cluster.name);
   }
 
   /** Resolves when no CONNECT of a peer is open here any more, or after `deadlineMs`. */

@@ -38,9 +38,9 @@ test("limits.streams counts the callers of each server, and not those that come 
 test("a cluster without streams is not kept, and one stream of a link is left to each", () => {
   const shares = new LinkShares("srv-2", 1);
   for (let round = 0; round < 3; round++) {
-    const leave = shares.enter("blue");
-    assert.throws(() => shares.enter("blue"), { code: "limited" });
-    shares.enter("red")();
+    const leave = shares.join("blue");
+    assert.throws(() => shares.join("blue"), { code: "limited" });
+    shares.join("red")();
     leave();
   }
   assert.equal(shares.size, 0);

@@ -25,7 +25,7 @@ test("one too many is told when to come back, and the next gets in where one has
   const { places, rules } = placesOf(9);
   const enter = () => {
     const [socket] = duplexPair();
-    places.enter(socket);
+    places.join(socket);
     return socket;
   };
   const first = enter();
@@ -50,13 +50,13 @@ test("one too many is told when to come back, and the next gets in where one has
 test("a connection leaves its place when it closes, and what it takes of the process is counted meanwhile", async () => {
   const { places, counted } = placesOf(1);
   const [socket] = duplexPair();
-  places.enter(socket);
+  places.join(socket);
   assert.equal(counted.bytes, 70 * 1024);
   socket.destroy();
   await once(socket, "close");
   places.leave(socket);
   assert.deepEqual([places.size, counted.bytes], [0, 0]);
-  places.enter(socket);
+  places.join(socket);
   assert.deepEqual([places.size, counted.bytes], [0, 0], "it has closed before");
 });
 
@@ -69,7 +69,7 @@ test("a connection that is closing counts until it has closed, also beyond the p
     places.leave(socket);
   }
   assert.deepEqual([places.size, counted.bytes], [17, 17 * 70 * 1024]);
-  assert.throws(() => places.enter(duplexPair()[0]), /or are closing/);
+  assert.throws(() => places.join(duplexPair()[0]), /or are closing/);
   for (const socket of sockets) {
     socket.destroy();
     places.leave(socket);

@@ -2,10 +2,8 @@ import type { Duplex } from "node:stream";
 import { Penalties, TokenBuckets } from "../../shared/basics/rate-limit.ts";
 import { seconds } from "../../shared/basics/text.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
-import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
-import type { AgentCandidate } from "./agent-places.ts";
 
 /** Places for each agent: its new connection, and one before it that is closing or that only the agent has lost. */
 const PLACES_PER_AGENT = 2;
@@ -25,7 +23,7 @@ export function hellosAllowed(maxAgents: number): number {
 interface HelloRules {
   readonly name: string;
   readonly maxAgents: number;
-  readonly memory: Pick<MemoryShare, "onConnection">;
+  readonly memory: { onConnection(bytes: number): void };
 }
 
 /**
@@ -49,35 +47,35 @@ export class HelloPlaces {
   }
 
   /** The place is left at the latest when the socket closes. Throws `overloaded` when all are taken. */
-  enter(socket: Duplex): void {
+  join(socket: Duplex): void {
     const { name, maxAgents } = this.#cluster;
     if (this.size >= hellosAllowed(maxAgents)) {
       const sentence = `too many connections of agents of cluster "${name}" have not sent their hello, or are closing (--max-agents)`;
       throw new CulvertError("overloaded", sentence, { retryAfterMs: CROWDED_RETRY_MS });
     }
-    this.#hold(socket);
+    this.#count(socket);
   }
 
   /** The connection carries nothing more: it counts until it has closed, also where all places are taken. */
   closing(socket: Duplex): void {
     this.#closing.add(socket);
-    this.#hold(socket);
+    this.#count(socket);
   }
 
   /** The hello of a connection is accepted, or the connection has ended. One that is closing keeps its place. */
   leave(socket: Duplex): void {
-    if (!this.#closing.has(socket)) this.#release(socket);
+    if (!this.#closing.has(socket)) this.#forget(socket);
   }
 
-  #hold(socket: Duplex): void {
+  #count(socket: Duplex): void {
     if (socket.destroyed || this.#sockets.has(socket)) return;
-    const onClose = (): void => this.#release(socket);
+    const onClose = (): void => this.#forget(socket);
     this.#sockets.set(socket, onClose);
     socket.once("close", onClose);
     this.#cluster.memory.onConnection(CONNECTION_BYTES.tls);
   }
 
-  #release(socket: Duplex): void {
+  #forget(socket: Duplex): void {
     const onClose = this.#sockets.get(socket);
     if (onClose === undefined) return;
     this.#sockets.delete(socket);
@@ -88,7 +86,10 @@ export class HelloPlaces {
 
 // ── how often tunnels begin ─────────────────────────────────────────────────────────────────────────────────────────
 
-type AgentNames = Pick<AgentCandidate, "agentId" | "identity">;
+interface AgentNames {
+  readonly agentId: string;
+  readonly identity: string;
+}
 
 /** Rate of new tunnels of one agent. An honest agent resumes its link, and begins another one when it starts. */
 const TUNNELS = { burst: 20, perSecond: 1 };

@@ -109,7 +109,7 @@ test("eight measure their way to a cluster at once, and one that has ended twice
   const { places } = new ClusterTunnels("blue", { serverId: "srv", maxAgents: 1, drainTimeoutMs: 0 });
   const measuring = Array.from({ length: 8 }, () => places.reserveProbe());
   assert.throws(() => places.reserveProbe(), { closeCode: CloseCode.limited });
-  for (let ends = 0; ends < 2; ends++) measuring[0]?.release();
+  for (let ends = 0; ends < 2; ends++) measuring[0]?.leave();
   places.reserveProbe();
   assert.throws(() => places.reserveProbe(), { closeCode: CloseCode.limited });
 });
@@ -121,9 +121,9 @@ test("who measures for two minutes is ended, and nothing waits for one that has 
   const ends = [quick, slow].map(({ tunnel }) => t.mock.method(tunnel, "destroy"));
   const ended = () => ends.map(({ mock }) => mock.callCount());
   const [first, second] = [places.reserveProbe(), places.reserveProbe()];
-  first.hold(quick.tunnel);
-  second.hold(slow.tunnel);
-  first.release();
+  first.join(quick.tunnel);
+  second.join(slow.tunnel);
+  first.leave();
   t.mock.timers.tick(119_999);
   assert.deepEqual(ended(), [0, 0]);
   t.mock.timers.tick(1);

@@ -15,14 +15,14 @@ export interface AgentPlace {
   /** A later process of the agent has the id, and this one has probably ended: its link will not be resumed. */
   readonly abandoned: boolean;
   /** From now on the tunnel gets streams; the tunnel that it replaces ends with its last stream. */
-  hold(tunnel: Tunnel): void;
+  join(tunnel: Tunnel): void;
   /** The tunnel has ended, or has never begun. */
-  release(): void;
+  leave(): void;
 }
 
 interface Holder extends AgentCandidate {
   tunnel: Tunnel | undefined;
-  released: boolean;
+  left: boolean;
   /** The holder of the id before this one, until this one has its tunnel. */
   previous: Holder | undefined;
   readonly earlier: EarlierProcesses;
@@ -87,15 +87,15 @@ export class AgentPlaces {
     const earlier = new EarlierProcesses(current?.earlier);
     if (current !== undefined) earlier.note(current.instance, runsBeside);
     earlier.forget(instance);
-    const holder: Holder = { ...candidate, earlier, tunnel: undefined, released: false, previous: current };
+    const holder: Holder = { ...candidate, earlier, tunnel: undefined, left: false, previous: current };
     this.#holders.set(agentId, holder);
     const isAbandoned = () => this.#isAbandoned(holder);
     return {
       get abandoned() {
         return isAbandoned();
       },
-      hold: (tunnel) => this.#hold(holder, tunnel),
-      release: () => this.#release(holder),
+      join: (tunnel) => this.#join(holder, tunnel),
+      leave: () => this.#leave(holder),
     };
   }
 
@@ -111,18 +111,18 @@ export class AgentPlaces {
     this.#measuring++;
     let held: Tunnel | undefined;
     let timer: NodeJS.Timeout | undefined;
-    let released = false;
+    let left = false;
     return {
       abandoned: false,
-      hold: (tunnel) => {
+      join: (tunnel) => {
         held = tunnel;
         timer = setTimeout(() => tunnel.destroy(new Error("it has measured for too long")), MEASURED_MS).unref();
         this.#cluster.add(tunnel);
         this.#endIfClosed(tunnel);
       },
-      release: () => {
-        if (released) return;
-        released = true;
+      leave: () => {
+        if (left) return;
+        left = true;
         clearTimeout(timer);
         this.#measuring--;
         if (held !== undefined) this.#cluster.remove(held);
@@ -141,12 +141,12 @@ export class AgentPlaces {
       const { tunnel } = holder;
       if (tunnel?.suspended !== true || tunnel.streamCount > 0) continue;
       tunnel.destroy(new Error("another agent needed its place (--max-agents) while it had no connection"));
-      this.#release(holder);
+      this.#leave(holder);
       return;
     }
   }
 
-  #hold(holder: Holder, tunnel: Tunnel): void {
+  #join(holder: Holder, tunnel: Tunnel): void {
     if (endUnclaimable(tunnel, this.#cluster)) return; // the document may have changed since its hello
     holder.tunnel = tunnel;
     this.#cluster.add(tunnel);
@@ -188,9 +188,9 @@ export class AgentPlaces {
     return present !== undefined && present.instance !== instance && !present.earlier.isRunning(instance);
   }
 
-  #release(holder: Holder): void {
-    if (holder.released) return;
-    holder.released = true;
+  #leave(holder: Holder): void {
+    if (holder.left) return;
+    holder.left = true;
     if (holder.tunnel !== undefined) this.#cluster.remove(holder.tunnel);
     this.#replaced.delete(holder);
     this.#cluster.onChanged();
@@ -198,14 +198,14 @@ export class AgentPlaces {
     this.#holders.delete(holder.agentId);
     // It has never become a tunnel: the holder that it would have replaced has the id again.
     const { previous } = holder;
-    if (holder.tunnel === undefined && previous !== undefined && !previous.released) {
+    if (holder.tunnel === undefined && previous !== undefined && !previous.left) {
       this.#holders.set(previous.agentId, previous);
     }
   }
 }
 
 /** The state of a holder's tunnel, if it has one. */
-function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspended" | "address"> {
+function stateOf(tunnel: Tunnel | undefined) {
   if (tunnel === undefined) return { draining: false, suspended: false, address: undefined };
   const { draining, suspended, remote } = tunnel;
   // Without the port, which changes each time, repeated refusals have the same sentence.
@@ -213,7 +213,7 @@ function stateOf(tunnel: Tunnel | undefined): Pick<IdHolder, "draining" | "suspe
 }
 
 /** Ends the tunnel of an agent that may not claim what it does, by the rules of now. Returns whether it did. */
-export function endUnclaimable(tunnel: Tunnel, { name, rules }: Pick<PlacesCluster, "name" | "rules">): boolean {
+export function endUnclaimable(tunnel: Tunnel, { name, rules }: PlacesCluster): boolean {
   const foreign = rules.claims?.objection(tunnel.agent.identifiers, tunnel.agent);
   if (foreign === undefined) return false;
   tunnel.destroy(new Error(`the agent may no longer claim ${foreign} in cluster "${name}" (agents.claims)`));

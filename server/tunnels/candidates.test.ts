@@ -26,10 +26,10 @@ class RoutedWorld {
   join(agentId: string, identifiers: AgentIdentifiers, options: FakeAgentOptions = {}): FakeAgent {
     const agent = fakeAgent({ agentId, identifiers, onStream: (stream) => stream.accept(), ...options });
     const place = this.cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" });
-    place.hold(agent.tunnel);
+    place.join(agent.tunnel);
     const leave = () => {
       agent.cut();
-      place.release();
+      place.leave();
     };
     this.#agents.set(agentId, { agent, leave });
     return agent;

@@ -20,7 +20,7 @@ test("a CONNECT that waits is given the first agent the moment it comes", async 
   const { tunnel } = fakeAgent();
   const place = cluster.places.reserve(A);
   assert.equal(cluster.pick(), undefined, "a reservation is no tunnel yet");
-  place.hold(tunnel);
+  place.join(tunnel);
   assert.equal(await waiting, tunnel);
 });
 
@@ -35,7 +35,7 @@ test("waiting in vain ends with a sentence that names the cluster", async () => 
 test("agents that all drain are told apart from no agents", async () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
   const agent = fakeAgent();
-  cluster.places.reserve(A).hold(agent.tunnel);
+  cluster.places.reserve(A).join(agent.tunnel);
   agent.say({ type: "drain", retryAfterMs: 0 });
   await assert.rejects(cluster.whenAvailable(10, nobody()), { code: "draining", message: /going away/ });
 });
@@ -61,7 +61,7 @@ test("a CONNECT that waits no more is not looked at again when agents come", asy
 test("an agent without a connection leaves its place to another one only if nobody's stream waits for it", async () => {
   const cluster = new ClusterTunnels("default", { ...LIMITS, maxAgents: 1 });
   const agent = fakeAgent({ onTarget: (target) => target.pipe(target) });
-  cluster.places.reserve(A).hold(agent.tunnel);
+  cluster.places.reserve(A).join(agent.tunnel);
   const stream = await agent.tunnel.open({ host: "10.0.0.1", port: 443 }, openOptions());
   agent.link.suspend();
   assert.throws(() => cluster.places.reserve({ ...A, agentId: "b" }), LinkRefused);
@@ -76,14 +76,14 @@ test("two hellos at once cannot both have the last place", () => {
   const cluster = new ClusterTunnels("default", { ...LIMITS, maxAgents: 1 });
   const place = cluster.places.reserve(A);
   assert.throws(() => cluster.places.reserve({ ...A, agentId: "b" }), LinkRefused);
-  place.release();
+  place.leave();
   cluster.places.reserve({ ...A, agentId: "b" });
 });
 
 test("the second link of a process leaves the first untouched", () => {
   const cluster = new ClusterTunnels("default", LIMITS);
   const { tunnel } = fakeAgent();
-  cluster.places.reserve(A).hold(tunnel);
+  cluster.places.reserve(A).join(tunnel);
   assert.throws(() => cluster.places.reserve(A), /already_connected/);
   assert.equal(cluster.pick(), tunnel);
   assert.equal(tunnel.draining, false);
@@ -93,13 +93,13 @@ test("a restarted agent replaces its old tunnel, which drains and closes", async
   const cluster = new ClusterTunnels("default", LIMITS);
   const [old, young] = [fakeAgent(), fakeAgent({ instance: "2" })];
   const oldPlace = cluster.places.reserve(A);
-  oldPlace.hold(old.tunnel);
+  oldPlace.join(old.tunnel);
   const youngPlace = cluster.places.reserve({ ...A, instance: "2" });
   assert.equal(old.tunnel.draining, false, "not before the newcomer stands");
-  youngPlace.hold(young.tunnel);
+  youngPlace.join(young.tunnel);
   assert.equal(cluster.pick(), young.tunnel);
   await old.tunnel.closedWith;
-  oldPlace.release();
+  oldPlace.leave();
   assert.deepEqual([...cluster.tunnels()], [young.tunnel]);
   assert.throws(
     () => cluster.places.reserve({ ...A, instance: "2" }),
@@ -111,17 +111,17 @@ test("a restarted agent replaces its old tunnel, which drains and closes", async
 test("an agent that may not claim any more what it claimed in its hello gets no streams, and replaces nobody", async () => {
   const cluster = new ClusterTunnels("blue", LIMITS);
   const { tunnel: old } = fakeAgent();
-  cluster.places.reserve(A).hold(old);
+  cluster.places.reserve(A).join(old);
   const { tunnel } = fakeAgent({ instance: "2", identifiers: { ipv4: ["10.0.0.1"] } });
   const place = cluster.places.reserve({ ...A, instance: "2" });
   cluster.rules = { strategies: ["destHost", "default"], strict: false, claims: new Claims([]) };
-  place.hold(tunnel);
+  place.join(tunnel);
   assert.equal(tunnel.closed, true);
   assert.match(
     String((await tunnel.closedWith)?.message),
     /^the agent may no longer claim 10\.0\.0\.1 in cluster "blue" \(agents\.claims\)$/,
   );
-  place.release();
+  place.leave();
   assert.equal(cluster.pick(), old);
   assert.equal(old.draining, false);
 });
@@ -130,10 +130,10 @@ test("a newcomer that never stands gives the id back to the tunnel it would have
   const cluster = new ClusterTunnels("default", LIMITS);
   const { tunnel } = fakeAgent();
   const place = cluster.places.reserve(A);
-  place.hold(tunnel);
-  cluster.places.reserve({ ...A, instance: "2" }).release();
+  place.join(tunnel);
+  cluster.places.reserve({ ...A, instance: "2" }).leave();
   assert.throws(() => cluster.places.reserve(A), /already_connected/);
-  place.release();
+  place.leave();
   cluster.places.reserve(A);
 });
 
@@ -142,7 +142,7 @@ function starts(cluster: ClusterTunnels, instances: readonly string[]) {
   const started = instances.map((instance) => {
     const agent = fakeAgent({ instance, onStream: (stream) => stream.accept() });
     const place = cluster.places.reserve({ ...A, instance });
-    place.hold(agent.tunnel);
+    place.join(agent.tunnel);
     agent.tunnel.open({ host: "x", port: 1 }, openOptions()).catch(() => {});
     return { ...agent, place };
   });
@@ -210,7 +210,7 @@ test("a replaced tunnel that has ended does not count towards --max-agents of th
   assert.throws(() => cluster.places.reserve(A), OTHER_RUNS, "it runs, so that others would be ended first");
   others.push(...starts(cluster, ["3"]));
   first?.tunnel.destroy(new Error("its last stream has ended"));
-  first?.place.release();
+  first?.place.leave();
   others.push(...starts(cluster, ["4"]));
   assert.deepEqual(closed(others), [false, false, false]);
 });
@@ -219,18 +219,18 @@ test("a peer that only measures has a place beside the agent with its id, and ge
   const cluster = new ClusterTunnels("blue", { ...LIMITS, maxAgents: 1 });
   const doctor = fakeAgent({ probe: true });
   const measuring = cluster.places.reserveProbe();
-  measuring.hold(doctor.tunnel);
+  measuring.join(doctor.tunnel);
   assert.equal(cluster.pick(), undefined);
   await assert.rejects(cluster.whenAvailable(10, nobody()), {
     code: "no_agent",
     message: /no agent of cluster "blue" is connected/,
   });
   const { tunnel } = fakeAgent();
-  cluster.places.reserve(A).hold(tunnel);
+  cluster.places.reserve(A).join(tunnel);
   assert.equal(cluster.pick(), tunnel);
   assert.equal(cluster.tunnels().size, 2, "who ends all tunnels ends it, too");
-  measuring.release();
-  measuring.release();
+  measuring.leave();
+  measuring.leave();
   assert.deepEqual([...cluster.tunnels()], [tunnel]);
   tunnel.destroy(new Error("the test is over"));
   doctor.cut();
@@ -240,7 +240,7 @@ test("peers that only measure are few, and the cluster's state holds for them as
   const cluster = new ClusterTunnels("blue", LIMITS);
   const places = Array.from({ length: 8 }, () => cluster.places.reserveProbe());
   assert.throws(() => cluster.places.reserveProbe(), /8 others measure .*"blue".*try again/);
-  places[0]?.release();
+  places[0]?.leave();
   cluster.places.reserveProbe();
   cluster.closedBecause = 'cluster "blue" is suspended';
   assert.throws(() => cluster.places.reserveProbe(), /suspended/);
@@ -255,12 +255,12 @@ test("tunnels of a removed cluster that still drain say nothing of the one that 
   );
   const old = registry.add("blue", LIMITS);
   const place = old.places.reserve(A);
-  place.hold(fakeAgent({ agentId: "old" }).tunnel);
+  place.join(fakeAgent({ agentId: "old" }).tunnel);
   registry.remove(old);
   registry
     .add("blue", LIMITS)
     .places.reserve(A)
-    .hold(fakeAgent({ agentId: "new" }).tunnel);
-  place.release();
+    .join(fakeAgent({ agentId: "new" }).tunnel);
+  place.leave();
   assert.deepEqual(seen, ["blue old", "blue is gone", "blue new", "blue new"]);
 });

@@ -25,7 +25,7 @@ export interface ProvenToken {
   readonly text: string;
   readonly identity: TokenIdentity;
   /** Verifies by the rules of the moment. */
-  readonly verifier: Pick<TokenVerifier, "verify">;
+  readonly verifier: { readonly verify: TokenVerifier["verify"] };
 }
 
 /** The part of a link that a resume uses. */

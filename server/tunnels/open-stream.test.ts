@@ -81,7 +81,7 @@ function silentAfter(named: number, made: ReturnType<typeof world>) {
 function connect(cluster: ClusterTunnels, options: FakeAgentOptions = {}): void {
   const { agentId = "a" } = options;
   const { tunnel } = fakeAgent(options);
-  cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" }).hold(tunnel);
+  cluster.places.reserve({ agentId, instance: "1", identity: "CN=agent" }).join(tunnel);
 }
 
 test("a claimed target is asked of four other servers at most, and the caller reads what the last one says", async () => {

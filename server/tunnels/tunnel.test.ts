@@ -88,7 +88,7 @@ function cluster() {
   const requests: StreamRequest[] = [];
   return {
     tunnels,
-    join: (tunnel: Tunnel) => tunnels.places.reserve(tunnel.agent).hold(tunnel),
+    join: (tunnel: Tunnel) => tunnels.places.reserve(tunnel.agent).join(tunnel),
     open: (host = "10.0.0.1") => {
       const cancellation = new Cancellation<CulvertError>();
       const chosen = { tunnel: undefined, choice: undefined, hop: undefined };
@@ -145,7 +145,7 @@ test("an agent of another protocol is found by what it claims, keeps its id, is 
   const [plain, claiming] = [new MemoryTunnel("plain"), new MemoryTunnel("claiming", ["kubelet"])];
   join(plain);
   const place = tunnels.places.reserve(claiming.agent);
-  place.hold(claiming);
+  place.join(claiming);
   for (const host of ["kubelet", "kubelet", "other"]) await open(host);
   assert.deepEqual(chosen(), ["claiming", "claiming", "plain"]);
   assert.throws(
@@ -154,7 +154,7 @@ test("an agent of another protocol is found by what it claims, keeps its id, is 
   );
   assert.equal((await roundTripsOf(tunnels.tunnels())).get(claiming), 3);
   claiming.destroy();
-  place.release();
+  place.leave();
   await assert.rejects(open("kubelet"), { code: "no_agent" });
 });
 

@@ -1,5 +1,5 @@
 import { Queue, type QueueNode } from "../basics/collections.ts";
-import { type LinkPool, type MemoryAccount, type MemoryHolder, PRESSURE, type Pressure } from "./memory-account.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE, type Pressure } from "./memory-account.ts";
 import {
   CapOverrun,
   RECLAIM,
@@ -196,14 +196,11 @@ export class MemoryShare implements MemoryAccount {
   readonly cluster: string;
   /** Bytes held now. */
   held = 0;
-  readonly links: LinkPool;
+  readonly links = new LinksAccount(this);
   readonly #pool: MemoryPool;
   readonly #onClosed: () => void;
   readonly #holders = new Queue<MemoryHolder>();
-  readonly #linkHolders = new Queue<MemoryHolder>();
   #cap = Number.POSITIVE_INFINITY;
-  /** The part of `held` that links keep until it is acknowledged. */
-  #heldByLinks = 0;
   #reserved = 0;
   #orphaned = 0;
   /** What open connections take even if they hold nothing. */
@@ -216,7 +213,6 @@ export class MemoryShare implements MemoryAccount {
     this.cluster = cluster;
     this.#pool = pool;
     this.#onClosed = onClosed;
-    this.links = this.#accountOfLinks();
   }
 
   /** Bytes that this cluster may hold, even if others leave more (`limits.memory`). */
@@ -230,11 +226,11 @@ export class MemoryShare implements MemoryAccount {
   }
 
   get pressure(): Pressure {
-    return this.#pool.isFullFor(this.held + this.#connections) ? PRESSURE.full : this.#pressureOfHeld;
+    return this.#pool.isFullFor(this.held + this.#connections) ? PRESSURE.full : this.pressureOfHeld;
   }
 
   /** Links get less room for what is held alone: that they keep less frees nothing of what open connections take. */
-  get #pressureOfHeld(): Pressure {
+  get pressureOfHeld(): Pressure {
     return Math.max(this.capPressure, this.#pool.pressureOn(this.held)) as Pressure;
   }
 
@@ -250,7 +246,7 @@ export class MemoryShare implements MemoryAccount {
   }
 
   get #heldByConnections(): number {
-    return this.held - this.#heldByLinks;
+    return this.held - this.links.held;
   }
 
   get mustShrink(): boolean {
@@ -264,20 +260,6 @@ export class MemoryShare implements MemoryAccount {
     if (this.held > this.#cap) this.#pool.reclaimSoon();
     if (this.#overrun !== undefined && this.#heldByConnections <= this.#cap) this.#overrun = undefined;
     this.#onChanged();
-  }
-
-  #accountOfLinks() {
-    const share = this;
-    return {
-      get pressure() {
-        return share.#pressureOfHeld;
-      },
-      hold: (delta: number): void => {
-        this.#heldByLinks += delta;
-        this.hold(delta);
-      },
-      enter: (node: QueueNode<MemoryHolder>): void => this.#linkHolders.join(node),
-    };
   }
 
   /** A connection was opened that takes this number of bytes of the process, or closed if the number is negative. */
@@ -329,7 +311,7 @@ export class MemoryShare implements MemoryAccount {
 
   /** Evicts connections and links up to this level until there is enough; returns their number. */
   reclaim(isEnough: () => boolean, now: number, level: ReclaimLevel): number {
-    return reclaim(reclaimablesOf([...this.#holders, ...this.#linkHolders]), isEnough, now, level);
+    return reclaim(reclaimablesOf([...this.#holders, ...this.links.holders]), isEnough, now, level);
   }
 
   /** Reclaims what the cap does not allow, from what has stopped; returns how many connections and links were ended. */
@@ -339,12 +321,37 @@ export class MemoryShare implements MemoryAccount {
     const ended = this.#overrun?.reclaim(this.#holders, () => this.#heldByConnections, this.#cap, now) ?? 0;
     if (this.held <= this.#cap) return ended;
     const isEnough = () => this.held <= this.#cap * RECLAIM_TO;
-    return ended + reclaim(reclaimablesOf(this.#linkHolders), isEnough, now, RECLAIM.stalled);
+    return ended + reclaim(reclaimablesOf(this.links.holders), isEnough, now, RECLAIM.stalled);
   }
 
   /** The cluster is not served any more; what is open counts until it ends. */
   close(): void {
     this.#closed = true;
     this.#onChanged();
+  }
+}
+
+/** What the links of one cluster keep until it is acknowledged, as a part of its share. */
+class LinksAccount {
+  /** Bytes held now. */
+  held = 0;
+  readonly holders = new Queue<MemoryHolder>();
+  readonly #share: MemoryShare;
+
+  constructor(share: MemoryShare) {
+    this.#share = share;
+  }
+
+  get pressure(): Pressure {
+    return this.#share.pressureOfHeld;
+  }
+
+  hold(delta: number): void {
+    this.held += delta;
+    this.#share.hold(delta);
+  }
+
+  enter(node: QueueNode<MemoryHolder>): void {
+    this.holders.join(node);
   }
 }

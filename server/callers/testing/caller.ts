@@ -9,7 +9,7 @@ import { WaitingConnections } from "../../listeners/port-connections.ts";
 import { ServerMetrics } from "../../metrics/server-metrics.ts";
 import type { ServerOptions } from "../../options/options.ts";
 import type { TokenVerifier } from "../../tokens/verifier.ts";
-import { contextOf } from "../../tunnels/testing/context.ts";
+import { contextWithCluster } from "../../tunnels/testing/context.ts";
 import type { FakeAgent } from "../../tunnels/testing/fake-agent.ts";
 import type { CallerHost } from "../authenticate.ts";
 import { CallerListeners } from "../caller-listeners.ts";
@@ -70,26 +70,17 @@ export async function start(
     headerTimeoutMs: 30_000,
     maxWaitingConnections: 100,
   };
-  const context = contextOf(
+  const { context, cluster } = contextWithCluster(
     { ...bounds, ...options },
-    {
-      log,
-      metrics,
-      draining: () => options.draining ?? false,
-      clusters: {
-        get: () => ({ tunnels: cluster, requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 }),
-        reachedBy: () => undefined,
-      },
-    },
+    { log, metrics, draining: () => options.draining ?? false },
   );
   if (options.filesUsedUp) {
     context.files.requireRoom = () => {
       throw new CulvertError("overloaded", "no files");
     };
   }
-  const { tunnels, unauthenticatedMemory } = context;
-  const cluster = tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
-  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).hold(agent.tunnel);
+  const { unauthenticatedMemory } = context;
+  const join = (agent: FakeAgent) => cluster.places.reserve(agent.tunnel.agent).join(agent.tunnel);
   for (const agent of agents) join(agent);
   const open = new OpenConnects();
   const rules = {

@@ -59,11 +59,11 @@ class MemoryDirectory implements Directory {
     return { canAsk: true, detail: "connected", faults: [], trouble: undefined, ...this.#hub.hindered };
   }
 
-  hold(cluster: string, takesStreams: () => boolean): void {
+  join(cluster: string, takesStreams: () => boolean): void {
     this.#held.set(cluster, takesStreams);
   }
 
-  release(cluster: string): void {
+  leave(cluster: string): void {
     this.#held.delete(cluster);
   }
 

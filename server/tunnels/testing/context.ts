@@ -37,3 +37,15 @@ export function contextOf(
     ...parts,
   };
 }
+
+/** The same with one cluster, which is served under every name, without rules and limits. */
+export function contextWithCluster(
+  options: Partial<ServerOptions> = {},
+  parts: Partial<Omit<ServerContext, "options" | "clusters">> = {},
+) {
+  const served = { requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 };
+  const clusters = { get: () => ({ ...served, tunnels: cluster }), reachedBy: () => undefined };
+  const context = contextOf(options, { ...parts, clusters });
+  const cluster = context.tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
+  return { context, cluster };
+}
