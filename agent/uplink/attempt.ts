@@ -44,11 +44,10 @@ export async function attempt(context: DialContext, owner: ConnectionOwner, sign
 async function connectDirectly(context: DialContext, owner: ConnectionOwner, terms: DialTerms): Promise<Connection> {
   let used = terms.credentials;
   const opened = await openDirectly(context, terms);
-  const { graceMs } = opened.welcome;
   return new Connection(opened, owner, {
-    ...connectionOptions(context, () => used),
+    ...connectionOptions(context, opened, () => used),
     redial: async (resume, signal) => {
-      const again = resumeTerms(context, graceMs, signal);
+      const again = resumeTerms(context, opened, signal);
       const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, resume));
       used = again.credentials;
       return dialled;
@@ -64,18 +63,17 @@ async function connectViaMiddlebox(
 ): Promise<Connection> {
   let used = terms.credentials;
   const opened = await openViaMiddlebox(context, terms);
-  const { link, welcome } = opened;
   return new Connection(opened, owner, {
-    ...connectionOptions(context, () => used),
+    ...connectionOptions(context, opened, () => used),
     prove: async (signal) => {
-      const again = resumeTerms(context, welcome.graceMs, signal);
-      const renewal = await startInnerTls(context, again, outerTrust(again.credentials), link.id);
+      const again = resumeTerms(context, opened, signal);
+      const renewal = await startInnerTls(context, again, outerTrust(again.credentials), opened.link.id);
       renewal.pipe.end();
       if (renewal.answer.type !== "renewed") throw new Error("the server did not renew the agent's credential");
       used = again.credentials;
     },
     redial: async (resume, signal) => {
-      const again = resumeTerms(context, welcome.graceMs, signal);
+      const again = resumeTerms(context, opened, signal);
       return await dialViaMiddlebox(context, again, outerTrust(again.credentials), (to) =>
         dialNext(to, opened, OUTER_HELLO, resume),
       );
@@ -105,23 +103,36 @@ export interface DialContext extends LinkContext, Pick<ConnectionOptions, "retry
 const RESUME_TIMEOUT_MS = 5_000;
 const LEAST_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
+/**
+ * A planned carrier has this many times --handshake-timeout: the old one goes on meanwhile, and on a slow line each
+ * step of the handshake waits behind its payload, several seconds.
+ */
+const PLANNED_TIMES = 3;
 
 /** A carrier is replaced this time before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
 /** The options of a connection. `used`: returns the credentials of the last dial. */
 function connectionOptions(
-  { session, retry, path, onStream, onServers }: DialContext,
+  context: DialContext,
+  opened: OpenedLink,
   used: () => Credentials,
 ): Omit<ConnectionOptions, "redial" | "prove"> {
+  const { session, retry, path, onStream, onServers } = context;
   const carrierAgeMs = (): number => Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used())));
-  return { session, retry, carrierAgeMs, onStream, onServers };
+  return { session, retry, resumeTimeoutMs: resumeTimeoutMs(context, opened), carrierAgeMs, onStream, onServers };
+}
+
+function resumeTimeoutMs({ timeoutMs }: DialContext, { welcome }: OpenedLink): number {
+  return Math.min(timeoutMs, RESUME_TIMEOUT_MS, Math.max(MIN_RESUME_MS, welcome.graceMs / LEAST_ATTEMPTS));
 }
 
 /** The terms of a dial for an open link, with the credentials that are in the files now. */
-function resumeTerms({ credentials, timeoutMs }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
-  const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
-  return { credentials: credentials.current(), timeoutMs: Math.min(timeoutMs, RESUME_TIMEOUT_MS, share), signal };
+function resumeTerms(context: DialContext, opened: OpenedLink, signal: AbortSignal): DialTerms {
+  const { credentials, timeoutMs } = context;
+  const planned = !opened.link.suspended;
+  const ms = planned ? PLANNED_TIMES * timeoutMs : resumeTimeoutMs(context, opened);
+  return { credentials: credentials.current(), timeoutMs: ms, signal };
 }
 
 /** A renewed credential should be in the file by then, and a carrier that was opened with the old one is replaced. */

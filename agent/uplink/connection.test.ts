@@ -27,6 +27,7 @@ function connection(t: TestContext, carrierAgeMs: () => number, owner: Partial<C
     {
       session: { maxWindow: 1 << 20, budget: 1 << 20, maxStreams: 10 } as never,
       retry: { baseMs: 100, capMs: 1_000 },
+      resumeTimeoutMs: 5_000,
       carrierAgeMs,
       onStream: () => {},
       redial: (say) =>

@@ -28,7 +28,7 @@ export interface ConnectionOwner {
   onClosed(connection: Connection, reason: Error | undefined): void;
 }
 
-export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry"> {
+export interface ConnectionOptions extends Pick<ResumptionDeps, "redial" | "prove" | "retry" | "resumeTimeoutMs"> {
   /** Serves a stream that the server has opened. */
   readonly onStream: (stream: Stream) => void;
   /** The server has announced another number of servers. */
@@ -82,6 +82,7 @@ export class Connection implements SessionHandler {
       redial: options.redial,
       prove: options.prove,
       retry: options.retry,
+      resumeTimeoutMs: options.resumeTimeoutMs,
       onElsewhere: () => owner.onElsewhere(this),
       onDisowned: () => owner.onDisowned(this),
       onFailed: (error) => owner.onResumeFailed(this, error),

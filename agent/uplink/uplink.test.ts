@@ -96,6 +96,7 @@ function uplink(t: TestContext) {
   const options: ConnectionOptions = {
     session: { maxWindow: 65_536, budget: 1_000_000, maxStreams: 10, pool: UNBOUNDED },
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    resumeTimeoutMs: 5_000,
     carrierAgeMs: () => Number.POSITIVE_INFINITY,
     onStream: (stream) => {
       stream.on("error", () => {});
