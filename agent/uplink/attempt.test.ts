@@ -107,6 +107,39 @@ test("a carrier of a resumed link pings as often as the server's welcome asked f
   session.destroy(new Error("the test is over"));
 });
 
+test("a planned carrier may come later than --handshake-timeout, because the old one goes on meanwhile", async (t) => {
+  const key = LinkKey.random();
+  const server = await LinkServer.start({
+    welcome: ({ resume }) =>
+      resume === undefined
+        ? welcome({ key: key.text, graceMs: 30_000 })
+        : { type: "resumed", version: 1, received: 0, proof: key.answer(resume, 0) },
+  });
+  t.after(() => server[Symbol.asyncDispose]());
+  const { ca } = await testCertificate();
+  let opened = 0;
+  const open = async (): Promise<Passage> => {
+    opened++;
+    if (opened === 2) await pause(TIMEOUT_MS + SLOW_MS);
+    return { socket: net.connect(server.port, server.host) };
+  };
+  const context = dialTo(server, {
+    route: { open, worked: () => undefined, failed: () => {} },
+    credentials: { current: () => ({ ca }) },
+    options: { innerTls: "never", handshakeTimeoutMs: TIMEOUT_MS },
+  });
+  const owner = {
+    onClosed: () => {},
+    onResumed: () => {},
+    onResumeFailed: (_: unknown, error: Error) => assert.fail(error),
+  };
+  const connection = await attempt(context, owner as never, new AbortController().signal);
+  connection.changeCarrier();
+  await until(() => server.results[1] !== undefined);
+  assert.equal(opened, 2);
+  connection.session.destroy(new Error("the test is over"));
+});
+
 test("a hello whose time is over before it is said waits for no answer", async () => {
   let end: (reason: Error) => void = () => {};
   const over = new Promise<never>((_, reject) => {

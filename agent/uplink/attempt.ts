@@ -45,11 +45,11 @@ export async function attempt(context: DialContext, owner: ConnectionOwner, sign
 async function connectDirectly(context: DialContext, owner: ConnectionOwner, terms: DialTerms): Promise<Connection> {
   let used = terms.credentials;
   const opened = await openDirectly(context, terms);
-  const { graceMs } = opened.welcome;
   const carriers: Carriers = {
+    resumeTimeoutMs: resumeTimeoutMs(context, opened),
     carrierAgeMs: () => carrierAgeMs(context, used),
     redial: async (resume, signal) => {
-      const again = resumeTerms(context, graceMs, signal);
+      const again = resumeTerms(context, opened, signal);
       const dialled = await dialDirectly(context, again, (to) => dialNext(to, opened, context.hello, resume));
       used = again.credentials;
       return dialled;
@@ -66,18 +66,18 @@ async function connectViaMiddlebox(
 ): Promise<Connection> {
   let used = terms.credentials;
   const opened = await openViaMiddlebox(context, terms);
-  const { link, welcome } = opened;
   const carriers: Carriers = {
+    resumeTimeoutMs: resumeTimeoutMs(context, opened),
     carrierAgeMs: () => carrierAgeMs(context, used),
     prove: async (signal) => {
-      const again = resumeTerms(context, welcome.graceMs, signal);
-      const renewal = await startInnerTls(context, again, outerTrust(again.credentials), link.id);
+      const again = resumeTerms(context, opened, signal);
+      const renewal = await startInnerTls(context, again, outerTrust(again.credentials), opened.link.id);
       renewal.pipe.end();
       if (renewal.answer.type !== "renewed") throw new Error("the server did not renew the agent's credential");
       used = again.credentials;
     },
     redial: async (resume, signal) => {
-      const again = resumeTerms(context, welcome.graceMs, signal);
+      const again = resumeTerms(context, opened, signal);
       return await dialViaMiddlebox(context, again, outerTrust(again.credentials), (to) =>
         dialNext(to, opened, OUTER_HELLO, resume),
       );
@@ -104,6 +104,11 @@ export type DialContext = AgentContext & LinkContext & { readonly credentials: {
 const RESUME_TIMEOUT_MS = 5_000;
 const LEAST_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
+/**
+ * A planned carrier has this many times --handshake-timeout: the old one goes on meanwhile, and on a slow line each
+ * step of the handshake waits behind its payload, several seconds.
+ */
+const PLANNED_TIMES = 3;
 
 /** A carrier is replaced this time before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
@@ -113,10 +118,16 @@ function carrierAgeMs({ path }: DialContext, used: Credentials): number {
   return Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used)));
 }
 
+function resumeTimeoutMs({ options }: DialContext, { welcome }: OpenedLink): number {
+  const share = Math.max(MIN_RESUME_MS, welcome.graceMs / LEAST_ATTEMPTS);
+  return Math.min(options.handshakeTimeoutMs, RESUME_TIMEOUT_MS, share);
+}
+
 /** The terms of a dial for an open link, with the credentials that are in the files now. */
-function resumeTerms({ credentials, options }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
-  const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
-  const timeoutMs = Math.min(options.handshakeTimeoutMs, RESUME_TIMEOUT_MS, share);
+function resumeTerms(context: DialContext, opened: OpenedLink, signal: AbortSignal): DialTerms {
+  const { credentials, options } = context;
+  const isPlanned = !opened.link.suspended;
+  const timeoutMs = isPlanned ? PLANNED_TIMES * options.handshakeTimeoutMs : resumeTimeoutMs(context, opened);
   return { credentials: credentials.current(), timeoutMs, signal };
 }
 

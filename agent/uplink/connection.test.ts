@@ -32,6 +32,7 @@ function connection(t: TestContext, carrierAgeMs: () => number, owner: Partial<C
     { link, key, pipe: link, welcome: welcome() },
     { ...NOTHING, ...owner },
     {
+      resumeTimeoutMs: 5_000,
       carrierAgeMs,
       redial: (say) =>
         new Promise((resolve) => {

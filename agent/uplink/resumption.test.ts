@@ -35,6 +35,7 @@ function resumable(t: TestContext) {
   const failures: unknown[] = [];
   const key = LinkKey.random();
   const source: CarrierSource = {
+    resumeTimeoutMs: 5_000,
     redial: (say, signal) =>
       new Promise((resolve, reject) => {
         const resume = say();
@@ -277,6 +278,27 @@ test("a carrier that is lost while its successor is dialled needs no second dial
   wire.agent.over(CUT);
   assert.equal(dials.length, 1);
   await dials[0]?.accept();
+  assert.equal(link.suspended, false);
+});
+
+test("a planned change has as long as a resume from its hello on, and from the loss of the carrier before", async (t) => {
+  const { link, wire, dials, failures, resumption } = resumable(t);
+  resumption.begin();
+  t.mock.timers.tick(4_999);
+  assert.equal(dials[0]?.signal.aborted, false);
+  t.mock.timers.tick(1);
+  assert.equal(dials[0]?.signal.aborted, true);
+  await new Promise(setImmediate);
+  assert.match(String(failures[0]), /had no answer within 5 s/);
+  t.mock.timers.tick(100);
+  t.mock.timers.tick(3_000);
+  wire.agent.over(CUT);
+  t.mock.timers.tick(4_999);
+  assert.deepEqual([link.suspended, dials.length, dials[1]?.signal.aborted], [true, 2, false]);
+  t.mock.timers.tick(1);
+  await new Promise(setImmediate);
+  t.mock.timers.tick(1_000);
+  await dials[2]?.accept();
   assert.equal(link.suspended, false);
 });
 

@@ -5,6 +5,7 @@ import {
   MANY_FAILURES,
   type RetryOptions,
 } from "../../shared/basics/backoff.ts";
+import { seconds } from "../../shared/basics/text.ts";
 import type { ProvenResume } from "../../shared/link/control.ts";
 import type { DialledAgain } from "../../shared/link/dial.ts";
 import type { Link } from "../../shared/link/link.ts";
@@ -20,6 +21,8 @@ export interface CarrierSource {
   redial(resume: () => ProvenResume, signal: AbortSignal): Promise<DialledAgain>;
   /** Renews the credential before a planned carrier, where a carrier itself shows none. */
   prove?(signal: AbortSignal): Promise<void>;
+  /** Longest time for a dial of a suspended link, and from a hello to its answer, ms. */
+  readonly resumeTimeoutMs: number;
 }
 
 /** Receives the results of resumes that fail. */
@@ -83,6 +86,8 @@ export class Resumption {
   #elsewhere = 0;
   #isLast = false;
   #dialling: AbortController | undefined;
+  /** Ends a dial that was planned, and had more time than there is now. */
+  #deadline: NodeJS.Timeout | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
@@ -114,6 +119,7 @@ export class Resumption {
 
   /** The carrier is lost. The next one is dialled at once, unless the last two were cut as soon as they were up. */
   lost(): void {
+    if (this.#dialling !== undefined) this.#limit(this.#dialling);
     this.#shortLives.ended("lost", performance.now() - this.#resumedAt);
     if (this.#shortLives.failures <= 2 || this.#dialling !== undefined) this.begin();
     else this.#beginIn(this.#shortLives.waitMs(0, this.#within(SUSPENDED_CAP_MS)));
@@ -146,6 +152,13 @@ export class Resumption {
     this.#dialling?.abort();
   }
 
+  #limit(dialling: AbortController): void {
+    const { resumeTimeoutMs: ms } = this.#source;
+    const late = new Error(`the planned connection had no answer within ${seconds(ms)}`);
+    clearTimeout(this.#deadline);
+    this.#deadline = setTimeout(() => dialling.abort(late), ms);
+  }
+
   async #dial(): Promise<void> {
     const link = this.#link;
     const key = this.#key;
@@ -155,6 +168,8 @@ export class Resumption {
     const resume = (): ProvenResume => {
       // The server could free what the old carrier acknowledges from now on before it reads this hello.
       link.acks.hold();
+      // What the server sends meanwhile waits for an acknowledgement.
+      if (!link.suspended) this.#limit(dialling);
       named = link.received;
       return key.prove({ link: link.id, received: named });
     };
@@ -169,7 +184,9 @@ export class Resumption {
       this.#goOn(next, named);
     } catch (error) {
       this.#dialling = undefined;
-      if (!this.#stopped) this.#failed(error);
+      if (!this.#stopped) this.#failed(dialling.signal.aborted ? dialling.signal.reason : error);
+    } finally {
+      clearTimeout(this.#deadline);
     }
   }
 

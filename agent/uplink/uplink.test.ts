@@ -95,6 +95,7 @@ function uplink(t: TestContext) {
   /** Why links that are suspended find no new carrier. */
   const redialError = { error: new Error("no way") };
   const carriers: Carriers = {
+    resumeTimeoutMs: 5_000,
     carrierAgeMs: () => Number.POSITIVE_INFINITY,
     redial: () => Promise.reject(redialError.error),
   };

@@ -114,7 +114,6 @@ export class Acks {
 
 /** The least bound: an interactive stream always has room beside a bulk one. It costs 52 ms at 10 Mbit/s. */
 export const IN_FLIGHT_FLOOR = 64 * 1024;
-const START = 256 * 1024;
 /**
  * What may come on top of the least round trip: the time for which a receiver may delay an ack, and 15 ms by which
  * timers and bursts are late, so that the line never idles.
@@ -128,6 +127,8 @@ const LATE_ROUNDS = 3;
 const HASTY_CUTS = 2;
 /** A cut that should make rounds shorter by less than this proves nothing: the delays of acks vary that much. */
 const TELLING_MS = 20;
+/** At the floor a round that takes longer than the fastest one there by this factor shows that the path is longer. */
+const LONGER = 1.25;
 /** After this time with more than 64 KiB under way in every round, a round has less: two round trips, 2 %. */
 const PROBE_EVERY_MS = 10_000;
 const PROBE_EVERY_ROUND_TRIPS = 100;
@@ -171,6 +172,8 @@ export class InFlight {
   #probing = false;
   #lateRounds = 0;
   #fastestLateMs = 0;
+  /** The fastest of the late rounds at the floor: on a slow line what 64 KiB take. */
+  #floorMs = Number.POSITIVE_INFINITY;
   /** Where the cuts began whose effect is still to be seen. */
   #cutFrom: { readonly bound: number; readonly tookMs: number } | undefined;
 
@@ -181,7 +184,7 @@ export class InFlight {
    */
   constructor(mostBytes: number, offset: number) {
     this.#most = Math.max(IN_FLIGHT_FLOOR, mostBytes);
-    this.#bound = Math.min(START, this.#most);
+    this.#bound = IN_FLIGHT_FLOOR;
     this.#sent = offset;
     this.#acked = offset;
     this.#before = { acked: offset, atMs: 0 };
@@ -236,10 +239,8 @@ export class InFlight {
     if (probed || underWay <= IN_FLIGHT_FLOOR) this.#bareAtMs = nowMs;
     if (probed) return;
     const probeEveryMs = Math.max(PROBE_EVERY_MS, PROBE_EVERY_ROUND_TRIPS * this.#least);
-    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > probeEveryMs) {
-      this.#probing = true;
-      return;
-    }
+    // The round counts nevertheless: on a slow line each may take longer than the time between two probes.
+    if (limited && rttMs > SLACK_MS && nowMs - this.#bareAtMs > probeEveryMs) this.#probing = true;
     // The average, because the marked byte is the last of its burst and may have waited for an ack longer than most.
     const tookMs = limited && this.#rate > 0 ? Math.min(rttMs, (this.#bound / this.#rate) * 1_000) : rttMs;
     const allowedMs = this.#least + SLACK_MS;
@@ -270,13 +271,17 @@ export class InFlight {
       return;
     }
     this.#cutFrom = telling ? { bound: this.#bound, tookMs } : from;
-    // At the floor no cut can prove anything. To stay there costs little, unless the path has become far longer.
-    if (this.#bound === IN_FLIGHT_FLOOR && tookMs > 1.5 * allowedMs) this.#measureAnew();
+    // At the floor no cut can prove anything. To stay there costs little, unless the path has become longer.
+    if (this.#bound === IN_FLIGHT_FLOOR) {
+      if (tookMs > LONGER * this.#floorMs) this.#measureAnew();
+      else this.#floorMs = Math.min(this.#floorMs, tookMs);
+    }
     this.#setBound((this.#bound * allowedMs) / tookMs);
   }
 
   #measureAnew(): void {
     this.#least = Number.POSITIVE_INFINITY;
+    this.#floorMs = Number.POSITIVE_INFINITY;
     this.#probing = true;
   }
 

@@ -215,6 +215,16 @@ test("a line on which 64 KiB are half a second is kept busy by little more than 
   expect(result, { share: 0.98, waitedMs: 1_000 });
 });
 
+/** Time that the floor and the frame which goes beyond it take on a line, with a tenth more for timers and acks. */
+const floorMs = (bytesPerSecond: number): number => (1.1 * 96 * KIB * 1_000) / bytesPerSecond;
+
+for (const kilobytesPerSecond of [20, 60, 125, 300]) {
+  test(`a line of ${kilobytesPerSecond} kB/s, which 64 KiB fill for longer than any round trip, never has more under way`, () => {
+    const bytesPerSecond = 1_000 * kilobytesPerSecond;
+    expect(simulate({ bytesPerSecond, rttMs: 60, seconds: 300 }), { share: 0.99, waitedMs: floorMs(bytesPerSecond) });
+  });
+}
+
 test("loopback is at several MiB within 50 ms of bulk and is not held back", () => {
   const result = simulate({ bytesPerSecond: 400e6, rttMs: 0.2, seconds: 4, fromSecond: 0.25 });
   expect(result, { share: 0.98, waitedMs: 60 });
