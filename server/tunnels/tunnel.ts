@@ -11,7 +11,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { AgentStreams } from "./agent-streams.ts";
+import type { AgentStreams } from "./agent-streams.ts";
 import { DialRecord, Opening, type OpenOptions } from "./opening.ts";
 
 /** The part of a link that a tunnel uses. */
@@ -83,6 +83,7 @@ export class Tunnel {
     watcher: TunnelWatcher,
     options: Partial<SessionOptions>,
     pipe: Transport,
+    streams: AgentStreams,
   ) {
     this.#agent = agent;
     this.#link = link;
@@ -112,12 +113,11 @@ export class Tunnel {
         watcher.onLeaving?.();
       },
     });
-    const streams = new AgentStreams();
     this.#session = new Session(
       "server",
       pipe,
       {
-        onStream: (stream) => streams.refuse(stream),
+        onStream: (stream) => streams.onStream(stream),
         onGoAway: () => watcher.onLeaving?.(),
         onClosed: closed.resolve,
       },
