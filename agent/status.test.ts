@@ -50,7 +50,7 @@ test("an agent that drains is not ready, however many servers it has", () => {
 });
 
 test("status says what it is of, since when an uplink is connected, and why it is not", () => {
-  const path = { keepaliveMs: 1, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined };
+  const path = { ageLimitMs: undefined, heldBackMs: undefined };
   const one = { server: "wss://a", path, failure: undefined, connections: () => [] };
   const uplinks = [
     { ...one, state: { state: "connected" as const, sinceMs: performance.now() - 60_000 } },
@@ -73,8 +73,8 @@ test("status says what it is of, since when an uplink is connected, and why it i
 
 test("status shows of each path what it has shown, and no limit that nobody has seen", () => {
   const paths = [
-    { keepaliveMs: 18_000.4, idleLimitMs: 30_000.7, ageLimitMs: 3_600_000, heldBackMs: 1_200.4 },
-    { keepaliveMs: 20_000, idleLimitMs: undefined, ageLimitMs: undefined, heldBackMs: undefined },
+    { ageLimitMs: 3_600_000.7, heldBackMs: 1_200.4 },
+    { ageLimitMs: undefined, heldBackMs: undefined },
   ];
   const uplinks = paths.map((path, index) => ({
     server: `wss://${index}`,
@@ -91,8 +91,8 @@ test("status shows of each path what it has shown, and no limit that nobody has 
       server: "wss://0",
       state: "connected",
       sessions: [],
-      path: { keepaliveMs: 18_000, idleLimitMs: 30_001, ageLimitMs: 3_600_000, heldBackMs: 1_200 },
+      path: { ageLimitMs: 3_600_001, heldBackMs: 1_200 },
     },
-    { server: "wss://1", state: "connected", sessions: [], path: { keepaliveMs: 20_000 } },
+    { server: "wss://1", state: "connected", sessions: [], path: {} },
   ]);
 });

@@ -57,15 +57,10 @@ export function credentialCheck(warnings: readonly string[], problem?: string): 
   return { name: "credentials", ok: true, detail: all.map((warning) => `warning: ${warning}`).join("; ") };
 }
 
-interface PingedPath extends LearnedPath {
-  /** Between two pings. */
-  readonly keepaliveMs: number;
-}
-
 /** What is shown of an uplink. */
 type ShownUplink = {
   readonly server: string;
-  readonly path: PingedPath;
+  readonly path: LearnedPath;
   readonly failure: string | undefined;
   connections(): Iterable<Connection>;
   /** `sinceMs`: when it was connected, by the monotonic clock. */
@@ -114,10 +109,8 @@ function since(sinceMs: number | undefined): { readonly since?: string } {
 }
 
 /** A limit is there only when it was seen. */
-function shownPath({ keepaliveMs, idleLimitMs, ageLimitMs, heldBackMs }: PingedPath): Record<string, number> {
+function shownPath({ ageLimitMs, heldBackMs }: LearnedPath): Record<string, number> {
   return {
-    keepaliveMs: Math.round(keepaliveMs),
-    ...(idleLimitMs === undefined ? {} : { idleLimitMs: Math.round(idleLimitMs) }),
     ...(ageLimitMs === undefined ? {} : { ageLimitMs: Math.round(ageLimitMs) }),
     ...(heldBackMs === undefined ? {} : { heldBackMs: Math.round(heldBackMs) }),
   };

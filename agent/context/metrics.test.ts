@@ -79,8 +79,8 @@ test("what a path has shown is there for each server, and nothing where it has s
   const metrics = new AgentMetrics({ processMetrics: false });
   const state = { state: "connected" } as const;
   const uplinks = [
-    { server: "wss://a", state, path: { idleLimitMs: 30_000, ageLimitMs: undefined, heldBackMs: undefined } },
-    { server: "wss://b", state, path: { idleLimitMs: undefined, ageLimitMs: 3_600_000, heldBackMs: 1_500 } },
+    { server: "wss://a", state, path: { ageLimitMs: 1_800_000, heldBackMs: undefined } },
+    { server: "wss://b", state, path: { ageLimitMs: 3_600_000, heldBackMs: 1_500 } },
   ];
   metrics.watch({ ...IDLE, uplinks: () => uplinks });
   metrics.pathLearned("held_back");
@@ -88,9 +88,9 @@ test("what a path has shown is there for each server, and nothing where it has s
     .split("\n")
     .filter((line) => line.startsWith("culvert_agent_path_"));
   assert.deepEqual(series, [
-    ...["idle_limit", "age_limit", "silent"].map((lesson) => `culvert_agent_path_lessons_total{lesson="${lesson}"} 0`),
+    'culvert_agent_path_lessons_total{lesson="age_limit"} 0',
     'culvert_agent_path_lessons_total{lesson="held_back"} 1',
-    'culvert_agent_path_idle_limit_seconds{server="wss://a"} 30',
+    'culvert_agent_path_age_limit_seconds{server="wss://a"} 1800',
     'culvert_agent_path_age_limit_seconds{server="wss://b"} 3600',
     'culvert_agent_path_held_back_seconds{server="wss://b"} 1.5',
   ]);

@@ -20,12 +20,11 @@ const STATES = ["waiting", "connecting", "connected", "suspended", "draining", "
 export type UplinkStateName = (typeof STATES)[number];
 
 /** What a path can teach; docs/corporate-networks.md explains each. */
-const LESSONS = ["idle_limit", "age_limit", "silent", "held_back"] as const;
+const LESSONS = ["age_limit", "held_back"] as const;
 export type LessonName = (typeof LESSONS)[number];
 
 /** Times that the way to a server has shown, ms; `undefined`: it has not. */
 export interface LearnedPath {
-  readonly idleLimitMs: number | undefined;
   readonly ageLimitMs: number | undefined;
   readonly heldBackMs: number | undefined;
 }
@@ -66,11 +65,6 @@ export const IDLE: LiveAgent = {
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
 /** What was learned of the way to a server: the name of the metric, its help, and the time, ms. */
 const PATH_TIMES: readonly (readonly [name: string, help: string, time: keyof LearnedPath])[] = [
-  [
-    "idle_limit",
-    "Time without a byte after which connections to a server are cut; absent while none was seen.",
-    "idleLimitMs",
-  ],
   ["age_limit", "Age at which connections to a server are cut; absent while none was seen.", "ageLimitMs"],
   [
     "held_back",
@@ -117,7 +111,7 @@ export class AgentMetrics {
     this.#connects = make.counter(["culvert_agent_uplink_connects_total"], "Tunnels to the server that were set up.");
     this.#lessons = make.counters(
       "culvert_agent_path_lessons_total",
-      "What was learned of the way to a server: that it has a limit, falls silent or holds bytes back.",
+      "What was learned of the way to a server: that it cuts old connections, or holds bytes back.",
       ["lesson"],
     );
     // Prometheus' increase() does not count the step from no series to 1, which would hide each first lesson.

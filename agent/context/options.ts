@@ -79,7 +79,7 @@ const server = section("The server", {
   ),
   keepaliveMs: option.duration(
     "20s",
-    "Interval of pings; the smaller of both ends is used, and 2.5 of them without a byte end a tunnel.",
+    "Interval of pings; the smaller of both ends is used, and 2.5 of them without a byte end a tunnel. Make it shorter where something on the path cuts connections that are silent for less.",
     {
       konnectivity: "--keepalive-time",
       min: "100ms",

@@ -28,11 +28,11 @@ async function stepsTo(
   const open = async () => ({ socket: net.connect(port, host) });
   const dial: TunnelDial = {
     context: {
-      options: optionsOf(),
+      options: optionsOf({ keepaliveMs: KEEPALIVE_MS }),
       server: { host: "localhost", port, path: "/" },
       hello: HELLO,
       route: { open, worked: () => undefined, failed: () => {} },
-      path: new Path({ keepaliveMs: KEEPALIVE_MS, maxCarrierAgeMs: 0 }),
+      path: new Path({ maxCarrierAgeMs: 0 }),
       graceMs: 0,
     },
     terms: { credentials: { ca }, timeoutMs: 5_000, signal: new AbortController().signal },

@@ -32,7 +32,7 @@ function dialTo(server: LinkServer, { options = {}, ...change }: Change): DialCo
     server: { host: "localhost", port: server.port, path: "/" },
     route: { open, worked: () => undefined, failed: () => {} },
     hello: HELLO,
-    path: new Path({ keepaliveMs: 20_000, maxCarrierAgeMs: 0 }),
+    path: new Path({ maxCarrierAgeMs: 0 }),
     ...change,
   };
 }

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { isEmpty, parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
 import type { Hello, OuterHello, ProvenResume } from "../../shared/link/control.ts";
 import { type CarrierDialOptions, type DialledAgain, dialAgain, OUTER_HELLO } from "../../shared/link/dial.ts";
-import { HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
+import { FEATURES, HANDSHAKE_VERSION } from "../../shared/wire/handshake.ts";
 import type { AgentContext } from "../context/context.ts";
 import { type Carriers, Connection, type ConnectionOwner } from "./connection.ts";
 import { type Credentials, endOf } from "./credentials.ts";
@@ -154,6 +154,7 @@ export function helloOf({ agentId, cluster, agentIdentifiers }: HelloOptions, pr
     agentId,
     instance: randomUUID(),
     software: `${program} node/${process.versions.node}`,
+    features: FEATURES,
     ...(cluster !== "" && { cluster }),
     ...(!isEmpty(identifiers) && { identifiers }),
   };

@@ -91,7 +91,7 @@ export async function openViaMiddlebox(context: LinkContext, terms: DialTerms): 
     throw new Error("the server sent no welcome inside the inner TLS");
   }
   link.assignId(welcome.link, context.graceMs ?? welcome.graceMs);
-  carrier.setKeepalive(Math.min(context.path.keepaliveMs, welcome.keepaliveMs));
+  carrier.setKeepalive(Math.min(context.options.keepaliveMs, welcome.keepaliveMs));
   return { link, pipe, welcome, key };
 }
 
@@ -166,7 +166,7 @@ export function carrierOptions(
     tls: { minVersion: tlsMinVersion as SecureVersion, ...(ciphers === "" ? {} : { ciphers }) },
     trust: { ca, outerCa },
     timeoutMs,
-    keepaliveMs: path.keepaliveMs,
+    keepaliveMs: options.keepaliveMs,
     signal,
     watch: { ...watch, onEcho: (ms) => path.onEcho(ms) },
   } satisfies CarrierDialOptions;

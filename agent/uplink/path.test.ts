@@ -6,14 +6,10 @@ import { Path } from "./path.ts";
 const S = 1_000;
 const MIN = 60 * S;
 
-type Loss = readonly [lossCause: LossCause, ageMs: number, idleMs: number, quietMs?: number];
+type Loss = readonly [lossCause: LossCause, ageMs: number, idleMs: number];
 
 const TABLE: ReadonlyArray<
-  readonly [
-    sentence: string,
-    losses: readonly Loss[],
-    learned: { readonly keepaliveMs?: number; readonly idleLimitMs?: number; readonly ageLimitMs?: number },
-  ]
+  readonly [sentence: string, losses: readonly Loss[], learned: { readonly ageLimitMs?: number }]
 > = [
   ["nothing is learned of a path that holds", [], {}],
   ["one cut is an accident", [["fin", 10 * MIN, 15 * S]], {}],
@@ -26,31 +22,48 @@ const TABLE: ReadonlyArray<
     {},
   ],
   [
-    "two cuts after the same silence are an idle limit, and pings come sooner",
+    "connections that were silent for most of their life were cut for that, and not for their age",
     [
-      ["fin", 40 * S, 15 * S],
-      ["fin", 200 * S, 15.2 * S],
+      ["fin", 20 * S, 15 * S],
+      ["fin", 20 * S, 15.2 * S],
     ],
-    { idleLimitMs: 15 * S, keepaliveMs: 9 * S },
+    {},
   ],
   [
-    "a silence is no cause where a longer one was lived through: the age is",
+    "and none of them is the second one of an age",
     [
-      ["fin", 30 * MIN, 9 * S, 22 * S],
-      ["fin", 30 * MIN, 9.1 * S, 23 * S],
+      ["fin", 30 * MIN, 9 * S],
+      ["fin", 30 * MIN, 25 * MIN],
+    ],
+    {},
+  ],
+  [
+    "nobody configures an age of a few seconds",
+    [
+      ["fin", 4 * S, 10],
+      ["fin", 4 * S, 10],
+    ],
+    {},
+  ],
+  [
+    "those that were silent for less were cut for their age",
+    [
+      ["fin", 30 * MIN, 9 * S],
+      ["fin", 30 * MIN, 9.1 * S],
     ],
     { ageLimitMs: 30 * MIN },
   ],
   [
-    "one that is as long as any before is",
+    "an age is no limit where a connection that was cut for its silence has lived clearly longer",
     [
-      ["fin", 30 * MIN, 60 * S, 59 * S],
-      ["fin", 40 * MIN, 60 * S, 61 * S],
+      ["fin", 30 * MIN, 9 * S],
+      ["fin", 40 * MIN, 25 * MIN],
+      ["fin", 30 * MIN, 9 * S],
     ],
-    { idleLimitMs: 60 * S },
+    {},
   ],
   [
-    "a server that restarts twice in a row has no idle limit",
+    "a server that restarts twice in a row has no age limit",
     [
       ["reset", 90 * S, 20],
       ["reset", 4 * S, 30],
@@ -111,36 +124,28 @@ const TABLE: ReadonlyArray<
     ],
     {},
   ],
-  ["one silence may be a cable", [["silent", 5 * MIN, 50 * S]], {}],
   [
-    "silence after silence halves the interval",
+    "a path that says nothing any more has no age limit",
     [
-      ["silent", MIN, 50 * S],
-      ["silent", MIN, 50 * S],
+      ["silent", 5 * MIN, 50 * S],
+      ["silent", 5 * MIN, 50 * S],
     ],
-    { keepaliveMs: 10 * S },
-  ],
-  [
-    "silences that do not end stop at half a second",
-    Array.from({ length: 20 }, () => ["silent", MIN, 50 * S] as const),
-    { keepaliveMs: 500 },
+    {},
   ],
 ];
 
 for (const [sentence, losses, learned] of TABLE) {
   test(sentence, () => {
-    const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0 });
-    for (const [lossCause, ageMs, idleMs, quietMs = 0] of losses) path.onLost({ lossCause, ageMs, idleMs, quietMs });
-    const { keepaliveMs, idleLimitMs, ageLimitMs } = path;
-    const nothing = { keepaliveMs: 20 * S, idleLimitMs: undefined, ageLimitMs: undefined };
-    assert.deepEqual({ keepaliveMs, idleLimitMs, ageLimitMs }, { ...nothing, ...learned });
+    const path = new Path({ maxCarrierAgeMs: 0 });
+    for (const [lossCause, ageMs, idleMs] of losses) path.onLost({ lossCause, ageMs, idleMs });
+    assert.equal(path.ageLimitMs, learned.ageLimitMs);
   });
 }
 
 test("a carrier is replaced before the learned age, or the configured one, whichever is sooner, never all at once", () => {
   const ages = (maxCarrierAgeMs: number, limit: boolean) => {
     let draw = 0;
-    const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs, random: () => draw });
+    const path = new Path({ maxCarrierAgeMs, random: () => draw });
     if (limit) for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: 100 * S, idleMs: 0 });
     const least = path.nextCarrierAgeMs();
     draw = 1;
@@ -152,12 +157,6 @@ test("a carrier is replaced before the learned age, or the configured one, which
   assert.deepEqual(ages(MIN * 60, false), [54 * MIN, 66 * MIN]);
 });
 
-test("a configured interval below half a second is not made longer", () => {
-  const path = new Path({ keepaliveMs: 200, maxCarrierAgeMs: 0 });
-  for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "silent", ageMs: S, idleMs: 500 });
-  assert.equal(path.keepaliveMs, 200);
-});
-
 const DAY = 24 * 60 * MIN;
 const HOUR = 60 * MIN;
 
@@ -166,7 +165,7 @@ const FORGETTING: ReadonlyArray<
     sentence: string,
     losses: readonly (readonly [atMs: number, ...Loss])[],
     askedAtMs: number,
-    learned: { readonly keepaliveMs?: number; readonly idleLimitMs?: number; readonly ageLimitMs?: number },
+    learned: { readonly ageLimitMs?: number },
   ]
 > = [
   [
@@ -234,74 +233,41 @@ const FORGETTING: ReadonlyArray<
     DAY,
     {},
   ],
-  [
-    "an idle limit is forgotten as well, and pings come as configured",
-    [
-      [0, "fin", 40 * S, 15 * S],
-      [MIN, "fin", 40 * S, 15 * S],
-    ],
-    DAY + MIN,
-    {},
-  ],
-  [
-    "and so is what silence has taught",
-    [
-      [0, "silent", MIN, 50 * S],
-      [MIN, "silent", MIN, 50 * S],
-    ],
-    DAY + MIN,
-    {},
-  ],
-  [
-    "silences that lie more than a day apart are cables",
-    [
-      [0, "silent", MIN, 50 * S],
-      [DAY, "silent", MIN, 50 * S],
-    ],
-    DAY,
-    {},
-  ],
 ];
 
 for (const [sentence, losses, askedAtMs, learned] of FORGETTING) {
   test(sentence, () => {
     let now = 0;
-    const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0, now: () => now });
+    const path = new Path({ maxCarrierAgeMs: 0, now: () => now });
     for (const [atMs, lossCause, ageMs, idleMs] of losses) {
       now = atMs;
       path.onLost({ lossCause, ageMs, idleMs });
     }
     now = askedAtMs;
-    const { keepaliveMs, idleLimitMs, ageLimitMs } = path;
-    const nothing = { keepaliveMs: 20 * S, idleLimitMs: undefined, ageLimitMs: undefined };
-    assert.deepEqual({ keepaliveMs, idleLimitMs, ageLimitMs }, { ...nothing, ...learned });
+    assert.equal(path.ageLimitMs, learned.ageLimitMs);
   });
 }
 
 test("what is learned is said once, with the time and with what is done about it", () => {
   let now = 0;
-  const path = new Path({ keepaliveMs: 120 * S, maxCarrierAgeMs: 0, now: () => now });
+  const path = new Path({ maxCarrierAgeMs: 0, now: () => now });
   const said: string[] = [];
   path.onLesson = ({ lesson, ms, sentence }) => said.push(`${lesson} ${ms} ${sentence}`);
-  for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "fin", ageMs: (cut + 1) * 100 * S, idleMs: 60 * S });
   for (let cut = 0; cut < 4; cut++) path.onLost({ lossCause: "fin", ageMs: 30 * MIN + cut, idleMs: 0 });
-  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "silent", ageMs: MIN, idleMs: 50 * S });
   assert.deepEqual(said, [
-    `idle_limit ${60 * S} this path cuts connections that are silent for 60 s: pings now come every 36 s`,
     `age_limit ${30 * MIN} this path cuts connections that are older than 1800 s: each is now replaced after about 1440 s, which no stream notices`,
-    `silent ${18 * S} connections fall silent on this path, without an end: pings now come every 18 s`,
   ]);
   said.length = 0;
-  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: cut, idleMs: 20 * S });
-  assert.match(said[0] ?? "", /silent for 20 s/, "a shorter one is news");
+  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: 20 * MIN, idleMs: 0 });
+  assert.match(said[0] ?? "", /older than 1200 s/, "a shorter one is news");
   said.length = 0;
   now += 25 * 60 * MIN;
-  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: cut, idleMs: 20 * S });
-  assert.match(said[0] ?? "", /silent for 20 s/, "and so is one that was forgotten");
+  for (let cut = 0; cut < 2; cut++) path.onLost({ lossCause: "fin", ageMs: 20 * MIN, idleMs: 0 });
+  assert.match(said[0] ?? "", /older than 1200 s/, "and so is one that was forgotten");
 });
 
 test("bytes are held back where answers to pings are late again and again, until they come in time", () => {
-  const path = new Path({ keepaliveMs: 20 * S, maxCarrierAgeMs: 0 });
+  const path = new Path({ maxCarrierAgeMs: 0 });
   const said: string[] = [];
   path.onLesson = ({ lesson, ms }) => said.push(`${lesson} ${ms}`);
   const echoes = (...times: readonly number[]) => {

@@ -3,8 +3,6 @@ import type { LossFacts } from "../../shared/link/link-events.ts";
 import type { LearnedPath, LessonName } from "../context/metrics.ts";
 
 export interface PathOptions {
-  /** Interval of pings as configured, ms; never made longer. */
-  readonly keepaliveMs: number;
   /** A carrier is replaced at this age, ms; 0: only where the path has shown a limit. */
   readonly maxCarrierAgeMs: number;
   readonly random?: () => number;
@@ -14,29 +12,23 @@ export interface PathOptions {
 
 // ── cuts: how many count, and when two of them show a limit ─────────────────────────────────────────────────────────
 
-/** The newest cuts count, and only those of the last day, as do the limits learned from them: paths change. */
+/** The newest cuts count, and only those of the last day, as does the limit learned from them: paths change. */
 const MEMORY = 8;
 const MEMORY_MS = 24 * 3_600_000;
-/** Two cuts after a silence are of one kind when their times differ by no more than this factor. */
-const ALIKE = 1.25;
-/** Two cuts at an age: a limit is always the same, and ages differ less by chance than silences do. */
+/** Two cuts are at the same age when their ages differ by no more than this factor. */
 const SAME_AGE = 1.1;
-/** If the connection survived a silence that was longer by this factor, idle time did not cause the last cut. */
-const LONGER = 1.1;
+/** A connection that was silent for this part of its life when it was cut was cut for its silence, and not its age. */
+const SILENT_PART = 0.5;
 /** Nobody configures a shorter limit: such cuts come from a server that restarts, or from a test. */
 const LEAST_AGE_MS = 5_000;
-const LEAST_IDLE_MS = 1_000;
 /** A learned age is believed for this many times its length: where it is wrong, each of them costs a connection. */
 const HOLDS_FOR_TIMES = 100;
 
-// ── cures: how far the agent stays under a limit ────────────────────────────────────────────────────────────────────
+// ── cure: how far the agent stays under a limit ─────────────────────────────────────────────────────────────────────
 
 /** The part of an age limit at which a carrier is replaced, and how far carriers differ in it. */
 const AGE_SHARE = 0.8;
 const JITTER = 0.1;
-/** The part of an idle limit between two pings: they come up to 1.2 intervals apart, and answers take a round trip. */
-const IDLE_SHARE = 0.6;
-const LEAST_KEEPALIVE_MS = 500;
 
 // ── echoes: when a path holds bytes back ────────────────────────────────────────────────────────────────────────────
 
@@ -48,12 +40,12 @@ const ECHOES = 4;
 
 interface Cut {
   readonly ageMs: number;
-  /** 0: not for its silence. */
-  readonly idleMs: number;
+  /** It may have come for the age. */
+  readonly isOfAge: boolean;
   readonly atMs: number;
 }
 
-/** A time that the path has shown, and when it was last seen. */
+/** An age limit that the path has shown, and when it was last seen. */
 interface Learned {
   readonly ms: number;
   readonly atMs: number;
@@ -69,9 +61,9 @@ export interface Lesson {
 }
 
 /**
- * What an agent has learned of the way to one server: how long a connection may be idle on it, and how old it may get.
- * Balancers, proxies and firewalls have such limits and do not announce them. A limit is kept in memory for a day after
- * it was last seen: to learn it anew costs two cuts, which no stream notices. Pure.
+ * What an agent has learned of the way to one server: how old a connection may get on it, and whether it holds bytes
+ * back. Balancers, proxies and firewalls do not announce such a limit. It is kept in memory for a day after it was last
+ * seen: to learn it anew costs two cuts, which no stream notices. Pure.
  */
 export class Path implements LearnedPath {
   /** The last dial found a middlebox that ends TLS. */
@@ -81,32 +73,13 @@ export class Path implements LearnedPath {
   readonly #options: Required<PathOptions>;
   /** The newest is the last. */
   #cuts: Cut[] = [];
-  /** The last loss, if it was by silence. */
-  #silence: { readonly atMs: number } | undefined;
-  #idleLimit: Learned | undefined;
   #ageLimit: Learned | undefined;
-  /** The interval of pings that silence has led to. */
-  #halved: Learned | undefined;
   /** The newest is the last. */
   #echoes: number[] = [];
   #heldBackMs: number | undefined;
 
   constructor(options: PathOptions) {
     this.#options = { random: Math.random, now: () => performance.now(), ...options };
-  }
-
-  /** Milliseconds between the pings of the next carrier. */
-  get keepaliveMs(): number {
-    const { keepaliveMs } = this.#options;
-    const idleMs = (this.idleLimitMs ?? Number.POSITIVE_INFINITY) * IDLE_SHARE;
-    const halvedMs = this.#fresh(this.#halved)?.ms ?? Number.POSITIVE_INFINITY;
-    const leastMs = Math.min(LEAST_KEEPALIVE_MS, keepaliveMs);
-    return Math.max(leastMs, Math.min(keepaliveMs, idleMs, halvedMs));
-  }
-
-  /** Time without a byte after which connections are cut here; `undefined`: none was seen of late. */
-  get idleLimitMs(): number | undefined {
-    return this.#fresh(this.#idleLimit)?.ms;
   }
 
   /** Age at which connections are cut here; `undefined`: none was seen of late. */
@@ -132,33 +105,18 @@ export class Path implements LearnedPath {
   }
 
   /** A carrier was lost that neither end wanted to close. */
-  onLost({ lossCause, ageMs, ...silence }: LossFacts): void {
+  onLost({ lossCause, ageMs, idleMs }: LossFacts): void {
+    if (lossCause === "silent") return;
     const atMs = this.#options.now();
-    if (lossCause === "silent") {
-      this.#onSilence(atMs);
-      return;
-    }
-    this.#silence = undefined;
-    const idleMs = (silence.quietMs ?? 0) > silence.idleMs * LONGER ? 0 : silence.idleMs;
-    this.#cuts = [...this.#cuts, { ageMs, idleMs, atMs }].filter((cut) => this.#fresh(cut)).slice(-MEMORY);
-    const idle = repeatedIdle(this.#cuts.slice(-2));
-    if (idle !== undefined) this.#limitIdle(idle);
-    else this.#limitAge(repeatedAge(this.#cuts));
-  }
-
-  #limitIdle(idle: Learned): void {
-    const before = this.idleLimitMs;
-    const ms = Math.min(idle.ms, before ?? idle.ms);
-    this.#idleLimit = { ...idle, ms };
-    if (isAlike(before, ms, ALIKE)) return;
-    const cure = `pings now come every ${seconds(this.keepaliveMs)}`;
-    this.#report("idle_limit", ms, `this path cuts connections that are silent for ${seconds(ms)}: ${cure}`);
+    const isOfAge = ageMs >= LEAST_AGE_MS && idleMs <= ageMs * SILENT_PART;
+    this.#cuts = [...this.#cuts, { ageMs, isOfAge, atMs }].filter((cut) => this.#fresh(cut)).slice(-MEMORY);
+    this.#limitAge(repeatedAge(this.#cuts));
   }
 
   #limitAge(age: Learned | undefined): void {
     const before = this.ageLimitMs;
     this.#ageLimit = age;
-    if (age === undefined || isAlike(before, age.ms, SAME_AGE)) return;
+    if (age === undefined || isSameAge(before, age.ms)) return;
     const cure = `each is now replaced after about ${seconds(age.ms * AGE_SHARE)}, which no stream notices`;
     this.#report("age_limit", age.ms, `this path cuts connections that are older than ${seconds(age.ms)}: ${cure}`);
   }
@@ -180,43 +138,21 @@ export class Path implements LearnedPath {
     this.onLesson({ lesson, ms, sentence });
   }
 
-  /** A firewall that forgets idle connections says nothing at all: the time is unknown, and found by halving. */
-  #onSilence(atMs: number): void {
-    if (this.#fresh(this.#silence)) {
-      this.#halved = { ms: this.keepaliveMs / 2, atMs };
-      const ms = this.keepaliveMs;
-      this.#report(
-        "silent",
-        ms,
-        `connections fall silent on this path, without an end: pings now come every ${seconds(ms)}`,
-      );
-    }
-    this.#silence = { atMs };
-  }
-
   #fresh<T extends { readonly atMs: number }>(seen: T | undefined): T | undefined {
     return seen !== undefined && this.#options.now() - seen.atMs < MEMORY_MS ? seen : undefined;
   }
 }
 
-function isAlike(one: number | undefined, other: number, factor: number): boolean {
-  return one !== undefined && Math.max(one, other) <= factor * Math.min(one, other);
-}
-
-/** The silence that both cuts came after. */
-function repeatedIdle(cuts: readonly Cut[]): Learned | undefined {
-  const [before, last] = cuts;
-  if (before === undefined || last === undefined) return undefined;
-  const ms = Math.min(before.idleMs, last.idleMs);
-  return ms >= LEAST_IDLE_MS && isAlike(before.idleMs, last.idleMs, ALIKE) ? { ms, atMs: last.atMs } : undefined;
+function isSameAge(one: number | undefined, other: number): boolean {
+  return one !== undefined && Math.max(one, other) <= SAME_AGE * Math.min(one, other);
 }
 
 /** The smallest age that came twice, if no carrier lived clearly longer meanwhile or since, and its last time. */
 function repeatedAge(cuts: readonly Cut[]): Learned | undefined {
-  const ages = cuts.map(({ ageMs }) => ageMs).filter((ageMs) => ageMs >= LEAST_AGE_MS);
+  const ages = cuts.filter(({ isOfAge }) => isOfAge).map(({ ageMs }) => ageMs);
   for (const ms of ages.sort((a, b) => a - b)) {
     const since = cuts.slice(cuts.findLastIndex(({ ageMs }) => ageMs > ms * SAME_AGE) + 1);
-    const alike = since.filter(({ ageMs }) => ageMs >= ms);
+    const alike = since.filter(({ ageMs, isOfAge }) => isOfAge && ageMs >= ms);
     if (alike.length > 1) return { ms, atMs: Math.max(...alike.map(({ atMs }) => atMs)) };
   }
   return undefined;

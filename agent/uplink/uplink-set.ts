@@ -95,7 +95,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
-  /** Credentials or the path have changed: every connection gets a new carrier. */
+  /** Credentials have changed: every connection gets a new carrier. */
   changeCarriers(): void {
     for (const { uplink } of this.#slots) uplink.changeCarriers();
   }

@@ -2,7 +2,7 @@ import { Backoff } from "../../shared/basics/backoff.ts";
 import type { CarrierLost, ResumeReport } from "../../shared/link/link-events.ts";
 import type { AgentContext } from "../context/context.ts";
 import type { Connection, ConnectionOwner } from "./connection.ts";
-import type { Lesson, Path } from "./path.ts";
+import type { Path } from "./path.ts";
 import { endsLink } from "./resumption.ts";
 import { retryAfter, shutdownReason } from "./retry.ts";
 import { UplinkLog } from "./uplink-log.ts";
@@ -79,7 +79,7 @@ export class Uplink implements ConnectionOwner {
     this.#context = context;
     this.#log = new UplinkLog(server, context);
     this.#backoff = new Backoff(context.retry);
-    path.onLesson = (lesson) => this.#learned(lesson);
+    path.onLesson = (lesson) => this.#log.learned(lesson);
   }
 
   get state(): UplinkState {
@@ -101,7 +101,7 @@ export class Uplink implements ConnectionOwner {
     if (this.#state.state === "closed") void this.#connect(0);
   }
 
-  /** Credentials or the path have changed: every connection gets a new carrier. */
+  /** Credentials have changed: every connection gets a new carrier. */
   changeCarriers(): void {
     for (const connection of this.connections()) connection.changeCarrier();
   }
@@ -214,12 +214,6 @@ export class Uplink implements ConnectionOwner {
     this.#log.resumed(connection, resumption);
     connection.wasRefused = false;
     if (this.#strayed === connection) this.#returnTo(connection);
-  }
-
-  #learned(lesson: Lesson): void {
-    this.#log.learned(lesson);
-    // The present carrier still has the keepalive that was known when it was opened.
-    if (lesson.lesson === "idle_limit" || lesson.lesson === "silent") this.changeCarriers();
   }
 
   /** The connection found its own server before another one accepted the agent, and is the uplink's again. */

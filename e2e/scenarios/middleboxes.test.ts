@@ -112,33 +112,23 @@ test("a middlebox that cuts each connection over what one stream sends costs tha
 // Each waits for what takes its time; none has much to do.
 describe("what an agent finds out of its path", { concurrency: true }, () => {
   for (const innerTls of [true, false]) {
-    test(`a middlebox that cuts what is silent is found out, and from then on nothing is silent for that long, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
+    test(`with pings that come sooner than a middlebox cuts what is silent, no connection is cut, ${innerTls ? "with" : "without"} inner TLS`, async (t) => {
       const IDLE_MS = 1_500;
-      const slow = { keepaliveMs: 30_000 };
-      const behind = await BehindMiddlebox.start(t, { innerTls, server: slow, agent: slow });
+      const behind = await BehindMiddlebox.start(t, {
+        innerTls,
+        server: { keepaliveMs: 30_000 },
+        agent: { keepaliveMs: IDLE_MS / 5 },
+      });
       await behind.startAgent();
       await using connection = await behind.world.connect("echo");
       const cuts = cutsIdle(behind, IDLE_MS);
       t.after(() => cuts.stop());
-      const learned = await waitFor(() => behind.said("path learned")[0], { deadlineMs: 30_000 });
-      assert.equal(learned["lesson"], "idle_limit");
-      assert.match(
-        String(learned["reason"]),
-        /^this path cuts connections that are silent for [12](?:\.\d)? s: pings now come every [01](?:\.\d+)? s$/,
-      );
-      await waitFor(() => behind.said("uplink moved to a new connection").length > 0, { what: "the pace to change" });
-      const [count, opened] = [cuts.count(), behind.box.opened.length];
-      assert.equal(count, 2, "it takes two to know");
       const now = performance.now();
       await waitFor(() => performance.now() - now > 4 * IDLE_MS, { deadlineMs: 5 * IDLE_MS });
-      assert.deepEqual([cuts.count(), behind.box.opened.length], [count, opened], "no cut since");
+      assert.deepEqual([cuts.count(), behind.box.opened.length], [0, 1]);
       await connection.send("still here");
       assert.equal(await connection.read(), "still here");
-      assert.equal(behind.said("path learned").length, 1);
-      const scrape = await behind.scrape();
-      const limit = scrape.sum("culvert_agent_path_idle_limit_seconds", {});
-      assert.ok(limit > IDLE_MS / 1_250 && limit < IDLE_MS / 500, `${limit}`);
-      assert.equal(scrape.value("culvert_agent_path_lessons_total", { lesson: "idle_limit" }), 1);
+      assert.equal(behind.said("path learned").length, 0);
     });
   }
 

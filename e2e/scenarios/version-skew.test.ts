@@ -10,7 +10,7 @@ import { Carrier } from "../../shared/link/carrier.ts";
 import type { ControlMessage, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
-import { CloseCode, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
+import { CloseCode, FEATURES, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -87,6 +87,19 @@ for (const age of ["older", "newer"] as const) {
     assert.deepEqual([real.connected, other.accepted], [true, 1]);
   });
 }
+
+test("server and agent name what they understand in welcome and hello", async () => {
+  await using world = await startWorld({ agents: 0 });
+  await using raw = await rawAgent(world);
+  await raw.greet();
+  assert.deepEqual(JSON.parse(raw.texts[0] ?? "{}").features, FEATURES);
+  const hellos: Buffer[] = [];
+  const onUpgrade = (ws: WebSocket) => void ws.once("message", (hello: Buffer) => hellos.push(hello));
+  await using other = await rawServer(world, { times: 1, onUpgrade });
+  await world.startAgent({ proxyServerPort: other.port }, { wait: false });
+  await waitFor(() => hellos.length === 1);
+  assert.deepEqual(JSON.parse(String(hellos[0])).features, FEATURES);
+});
 
 test("an agent two versions newer is refused with a close code and what to do", async () => {
   await using world = await startWorld({ agents: 0 });

@@ -8,7 +8,7 @@ import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { permits } from "../../shared/tls/identity.ts";
-import { HANDSHAKE_VERSION, isAlreadyConnected } from "../../shared/wire/handshake.ts";
+import { agreedFeatures, FEATURES, HANDSHAKE_VERSION, isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
@@ -16,6 +16,7 @@ import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ServerCount } from "../replicas/server-count.ts";
 import { type AgentPlace, refused } from "../tunnels/agent-places.ts";
+import { AgentStreams } from "../tunnels/agent-streams.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
@@ -128,7 +129,7 @@ export function welcomeFields({ entry, graceMs }: AdmittedAgent, { options, serv
   const { serverId, keepaliveMs } = options;
   const count = servers.value === undefined ? {} : { servers: servers.value };
   const ofLink = { link: entry.id, keepaliveMs, graceMs, ...firstWindows(options) };
-  return { type: "welcome", version: HANDSHAKE_VERSION, serverId, ...count, ...ofLink };
+  return { type: "welcome", version: HANDSHAKE_VERSION, features: FEATURES, serverId, ...count, ...ofLink };
 }
 
 /** The options of the server's end of a link. */
@@ -147,7 +148,7 @@ export function linkOptions(
 export async function runTunnel(
   link: Link,
   pipe: Transport,
-  { agentId, instance, software, probe = false }: Pick<Hello, "agentId" | "instance" | "software" | "probe">,
+  { agentId, instance, software, probe = false, features }: Hello,
   { place, entry, identifiers }: AdmittedAgent,
   { identity, peer, token }: Credential,
   { options, cluster, links, servers, metrics, throttledLog }: RunTunnelDeps,
@@ -165,6 +166,7 @@ export async function runTunnel(
     { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
     pipe,
+    new AgentStreams(agreedFeatures(features)),
   );
   place.join(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));

@@ -1,19 +1,81 @@
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { streamKind } from "../../shared/wire/peer-heads.ts";
+import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 
-/** Streams that an agent may open before its tunnel ends: each takes the event loop 30 µs. */
-const OPENED = { burst: 100, perSecond: 10 };
+/** A kind of streams that agents open, with its bounds for one tunnel: one more stream is reset. */
+export interface AgentStreamKind {
+  /** The `kind` in the head of its streams, and the feature that both ends have to name in their handshake. */
+  readonly kind: string;
+  /** Streams that may be open at once. */
+  readonly maxOpen: number;
+  /** How many may be opened; `burst` below that of `OPENED`. */
+  readonly rate: { readonly burst: number; readonly perSecond: number };
+  /** Accepts and serves the stream behind its head. */
+  serve(stream: Stream, head: Buffer): void;
+}
 
-/** The streams that one agent opens. No kind of them is known yet, so each is reset. */
+/** The kinds that this server serves. */
+const KINDS: readonly AgentStreamKind[] = [];
+
+/** Streams of no agreed kind that an agent may open before its tunnel ends: each takes the event loop 30 µs. */
+const OPENED = { burst: 100, perSecond: 10 };
+/** The head comes with the SYN; this only bounds an agent that sends none, ms. */
+const HEAD_TIMEOUT_MS = 5_000;
+
+/** Dispatches the streams that one agent opens by the kind in their head. A kind that was not agreed is reset. */
 export class AgentStreams {
+  readonly #kinds = new Map<string, OpenedKind>();
   readonly #opened = new TokenBucket(OPENED);
 
-  /** Throws a violation of the session if the agent opens streams too often. */
-  refuse(stream: Stream): void {
+  /** `features`: what both ends have named. */
+  constructor(features: ReadonlySet<string>, kinds = KINDS) {
+    for (const kind of kinds) if (features.has(kind.kind)) this.#kinds.set(kind.kind, new OpenedKind(kind));
+  }
+
+  /** Throws a violation of the session if the agent opens streams that are not served too often. */
+  onStream(stream: Stream): void {
     stream.on("error", ignore);
     if (this.#opened.take(1) > 0) throw new YamuxError("flood", "the agent opens streams again and again");
-    stream.reset();
+    if (this.#kinds.size === 0) stream.reset();
+    else this.#readHead(stream);
+  }
+
+  #readHead(stream: Stream): void {
+    const reset = (): void => {
+      clearTimeout(timer);
+      stream.reset();
+    };
+    const timer = setTimeout(reset, HEAD_TIMEOUT_MS);
+    const onHead = (head: Buffer): void => {
+      clearTimeout(timer);
+      const kind = this.#kinds.get(streamKind(head) ?? "");
+      if (kind?.accepts(stream, head)) this.#opened.charge(-1);
+      else stream.reset();
+    };
+    receiveHead(stream, onHead, reset);
+  }
+}
+
+/** The streams of one kind that an agent has opened. */
+class OpenedKind {
+  readonly #kind: AgentStreamKind;
+  readonly #rate: TokenBucket;
+  #open = 0;
+
+  constructor(kind: AgentStreamKind) {
+    this.#kind = kind;
+    this.#rate = new TokenBucket(kind.rate);
+  }
+
+  /** Serves the stream, or returns false if that is more than the bounds of its kind allow. */
+  accepts(stream: Stream, head: Buffer): boolean {
+    if (this.#open >= this.#kind.maxOpen || this.#rate.take(1) > 0) return false;
+    this.#open++;
+    stream.once("close", () => this.#open--);
+    this.#kind.serve(stream, head);
+    return true;
   }
 }
 

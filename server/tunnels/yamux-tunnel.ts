@@ -9,7 +9,7 @@ import { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
-import { AgentStreams } from "./agent-streams.ts";
+import type { AgentStreams } from "./agent-streams.ts";
 import { DialRecord, Opening, type OpeningLink } from "./opening.ts";
 import { type ConnectedAgent, type OpenOptions, ROUND_TRIP_WITHIN_MS, type Tunnel } from "./tunnel.ts";
 
@@ -55,6 +55,7 @@ export class YamuxTunnel implements Tunnel {
     watcher: TunnelWatcher,
     options: Partial<SessionOptions>,
     pipe: Transport,
+    streams: AgentStreams,
   ) {
     this.#agent = agent;
     this.#link = link;
@@ -84,12 +85,11 @@ export class YamuxTunnel implements Tunnel {
         watcher.onLeaving?.();
       },
     });
-    const streams = new AgentStreams();
     this.#session = new Session(
       "server",
       pipe,
       {
-        onStream: (stream) => streams.refuse(stream),
+        onStream: (stream) => streams.onStream(stream),
         onGoAway: () => watcher.onLeaving?.(),
         onClosed: closed.resolve,
       },

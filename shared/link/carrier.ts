@@ -84,8 +84,6 @@ export class Carrier implements Omit<Transport, "room"> {
   readonly #startedAt = performance.now();
   /** When the last byte of the peer arrived, on the clock of `performance.now()`. */
   lastByteAt = this.#startedAt;
-  /** The longest time without a byte after which another byte came, ms. */
-  #quietMs = 0;
   #ended = false;
   #ending = false;
   #cutTimer: NodeJS.Timeout | undefined;
@@ -127,7 +125,7 @@ export class Carrier implements Omit<Transport, "room"> {
   /** Takes the place of ws's own listener on the socket. Where that cannot be, ws delivers everything as messages. */
   #readFrames(): void {
     const taken = takeDataListener(this.#socket, (chunk) => {
-      this.#noteArrival();
+      this.lastByteAt = performance.now();
       this.#parser?.push(chunk);
       if (!this.#isOpen) this.#waitForClose();
     });
@@ -209,12 +207,6 @@ export class Carrier implements Omit<Transport, "room"> {
     });
   }
 
-  #noteArrival(): void {
-    const now = performance.now();
-    this.#quietMs = Math.max(this.#quietMs, now - this.lastByteAt);
-    this.lastByteAt = now;
-  }
-
   readonly #onPayload = (piece: Buffer): void => {
     if (this.#ended) return;
     if (this.#early === undefined) {
@@ -244,7 +236,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   readonly #onMessage = (data: RawData, isBinary: boolean): void => {
     if (this.#ended) return;
-    this.#noteArrival();
+    this.lastByteAt = performance.now();
     if (isBinary) this.#onPayload(data as Buffer);
     else this.#control.push(data as Buffer);
   };
@@ -331,7 +323,7 @@ export class Carrier implements Omit<Transport, "room"> {
 
   #lost(lossCause: LossCause, sentence: string): CarrierLost {
     const now = performance.now();
-    const times = { ageMs: now - this.#startedAt, idleMs: now - this.lastByteAt, quietMs: this.#quietMs };
+    const times = { ageMs: now - this.#startedAt, idleMs: now - this.lastByteAt };
     return new CarrierLost(sentence, { lossCause, ...times, cause: this.#socketError });
   }
 

@@ -1,7 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { BadControlMessage, type ControlMessage, ControlReader, MAX_CONTROL_BYTES, parseControl } from "./control.ts";
+import {
+  BadControlMessage,
+  type ControlMessage,
+  ControlReader,
+  type Hello,
+  MAX_CONTROL_BYTES,
+  parseControl,
+  type Welcome,
+} from "./control.ts";
 import { parseInnerHello, parseInnerReply } from "./inner-pipe.ts";
 
 const HELLO = { type: "hello", agentId: "a", instance: "1", software: "test", later: { unknown: true } };
@@ -197,4 +205,26 @@ test("acks have a rate of their own, however they are spelled", () => {
   const { push, violations, messages } = reading();
   for (let received = 1; received <= 1_000; received++) push(`{ "received": ${received}, "type": "ack" }`);
   assert.deepEqual([violations, messages.length], [[], 1_000]);
+});
+
+test("features are words: a list of anything is no fault, and what is no word or one too many is left out", () => {
+  const many = Array.from({ length: 40 }, (_, index) => `feature-${index}`);
+  for (const [features, kept] of [
+    [undefined, undefined],
+    [[], []],
+    [
+      ["node-streams", "h2"],
+      ["node-streams", "h2"],
+    ],
+    [["", "UPPER", "a b", "x".repeat(33), 7, true, null, { a: 1 }, ["deep"], "last"], ["last"]],
+    [many, many.slice(0, 16)],
+    ["node-streams", undefined],
+    [{ 0: "node-streams", length: 1 }, undefined],
+    [null, undefined],
+  ] as const) {
+    for (const message of [HELLO_OF_US, WELCOME]) {
+      const parsed = parseControl(JSON.stringify({ ...message, features })) as Hello | Welcome;
+      assert.deepEqual(parsed.features, kept, JSON.stringify(features));
+    }
+  }
 });

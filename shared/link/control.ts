@@ -36,6 +36,19 @@ const chosenVersion = z.literal(HANDSHAKE_VERSION, {
   error: `must be ${HANDSHAKE_VERSION}, which this agent offered`,
 });
 
+const MAX_FEATURES = 16;
+const FEATURE = /^[a-z][a-z\d-]{0,31}$/;
+
+/** The features that a peer names (`FEATURES`). What is no such word, or beyond the bound, is ignored. */
+const features = z.preprocess(
+  (value) => (Array.isArray(value) ? value.filter(isFeature).slice(0, MAX_FEATURES) : undefined),
+  z.array(z.string()).readonly().optional(),
+);
+
+function isFeature(value: unknown): boolean {
+  return typeof value === "string" && FEATURE.test(value);
+}
+
 const identifiers = z.array(z.string().min(1).max(253)).max(MAX_IDENTIFIERS).readonly().optional();
 
 /** What the agent says that it serves (`AgentIdentifiers`). The server brings it into canonical forms. */
@@ -58,6 +71,7 @@ export const helloSchema = z.object({
   /** The peer only measures: it gets no callers' streams and does not replace the agent of this id. */
   probe: z.boolean().optional(),
   identifiers: identifiersSchema.optional(),
+  features,
   resume: resumeSchema,
 });
 export type Hello = z.infer<typeof helloSchema>;
@@ -90,6 +104,7 @@ export const welcomeSchema = z.object({
   serverId: name,
   /** Absent: this server does not know. */
   servers: serverCount.optional(),
+  features,
   link: name,
   /** Proves that a later resume of this link comes from the same agent. With inner TLS it comes out of that instead. */
   key: secret,

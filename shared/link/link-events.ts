@@ -57,8 +57,6 @@ export interface LossFacts {
   /** How long it had lived, and how long no byte had come before its end, ms: limits that a middlebox may have. */
   readonly ageMs: number;
   readonly idleMs: number;
-  /** The longest time without a byte after which another byte came, ms. */
-  readonly quietMs?: number;
   readonly cause?: unknown;
 }
 
@@ -68,14 +66,12 @@ export class CarrierLost extends Error implements LossFacts {
   readonly lossCause: LossCause;
   readonly ageMs: number;
   readonly idleMs: number;
-  readonly quietMs: number;
 
-  constructor(message: string, { lossCause, ageMs, idleMs, quietMs = 0, cause }: LossFacts) {
+  constructor(message: string, { lossCause, ageMs, idleMs, cause }: LossFacts) {
     super(message, { cause });
     this.lossCause = lossCause;
     this.ageMs = ageMs;
     this.idleMs = idleMs;
-    this.quietMs = quietMs;
   }
 }
 

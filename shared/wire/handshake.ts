@@ -21,6 +21,17 @@ export const DOCTOR = "culvert-doctor";
 export const HANDSHAKE_VERSION = 1;
 
 /**
+ * What this program understands beyond its version. Both ends name their words in hello and welcome, and use only what
+ * both have named; other words are ignored.
+ */
+export const FEATURES: readonly string[] = [];
+
+/** The features that both ends have named. */
+export function agreedFeatures(named: readonly string[] = [], own = FEATURES): ReadonlySet<string> {
+  return new Set(own.filter((feature) => named.includes(feature)));
+}
+
+/**
  * Why a WebSocket was closed. Our own codes are 4400–4499 (RFC 6455 §7.4.2 leaves 4000–4999 to applications), with
  * the last digits of the HTTP status that comes nearest, or from 4450 on where none does.
  */

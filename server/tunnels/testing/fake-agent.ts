@@ -7,6 +7,7 @@ import type { SessionOptions } from "../../../shared/yamux/bounds.ts";
 import { Session } from "../../../shared/yamux/session.ts";
 import type { Stream } from "../../../shared/yamux/stream.ts";
 import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.ts";
+import { AgentStreams } from "../agent-streams.ts";
 import type { ConnectedAgent, OpenOptions } from "../tunnel.ts";
 import { YamuxTunnel } from "../yamux-tunnel.ts";
 
@@ -97,7 +98,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe, identifiers };
   const pipe = options.innerTls === true ? new DuplexTransport(near) : link;
   return {
-    tunnel: new YamuxTunnel(agent, link, {}, options.bounds ?? {}, pipe),
+    tunnel: new YamuxTunnel(agent, link, {}, options.bounds ?? {}, pipe, new AgentStreams(new Set())),
     link,
     session,
     control: link.control,
