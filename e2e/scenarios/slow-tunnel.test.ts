@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { type Connection, connectThrough, established } from "../harness/caller.ts";
+import { WHOLE_MATRICES } from "../harness/counts.ts";
 import { FleetWorld } from "../harness/fleet-world.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { NatsServers } from "../harness/nats-servers.ts";
@@ -53,7 +54,7 @@ const USUAL: readonly Line[] = [
   { kilobytesPerSecond: 20, bulk: "download", port: "agents", inner: true, stalls: true },
   { kilobytesPerSecond: 125, bulk: "upload", port: "callers" },
 ];
-const LINES = process.env["CULVERT_FULL"] === "1" ? ALL : USUAL;
+const LINES = WHOLE_MATRICES ? ALL : USUAL;
 
 const ARTICLES = { download: "a download", upload: "an upload" } as const;
 
