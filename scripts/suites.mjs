@@ -29,13 +29,21 @@ const FIRST = [
   ...["inner-tls", "outcomes", "policy", "renewal", "reset", "several-servers"],
 ].map((name) => `e2e/scenarios/${name}.test.ts`);
 
-/** What `npm test` runs, and what is left of the end-to-end tests for `npm run test:all`. */
+/**
+ * What `npm test` runs, and what is left of the end-to-end tests for `npm run test:all`. Those of the image are not in
+ * it: `npm run test:nodes` runs them with the image's own Node.js.
+ */
 export const PARTS = {
   first: [
     { suite: "unit", files: filesOf("unit", []) },
     { suite: "e2e", files: FIRST },
   ],
-  rest: [{ suite: "e2e", files: filesOf("e2e", []).filter((file) => !FIRST.includes(file)) }],
+  rest: [
+    {
+      suite: "e2e",
+      files: filesOf("e2e", []).filter((file) => !FIRST.includes(file) && !file.startsWith("e2e/image/")),
+    },
+  ],
 };
 
 /** The files of a suite that have one of the words in their path; all of them without words. */

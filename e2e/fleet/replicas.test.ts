@@ -10,8 +10,8 @@ import { LogFollower } from "./harness/log-follower.ts";
 import { Replicas, type Way } from "./harness/replicas.ts";
 import { review, WebhookCalls } from "./harness/webhook.ts";
 
-const CONNECTS = atFull(4_000, 200);
-const KILLS = atFull(10, 3);
+const CONNECTS = atFull(4_000, 200, 2_000);
+const KILLS = atFull(10, 3, 5);
 const IN_FLIGHT = 8;
 const LINES = 5;
 

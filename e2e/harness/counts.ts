@@ -1,12 +1,19 @@
-const { CI } = process.env;
+const { CI, CULVERT_FULL } = process.env;
 
-/** Counts as the issue states them are for CI; a developer's run does a tenth of them. */
-export const FULL = CI === "true";
+/** Does this run belong to CI? A developer's run does a tenth of what CI does. */
+export const ON_CI = CI === "true";
 
-/** `count` in CI, a thrifty part of it otherwise. */
-export function atFull(count: number, thrifty = Math.ceil(count / 10)): number {
-  return FULL ? count : thrifty;
+/**
+ * Does this run have whole matrices, as `npm run test:full` has? CI has one row of each kind: what differs in the other
+ * rows is tested in a layer below.
+ */
+export const WHOLE_MATRICES = CULVERT_FULL === "1";
+
+/** `count` in a run with whole matrices, `ci` in CI, and a thrifty part of it in a developer's run. */
+export function atFull(count: number, thrifty = Math.ceil(count / 10), ci = count): number {
+  if (WHOLE_MATRICES) return count;
+  return ON_CI ? ci : thrifty;
 }
 
 /** Options of a test that is left to CI, because a developer has better things to wait for. */
-export const IN_CI = { skip: !FULL && "in CI only" } as const;
+export const IN_CI = { skip: !ON_CI && "in CI only" } as const;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assertUnharmed, BESIDE_ANYBODY } from "../harness/bystander.ts";
+import { WHOLE_MATRICES } from "../harness/counts.ts";
 import { startFlood } from "../harness/flood.ts";
 import { GROWTH_MEASURED, ResidentGrowth } from "../harness/resident-growth.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -24,7 +25,11 @@ const WAYS: Readonly<Record<string, Way>> = {
   },
 };
 
+/** At each change the ports that everybody reaches. The others differ from them in having no TLS. */
+const USUAL = ["the callers' port", "the agents' port"];
+
 for (const [name, { flags, where }] of Object.entries(WAYS)) {
+  if (!WHOLE_MATRICES && !USUAL.includes(name)) continue;
   test(`requests in one packet by the thousand on ${name}: one is answered, and another tenant notices nothing`, async (t) => {
     const port = await freePort();
     await using tenants = await startTwoTenants({

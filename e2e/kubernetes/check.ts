@@ -8,8 +8,10 @@ export interface Check {
   /** As the results call it; the same on every lane. */
   readonly name: string;
   readonly deadlineMs: number;
-  /** Left out: every lane. */
+  /** The lanes that it can run on. Left out: every lane. */
   readonly lanes?: readonly CallerRoute[];
+  /** It runs on each of its lanes in every run; other checks do so only in a full run. */
+  readonly everyLane?: true;
   /** It mostly waits: it is started first, and the others run meanwhile. */
   readonly beside?: true;
   /** Something is broken on purpose: it is about what kubectl says, and how soon. */
@@ -59,6 +61,15 @@ export interface Row extends Seen {
 }
 
 export const CULVERT_LANES: readonly CallerRoute[] = ["uds", "tcp"];
+
+/**
+ * Whether a check belongs to this lane of a run that has `lanes`. Unless the run is full, a check that is not marked
+ * `everyLane` belongs to the first of the run's lanes that it can run on.
+ */
+export function belongsTo(lane: CallerRoute, check: Check, lanes: readonly CallerRoute[], full: boolean): boolean {
+  const possible = lanes.filter((each) => check.lanes?.includes(each) ?? true);
+  return full || check.everyLane ? possible.includes(lane) : possible[0] === lane;
+}
 
 /** Throws with what was seen. */
 export function expect(holds: boolean, what: string, seen: string): void {

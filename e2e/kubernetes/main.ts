@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { requireBuilt } from "../harness/processes.ts";
 import { helmMissing } from "../helm/harness/helm-program.ts";
 import { type Assets, AssetsMissing, findOrBuildAssets } from "./assets.ts";
-import type { Check, Row } from "./check.ts";
+import { belongsTo, type Check, type Row } from "./check.ts";
 import { CHARTS } from "./checks/charts.ts";
 import { CUTS } from "./checks/cuts.ts";
 import { DIALS } from "./checks/dials.ts";
@@ -74,14 +74,15 @@ async function runLanes(world: World, settings: Settings, charts: readonly Check
 async function runLane(
   world: World,
   lane: CallerRoute,
-  { only, repeat }: Settings,
+  { lanes, full, only, repeat }: Settings,
   charts: readonly Check[],
 ): Promise<Row[]> {
   if (lane === "direct") await world.network.open();
   else await world.network.close();
   const kubeApiserver = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
   const runner = new Runner(world, lane, kubeApiserver, repeat);
-  const wanted = (checks: readonly Check[]) => checks.filter(({ name }) => name.includes(only));
+  const wanted = (checks: readonly Check[]) =>
+    checks.filter((check) => check.name.includes(only) && belongsTo(lane, check, lanes, full));
   await runner.run([NO_DIRECT_WAY, SERVER_COMES_LATER, AGENTS_ONLY]);
   await runner.run(wanted([...STREAMS, ...EXTENSIONS, ...DIALS]));
   await runner.run(wanted([...PKI_SECRETS, SERVER_COUNT]));
@@ -141,7 +142,7 @@ function unlessInterrupted<T>(work: () => Promise<T>, interrupted: AbortSignal):
 
 function settingsOrUsage(): Settings {
   try {
-    return readSettings(process.argv.slice(2));
+    return readSettings(process.argv.slice(2), process.env["CULVERT_FULL"] === "1");
   } catch (error) {
     console.error(`${(error as Error).message}\n\n${USAGE}`);
     process.exit(2);

@@ -10,18 +10,23 @@ export const USAGE = `npm run e2e:kubernetes -- [options]
   --lanes LIST           of ${LANES.join(",")}; all of them by default
   --only TEXT            checks with this text in their name, and those that bring culvert up
   --repeat N             run what is compared N times, an odd number, and take the median
-  --write                write the results into docs/kubernetes-results.md`;
+  --write                run all checks on all lanes, and write the results into docs/kubernetes-results.md
+
+All checks run on the first lane that they can run on; the other lanes have logs, exec, a webhook and the checks that no
+earlier lane can have. With CULVERT_FULL=1 all checks run on all lanes.`;
 
 export interface Settings {
   readonly kubernetes: string;
   readonly lanes: readonly CallerRoute[];
+  /** Does each check run on all lanes that it can run on? */
+  readonly full: boolean;
   readonly only: string;
   readonly repeat: number;
   readonly write: boolean;
 }
 
 /** Throws what is wrong with the arguments. */
-export function readSettings(args: readonly string[]): Settings {
+export function readSettings(args: readonly string[], full: boolean): Settings {
   const { values } = parseArgs({
     args: [...args],
     options: {
@@ -45,5 +50,5 @@ export function readSettings(args: readonly string[]): Settings {
   if (values.write && repeat < 3) {
     throw new Error("--write is for figures that were looked at more than once: --repeat 3");
   }
-  return { ...values, lanes, repeat };
+  return { ...values, lanes, full: full || values.write, repeat };
 }

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough, dialListener, established } from "../harness/caller.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
-import { FULL, IN_CI } from "../harness/counts.ts";
+import { IN_CI, ON_CI } from "../harness/counts.ts";
 import type { ManagedProcess } from "../harness/processes.ts";
 import { scrapePort } from "../harness/scrape.ts";
 import { SteadyCaller } from "../harness/steady-caller.ts";
@@ -38,7 +38,7 @@ const DROPPED = [
   ["unix", 1, ["culvert_server_waiting_connections_dropped_total"]],
 ] as const;
 
-const ROUNDS = FULL ? 20 : 2;
+const ROUNDS = ON_CI ? 20 : 2;
 /** What a process may keep of it all: a few MiB of heap that has grown, not the garbage itself (20 × 9 × 1 MB). */
 const RSS_GROWTH = 64 * 1024 * 1024;
 

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createSite } from "../harness/binaries.ts";
 import { connectThrough, established } from "../harness/caller.ts";
 import { runConcurrently } from "../harness/concurrently.ts";
-import { atFull, FULL } from "../harness/counts.ts";
+import { atFull, ON_CI } from "../harness/counts.ts";
 import { peerEnd } from "../harness/peer-end.ts";
 import { flags, serverFiles } from "../harness/pki-files.ts";
 import { MAIN, startCulvert } from "../harness/processes.ts";
@@ -24,7 +24,7 @@ const PAIRS = [
 ] as const;
 
 describe("signals", { concurrency: 2 }, () => {
-  for (const [first, second, code] of FULL ? PAIRS : PAIRS.slice(2)) {
+  for (const [first, second, code] of ON_CI ? PAIRS : PAIRS.slice(2)) {
     test(`${first} and within a second ${second}: one wish; another ${second} later ends the server at once with ${code}`, async () => {
       await using echo = await TARGETS.echo();
       using site = await createSite();

@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
 import { connectThrough, established } from "../harness/caller.ts";
-import { FULL } from "../harness/counts.ts";
+import { ON_CI } from "../harness/counts.ts";
 import { agentFiles, flags, serverFiles } from "../harness/pki-files.ts";
 import { type ManagedProcess, startCulvert } from "../harness/processes.ts";
 import { freePort } from "../harness/targets/absent.ts";
@@ -70,7 +70,7 @@ describe("a start that must fail", { concurrency: 2 }, () => {
     });
   }
 
-  for (const option of FULL ? PORTS : PORTS.slice(0, 1)) {
+  for (const option of ON_CI ? PORTS : PORTS.slice(0, 1)) {
     test(`a port in use is named with its flag: ${option}`, async () => {
       using site = await createSite();
       await using taken = await TARGETS.echo();

@@ -5,6 +5,7 @@ import { closeSync, constants, openSync, readSync } from "node:fs";
 import { createConnection, createServer, type Socket } from "node:net";
 import { describe, test } from "node:test";
 import { createSite, type Site } from "../harness/binaries.ts";
+import { WHOLE_MATRICES } from "../harness/counts.ts";
 import { MAIN } from "../harness/processes.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { TempDir } from "../harness/temp.ts";
@@ -106,7 +107,7 @@ async function fill(site: Site): Promise<void> {
 const LOST = /\[!\]log: \d+ lines of the log are lost: nobody reads it/;
 
 describe("a log that nobody reads", { concurrency: 2 }, () => {
-  for (const [kind, isRead] of process.env["CULVERT_FULL"] === "1" ? VARIANTS : VARIANTS.slice(0, 1)) {
+  for (const [kind, isRead] of WHOLE_MATRICES ? VARIANTS : VARIANTS.slice(0, 1)) {
     const end = isRead ? "counts what it lost when reading goes on" : "ends at SIGTERM all the same";
     test(`a server whose log is a ${kind} serves, says so in readyz, and ${end}`, async (t) => {
       await using echo = await TARGETS.echo();

@@ -7,18 +7,18 @@ import { ClusterAgents } from "../harness/cluster-agents.ts";
 import { type ClusterFiles, ClusterFolder, type DocumentChange, numbered } from "../harness/cluster-files.ts";
 import { ClusterNetworks } from "../harness/cluster-networks.ts";
 import { startClusterProcess } from "../harness/cluster-processes.ts";
-import { FULL } from "../harness/counts.ts";
+import { atFull, ON_CI } from "../harness/counts.ts";
 import { heldBytes, INSPECTED } from "../harness/inspector.ts";
 import { Random, seedOfRun } from "../harness/random.ts";
 import { waitFor } from "../harness/wait.ts";
 
 const UNTOUCHED = numbered("blue", 8);
-const TOUCHED = numbered("red", FULL ? 200 : 60);
+const TOUCHED = numbered("red", ON_CI ? 200 : 60);
 /** Number of the touched clusters that have an agent, which is sent away and comes back. */
 const WITH_AGENT = 6;
 const PER_SECOND = 20;
 /** Of each of two rounds. */
-const SECONDS = FULL ? 15 : 5;
+const SECONDS = atFull(15, 5, 8);
 const ECHO_EVERY_MS = 10;
 /** What hangs; a busy machine is faster. */
 const ECHO_DEADLINE_MS = 30_000;

@@ -7,7 +7,7 @@ import { CLOSINGS, type Closing, encodeTransfer, play, type Transfer, transferTa
 import { within } from "../harness/wait.ts";
 import { startWorld, type Via } from "../harness/world.ts";
 
-const CONNECTIONS = atFull(2000);
+const CONNECTIONS = atFull(2_000, 200, 1_000);
 const AT_ONCE = 32;
 const LARGEST = 8 * 1024 * 1024;
 /** One in this number of connections carries nothing at all in a direction. */

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { describe, type TestContext, test } from "node:test";
 import type { Agent } from "../../agent/agent.ts";
 import { type Connection, connectThrough, established } from "../harness/caller.ts";
+import { WHOLE_MATRICES } from "../harness/counts.ts";
 import { FleetWorld } from "../harness/fleet-world.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
 import { NatsServers } from "../harness/nats-servers.ts";
@@ -75,8 +76,7 @@ const RARE: readonly Line[] = [
   { kilobytesPerSecond: 20, bulk: "download", port: "agents", stalls: true, forMs: 75_000 },
   { kilobytesPerSecond: 20, bulk: "upload", port: "agents", stalls: true, forMs: 75_000 },
 ];
-const FULL = process.env["CULVERT_FULL"] === "1";
-const LINES = FULL ? [...ALL, ...USUAL.slice(2), ...RARE] : USUAL;
+const LINES = WHOLE_MATRICES ? [...ALL, ...USUAL.slice(2), ...RARE] : USUAL;
 
 const ARTICLES = { download: "a download", upload: "an upload", both: "bulk both ways" } as const;
 
@@ -99,7 +99,7 @@ describe("a slow line: nobody is cut, and small CONNECTs are answered", AT_ONCE,
 
 const CHANGES: readonly Line[] = [
   { kilobytesPerSecond: 20, bulk: "download", port: "agents" },
-  ...(FULL
+  ...(WHOLE_MATRICES
     ? ([
         { kilobytesPerSecond: 20, bulk: "upload", port: "agents" },
         { kilobytesPerSecond: 20, bulk: "download", port: "agents", inner: true, stalls: true },

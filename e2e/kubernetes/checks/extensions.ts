@@ -12,7 +12,7 @@ export const EXTENSIONS: readonly Check[] = [
   { name: "nodes/N/proxy/metrics", deadlineMs: 10_000, run: (stage) => raw(stage, NODE_METRICS, "# TYPE ") },
   { name: "service proxy, http", deadlineMs: 10_000, run: (stage) => serviceProxy(stage, "http:web:http") },
   { name: "service proxy, https", deadlineMs: 10_000, run: (stage) => serviceProxy(stage, "https:web:https") },
-  { name: "webhook that allows", deadlineMs: 15_000, run: allow },
+  { name: "webhook that allows", deadlineMs: 15_000, everyLane: true, run: allow },
   { name: "webhook that denies", deadlineMs: 15_000, run: deny },
   { name: "webhook with timeoutSeconds 2, black hole", deadlineMs: 30_000, lanes: CULVERT_LANES, run: impatient },
   { name: "aggregated API", deadlineMs: 60_000, run: aggregated },

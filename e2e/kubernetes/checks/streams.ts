@@ -13,9 +13,9 @@ const FORWARDED_REQUESTS = 20;
 
 /** What kubectl does with a pod. */
 export const STREAMS: readonly Check[] = [
-  { name: "logs", deadlineMs: 10_000, run: logs },
+  { name: "logs", deadlineMs: 10_000, everyLane: true, run: logs },
   { name: "logs -f, 30 s of silence", deadlineMs: 60_000, beside: true, run: quietLogs },
-  { name: "exec over WebSocket", deadlineMs: 15_000, run: (stage) => exec(stage, "WebSocket") },
+  { name: "exec over WebSocket", deadlineMs: 15_000, everyLane: true, run: (stage) => exec(stage, "WebSocket") },
   { name: "exec over SPDY", deadlineMs: 15_000, run: (stage) => exec(stage, "SPDY") },
   { name: "attach -i", deadlineMs: 10_000, run: attach },
   { name: "exec -i, 100 MB in and out", deadlineMs: 60_000, goal: "time", run: bigExec },
