@@ -2,7 +2,6 @@ import { TurnQueue } from "../shared/basics/timers.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
-import type { AgentPorts } from "./agents/agent-ports.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
 import { CallerReverification } from "./callers/verify-again.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
@@ -22,7 +21,6 @@ export interface ClusterUpdatesDeps {
   readonly metrics: ServerMetrics;
   readonly tunnels: Registry;
   readonly callers: CallerListeners;
-  readonly agents: AgentPorts;
   /** Links to other servers: CRLs of `--client-crl-file` count for them, too. */
   readonly others: Pick<OtherServers, "peers" | "knowsCrl">;
   /** How long connections of a removed cluster may take to end after their tunnels, ms. */
@@ -138,12 +136,10 @@ export class ClusterUpdates {
   }
 
   #onAdded(cluster: ClusterRuntime): void {
-    this.#deps.agents.endWithoutPreface();
     if (this.#started) this.#openUnixOrLog(cluster);
   }
 
   #onChanged(cluster: ClusterRuntime, what: ClusterChanges): void {
-    this.#deps.agents.endWithoutPreface();
     if (what.uds) {
       this.#deps.callers.closeUnix(cluster.unix);
       this.#openUnixOrLog(cluster);
@@ -177,9 +173,8 @@ export class ClusterUpdates {
 
   /** The open connections of a removed cluster have as much time as at the end of the server. */
   #onRemoved(cluster: ClusterRuntime): void {
-    const { agents, callers, metrics, log, resetMs } = this.#deps;
+    const { callers, metrics, log, resetMs } = this.#deps;
     const { name } = cluster.cluster;
-    agents.endWithoutPreface();
     callers.closeUnix(cluster.unix);
     metrics.forgetCluster(name);
     void callers.closeCluster(cluster.tunnels, this.#closeTunnels(cluster), resetMs);

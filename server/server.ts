@@ -146,7 +146,7 @@ export class Server implements AsyncDisposable {
       agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
     });
     this.#served = new ClusterUpdates({
-      ...{ options, log, metrics, tunnels, callers: this.#callers, agents: this.#agents, draining },
+      ...{ options, log, metrics, tunnels, callers: this.#callers, draining },
       ...{ others: this.#others, resetMs: RESET_MS },
       onUnixOpened: (path) => {
         this.addresses.uds ??= path;

@@ -27,11 +27,6 @@ interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers"
   agentsOf(cluster: string): AgentHost | undefined;
 }
 
-/**
- * Maximum number of connections with the larger buffers of a handshake without preface: 43 KiB each, 4 MiB in all.
- */
-const SKIP_PREFACE_BELOW = 100;
-
 interface OpenPort {
   readonly name: AgentPortName;
   readonly address: AddressInfo;
@@ -77,7 +72,6 @@ export class AgentPorts {
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
         clientsObeyRetryAfter: true,
-        skipPrefaceBelow: SKIP_PREFACE_BELOW,
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection),
       },
@@ -133,11 +127,6 @@ export class AgentPorts {
   /** For readiness. */
   states(): { readonly name: string; readonly up: boolean }[] {
     return this.#ports.map(({ name, listener }) => ({ name, up: listener.listening }));
-  }
-
-  /** To be called when the clusters have changed: handshakes without preface may have the wrong virtual host. */
-  endWithoutPreface(): void {
-    for (const { listener } of this.#ports) listener.endWithoutPreface();
   }
 
   stopAccepting(): void {
