@@ -5,6 +5,7 @@ import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
+import { HTTP_2, valuesOf } from "../../shared/listen/first-request.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
@@ -12,7 +13,6 @@ import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/iden
 import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
-import { HTTP_2, valuesOf } from "../listeners/request-reader.ts";
 
 // Why a request on an agents' port gets no tunnel, as far as the request says it, and the answer to it.
 

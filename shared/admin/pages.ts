@@ -7,18 +7,12 @@ import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
 import type { ListenAddress } from "../config/listen-address.ts";
 import { FASTIFY_OPTIONS } from "../http/fastify-options.ts";
+import { type FirstRequest, firstRequestOf } from "../listen/first-request.ts";
 import { printable } from "../outcomes.ts";
 import type { Check } from "../runtime/check.ts";
 import { type Logger, logChecks } from "../runtime/logger.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
-import {
-  BODY_LIMIT,
-  CONNECT_TO_ADMIN,
-  CONNECT_TO_HEALTH,
-  EXPECTATION,
-  refusalOf,
-  type SingleRequest,
-} from "./connections.ts";
+import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, EXPECTATION, readBody, refusalOf } from "./connections.ts";
 
 export interface PageOptions extends Pick<ListenAddress, "option"> {
   /** For /healthz, /livez, /ready and /readyz. */
@@ -68,7 +62,7 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, connection) => {
       const answer = refusalOf(error as NodeJS.ErrnoException);
       if (answer === undefined) connection.destroy();
-      else (connection as unknown as SingleRequest).refuse(answer);
+      else (connection as unknown as FirstRequest).refuse(answer);
     },
   });
   answerOnSocket(pages, options);
@@ -96,14 +90,14 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
 
 /** What never becomes a request of fastify's is answered on its connection. */
 function answerOnSocket({ server }: FastifyInstance, { status }: PageOptions): void {
-  server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
-    const bodyBytes = Number(headers["content-length"] ?? 0);
-    (socket as unknown as SingleRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+  server.prependListener("request", (request: IncomingMessage) => {
+    const bodyBytes = Number(request.headers["content-length"] ?? 0);
+    readBody(firstRequestOf(request), bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
   });
   const connectHere = status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
-  server.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
+  server.on("connect", (request) => firstRequestOf(request).refuse(connectHere));
   // Node's own answer would keep the connection, on which the end of the request gets a second answer.
-  server.on("checkExpectation", ({ socket }) => (socket as unknown as SingleRequest).refuse(EXPECTATION));
+  server.on("checkExpectation", (request) => firstRequestOf(request).refuse(EXPECTATION));
 }
 
 /** Throws a `PageRefusal`. It is asked for every request, also for one that has no page. */
