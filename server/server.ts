@@ -188,6 +188,7 @@ export class Server implements AsyncDisposable {
     const { serverId } = this.#options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
+    await this.#agents.openCarried();
     Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
     this.#replicas = await countServers(this.#options, { servers: this.servers, log: this.#log });
