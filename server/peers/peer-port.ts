@@ -7,7 +7,7 @@ import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
-import { acceptCarrier } from "../../shared/link/accept.ts";
+import { answerHello, openCarrier, orRefuse, receiveHello } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, ResumeAnswer, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
@@ -155,22 +155,20 @@ export class PeerPort {
   ): Promise<void> {
     const { socket, remote } = connection;
     const { helloTimeoutMs, keepaliveMs } = this.#deps.options;
-    let accepted: AcceptedHello | undefined;
+    const carrier = openCarrier(ws, socket, { keepaliveMs, turns: this.#turns });
     try {
-      const { carrier } = await acceptCarrier(ws, socket, {
-        ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
-        welcome: (hello) => {
-          connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
-          accepted = this.#onHello(hello, identity, connection);
-          return accepted.answer;
-        },
-      });
-      await accepted?.use(carrier);
+      const hello = await receiveHello(carrier, helloTimeoutMs);
+      connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
+      const { answer, entry, use } = orRefuse(carrier, () => this.#onHello(hello, identity, connection));
+      try {
+        answerHello(carrier, answer);
+        await use(carrier);
+      } finally {
+        if (entry !== undefined) this.#links.forget(entry.id);
+      }
     } catch (error) {
       if (!(error instanceof LinkRefused)) ws.terminate();
       this.#logRefused(remote, (error as Error).message, error instanceof LinkRefused ? error.closeCode : undefined);
-    } finally {
-      if (accepted?.entry !== undefined) this.#links.forget(accepted.entry.id);
     }
   }
 
