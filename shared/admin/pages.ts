@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { isIP, isIPv6 } from "node:net";
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from "fastify";
+import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchemaCompiler, RouteHandlerMethod } from "fastify";
 import type { Registry } from "prom-client";
 import * as z from "zod";
 import { oncePerSecond } from "../basics/timers.ts";
@@ -80,7 +80,10 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
   pages.removeAllContentTypeParsers();
   pages.addContentTypeParser("*", { parseAs: "string" }, (_request, body, done) => done(null, body));
   const routes = routesOf(options);
-  for (const [method, url, handler] of routes) pages.route({ method, url, handler });
+  pages.setValidatorCompiler(validatorOf);
+  for (const [method, url, handler, querystring] of routes) {
+    pages.route({ method, url, handler, ...(querystring && { schema: { querystring } }) });
+  }
   pages.setNotFoundHandler(({ originalUrl }) => {
     throw notFound(splitUrl(originalUrl).path, routes);
   });
@@ -143,7 +146,22 @@ function text(reply: FastifyReply, body: string): FastifyReply {
 
 // ── the pages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-type PageRoute = readonly [method: "GET" | "PUT" | "POST", path: string, handler: RouteHandlerMethod];
+type PageRoute = readonly [
+  method: "GET" | "PUT" | "POST",
+  path: string,
+  handler: RouteHandlerMethod,
+  querystring?: z.ZodType,
+];
+
+const levelQuery = z.object({ level: z.enum(LOG_LEVELS, `level must be one of ${LOG_LEVELS.join(", ")}`) });
+
+/** Schemas are those of zod: fastify's own compilers of JSON schemas are not loaded (`FASTIFY_OPTIONS`). */
+const validatorOf: FastifySchemaCompiler<z.ZodType> =
+  ({ schema }) =>
+  (value) => {
+    const { data, error } = schema.safeParse(value);
+    return error === undefined ? { value: data } : { error: new PageRefusal(400, error.issues[0]?.message ?? "") };
+  };
 
 function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRoute[] {
   // All readers share one buffer, even if they read slowly.
@@ -168,7 +186,7 @@ function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRou
     routes.push(
       ["GET", "/status", async (_request, reply) => json(reply, await status())],
       ["GET", "/log-level", async (_request, reply) => text(reply, `${log.level}\n`)],
-      ["PUT", "/log-level", async ({ query }, reply) => text(reply, `${changeLogLevel(log, query)}\n`)],
+      ["PUT", "/log-level", async ({ query }, reply) => text(reply, `${changeLogLevel(log, query)}\n`), levelQuery],
     );
   }
   if (trial !== undefined) {
@@ -201,15 +219,12 @@ function jsonBody({ headers, body }: FastifyRequest): unknown {
   }
 }
 
-const levelQuery = z.object({ level: z.enum(LOG_LEVELS) });
-
-/** Changes the level until the process ends, and returns it. */
+/** Changes the level until the process ends, and returns it. `query`: a `levelQuery`. */
 function changeLogLevel(log: Logger, query: unknown): string {
-  const { data } = levelQuery.safeParse(query);
-  if (data === undefined) throw new PageRefusal(400, `level must be one of ${LOG_LEVELS.join(", ")}`);
-  log.info({ from: log.level, to: data.level }, "log level changed");
-  log.level = data.level;
-  return data.level;
+  const { level } = query as z.infer<typeof levelQuery>;
+  log.info({ from: log.level, to: level }, "log level changed");
+  log.level = level;
+  return level;
 }
 
 /** The layout of Kubernetes' verbose health checks, with `[!]` for faults with which the process is still ready. */
