@@ -51,7 +51,8 @@ const requireOfBuiltins = {
 
 /**
  * fastify needs `node:http2` for HTTP/2 alone, and ws `node:zlib` for permessage-deflate: neither is loaded at the
- * start. What prom-client sends to a push gateway is left out: it takes a function of `node:zlib` at once.
+ * start. Left out are what prom-client sends to a push gateway, which takes a function of `node:zlib` at once, and the
+ * package by which @fastify/websocket injects requests in tests.
  */
 const loadedWhenUsed = {
   name: "loaded-when-used",
@@ -62,7 +63,7 @@ const loadedWhenUsed = {
     onLoad({ filter: /./, namespace: "when-used" }, ({ path }) => ({
       contents: `module.exports = new Proxy({}, { get: (_, member) => require("${path}")[member] });`,
     }));
-    onResolve({ filter: /^\.\/lib\/pushgateway$/ }, ({ path }) => ({ path, namespace: "left-out" }));
+    onResolve({ filter: /^(\.\/lib\/pushgateway|duplexify)$/ }, ({ path }) => ({ path, namespace: "left-out" }));
     onLoad({ filter: /./, namespace: "left-out" }, () => ({ contents: "module.exports = undefined;" }));
   },
 };

@@ -4,7 +4,18 @@ import { pathToFileURL } from "node:url";
 import { build, stop } from "esbuild";
 
 /** What our sources import and Node loads slowly: it is many hundred files. */
-const PACKAGES = ["@peculiar/x509", "commander", "fast-check", "fastify", "jose", "prom-client", "ws", "yaml", "zod"];
+const PACKAGES = [
+  "@fastify/websocket",
+  "@peculiar/x509",
+  "commander",
+  "fast-check",
+  "fastify",
+  "jose",
+  "prom-client",
+  "ws",
+  "yaml",
+  "zod",
+];
 /** They look for files beside their own. */
 const AS_INSTALLED = ["pino", "quickjs-wasi"];
 

@@ -129,11 +129,13 @@ export const FOLDERS = {
       "server/options",
       ...OF_SERVER,
       "shared/admin",
+      "@fastify/websocket",
+      "fastify",
     ],
   ],
   "server/agents": [
     ...["server/clusters", "server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
-    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "ws"],
+    ...["server/metrics", "server/options", "server/replicas", ...OF_SERVER, "fastify", "ws"],
   ],
   "server/callers": [
     ...["server/tokens", "server/tunnels", "server/cluster-runtime", "server/listeners"],
@@ -141,7 +143,15 @@ export const FOLDERS = {
   ],
   "server/peers": [
     ...["server/listeners", "server/tunnels", "server/metrics", "server/options", ...OF_SERVER],
-    ...["server/cluster-runtime", "shared/documents", "shared/faults", "@nats-io/transport-node", "ws", "zod"],
+    ...[
+      "server/cluster-runtime",
+      "shared/documents",
+      "shared/faults",
+      "@nats-io/transport-node",
+      "fastify",
+      "ws",
+      "zod",
+    ],
   ],
   "server/operators": [
     ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],

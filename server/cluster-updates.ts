@@ -1,7 +1,6 @@
 import { TurnQueue } from "../shared/basics/timers.ts";
 import { CulvertError } from "../shared/outcomes.ts";
 import type { RevocationList } from "../shared/tls/revocation-list.ts";
-import type { AgentPorts } from "./agents/agent-ports.ts";
 import type { CallerListeners } from "./callers/caller-listeners.ts";
 import { CallerReverification } from "./callers/verify-again.ts";
 import type { ClusterRuntime } from "./cluster-runtime/cluster-runtime.ts";
@@ -16,7 +15,6 @@ import type { ServerContext } from "./tunnels/context.ts";
 /** The parts of a server whose connections a change of the clusters may end. */
 interface ServerPorts {
   readonly callers: CallerListeners;
-  readonly agents: AgentPorts;
   /** Links to other servers: CRLs of `--client-crl-file` count for them, too. */
   readonly others: OtherServers;
   onUnixOpened(path: string): void;
@@ -122,12 +120,10 @@ export class ClusterUpdates {
   }
 
   onAdded(cluster: ClusterRuntime): void {
-    this.#ports.agents.endWithoutPreface();
     if (this.#started) this.#openUnixOrLog(cluster);
   }
 
   onChanged(cluster: ClusterRuntime, what: ClusterChanges): void {
-    this.#ports.agents.endWithoutPreface();
     if (what.uds) {
       this.#ports.callers.closeUnix(cluster.unix);
       this.#openUnixOrLog(cluster);
@@ -161,10 +157,9 @@ export class ClusterUpdates {
 
   /** The open connections of a removed cluster have as much time as at the end of the server. */
   onRemoved(cluster: ClusterRuntime): void {
-    const { agents, callers } = this.#ports;
+    const { callers } = this.#ports;
     const { metrics, log } = this.#context;
     const { name } = cluster.cluster;
-    agents.endWithoutPreface();
     callers.closeUnix(cluster.unix);
     metrics.forgetCluster(name);
     void callers.closeCluster(cluster.tunnels, this.#closeTunnels(cluster), RESET_MS);

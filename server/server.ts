@@ -179,6 +179,7 @@ export class Server implements AsyncDisposable {
     const { serverId } = options;
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
+    await this.#agents.openCarried();
     Object.assign(this.addresses, await this.#others.open());
     await this.#openForAgents(clusters);
     this.#replicas = await countServers(options, servers, log);

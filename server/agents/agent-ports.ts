@@ -27,11 +27,6 @@ interface AgentPortsDeps extends ServerContext {
   agentsOf(cluster: string): AgentHost | undefined;
 }
 
-/**
- * Maximum number of connections with the larger buffers of a handshake without preface: 43 KiB each, 4 MiB in all.
- */
-const SKIP_PREFACE_BELOW = 100;
-
 interface OpenPort {
   readonly name: AgentPortName;
   readonly address: AddressInfo;
@@ -49,7 +44,7 @@ export class AgentPorts {
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
   /** Takes the connections that other servers carry here. */
-  readonly #carried: UpgradePort | undefined;
+  #carried: UpgradePort | undefined;
 
   constructor(deps: AgentPortsDeps) {
     this.#deps = {
@@ -60,24 +55,27 @@ export class AgentPorts {
       turns: new TurnQueue(),
       carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
-    this.#carried = deps.owners && this.#upgradePort("agents", {});
     deps.metrics.hops.watch(() => ({
       toOwners: this.#deps.carrying?.size ?? 0,
       fromPeers: this.#carried?.connections.size ?? 0,
     }));
   }
 
+  /** From now on other servers may carry connections here. */
+  async openCarried(): Promise<void> {
+    if (this.#deps.owners !== undefined) this.#carried = await this.#upgradePort("agents", {});
+  }
+
   /** Opens the TLS port; rejects with a `ConfigError`. */
   async openSecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
-    const upgrades = this.#upgradePort("agents", { hostNamed: (name) => hosts.find(name) });
+    const upgrades = await this.#upgradePort("agents", { hostNamed: (name) => hosts.find(name) });
     const opened = await openTlsPort(
       {
         ...{ name: "agents", hosts, proxyProtocol, port, host, option: "--agent-port" },
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
         clientsObeyRetryAfter: true,
-        skipPrefaceBelow: SKIP_PREFACE_BELOW,
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection),
       },
@@ -90,7 +88,7 @@ export class AgentPorts {
   async openInsecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
-    const upgrades = this.#upgradePort("agents-insecure", {
+    const upgrades = await this.#upgradePort("agents-insecure", {
       hostOf: (name, address) => findByHost(name, address, hosts),
     });
     const opened = await openPlainPort(
@@ -122,8 +120,8 @@ export class AgentPorts {
     return [...this.#ports.map(({ upgrades }) => upgrades), ...carried];
   }
 
-  #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): UpgradePort {
-    return new UpgradePort({ ...this.#deps, ...hosts, listener });
+  #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
+    return UpgradePort.create({ ...this.#deps, ...hosts, listener });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {
@@ -133,11 +131,6 @@ export class AgentPorts {
   /** For readiness. */
   states(): { readonly name: string; readonly up: boolean }[] {
     return this.#ports.map(({ name, listener }) => ({ name, up: listener.listening }));
-  }
-
-  /** To be called when the clusters have changed: handshakes without preface may have the wrong virtual host. */
-  endWithoutPreface(): void {
-    for (const { listener } of this.#ports) listener.endWithoutPreface();
   }
 
   stopAccepting(): void {

@@ -161,7 +161,7 @@ test("a carrier that is not authenticated in time is destroyed, and gives up its
   const events: string[] = [];
   socket.once("close", () => events.push("closed"));
   const deadline = new HandshakeDeadline(socket, 10);
-  deadline.occupy(() => events.push("over"));
+  deadline.moveTo(() => events.push("over"));
   await until(() => events.includes("over"));
   assert.deepEqual(events, ["closed", "over"]);
   assert.equal(deadline.dropped?.message, "no hello arrived in time", "nobody may say that its peer has cut it");
@@ -171,7 +171,7 @@ test("an authenticated carrier is not destroyed, and gives up its place once", a
   const [socket] = duplexPair();
   let count = 0;
   const deadline = new HandshakeDeadline(socket, 1);
-  deadline.occupy(() => count++);
+  deadline.moveTo(() => count++);
   deadline.end();
   const [other] = duplexPair();
   new HandshakeDeadline(other, 1);
@@ -198,7 +198,7 @@ test("a destroyed carrier that closes later gives up its place at the deadline",
   const [socket] = duplexPair();
   socket._destroy = () => {}; // it keeps its place (shared/listen/paced-close.ts)
   let isOver = false;
-  new HandshakeDeadline(socket, 10).occupy(() => {
+  new HandshakeDeadline(socket, 10).moveTo(() => {
     isOver = true;
   });
   socket.destroy();
@@ -211,7 +211,7 @@ test("a carrier that has closed before takes no place", async () => {
   socket.destroy();
   await once(socket, "close");
   let count = 0;
-  new HandshakeDeadline(socket, 60_000).occupy(() => count++);
+  new HandshakeDeadline(socket, 60_000).moveTo(() => count++);
   assert.equal(count, 1);
 });
 

@@ -44,6 +44,8 @@ export interface AgentPeer {
   shown: string;
   /** The link that it wants to resume. */
   resumes?: string;
+  /** It has proved that the link is its own. */
+  hasProvedLink?: boolean;
 }
 
 /** Throws if the connection is carried: it costs two servers more than a direct one, so no link begins on it. */
@@ -187,7 +189,8 @@ export class HandshakeDeadline {
   /** The reason why this server dropped the carrier; absent if the peer closed it. */
   dropped: LinkRefused | PeerFault | undefined;
   readonly #socket: Duplex;
-  #leave: () => void = nothing;
+  /** Gives up the place that the carrier has now. */
+  #leavePlace: () => void = nothing;
   #until: number;
   #timer: NodeJS.Timeout | undefined;
   #isOver = false;
@@ -207,17 +210,16 @@ export class HandshakeDeadline {
     return Math.max(1, this.#until - performance.now());
   }
 
-  /** Moves the carrier to a new place. The place before is given up now; `leave` is called to give up the new one. */
-  occupy(leave: () => void): void {
-    this.vacate();
-    this.#leave = leave;
-    if (this.#isOver) this.vacate();
+  /** The carrier has another place from now on, and leaves the one before; `leave` is called once. */
+  moveTo(leave: () => void): void {
+    this.leavePlace();
+    if (this.#isOver) leave();
+    else this.#leavePlace = leave;
   }
 
-  /** Gives up the place of the carrier. */
-  vacate(): void {
-    const leave = this.#leave;
-    this.#leave = nothing;
+  leavePlace(): void {
+    const leave = this.#leavePlace;
+    this.#leavePlace = nothing;
     leave();
   }
 
@@ -253,7 +255,7 @@ export class HandshakeDeadline {
     this.#isOver = true;
     clearTimeout(this.#timer);
     this.#socket.off("close", this.end);
-    this.vacate();
+    this.leavePlace();
   };
 }
 
@@ -292,14 +294,14 @@ export class UnauthenticatedCarriers {
       onCrowdedOut: () => place.drop(CROWDED_OUT),
       drop: (reason) => {
         deadline.dropped = refused("limited", reason);
-        deadline.vacate(); // its place is free at once, although its connection may take a moment to end
+        deadline.leavePlace(); // its place is free at once, although its connection may take a moment to end
         close(reason);
       },
     };
-    deadline.vacate(); // or it would count twice, and might have to make room for itself
+    deadline.leavePlace(); // or it would count twice, and might have to make room for itself
     places.add(place, place.network);
     this.#all.add(place);
-    deadline.occupy(() => {
+    deadline.moveTo(() => {
       this.#all.delete(place);
       places.delete(place);
       if (places.size === 0 && this.#byCluster.get(cluster) === places) this.#byCluster.delete(cluster);

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
-import { acceptCarrier } from "../../shared/link/accept.ts";
+import { answerHello, openCarrier, orRefuse, receiveHello } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
 import { PeerFault } from "../../shared/link/inner-tls.ts";
@@ -63,7 +63,7 @@ export function takePlace({ credential, host }: Admission, { socket, retryAfterM
 }
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
-type HelloResult =
+type Plan =
   | {
       readonly kind: "new";
       readonly hello: Hello;
@@ -77,11 +77,17 @@ type HelloResult =
       /** The agent's credential on this carrier. */
       readonly credential: Credential | undefined;
     } & AcceptedResume)
-  | { readonly kind: "inner"; readonly answer: undefined };
+  | { readonly kind: "inner" };
 
 /**
  * One connection of an agent after its upgrade: the first of a tunnel, until that has ended, or another one for a link
  * that is open.
+ *
+ * ```
+ *  hello ─▶ decide ─┬─▶ new:    welcome ─▶ the tunnel, to its end
+ *                   ├─▶ resume: answer ─▶ the link has another carrier
+ *                   └─▶ inner:  the same again inside an inner TLS (attach-inside.ts)
+ * ```
  */
 export async function attach(
   ws: WebSocket,
@@ -89,63 +95,81 @@ export async function attach(
   admission: Admission,
   deps: AttachDeps,
 ): Promise<void> {
-  const { options, cluster } = deps;
-  const { socket, remote, source } = connection;
-  const { shown = "" } = admission;
+  const { options, cluster, turns } = deps;
+  const { keepaliveMs, helloTimeoutMs } = options;
+  const { socket } = connection;
+  const peer = peerOf(connection, admission);
+  // Peers without a credential have bounds of their own, and take no places of the cluster.
+  const onClosing = (): void => {
+    if (peer.identity !== "" || peer.hasProvedLink) cluster.hellos.closing(socket);
+  };
+  const carrier = openCarrier(ws, socket, { keepaliveMs, turns, onClosing });
   let { deadline } = admission;
-  const onlyResumes = connection instanceof CarriedConnection;
-  const peer: AgentPeer = { remote, address: source.address, onlyResumes, identity: "", shown };
-  if (!(admission.credential instanceof CulvertError)) peer.identity = admission.credential.identity;
-  let result: HelloResult | undefined;
-  let hasHello = false;
   try {
-    const { carrier } = await acceptCarrier(ws, socket, {
-      helloTimeoutMs: Math.min(options.helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY),
-      keepaliveMs: options.keepaliveMs,
-      turns: deps.turns,
-      // Peers without a credential have bounds of their own, and take no places of the cluster.
-      onClosing: () => {
-        if (peer.identity !== "" || result?.kind === "resume") cluster.hellos.closing(socket);
-      },
-      welcome: (message) => {
-        hasHello = true;
-        if (message.resume !== undefined) peer.resumes = message.resume.link;
-        result =
-          "inner" in message
-            ? acceptOuterHello(message, deps)
-            : acceptHello(message, requireAuthenticated(admission, deps), peer, deps);
-        return result.answer;
-      },
-    });
-    if (result?.kind !== "inner") {
-      deadline?.end();
-      cluster.hellos.leave(socket);
-    }
-    if (result?.kind === "resume") offerToLink(carrier, result, remote);
-    else if (result?.kind === "new") {
-      const { hello, credential, admitted } = result;
-      const link = new Link(admitted.entry.id, remote, carrier, linkOptions(admitted.graceMs, deps));
-      await runTunnel(link, link, hello, admitted, credential, deps);
-    } else if (result?.kind === "inner") {
+    const hello = await receiveHello(carrier, Math.min(helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY));
+    const plan = orRefuse(carrier, () => decide(hello, admission, peer, deps));
+    if (plan.kind === "inner") {
       deadline = innerDeadline(carrier, peer, socket, deadline, deps);
       await attachInside(carrier, peer, deadline, deps);
+      return;
     }
+    answerHello(carrier, plan.answer);
+    deadline?.end();
+    cluster.hellos.leave(socket);
+    if (plan.kind === "new") await beginTunnel(carrier, plan, peer, deps);
+    else offerToLink(carrier, plan, peer);
   } catch (error) {
-    // Before the hello the agent or the network has ended the connection; after it, this is a refusal or a fault of
-    // ours.
-    const isRefusal = error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault;
-    if (isRefusal || !hasHello) onRefused(deadline?.dropped ?? error, peer, deps);
-    else {
-      ws.terminate();
-      const { identity } = peer;
-      const reason = "a fault of this server: its log has it";
-      deps.metrics.agentRefused("internal", { cluster: cluster.name, from: identity, reason });
-      deps.log.error({ err: error, identity, remote }, "agent refused");
-    }
+    onEnded(deadline?.dropped ?? error, ws, peer, deps);
   } finally {
     if (socket.destroyed) cluster.hellos.leave(socket); // it may close much later (shared/listen/paced-close.ts)
-    if (result?.kind === "new") release(result.admitted, deps.links);
   }
+}
+
+function peerOf(connection: IncomingConnection, { credential, shown = "" }: Admission): AgentPeer {
+  const { remote, source } = connection;
+  return {
+    ...{ remote, address: source.address, onlyResumes: connection instanceof CarriedConnection, shown },
+    identity: credential instanceof CulvertError ? "" : credential.identity,
+  };
+}
+
+/** Throws what the hello is refused with. */
+function decide(hello: Hello | OuterHello, admission: Admission, peer: AgentPeer, deps: AttachDeps): Plan {
+  if (hello.resume !== undefined) peer.resumes = hello.resume.link;
+  const plan =
+    "inner" in hello
+      ? acceptOuterHello(hello, deps)
+      : acceptHello(hello, requireAuthenticated(admission, deps), peer, deps);
+  peer.hasProvedLink = plan.kind === "resume";
+  return plan;
+}
+
+/** Runs a new tunnel to its end. */
+async function beginTunnel(
+  carrier: Carrier,
+  { hello, credential, admitted }: Plan & { readonly kind: "new" },
+  { remote }: AgentPeer,
+  deps: AttachDeps,
+): Promise<void> {
+  try {
+    const link = new Link(admitted.entry.id, remote, carrier, linkOptions(admitted.graceMs, deps));
+    await runTunnel(link, link, hello, admitted, credential, deps);
+  } finally {
+    release(admitted, deps.links);
+  }
+}
+
+/** A refusal, and an end of the agent or the network, are refusals in the log. Anything else is a fault of ours. */
+function onEnded(error: unknown, ws: WebSocket, peer: AgentPeer, deps: AttachDeps): void {
+  if (error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault) {
+    onRefused(error, peer, deps);
+    return;
+  }
+  ws.terminate();
+  const { identity, remote } = peer;
+  const reason = "a fault of this server: its log has it";
+  deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
+  deps.log.error({ err: error, identity, remote }, "agent refused");
 }
 
 /** A plain hello requires a credential from the outer TLS or the Authorization header. */
@@ -159,7 +183,7 @@ function requireAuthenticated({ credential }: Admission, { host, cluster }: Atta
   throw refused("forbidden", reason);
 }
 
-function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): HelloResult {
+function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): Plan {
   const { cluster, links, host } = deps;
   requireAcceptedHello(hello, credential, cluster, host);
   const { agentId, instance, resume } = hello;
@@ -175,12 +199,12 @@ function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps
 }
 
 /** An outer hello does not say who sends it: that is known from the inner TLS, or from the proof of a resume. */
-function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: AttachDeps): HelloResult {
+function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: AttachDeps): Plan {
   if (host.innerTls === "never") {
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
     throw refused("forbidden", reason);
   }
-  if (resume === undefined) return { kind: "inner", answer: undefined };
+  if (resume === undefined) return { kind: "inner" };
   const peerReceived = resume.received;
   return { kind: "resume", peerReceived, credential: undefined, ...links.resume(cluster.name, resume, undefined) };
 }
@@ -201,13 +225,13 @@ function innerDeadline(
     return deadline;
   }
   const own = new HandshakeDeadline(socket, options.handshakeTimeoutMs);
-  own.occupy(() => cluster.hellos.leave(socket));
+  own.moveTo(() => cluster.hellos.leave(socket));
   return own;
 }
 
 /** Offers the carrier to the link that it resumes. The tunnel logs the resume. */
-function offerToLink(carrier: Carrier, result: HelloResult & { readonly kind: "resume" }, remote: string): void {
-  const { entry, link, answer, peerReceived, credential } = result;
+function offerToLink(carrier: Carrier, plan: Plan & { readonly kind: "resume" }, { remote }: AgentPeer): void {
+  const { entry, link, answer, peerReceived, credential } = plan;
   try {
     if (credential !== undefined) entry.onCredential?.(credential);
     link.offer(carrier, remote, { peerReceived, named: answer.received });
@@ -228,12 +252,12 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 
 /** Counts and logs an agent that was refused after its upgrade. */
 function onRefused(
-  error: unknown,
+  error: LinkRefused | CulvertError | PeerFault,
   { remote, address, identity, shown, resumes = "" }: AgentPeer,
   { cluster, metrics, log, throttledLog }: AttachDeps,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
-  const reason = printable(refusal?.reason ?? (error instanceof Error ? error.message : String(error)));
+  const reason = printable(refusal?.reason ?? error.message);
   const code = refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello");
   if (refusal !== undefined && isAlreadyConnected(refusal)) {
     // It looks for another server behind the same address.

@@ -1,13 +1,13 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
+import { valuesOf } from "../../shared/listen/first-request.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { LINK_HEADER } from "../../shared/wire/handshake.ts";
-import { valuesOf } from "../listeners/request-reader.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { LinkOwners } from "../tunnels/links.ts";

@@ -4,15 +4,14 @@ import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { CulvertError, OUTCOMES, type OutcomeCode } from "../../shared/outcomes.ts";
 import {
-  type AgentAnswer,
   answerRaw,
   answerTo,
-  CALLER,
+  callersRequest,
   claimedCertificate,
-  NO_UPGRADE,
+  noUpgrade,
   originFault,
   otherPath,
-  parseErrorAnswer,
+  parseRefusal,
   requestFault,
 } from "./refusal.ts";
 
@@ -94,7 +93,7 @@ test("an agent gets a status for every outcome, at the level of the table; only 
 });
 
 /** The header fields of an answer, and its body. */
-async function answered(answer: AgentAnswer) {
+async function answered(answer: ReturnType<typeof answerTo>) {
   const socket = new PassThrough();
   const written = text(socket);
   answerRaw(socket, answer);
@@ -113,10 +112,11 @@ test("every refusal bears the server's mark with its sentence, and says that the
 });
 
 test("a peer that speaks something else, or asks for something else, gets a whole answer with the server's mark", async () => {
-  const tooLarge = parseErrorAnswer(Object.assign(new Error(), { code: "HPE_HEADER_OVERFLOW" }), 1_024);
-  const noHttp = parseErrorAnswer(Object.assign(new Error(), { code: "HPE_INVALID_METHOD" }), 1_024);
-  for (const answer of [CALLER, NO_UPGRADE, otherPath("/tunnel"), tooLarge, noHttp]) {
-    assert.ok(answer !== undefined);
+  const tooLarge = parseRefusal(Object.assign(new Error(), { code: "HPE_HEADER_OVERFLOW" }), 1_024);
+  const noHttp = parseRefusal(Object.assign(new Error(), { code: "HPE_INVALID_METHOD" }), 1_024);
+  for (const refusal of [callersRequest(), noUpgrade(), otherPath("/tunnel"), tooLarge, noHttp]) {
+    assert.ok(refusal !== undefined);
+    const answer = answerTo(refusal);
     const { line, fields, body } = await answered(answer);
     assert.ok(line.startsWith(`HTTP/1.1 ${answer.status} `), line);
     const mark = `proxy-status: culvert; error=http_request_error; details="${answer.sentence}"`;

@@ -5,6 +5,7 @@ import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
+import { HTTP_2, valuesOf } from "../../shared/listen/first-request.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
@@ -12,22 +13,29 @@ import { CERTIFICATE_CHALLENGE, certificateVerdict } from "../../shared/tls/iden
 import { DOCTOR, SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
-import { HTTP_2, valuesOf } from "../listeners/request-reader.ts";
 
 // Why a request on an agents' port gets no tunnel, as far as the request says it, and the answer to it.
 
-/** A refusal before the upgrade: plain HTTP, so that an agent's log, or curl, shows the sentence. */
-export interface AgentAnswer {
-  readonly status: number;
-  readonly sentence: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly level: Outcome["level"];
-  /** Absent: the request itself is at fault. */
-  readonly proxy?: ProxyStatus;
+interface RefusalOptions {
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly level?: Outcome["level"];
 }
 
-function answerOf(status: number, sentence: string): AgentAnswer {
-  return { status, sentence, headers: {}, level: "info" };
+/**
+ * A request that is malformed, or no upgrade of an agent. It never becomes a tunnel, so it has a status of its own and
+ * not that of an outcome.
+ */
+export class RequestRefusal extends CulvertError {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly level: Outcome["level"];
+
+  constructor(status: number, sentence: string, { headers = {}, level = "info" }: RefusalOptions = {}) {
+    super("bad_target", sentence);
+    this.status = status;
+    this.headers = headers;
+    this.level = level;
+  }
 }
 
 /** More header lines than an agent, a proxy and a balancer write together. */
@@ -40,25 +48,30 @@ const MOST_LINES = 100;
 export function requestFault(
   { httpVersion, rawHeaders }: { readonly httpVersion: string; readonly rawHeaders: readonly string[] },
   isUpgrade: boolean,
-): AgentAnswer | undefined {
+): RequestRefusal | undefined {
   const values = (name: string): string[] => valuesOf(rawHeaders, name);
-  if (httpVersion !== "1.1") return answerOf(505, `HTTP/${httpVersion} is not spoken here: agents upgrade by HTTP/1.1`);
-  if (rawHeaders.length > 2 * MOST_LINES) return answerOf(431, `the request has more than ${MOST_LINES} header lines`);
-  if (values("host").length !== 1) return answerOf(400, "a request needs one Host here");
-  if (values("authorization").length > 1) return answerOf(400, "the request has two Authorization lines: send one");
+  if (httpVersion !== "1.1")
+    return new RequestRefusal(505, `HTTP/${httpVersion} is not spoken here: agents upgrade by HTTP/1.1`);
+  if (rawHeaders.length > 2 * MOST_LINES)
+    return new RequestRefusal(431, `the request has more than ${MOST_LINES} header lines`);
+  if (values("host").length !== 1) return new RequestRefusal(400, "a request needs one Host here");
+  if (values("authorization").length > 1)
+    return new RequestRefusal(400, "the request has two Authorization lines: send one");
   if (!isUpgrade) return undefined;
   const ofBody = ["content-length", "transfer-encoding", "expect"].find((name) => values(name).length > 0);
-  if (ofBody !== undefined) return answerOf(400, `an upgrade has no body: leave ${ofBody} out`);
+  if (ofBody !== undefined) return new RequestRefusal(400, `an upgrade has no body: leave ${ofBody} out`);
   if (values("sec-websocket-version").join() === "13") return undefined;
   // RFC 6455 §4.4.
   const headers = { upgrade: "websocket", "sec-websocket-version": "13" };
-  return { ...answerOf(426, "Sec-WebSocket-Version must be 13"), headers };
+  return new RequestRefusal(426, "Sec-WebSocket-Version must be 13", { headers });
 }
 
 /** Refuses the page of a browser, which could open a tunnel with the credential of the browser's user. */
-export function originFault(rawHeaders: readonly string[], allowed: readonly string[]): AgentAnswer | undefined {
+export function originFault(rawHeaders: readonly string[], allowed: readonly string[]): RequestRefusal | undefined {
   const isRefused = valuesOf(rawHeaders, "origin").some((origin) => !allowed.includes(origin));
-  return isRefused ? answerOf(403, "requests with this Origin are refused (--agent-allowed-origins)") : undefined;
+  return isRefused
+    ? new RequestRefusal(403, "requests with this Origin are refused (--agent-allowed-origins)")
+    : undefined;
 }
 
 // ── Host ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,20 +81,16 @@ const LIMITED_RETRY_MS = 1_000;
 
 /**
  * The virtual host that a request's Host names, for a client from `address`. The names are those of a ClientHello; the
- * name gives no rights, which only a credential does.
+ * name gives no rights, which only a credential does. Throws a refusal.
  */
-export function findByHost(
-  name: string,
-  address: string,
-  hosts: VirtualHosts<ClusterVirtualHost>,
-): ClusterVirtualHost | CulvertError | AgentAnswer {
-  if (name === "") return answerOf(400, "a request needs one Host here: by it the cluster is found");
+export function findByHost(name: string, address: string, hosts: VirtualHosts<ClusterVirtualHost>): ClusterVirtualHost {
+  if (name === "") throw new RequestRefusal(400, "a request needs one Host here: by it the cluster is found");
   const host = hosts.single ?? hosts.find(name);
-  if (host === undefined) return answerOf(421, `no cluster has the name "${printable(name, 100)}" (Host)`);
+  if (host === undefined) throw new RequestRefusal(421, `no cluster has the name "${printable(name, 100)}" (Host)`);
   // The WebSocket may carry a TLS handshake.
   const budget = host.handshakes.budgetFor(address);
   if (budget.take()) return host;
-  return new CulvertError("limited", budget.exhausted ?? "the cluster is at its limit", {
+  throw new CulvertError("limited", budget.exhausted ?? "the cluster is at its limit", {
     retryAfterMs: LIMITED_RETRY_MS,
   });
 }
@@ -92,57 +101,54 @@ export function hostName({ headers }: { readonly headers: IncomingHttpHeaders })
 }
 
 /** Refuses a request whose SNI and Host lead to different clusters: a proxy in front may read the other one. */
-export function otherName(cluster: string): AgentAnswer {
+export function otherName(cluster: string): RequestRefusal {
   const sentence = `Host names cluster "${cluster}", and the connection came to another one by its server name (SNI)`;
-  return { ...answerOf(421, sentence), level: "warn" };
+  return new RequestRefusal(421, sentence, { level: "warn" });
 }
 
 // ── peers that are no agents, or send no HTTP ──────────────────────────────────────────────────────────────────────
 
 /** A peer that sends a CONNECT takes this port for the callers' port. */
-export const CALLER: AgentAnswer = {
-  ...answerOf(405, "this is the port of culvert's agents; callers come to --server-port"),
-  headers: { allow: "GET" },
-};
+export function callersRequest(): RequestRefusal {
+  const sentence = "this is the port of culvert's agents; callers come to --server-port";
+  return new RequestRefusal(405, sentence, { headers: { allow: "GET" } });
+}
+
+export function otherPath(agentPath: string): RequestRefusal {
+  return new RequestRefusal(404, `agents connect at ${agentPath} (--agent-path)`);
+}
+
+export function noUpgrade(): RequestRefusal {
+  const sentence = `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`;
+  return new RequestRefusal(426, sentence, { headers: { upgrade: "websocket" } });
+}
 
 /**
  * A peer that speaks HTTP/2 is a client of gRPC, and on this port most often a konnectivity-agent in the middle of a
  * migration.
  */
-const GRPC: AgentAnswer = {
-  ...answerOf(
-    505,
-    "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)",
-  ),
-  level: "warn",
-};
-const NO_HTTP = answerOf(400, "this is no HTTP/1.1: agents upgrade to websocket here");
-const TLS = answerOf(
-  400,
-  "this is TLS, and HTTP is spoken here: TLS ends in front of this port, or goes to --agent-port",
-);
-const PROXY_HEADER = answerOf(
-  400,
-  "this is a PROXY header, and none is expected here (--agent-proxy-protocol, --agent-insecure-proxy-protocol)",
-);
+const GRPC =
+  "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)";
+const NO_HTTP = "this is no HTTP/1.1: agents upgrade to websocket here";
+const TLS = "this is TLS, and HTTP is spoken here: TLS ends in front of this port, or goes to --agent-port";
+const PROXY_HEADER =
+  "this is a PROXY header, and none is expected here (--agent-proxy-protocol, --agent-insecure-proxy-protocol)";
 
-/** The answer to bytes that Node's parser has refused; `undefined`: the peer has gone. */
-export function parseErrorAnswer(
+/** The refusal of bytes that Node's parser has refused; `undefined`: the peer has gone. */
+export function parseRefusal(
   error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer },
   headerLimit: number,
-): AgentAnswer | undefined {
+): RequestRefusal | undefined {
   const { code = "", rawPacket } = error;
   if (code === "HPE_HEADER_OVERFLOW") {
-    return answerOf(
-      431,
-      `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`,
-    );
+    const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
+    return new RequestRefusal(431, sentence);
   }
-  if (code === HTTP_2) return GRPC;
+  if (code === HTTP_2) return new RequestRefusal(505, GRPC, { level: "warn" });
   if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
-  if (rawPacket?.[0] === HANDSHAKE_RECORD) return TLS;
+  if (rawPacket?.[0] === HANDSHAKE_RECORD) return new RequestRefusal(400, TLS);
   const hasProxyHeader = rawPacket !== undefined && readProxyHeader(rawPacket).state === "read";
-  return hasProxyHeader ? PROXY_HEADER : NO_HTTP;
+  return new RequestRefusal(400, hasProxyHeader ? PROXY_HEADER : NO_HTTP);
 }
 
 // ── certificates in headers ────────────────────────────────────────────────────────────────────────────────────────
@@ -175,45 +181,43 @@ export function claimedCertificate(headers: IncomingHttpHeaders): string | undef
  */
 export const RETRY_AFTER_S = 1;
 
-/** A request that is no upgrade of an agent. It never becomes a tunnel, so it has no outcome; nor has the next one. */
-export const NO_UPGRADE: AgentAnswer = {
-  ...answerOf(426, `this is the port of culvert's agents: upgrade to websocket, subprotocol ${SUBPROTOCOL}`),
-  headers: { upgrade: "websocket" },
-};
-
-export function otherPath(agentPath: string): AgentAnswer {
-  return answerOf(404, `agents connect at ${agentPath} (--agent-path)`);
+/** An answer before the upgrade: plain HTTP, so that an agent's log, or curl, shows the sentence. */
+interface AgentAnswer extends Required<RefusalOptions> {
+  readonly status: number;
+  readonly sentence: string;
+  readonly proxy: ProxyStatus;
 }
 
-/** Writes the answer, which is the last thing on the connection. */
-export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
-  const { status, sentence, proxy = { error: "http_request_error" } } = answer;
-  // Without Proxy-Status an agent would take the answer for one of a proxy on its path.
-  const headers = { ...answer.headers, "proxy-status": proxyStatus(proxy, sentence) };
-  const text = refusalText(status, headers, sentence);
-  answerAndEnd(socket, text, status === 431 ? REST_OF_LARGE_HEADER : undefined);
-}
-
-/** The answer to an outcome. `host`: whose credential a 401 asks for; `authorization`: what the peer has sent. */
+/** The answer to a refusal. `host`: whose credential a 401 asks for; `authorization`: what the peer has sent. */
 export function answerTo(
   refusal: CulvertError,
   host?: Pick<PeerRules, "verifier">,
   authorization?: string,
 ): AgentAnswer {
   const { code, message, fault } = refusal;
-  const { level, proxyStatus: error } = outcome(code);
-  const status = agentStatus(code);
+  const row = outcome(code);
+  const { status, level, headers } =
+    refusal instanceof RequestRefusal ? refusal : { status: agentStatus(code), level: row.level, headers: {} };
   const backInS = backInSeconds(refusal);
   return {
-    status,
+    ...{ status, level },
     sentence: `${printable(message)}${backInS === undefined ? "" : `: come back in ${backInS} s`}`,
     headers: {
+      ...headers,
       ...(backInS !== undefined && { "retry-after": String(backInS) }),
       ...(status === 401 && host !== undefined && { "www-authenticate": challenge(host, authorization) }),
     },
-    level,
-    proxy: { error, fault },
+    proxy: { error: row.proxyStatus, fault },
   };
+}
+
+/** Writes the answer, which is the last thing on the connection. */
+export function answerRaw(socket: Duplex, answer: AgentAnswer): void {
+  const { status, sentence, proxy } = answer;
+  // Without Proxy-Status an agent would take the answer for one of a proxy on its path.
+  const headers = { ...answer.headers, "proxy-status": proxyStatus(proxy, sentence) };
+  const text = refusalText(status, headers, sentence);
+  answerAndEnd(socket, text, status === 431 ? REST_OF_LARGE_HEADER : undefined);
 }
 
 function backInSeconds({ code, retryAfterMs }: CulvertError): number | undefined {

@@ -35,7 +35,7 @@ async function portOf(
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
-  const port = new UpgradePort({
+  const port = await UpgradePort.create({
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: Object.assign(new ServerMetrics({ processMetrics: false }), { waitingDropped: () => dropped++ }),
     listener: "agents",
@@ -163,6 +163,39 @@ test("who is refused, or meets a fault of our own, has one line in the log, and 
     const lines = it.lines.splice(0).map((line) => [line.level, line.msg, line["code"]]);
     assert.deepEqual(lines, [[level, "agent refused", status]]);
   }
+});
+
+/** Requests of which a router could make something by itself. */
+const ODD: readonly (readonly [what: string, headers: string, status: number])[] = [
+  ["GET /%zz", "", 404],
+  [`GET ${TUNNEL_PATH}%zz`, "", 404],
+  [`GET ${TUNNEL_PATH.replace("tunnel", "%74unnel")}`, "", 404],
+  [`GET ${TUNNEL_PATH}#a`, "", 404],
+  [`GET ${TUNNEL_PATH}/`, "", 404],
+  [`GET ${TUNNEL_PATH.toUpperCase()}`, "", 404],
+  [`GET https://x${TUNNEL_PATH}`, "", 404],
+  ["GET *", "", 404],
+  [`GET ${TUNNEL_PATH}?%zz`, "Sec-WebSocket-Protocol: other\r\n", 426],
+  [`HEAD ${TUNNEL_PATH}`, "", 426],
+  [`POST ${TUNNEL_PATH}`, "Content-Type: no type\r\n", 426],
+  [`PROPFIND ${TUNNEL_PATH}`, "Accept-Version: 1\r\n", 426],
+];
+
+test("no path, method or body is refused before the peer is authenticated, and all as requests of no agent", async () => {
+  const host = hostOf("default");
+  await using it = await portOf(() => host);
+  for (const [what, headers, status] of ODD) {
+    const ask = async (by: ConnectionOptions) => {
+      const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
+      return await it.send(by, `${what} HTTP/1.1\r\nHost: x\r\n${upgrade}${headers}\r\n`);
+    };
+    assert.match(await ask({}), /^HTTP\/1\.1 401 /, what);
+    assert.match(await ask(pki.agent), new RegExp(`^HTTP/1\\.1 ${status} .*proxy-status: culvert; `, "s"), what);
+  }
+  assert.match(
+    await it.send({}, `POST / HTTP/1.1\r\nHost: x\r\nContent-Type: a b\r\nContent-Length: 4\r\n\r\n1234`),
+    /^HTTP\/1\.1 401 /,
+  );
 });
 
 const INNER_HELLO = textFrame({ type: "hello", version: 1, inner: true }, Buffer.alloc(4));

@@ -1,15 +1,14 @@
-import type { IncomingMessage } from "node:http";
 import { TLSSocket } from "node:tls";
-import { WebSocketServer } from "ws";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { WebSocket } from "ws";
 import { unwatchForEnd, watchForEnd } from "../../shared/http/connection.ts";
-import { UPGRADES } from "../../shared/link/accept.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import type { RequestHeader } from "../listeners/request-reader.ts";
+import { connectionOf, requestsTo, upgradeApp } from "../listeners/upgrade-app.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
@@ -18,28 +17,21 @@ import { HandshakeDeadline, type UnauthenticatedCarriers } from "./attach-inside
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { Carrying } from "./carrying.ts";
 import {
-  type AgentAnswer,
   answerRaw,
   answerTo,
-  CALLER,
+  callersRequest,
   claimedCertificate,
   hostName,
   isDoctorRequest,
-  NO_UPGRADE,
+  noUpgrade,
   originFault,
   otherName,
   otherPath,
-  parseErrorAnswer,
+  parseRefusal,
   refusalKind,
   requestFault,
   shownCredential,
 } from "./refusal.ts";
-
-/** Bytes that follow an upgrade are still unread in the socket. */
-const NO_HEAD = Buffer.alloc(0);
-
-/** Why a request gets no tunnel. */
-type UpgradeRefusal = CulvertError | AgentAnswer;
 
 export interface UpgradeDeps extends Omit<AttachDeps, "host" | "cluster"> {
   readonly options: AttachDeps["options"] &
@@ -48,8 +40,8 @@ export interface UpgradeDeps extends Omit<AttachDeps, "host" | "cluster"> {
   readonly waiting: WaitingConnections;
   /** Unauthenticated carriers of all ports together whose hello has not come. */
   readonly beforeHello: UnauthenticatedCarriers;
-  /** Present on the port in clear: finds the virtual host of each request. */
-  readonly hostOf?: (name: string, address: string) => AgentHost | CulvertError | AgentAnswer;
+  /** Present on the port in clear: finds the virtual host of each request, or throws a refusal. */
+  readonly hostOf?: (name: string, address: string) => AgentHost;
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
   /** Present with a directory: carries resumes of other servers' links to these. */
@@ -58,46 +50,189 @@ export interface UpgradeDeps extends Omit<AttachDeps, "host" | "cluster"> {
   readonly listener: ListenerName;
 }
 
-type RequestKind = "upgrade" | "connect" | "other";
-
 type AgentConnection = IncomingConnection<AgentHost>;
+
+/** What the hooks have found out about a request, as decorations of it. */
+const CREDENTIAL = "credential";
+const ADMISSION = "admission";
 
 /**
  * The agents' HTTP side of one port: admission, then the WebSocket. It reads one request of each connection after its
  * TLS handshake, if there is one.
  *
  * ```
- *  take ─▶ read the request ─▶ check, authenticate ─▶ upgrade ─▶ attach (attach.ts)
- *                └──────────────────────┴─▶ one HTTP answer, then the end of the connection
+ *  take ─▶ one request ─▶ hooks, from the top of this class to its end ─▶ upgrade ─▶ attach (attach.ts)
+ *                └──────────┴─ what they throw ─▶ one HTTP answer, then the end of the connection
  * ```
  */
 export class UpgradePort {
   readonly connections: PortConnections;
-  readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
   readonly #deps: UpgradeDeps;
   #hasLoggedClaim = false;
 
-  constructor(deps: UpgradeDeps) {
+  private constructor(app: FastifyInstance, deps: UpgradeDeps) {
     this.#deps = deps;
     const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
     const { listener, metrics, throttledLog, waiting, turns } = deps;
-    // `culvert doctor` compares the agent's clock with it.
-    this.#upgrades.on("headers", (headers) => headers.push(`Date: ${new Date().toUTCString()}`));
     this.connections = new PortConnections(
       { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
-        onConnect: (request, connection) => this.#onRequest(request, connection as AgentConnection, "connect"),
-        onUpgrade: (request, connection) => this.#onRequest(request, connection as AgentConnection, "upgrade"),
-        onRequest: (request, connection) => this.#onRequest(request, connection as AgentConnection, "other"),
+        ...requestsTo(app),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
         onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
     );
   }
 
+  static async create(deps: UpgradeDeps): Promise<UpgradePort> {
+    const app = await upgradeApp((error, request) => port.#refuse(error, agentConnection(request), request.headers));
+    const port = new UpgradePort(app, deps);
+    // `culvert doctor` compares the agent's clock with it.
+    app.websocketServer.on("headers", (headers) => headers.push(`Date: ${new Date().toUTCString()}`));
+    app.decorateRequest(CREDENTIAL);
+    app.decorateRequest(ADMISSION);
+    // In the order of what an unauthenticated peer may learn: nothing of path, method and subprotocol, unless it may
+    // still authenticate by inner TLS.
+    app.addHook("onRequest", port.#requireWellFormed);
+    app.addHook("onRequest", port.#findHost);
+    app.addHook("onRequest", port.#authenticate);
+    app.addHook("onRequest", port.#requirePermitted);
+    app.addHook("onRequest", port.#requireUpgrade);
+    app.route({
+      ...{ method: "GET", url: deps.options.agentPath, preHandler: port.#admit, wsHandler: port.#attach },
+      handler: () => {
+        throw noUpgrade();
+      },
+    });
+    await app.ready();
+    return port;
+  }
+
   /** Takes a connection after its TLS handshake, or one of the port in clear. */
-  take(connection: IncomingConnection<AgentHost>): void {
+  take(connection: AgentConnection): void {
     this.connections.take(connection);
+  }
+
+  readonly #requireWellFormed = async (request: FastifyRequest): Promise<void> => {
+    watchForEnd(connectionOf(request).socket);
+    const fault = requestFault(request.raw, request.ws);
+    if (fault !== undefined) throw fault;
+  };
+
+  /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
+  readonly #findHost = async (request: FastifyRequest): Promise<void> => {
+    const connection = agentConnection(request);
+    connection.host = this.#deps.hostOf?.(hostName(request), connection.source.address) ?? connection.host;
+  };
+
+  /** The agent's credential, or why it has none: then it has to prove itself by inner TLS. */
+  readonly #authenticate = async (request: FastifyRequest): Promise<void> => {
+    const { handshakeTimeoutMs: deadlineMs, maxTokenVerifications: most } = this.#deps.options;
+    const connection = agentConnection(request);
+    const host = hostOf(connection);
+    const { address } = connection.source;
+    const onVerifying = (): void => this.connections.setAside(connection);
+    let credential: Credential | CulvertError;
+    try {
+      credential = await authenticateAgent(connection, request.headers, host, {
+        ...{ address, deadlineMs, most, onVerifying },
+      });
+    } catch (error) {
+      credential = toCulvertError(error);
+      this.#logClaim(request, connection);
+      if (host.innerTls === "never" || credential.code !== "unauthenticated") throw credential;
+    }
+    request.setDecorator(CREDENTIAL, credential);
+  };
+
+  /** This agent may come from there, by this name, and is no page of a browser. */
+  readonly #requirePermitted = async (request: FastifyRequest): Promise<void> => {
+    const connection = agentConnection(request);
+    const host = hostOf(connection);
+    const named = this.#deps.hostNamed?.(hostName(request));
+    const refusal =
+      host.objection(connection.source.address) ??
+      originFault(request.raw.rawHeaders, this.#deps.options.agentAllowedOrigins) ??
+      (named !== undefined && named !== host ? otherName(named.tunnels.name) : undefined);
+    if (refusal !== undefined) throw refusal;
+  };
+
+  readonly #requireUpgrade = async ({ method, originalUrl, headers, ws }: FastifyRequest): Promise<void> => {
+    const { agentPath } = this.#deps.options;
+    if (method === "CONNECT") throw callersRequest();
+    if (originalUrl.split("?", 1)[0] !== agentPath) throw otherPath(agentPath);
+    const offered = (headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
+    if (method !== "GET" || !ws || !offered.includes(SUBPROTOCOL)) throw noUpgrade();
+  };
+
+  /** Carries the connection to the server that has its link, or gives the agent a place here. */
+  readonly #admit = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+    const { draining, links, carrying } = this.#deps;
+    // Links that are open may get another carrier; only the hello says whether this is one.
+    if (draining() && links.size === 0) throw new CulvertError("draining", "this server is shutting down");
+    const connection = agentConnection(request);
+    const admission = this.#admissionOf(request, connection);
+    const upgrade = { url: request.originalUrl, rawHeaders: request.raw.rawHeaders };
+    const carryOn = await carrying?.ask({ request: upgrade, connection, ...admission });
+    unwatchForEnd(connection.socket);
+    if (carryOn === undefined) {
+      takePlace(admission, connection);
+      request.setDecorator(ADMISSION, admission);
+      return;
+    }
+    reply.hijack();
+    this.connections.leaveWaiting(connection);
+    carryOn();
+  };
+
+  /** Unauthenticated carriers have a deadline, and their number is bounded. */
+  #admissionOf(request: FastifyRequest, connection: AgentConnection): Admission {
+    const { options, beforeHello } = this.#deps;
+    const { socket, source } = connection;
+    const host = hostOf(connection);
+    const credential = request.getDecorator<Credential | CulvertError>(CREDENTIAL);
+    if (!(credential instanceof CulvertError)) return { host, credential };
+    const deadline = new HandshakeDeadline(socket, options.handshakeTimeoutMs);
+    beforeHello.enter(host.tunnels.name, source.address, deadline, () => socket.destroy());
+    return { host, credential, deadline, shown: shownCredential(socket, request.headers, host) };
+  }
+
+  readonly #attach = (ws: WebSocket, request: FastifyRequest): void => {
+    const connection = agentConnection(request);
+    const admission = request.getDecorator<Admission>(ADMISSION);
+    const { host } = admission;
+    this.connections.leaveWaiting(connection);
+    void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
+  };
+
+  // ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** A fault of our own is an answer to this request as well, and ends no other connection. */
+  #refuse(refusal: CulvertError, connection: AgentConnection, headers: FastifyRequest["headers"]): void {
+    const { metrics, log, throttledLog } = this.#deps;
+    const { socket, remote, source, host } = connection;
+    unwatchForEnd(socket);
+    this.connections.leaveWaiting(connection);
+    const answer = answerTo(refusal, host, headers.authorization);
+    const { status, sentence: reason, level } = answer;
+    const cluster = host?.tunnels.name ?? "";
+    metrics.agentRefused(String(status), { cluster, from: source.address, reason });
+    const certificate = status === 401 ? claimedBy(socket) : undefined;
+    const detail = refusal.cause instanceof Error ? refusal.cause.message : undefined;
+    const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
+    const line = { remote, cluster, code: status, reason, ...more };
+    const shown = shownCredential(socket, headers, host);
+    if (isDoctorRequest(headers, shown)) log.debug(line, "a doctor's request without a credential was refused");
+    else throttledLog.write(level, line, "agent refused", { kind: refusalKind(status, shown) });
+    answerRaw(socket, answer);
+  }
+
+  #onClientError(error: NodeJS.ErrnoException, connection: AgentConnection): void {
+    const { socket } = connection;
+    if (socket.writableEnded) return; // it is answered; each further byte is another error
+    const refusal = socket.writable ? parseRefusal(error, this.#deps.options.headerLimit) : undefined;
+    if (refusal === undefined) socket.destroy();
+    else this.#refuse(refusal, connection, {});
   }
 
   #onClosedEarly({ socket, remote, host }: AgentConnection): void {
@@ -105,119 +240,8 @@ export class UpgradePort {
     logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#deps);
   }
 
-  /** What is thrown is the answer to this request, a fault of our own as well, and ends no other connection. */
-  #onRequest(request: RequestHeader, connection: AgentConnection, kind: RequestKind): void {
-    this.#serve(request, connection, kind).catch((error: unknown) => {
-      this.#refuse(connection, request, toCulvertError(error));
-    });
-  }
-
-  /** `request` is an `IncomingMessage` if it is an upgrade. */
-  async #serve(request: RequestHeader, connection: AgentConnection, kind: RequestKind): Promise<void> {
-    const { socket } = connection;
-    watchForEnd(socket);
-    const admitted = await this.#admit(request, connection, kind);
-    const isAdmitted = "credential" in admitted;
-    const carryOn = isAdmitted ? await this.#deps.carrying?.ask({ request, connection, ...admitted }) : undefined;
-    unwatchForEnd(socket);
-    if (!isAdmitted) {
-      this.#refuse(connection, request, admitted);
-      return;
-    }
-    if (carryOn !== undefined) {
-      this.connections.leaveWaiting(connection);
-      carryOn();
-      return;
-    }
-    takePlace(admitted, connection);
-    const { host } = admitted;
-    this.#upgrades.handleUpgrade(request as IncomingMessage, socket, NO_HEAD, (ws) => {
-      this.connections.leaveWaiting(connection);
-      void attach(ws, connection, admitted, { ...this.#deps, host, cluster: host.tunnels });
-    });
-  }
-
-  #refuse(connection: AgentConnection, { headers }: Pick<RequestHeader, "headers">, refusal: UpgradeRefusal): void {
-    this.connections.leaveWaiting(connection);
-    const isError = refusal instanceof CulvertError;
-    const answer = isError ? answerTo(refusal, connection.host, headers.authorization) : refusal;
-    const detail = isError && refusal.cause instanceof Error ? refusal.cause.message : undefined;
-    this.#logRefused(connection, answer, headers, detail);
-    answerRaw(connection.socket, answer);
-  }
-
-  #logRefused(
-    { socket, remote, source, host }: AgentConnection,
-    { status, sentence: reason, level }: AgentAnswer,
-    headers: RequestHeader["headers"],
-    detail: string | undefined,
-  ): void {
-    const cluster = host?.tunnels.name ?? "";
-    this.#deps.metrics.agentRefused(String(status), { cluster, from: source.address, reason });
-    const certificate = status === 401 ? claimedBy(socket) : undefined;
-    const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
-    const line = { remote, cluster, code: status, reason, ...more };
-    const shown = shownCredential(socket, headers, host);
-    if (isDoctorRequest(headers, shown))
-      this.#deps.log.debug(line, "a doctor's request without a credential was refused");
-    else this.#deps.throttledLog.write(level, line, "agent refused", { kind: refusalKind(status, shown) });
-  }
-
-  /**
-   * Whether this is the upgrade of an agent. Authentication comes before the checks of path, method and subprotocol:
-   * an unauthenticated peer learns nothing of these, unless it may still authenticate by inner TLS.
-   */
-  async #admit(
-    request: RequestHeader,
-    connection: AgentConnection,
-    kind: RequestKind,
-  ): Promise<Admission | UpgradeRefusal> {
-    const { options, links, draining, hostNamed } = this.#deps;
-    const fault = requestFault(request, kind === "upgrade");
-    if (fault !== undefined) return fault;
-    const { address } = connection.source;
-    const host = this.#findHost(request, connection);
-    if (!("tunnels" in host)) return host;
-    let credential: Credential | CulvertError;
-    try {
-      credential = await authenticateAgent(connection, request.headers, host, {
-        address,
-        deadlineMs: options.handshakeTimeoutMs,
-        most: options.maxTokenVerifications,
-        onVerifying: () => this.connections.setAside(connection),
-      });
-    } catch (error) {
-      credential = toCulvertError(error);
-      this.#logClaim(request, connection);
-      // An agent that has proved nothing outside may do so by inner TLS.
-      if (host.innerTls === "never" || credential.code !== "unauthenticated") return credential;
-    }
-    const objection = host.objection(address);
-    if (objection !== undefined) return objection;
-    const origin = originFault(request.rawHeaders, options.agentAllowedOrigins);
-    if (origin !== undefined) return origin;
-    const named = hostNamed?.(hostName(request));
-    if (named !== undefined && named !== host) return otherName(named.tunnels.name);
-    if (kind === "connect") return CALLER;
-    if (request.url?.split("?", 1)[0] !== options.agentPath) return otherPath(options.agentPath);
-    const offered = (request.headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
-    if (kind !== "upgrade" || !offered.includes(SUBPROTOCOL)) return NO_UPGRADE;
-    // Links that are open may get another carrier; only the hello says whether this is one.
-    if (draining() && links.size === 0) return new CulvertError("draining", "this server is shutting down");
-    if (!(credential instanceof CulvertError)) return { host, credential };
-    return { host, credential, ...this.#limitUnauthenticated(request, connection, host) };
-  }
-
-  /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
-  #findHost(request: RequestHeader, connection: AgentConnection): AgentHost | CulvertError | AgentAnswer {
-    const found = this.#deps.hostOf?.(hostName(request), connection.source.address) ?? connection.host;
-    if (found === undefined) return new CulvertError("internal", "a connection without a virtual host");
-    connection.host = "tunnels" in found ? found : undefined;
-    return found;
-  }
-
   /** Logs once that a balancer passes certificates on, which is never believed. */
-  #logClaim({ headers }: RequestHeader, { remote }: AgentConnection): void {
+  #logClaim({ headers }: FastifyRequest, { remote }: AgentConnection): void {
     const header = this.#hasLoggedClaim ? undefined : claimedCertificate(headers);
     if (header === undefined) return;
     this.#hasLoggedClaim = true;
@@ -226,26 +250,13 @@ export class UpgradePort {
       "a header that names a client certificate is not believed: agents behind it need a token or inner TLS",
     );
   }
+}
 
-  /** Unauthenticated carriers have a deadline, and their number is bounded. */
-  #limitUnauthenticated(
-    { headers }: RequestHeader,
-    { socket, source }: AgentConnection,
-    host: AgentHost,
-  ): Pick<Admission, "deadline" | "shown"> {
-    const deadline = new HandshakeDeadline(socket, this.#deps.options.handshakeTimeoutMs);
-    this.#deps.beforeHello.enter(host.tunnels.name, source.address, deadline, () => socket.destroy());
-    return { deadline, shown: shownCredential(socket, headers, host) };
-  }
+function agentConnection(request: FastifyRequest): AgentConnection {
+  return connectionOf<AgentHost>(request);
+}
 
-  #onClientError(error: NodeJS.ErrnoException, connection: AgentConnection): void {
-    const { socket } = connection;
-    if (socket.writableEnded) return; // it is answered; each further byte is another error
-    const answer = socket.writable ? parseErrorAnswer(error, this.#deps.options.headerLimit) : undefined;
-    if (answer === undefined) {
-      socket.destroy();
-      return;
-    }
-    this.#refuse(connection, { headers: {} }, answer);
-  }
+function hostOf({ host }: AgentConnection): AgentHost {
+  if (host === undefined) throw new CulvertError("internal", "a connection without a virtual host");
+  return host;
 }

@@ -66,14 +66,6 @@ test("the TLS handshakes of agents use up nothing of the callers' limit", () => 
   assert.equal(served.figures.limitsHit.get("handshakesPerSecond"), 2);
 });
 
-test("its listeners say whether handshakes are limited, whenever the document changes", () => {
-  const served = runtimeOf(clusterOf("blue"));
-  const said = () => [served.agents.handshakes.isSet, served.callers.handshakes.isSet];
-  assert.deepEqual(said(), [false, false]);
-  served.update(clusterOf("blue", { limits: { handshakesPerSecond: 1 } }), LIMITS_CHANGED);
-  assert.deepEqual(said(), [true, true]);
-});
-
 test("a new document brings its own limits at once", () => {
   const served = runtimeOf(clusterOf("blue", { limits: { connectsPerSecond: 0.001 } }));
   assert.equal(refusal(served), undefined);

@@ -30,11 +30,6 @@ export class HandshakeLimit {
     this.#proven = new Budget(onReached, `proven ${++limits}`);
   }
 
-  /** Whether a limit is set. */
-  get isSet(): boolean {
-    return this.#unproven.bucket !== undefined;
-  }
-
   /** Gives each budget a bucket of its own; `undefined` removes the limit. `sentence` names the limit in refusals. */
   set(bucketOf: () => TokenBucket | undefined, sentence: string): void {
     for (const budget of [this.#unproven, this.#proven]) {

@@ -29,8 +29,6 @@ interface Port extends ListenAddress {
   readonly clientsObeyRetryAfter: boolean;
   /** How its connections end if many are lost together. */
   readonly pacedClose?: PacedClose;
-  /** See `AcceptRules`. */
-  readonly skipPrefaceBelow?: number;
 }
 
 /** A port that callers or agents connect to over TLS. */
@@ -109,7 +107,7 @@ export const MESSAGES = {
 
 /** The bounds for unauthenticated peers on a port, and the log of the connections that fail. */
 function acceptRules(
-  { name, proxyProtocol, keepaliveMs, clientsObeyRetryAfter, pacedClose, skipPrefaceBelow }: Port,
+  { name, proxyProtocol, keepaliveMs, clientsObeyRetryAfter, pacedClose }: Port,
   { options, metrics, log, throttledLog, unauthenticatedMemory: memory }: ServerContext,
   { failed, dropped, reasonOf }: (typeof MESSAGES)[keyof typeof MESSAGES],
 ): AcceptRules {
@@ -121,7 +119,6 @@ function acceptRules(
     maxHandshakes: options.maxHandshakes,
     maxWaitingHandshakes: options.maxWaitingHandshakes,
     clientsObeyRetryAfter,
-    skipPrefaceBelow,
     backlog: options.listenBacklog,
     memory,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,

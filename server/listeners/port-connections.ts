@@ -1,12 +1,13 @@
+import type { Server } from "node:http";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { Queue } from "../../shared/basics/collections.ts";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
+import { FirstRequest, headerParser, type RequestHandler } from "../../shared/listen/first-request.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { UNAUTHENTICATED } from "../../shared/listen/unauthenticated-sockets.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
-import { type RequestHandler, RequestReader } from "./request-reader.ts";
 
 /** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
@@ -80,14 +81,14 @@ export class PortConnections {
   readonly #all = new Queue<IncomingConnection>();
   /** Connections whose request has not come, except those that are set aside; in the order of arrival. */
   readonly #waiting = new BySource<IncomingConnection>();
-  readonly #requests: RequestReader;
+  readonly #parser: Server;
   readonly #handler: PortHandler;
   #whenEmpty: (() => void) | undefined;
 
   constructor(options: PortConnectionsOptions, handler: PortHandler) {
     this.#options = options;
     this.#handler = handler;
-    this.#requests = new RequestReader(options.headerLimit, handler);
+    this.#parser = headerParser(options.headerLimit, handler);
   }
 
   get size(): number {
@@ -112,7 +113,7 @@ export class PortConnections {
     if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
     if (this.#waiting.has(connection)) waiting?.add(connection, this);
     const read = (): void => {
-      if (!socket.destroyed) this.#requests.read(connection);
+      if (!socket.destroyed) new FirstRequest(connection, this.#parser).begin();
     };
     if (turns === undefined) read();
     else turns.run(read);

@@ -1,26 +1,27 @@
-import type { IncomingMessage } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
-import { type WebSocket, WebSocketServer } from "ws";
+import type { FastifyRequest } from "fastify";
+import type { WebSocket } from "ws";
 import { BySource } from "../../shared/basics/by-source.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerAndEnd, refusalText } from "../../shared/http/connection.ts";
 import { proxyStatus } from "../../shared/http/response-fields.ts";
 import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
-import { acceptCarrier, UPGRADES } from "../../shared/link/accept.ts";
+import { answerHello, openCarrier, orRefuse, receiveHello } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, ResumeAnswer, Welcome } from "../../shared/link/control.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHost } from "../../shared/listen/listeners.ts";
-import { agentStatus, CulvertError, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { agentStatus, CulvertError, outcome, printable } from "../../shared/outcomes.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import type { ServerTls } from "../../shared/tls/tls-material.ts";
 import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/handshake.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
+import { connectionOf, requestsTo, upgradeApp } from "../listeners/upgrade-app.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/yamux-tunnel.ts";
@@ -42,8 +43,10 @@ interface PeerPortDeps extends ServerContext {
 
 /** Links of peers belong to no cluster. */
 const NO_CLUSTER = "";
-const NO_HEAD = Buffer.alloc(0);
 const NOT_FOR_YOU = "this port is for other servers (--peer-port): callers go to --server-port, agents to --agent-port";
+
+/** The decoration of a request that has the peer's identity. */
+const IDENTITY = "identity";
 
 /** A hello that was not refused. */
 interface AcceptedHello {
@@ -65,8 +68,7 @@ interface AcceptedHello {
  */
 export class PeerPort {
   readonly #deps: PeerPortDeps;
-  readonly #connections: PortConnections;
-  readonly #upgrades = new WebSocketServer({ noServer: true, ...UPGRADES });
+  #connections: PortConnections | undefined;
   readonly #links: Links;
   readonly #peers = new BySource<AcceptedPeer>();
   readonly #turns = new TurnQueue();
@@ -74,20 +76,7 @@ export class PeerPort {
 
   constructor(deps: PeerPortDeps) {
     this.#deps = deps;
-    const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit, serverId } = deps.options;
-    const { metrics, throttledLog, waiting } = deps;
-    this.#links = new Links(serverId);
-    const refuse = (_request: IncomingMessage, connection: IncomingConnection): void => {
-      this.#refuse(connection, new CulvertError("forbidden", NOT_FOR_YOU));
-    };
-    this.#connections = new PortConnections(
-      { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
-      {
-        onUpgrade: (request, connection) => this.#onUpgrade(request, connection),
-        ...{ onConnect: refuse, onRequest: refuse },
-        onClientError: (_error, { socket }) => socket.destroy(),
-      },
-    );
+    this.#links = new Links(deps.options.serverId);
   }
 
   /** Rejects with a `ConfigError`. */
@@ -98,12 +87,14 @@ export class PeerPort {
         return material();
       },
     };
+    const connections = await this.#serve();
+    this.#connections = connections;
     const { listener, address } = await openTlsPort(
       {
         ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
         ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
         ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, clientsObeyRetryAfter: false },
-        onConnection: (connection) => this.#connections.take(connection),
+        onConnection: (connection) => connections.take(connection),
       },
       this.#deps,
     );
@@ -115,25 +106,36 @@ export class PeerPort {
     return this.#listener?.listening === true;
   }
 
-  #onUpgrade(request: IncomingMessage, connection: IncomingConnection): void {
-    let identity: PeerIdentity;
-    try {
-      identity = this.#deps.trust.verify(connection);
-      if (request.url?.split("?", 1)[0] !== PEER_PATH) {
-        throw new CulvertError("forbidden", `other servers connect at ${PEER_PATH}: ${NOT_FOR_YOU}`);
-      }
-    } catch (error) {
-      this.#refuse(connection, toCulvertError(error));
-      return;
-    }
-    const socket = connection.socket as Socket;
-    this.#upgrades.handleUpgrade(request, socket, NO_HEAD, (ws) => void this.#attach(ws, connection, identity));
-    socket.resume(); // the reader of the request has paused it
+  /** The requests of this port: hooks, then the upgrade. */
+  async #serve(): Promise<PortConnections> {
+    const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit } = this.#deps.options;
+    const { metrics, throttledLog, waiting } = this.#deps;
+    const app = await upgradeApp((error, request) => this.#refuse(error, connections, connectionOf(request)));
+    const connections = new PortConnections(
+      { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
+      { ...requestsTo(app), onClientError: (_error, { socket }) => socket.destroy() },
+    );
+    app.decorateRequest(IDENTITY);
+    app.addHook("onRequest", requireUpgrade);
+    app.addHook("onRequest", async (request) => {
+      request.setDecorator(IDENTITY, this.#deps.trust.verify(connectionOf(request)));
+    });
+    app.addHook("onRequest", requirePath);
+    app.route({
+      ...{ method: "GET", url: PEER_PATH, handler: requireUpgrade },
+      wsHandler: (ws, request) => {
+        const connection = connectionOf(request);
+        void this.#attach(ws, connection, request.getDecorator<PeerIdentity>(IDENTITY), connections);
+        connection.socket.resume(); // the reader of the request has paused it
+      },
+    });
+    await app.ready();
+    return connections;
   }
 
   /** The caller of a peer's port may be an agent or a caller that has been misled: it is written down. */
-  #refuse(connection: IncomingConnection, refusal: CulvertError): void {
-    this.#connections.leaveWaiting(connection);
+  #refuse(refusal: CulvertError, connections: PortConnections, connection: IncomingConnection): void {
+    connections.leaveWaiting(connection);
     this.#logRefused(connection.remote, refusal.message, agentStatus(refusal.code));
     refusePeer(connection.socket, refusal);
   }
@@ -143,25 +145,28 @@ export class PeerPort {
     this.#deps.metrics.hops.peerRefused();
   }
 
-  async #attach(ws: WebSocket, connection: IncomingConnection, identity: PeerIdentity): Promise<void> {
+  async #attach(
+    ws: WebSocket,
+    connection: IncomingConnection,
+    identity: PeerIdentity,
+    connections: PortConnections,
+  ): Promise<void> {
     const { socket, remote } = connection;
     const { helloTimeoutMs, keepaliveMs } = this.#deps.options;
-    let accepted: AcceptedHello | undefined;
+    const carrier = openCarrier(ws, socket, { keepaliveMs, turns: this.#turns });
     try {
-      const { carrier } = await acceptCarrier(ws, socket, {
-        ...{ helloTimeoutMs, keepaliveMs, turns: this.#turns },
-        welcome: (hello) => {
-          this.#connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
-          accepted = this.#onHello(hello, identity, connection);
-          return accepted.answer;
-        },
-      });
-      await accepted?.use(carrier);
+      const hello = await receiveHello(carrier, helloTimeoutMs);
+      connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
+      const { answer, entry, use } = orRefuse(carrier, () => this.#onHello(hello, identity, connection));
+      try {
+        answerHello(carrier, answer);
+        await use(carrier);
+      } finally {
+        if (entry !== undefined) this.#links.forget(entry.id);
+      }
     } catch (error) {
       if (!(error instanceof LinkRefused)) ws.terminate();
       this.#logRefused(remote, (error as Error).message, error instanceof LinkRefused ? error.closeCode : undefined);
-    } finally {
-      if (accepted?.entry !== undefined) this.#links.forget(accepted.entry.id);
     }
   }
 
@@ -229,16 +234,25 @@ export class PeerPort {
 
   /** Takes no new streams; open ones have `deadlineMs`, and their links may need another connection meanwhile. */
   async close(deadlineMs: number): Promise<void> {
-    this.#connections.destroyWaiting();
+    this.#connections?.destroyWaiting();
     await Promise.all([...this.#peers].map((peer) => peer.close(deadlineMs)));
     this.#listener?.stopAccepting();
   }
 
   destroy(reason: Error): void {
     for (const peer of this.#peers) peer.destroy(reason);
-    this.#connections.resetAll();
+    this.#connections?.resetAll();
     this.#listener?.destroyAll();
   }
+}
+
+async function requireUpgrade({ method, ws }: FastifyRequest): Promise<void> {
+  if (method !== "GET" || !ws) throw new CulvertError("forbidden", NOT_FOR_YOU);
+}
+
+async function requirePath({ originalUrl }: FastifyRequest): Promise<void> {
+  if (originalUrl.split("?", 1)[0] === PEER_PATH) return;
+  throw new CulvertError("forbidden", `other servers connect at ${PEER_PATH}: ${NOT_FOR_YOU}`);
 }
 
 /** Refuses a connection to the peers' port in HTTP, so that the log of the other end shows the sentence. */

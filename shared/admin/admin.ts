@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { type ListenAddress, listenError } from "../config/listen-address.ts";
-import { AdminConnections, maxConnections, SingleRequest } from "./connections.ts";
+import { AdminConnections, maxConnections, readRequest } from "./connections.ts";
 import { type PageOptions, pagesOf } from "./pages.ts";
 
 /** Port 0 is any free port. Callers that use 0 for "off" do not start a listener. */
@@ -22,11 +22,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const { log, throttledLog, option } = options;
   const connections = new AdminConnections({
     max: maxConnections(),
-    onConnection: (connection) => {
-      const first = new SingleRequest(connection);
-      pages.server.emit("connection", first);
-      first.begin();
-    },
+    onConnection: (socket) => readRequest(socket, pages.server),
     onDropped: () => throttledLog.write("warn", { option }, "connection dropped: too many connections on this port"),
   });
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => connections.add(socket));

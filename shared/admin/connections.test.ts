@@ -1,17 +1,23 @@
 import assert from "node:assert/strict";
+import { EventEmitter } from "node:events";
+import type { Server } from "node:http";
+import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
+import type { FirstRequest } from "../listen/first-request.ts";
 import {
   AdminConnections,
   ANSWER_MS,
   MAX_CONNECTIONS,
   maxConnections,
   REQUEST_MS,
-  SingleRequest,
+  readBody,
+  readRequest,
 } from "./connections.ts";
 
-function connectionFrom(remoteAddress: string): Duplex & { readonly remoteAddress: string } {
-  return Object.assign(new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() }), { remoteAddress });
+function connectionFrom(remoteAddress: string): Socket {
+  const connection = new Duplex({ read() {}, write: (_chunk, _encoding, done) => done() });
+  return Object.assign(connection, { remoteAddress }) as unknown as Socket;
 }
 
 test("the oldest connection of the network that has most makes room, and the newcomer gets in", () => {
@@ -63,14 +69,14 @@ function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 }
 
-function opened(): { connection: Connection; request: SingleRequest; read: () => string } {
+/** A connection whose request is read for a parser that reports nothing by itself. */
+function opened(): { connection: Connection; request: FirstRequest; read: () => string } {
   const connection = new Connection();
-  const request = new SingleRequest(connection);
+  const request = readRequest(connection as unknown as Socket, new EventEmitter() as Server);
   let read = "";
   request.on("data", (chunk: Buffer) => {
     read += String(chunk);
   });
-  request.begin();
   return { connection, request, read: () => read };
 }
 
@@ -103,7 +109,7 @@ test("a body has the deadline of its request, and the answer has its own from th
   t.mock.timers.enable({ apis: ["setTimeout"] });
   for (const rest of ["", "234"]) {
     const { connection, request } = opened();
-    request.once("data", () => request.onUnderstood(4));
+    request.once("data", () => readBody(request, 4));
     connection.push("POST / HTTP/1.1\r\n\r\n");
     await settled();
     connection.push("1");
@@ -125,7 +131,7 @@ test("whoever does not read its answer in time is cut", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { connection, request } = opened();
   connection.push("GET / HTTP/1.1\r\n\r\n");
-  request.once("data", () => request.onUnderstood(0));
+  request.once("data", () => readBody(request, 0));
   await settled();
   request.end("an answer");
   t.mock.timers.tick(ANSWER_MS - 1);
@@ -139,7 +145,7 @@ test("what stands behind the request is neither parsed nor read, and the answer 
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { connection, request, read } = opened();
   connection.push("GET / HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n");
-  request.once("data", () => request.onUnderstood(0));
+  request.once("data", () => readBody(request, 0));
   await settled();
   request.end("an answer");
   await settled();

@@ -1,12 +1,12 @@
-import { STATUS_CODES } from "node:http";
+import { type Server as HttpServer, STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
-import { Duplex } from "node:stream";
 import { networkOf } from "../address/network.ts";
 import { BySource } from "../basics/by-source.ts";
 import { TurnQueue } from "../basics/timers.ts";
-import { answerAndEnd, HeaderEnd } from "../http/connection.ts";
 import { fileLimit } from "../limits/file-descriptors.ts";
 import { HANDSHAKE_RECORD } from "../listen/client-hello.ts";
+import { FirstRequest, HTTP_2 } from "../listen/first-request.ts";
+import { IncomingConnection } from "../listen/incoming-connection.ts";
 
 /**
  * Maximum number of connections of one port. A probe or a scrape takes milliseconds: only connections that are held can
@@ -24,7 +24,7 @@ export function maxConnections(limit = fileLimit()): number {
 
 interface ConnectionsOptions {
   readonly max: number;
-  readonly onConnection: (connection: Duplex) => void;
+  readonly onConnection: (connection: Socket) => void;
   /** A connection was dropped, because there were too many. */
   readonly onDropped: () => void;
 }
@@ -35,7 +35,7 @@ interface ConnectionsOptions {
  */
 export class AdminConnections {
   readonly #options: ConnectionsOptions;
-  readonly #all = new BySource<Duplex>();
+  readonly #all = new BySource<Socket>();
   readonly #turns = new TurnQueue();
 
   constructor(options: ConnectionsOptions) {
@@ -46,7 +46,7 @@ export class AdminConnections {
     return this.#all.size;
   }
 
-  add(connection: Duplex & Pick<Socket, "remoteAddress">): void {
+  add(connection: Socket): void {
     const { max, onConnection } = this.#options;
     connection.on("error", () => {}); // an error closes it, which is enough
     connection.on("close", () => this.#all.delete(connection));
@@ -76,117 +76,20 @@ export const REQUEST_MS = 10_000;
 export const ANSWER_MS = 60_000;
 /** Largest body of a request, bytes. */
 export const BODY_LIMIT = 1_024;
-/**
- * Time to read the answer for a peer that has sent more than its request, ms. The rest is not read; closing at once
- * would send a RST, which could destroy the answer.
- */
-const UNREAD_MS = 1_000;
 
-/**
- * A Duplex that passes the first request of a connection, and no byte after it, to Node's HTTP parser. The parser would
- * otherwise go on with all requests that came in one packet, possibly thousands, and answer each. Writes of the
- * parser's side go to the connection.
- */
-export class SingleRequest extends Duplex {
-  readonly #connection: Duplex;
-  readonly #header = new HeaderEnd();
-  #bodyBytes = 0;
-  #isUnderstood = false;
-  #isRefused = false;
-  #deadline: NodeJS.Timeout | undefined;
+/** Reads the one request of a connection of this port, and gives it to the parser of `server`, within its time. */
+export function readRequest(socket: Socket, server: HttpServer): FirstRequest {
+  const connection = new IncomingConnection(socket);
+  connection.handedOn(socket);
+  const first = new FirstRequest(connection, server);
+  connection.setDeadline(REQUEST_MS, () => first.refuse(TOO_SLOW));
+  first.begin();
+  return first;
+}
 
-  /** The connection has an error listener. */
-  constructor(connection: Duplex) {
-    super();
-    this.#connection = connection;
-    this.#endIn(REQUEST_MS, () => this.#onTooSlow());
-    this.on("error", () => {}); // an error ends it, which is enough
-  }
-
-  /** Starts reading. Call it when the parser listens. */
-  begin(): void {
-    this.#connection.on("readable", this.#onReadable);
-    this.#connection.on("end", this.#onEnd);
-    this.#connection.on("close", () => this.destroy());
-  }
-
-  /** Call it when the parser has read the header: `bodyBytes` after it, at most `BODY_LIMIT`, belong to the request. */
-  onUnderstood(bodyBytes: number): void {
-    this.#isUnderstood = true;
-    this.#bodyBytes = bodyBytes;
-    if (bodyBytes === 0) this.#endIn(ANSWER_MS);
-    setImmediate(this.#onReadable); // the parser calls this, and must not be called back in between
-  }
-
-  /** Answers a peer whose request cannot be parsed, and ends. Later bytes are not parsed. */
-  refuse(answer: string): void {
-    if (this.destroyed || this.writableEnded) return;
-    this.#isRefused = true;
-    this.end(answer, "latin1");
-  }
-
-  override _read(): void {}
-
-  override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error | null) => void): void {
-    this.#connection.write(chunk, encoding, done);
-  }
-
-  override _final(done: (error?: Error | null) => void): void {
-    const connection = this.#connection;
-    connection.end(() => {
-      connection.off("readable", this.#onReadable);
-      if (connection.readableLength === 0) answerAndEnd(connection, "");
-      else this.#endIn(UNREAD_MS);
-      done();
-    });
-  }
-
-  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    clearTimeout(this.#deadline);
-    this.#connection.destroy();
-    done(error);
-  }
-
-  readonly #onReadable = (): void => {
-    while (!this.destroyed && !this.#isRefused && (!this.#header.hasEnded || this.#bodyBytes > 0)) {
-      const piece: Buffer | null = this.#connection.read();
-      if (piece === null) return;
-      const length = this.#take(piece);
-      // A copy, since one byte of a body would keep a chunk of 64 KiB alive.
-      if (length < piece.length) this.#connection.unshift(Buffer.from(piece.subarray(length, length + BODY_LIMIT)));
-      this.push(piece.subarray(0, length));
-      if (this.#header.hasEnded && !this.#isUnderstood) setImmediate(this.#onWhole);
-    }
-  };
-
-  /** Node's parser waits for more after the header if the request looks like the preface of HTTP/2. */
-  readonly #onWhole = (): void => {
-    if (!this.#isUnderstood) this.refuse(NO_HTTP);
-  };
-
-  /** The number of bytes of the chunk that belong to the request. */
-  #take(piece: Buffer): number {
-    if (!this.#header.hasEnded) return this.#header.push(piece);
-    const length = Math.min(piece.length, this.#bodyBytes);
-    this.#bodyBytes -= length;
-    if (this.#bodyBytes === 0) this.#endIn(ANSWER_MS);
-    return length;
-  }
-
-  /** A peer that ends its side after a whole request still gets the answer. */
-  readonly #onEnd = (): void => {
-    if (!this.#header.hasEnded || this.#bodyBytes > 0) this.destroy();
-  };
-
-  #onTooSlow(): void {
-    this.#endIn(UNREAD_MS);
-    this.refuse(TOO_SLOW);
-  }
-
-  #endIn(ms: number, end: () => void = () => this.destroy()): void {
-    clearTimeout(this.#deadline);
-    this.#deadline = setTimeout(end, ms).unref();
-  }
+/** Call it when the parser has read the header: `bodyBytes` after it belong to the request. */
+export function readBody(first: FirstRequest, bodyBytes: number): void {
+  first.readBody(bodyBytes, () => first.connection.setDeadline(ANSWER_MS, () => first.destroy()));
 }
 
 /** The whole answer, header and body, to a peer whose request does not reach a route. */
@@ -214,6 +117,7 @@ const LARGE = refusal(431, "the request header is too large for this port");
 export function refusalOf(error: NodeJS.ErrnoException & { readonly rawPacket?: Buffer }): string | undefined {
   const { code = "", rawPacket } = error;
   if (code === "HPE_HEADER_OVERFLOW") return LARGE;
+  if (code === HTTP_2) return NO_HTTP;
   if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
   return rawPacket?.[0] === HANDSHAKE_RECORD ? TLS : NO_HTTP;
 }

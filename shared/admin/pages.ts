@@ -1,24 +1,18 @@
 import type { IncomingMessage } from "node:http";
 import { isIP, isIPv6 } from "node:net";
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from "fastify";
+import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchemaCompiler, RouteHandlerMethod } from "fastify";
 import type { Registry } from "prom-client";
 import * as z from "zod";
 import { oncePerSecond } from "../basics/timers.ts";
 import { LOG_LEVELS } from "../config/common-options.ts";
 import type { ListenAddress } from "../config/listen-address.ts";
 import { FASTIFY_OPTIONS } from "../http/fastify-options.ts";
+import { type FirstRequest, firstRequestOf } from "../listen/first-request.ts";
 import { printable } from "../outcomes.ts";
 import type { Check } from "../runtime/check.ts";
 import { type Logger, logChecks } from "../runtime/logger.ts";
 import type { ThrottledLog } from "../runtime/throttled-log.ts";
-import {
-  BODY_LIMIT,
-  CONNECT_TO_ADMIN,
-  CONNECT_TO_HEALTH,
-  EXPECTATION,
-  refusalOf,
-  type SingleRequest,
-} from "./connections.ts";
+import { BODY_LIMIT, CONNECT_TO_ADMIN, CONNECT_TO_HEALTH, EXPECTATION, readBody, refusalOf } from "./connections.ts";
 
 export interface PageOptions extends Pick<ListenAddress, "option"> {
   /** For /healthz, /livez, /ready and /readyz. */
@@ -68,7 +62,7 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, connection) => {
       const answer = refusalOf(error as NodeJS.ErrnoException);
       if (answer === undefined) connection.destroy();
-      else (connection as unknown as SingleRequest).refuse(answer);
+      else (connection as unknown as FirstRequest).refuse(answer);
     },
   });
   answerOnSocket(pages, options);
@@ -86,7 +80,10 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
   pages.removeAllContentTypeParsers();
   pages.addContentTypeParser("*", { parseAs: "string" }, (_request, body, done) => done(null, body));
   const routes = routesOf(options);
-  for (const [method, url, handler] of routes) pages.route({ method, url, handler });
+  pages.setValidatorCompiler(validatorOf);
+  for (const [method, url, handler, querystring] of routes) {
+    pages.route({ method, url, handler, ...(querystring && { schema: { querystring } }) });
+  }
   pages.setNotFoundHandler(({ originalUrl }) => {
     throw notFound(splitUrl(originalUrl).path, routes);
   });
@@ -96,14 +93,14 @@ export async function pagesOf(options: PageOptions): Promise<FastifyInstance> {
 
 /** What never becomes a request of fastify's is answered on its connection. */
 function answerOnSocket({ server }: FastifyInstance, { status }: PageOptions): void {
-  server.prependListener("request", ({ headers, socket }: IncomingMessage) => {
-    const bodyBytes = Number(headers["content-length"] ?? 0);
-    (socket as unknown as SingleRequest).onUnderstood(bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
+  server.prependListener("request", (request: IncomingMessage) => {
+    const bodyBytes = Number(request.headers["content-length"] ?? 0);
+    readBody(firstRequestOf(request), bodyBytes <= BODY_LIMIT ? bodyBytes : 0);
   });
   const connectHere = status === undefined ? CONNECT_TO_HEALTH : CONNECT_TO_ADMIN;
-  server.on("connect", (_request, socket) => (socket as unknown as SingleRequest).refuse(connectHere));
+  server.on("connect", (request) => firstRequestOf(request).refuse(connectHere));
   // Node's own answer would keep the connection, on which the end of the request gets a second answer.
-  server.on("checkExpectation", ({ socket }) => (socket as unknown as SingleRequest).refuse(EXPECTATION));
+  server.on("checkExpectation", (request) => firstRequestOf(request).refuse(EXPECTATION));
 }
 
 /** Throws a `PageRefusal`. It is asked for every request, also for one that has no page. */
@@ -149,7 +146,22 @@ function text(reply: FastifyReply, body: string): FastifyReply {
 
 // ── the pages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-type PageRoute = readonly [method: "GET" | "PUT" | "POST", path: string, handler: RouteHandlerMethod];
+type PageRoute = readonly [
+  method: "GET" | "PUT" | "POST",
+  path: string,
+  handler: RouteHandlerMethod,
+  querystring?: z.ZodType,
+];
+
+const levelQuery = z.object({ level: z.enum(LOG_LEVELS, `level must be one of ${LOG_LEVELS.join(", ")}`) });
+
+/** Schemas are those of zod: fastify's own compilers of JSON schemas are not loaded (`FASTIFY_OPTIONS`). */
+const validatorOf: FastifySchemaCompiler<z.ZodType> =
+  ({ schema }) =>
+  (value) => {
+    const { data, error } = schema.safeParse(value);
+    return error === undefined ? { value: data } : { error: new PageRefusal(400, error.issues[0]?.message ?? "") };
+  };
 
 function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRoute[] {
   // All readers share one buffer, even if they read slowly.
@@ -174,7 +186,7 @@ function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRou
     routes.push(
       ["GET", "/status", async (_request, reply) => json(reply, await status())],
       ["GET", "/log-level", async (_request, reply) => text(reply, `${log.level}\n`)],
-      ["PUT", "/log-level", async ({ query }, reply) => text(reply, `${changeLogLevel(log, query)}\n`)],
+      ["PUT", "/log-level", async ({ query }, reply) => text(reply, `${changeLogLevel(log, query)}\n`), levelQuery],
     );
   }
   if (trial !== undefined) {
@@ -207,15 +219,12 @@ function jsonBody({ headers, body }: FastifyRequest): unknown {
   }
 }
 
-const levelQuery = z.object({ level: z.enum(LOG_LEVELS) });
-
-/** Changes the level until the process ends, and returns it. */
+/** Changes the level until the process ends, and returns it. `query`: a `levelQuery`. */
 function changeLogLevel(log: Logger, query: unknown): string {
-  const { data } = levelQuery.safeParse(query);
-  if (data === undefined) throw new PageRefusal(400, `level must be one of ${LOG_LEVELS.join(", ")}`);
-  log.info({ from: log.level, to: data.level }, "log level changed");
-  log.level = data.level;
-  return data.level;
+  const { level } = query as z.infer<typeof levelQuery>;
+  log.info({ from: log.level, to: level }, "log level changed");
+  log.level = level;
+  return level;
 }
 
 /** The layout of Kubernetes' verbose health checks, with `[!]` for faults with which the process is still ready. */

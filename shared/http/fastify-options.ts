@@ -1,6 +1,6 @@
 /**
  * Options of every fastify instance. Its compilers of JSON schemas are more code than the rest of it, so they are not
- * loaded: what comes in is verified by zod. A route with a JSON schema fails at the start.
+ * loaded: what comes in is verified by zod. An instance without a validator of its own has no routes with schemas.
  */
 export const FASTIFY_OPTIONS = {
   logger: false,

@@ -1,10 +1,10 @@
 import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../basics/timers.ts";
 import { IncomingConnection } from "../listen/incoming-connection.ts";
 import { CloseCode, closeReason, LinkRefused, SUBPROTOCOL } from "../wire/handshake.ts";
-import { Carrier, WEBSOCKET_BOUNDS } from "./carrier.ts";
-import type { ControlMessage, Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
+import { Carrier, type CarrierOptions, WEBSOCKET_BOUNDS } from "./carrier.ts";
+import type { Hello, OuterHello, ResumeAnswer, Welcome } from "./control.ts";
+import { PeerFault } from "./inner-tls.ts";
 import { CarrierLost } from "./link-events.ts";
 
 /** How ws upgrades a request whose WebSocket becomes a carrier. */
@@ -15,83 +15,77 @@ export const UPGRADES = {
   handleProtocols: (offered: ReadonlySet<string>): string | false => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
 } as const;
 
-export interface AcceptOptions {
-  /** Time for the hello to arrive, ms. */
-  readonly helloTimeoutMs: number;
-  readonly keepaliveMs: number;
-  /** See `CarrierOptions`. */
-  readonly onClosing?: () => void;
-  /** The queue in which hellos wait, because thousands may arrive at once. */
-  readonly turns: TurnQueue;
-  /**
-   * Answers the hello, or leaves that to the inner TLS; throws `LinkRefused` with a close code to refuse. Called at
-   * most once.
-   */
-  welcome(hello: Hello | OuterHello): Welcome | ResumeAnswer | undefined;
-}
-
-/** A carrier whose hello was not refused. */
-export interface Accepted {
-  readonly carrier: Carrier;
-  readonly hello: Hello | OuterHello;
-  readonly welcome: Welcome | ResumeAnswer | undefined;
-}
-
 /** Why a carrier is refused whose hello has not come within its time. */
 export const NO_HELLO = "no hello arrived in time";
 
 /** RFC 6455 §7.4.1: an unexpected condition at the server. */
 const INTERNAL_ERROR = 1011;
 
+// The server's side of the handshake after the upgrade (docs/link-protocol.md): the hello, and the answer to it.
+
 /**
- * The server's side of the handshake after the upgrade: it receives the hello and sends the answer
- * (docs/link-protocol.md). To be called in the turn of the upgrade, because the carrier has to read the socket from its
- * first frame on.
+ * The server's end of a carrier. To be called in the turn of the upgrade, and `receiveHello` with it, because the
+ * carrier has to read the socket from its first frame on.
  */
-export function acceptCarrier(ws: WebSocket, socket: Duplex, options: AcceptOptions): Promise<Accepted> {
-  const carrier = new Carrier(ws, socket, {
-    role: "server",
-    keepaliveMs: options.keepaliveMs,
-    onClosing: options.onClosing,
-    turns: options.turns,
-  });
+export function openCarrier(ws: WebSocket, socket: Duplex, options: Omit<CarrierOptions, "role">): Carrier {
+  const carrier = new Carrier(ws, socket, { role: "server", ...options });
   const connection = IncomingConnection.of(socket);
   if (connection !== undefined) connection.onFlood = (sentence) => carrier.fail(CloseCode.ended, sentence);
+  return carrier;
+}
+
+/**
+ * Waits for the hello of a carrier. Rejects with `LinkRefused` if it has refused the carrier, because another message
+ * came or none in time, and with `PeerFault` if the carrier has ended.
+ */
+export function receiveHello(carrier: Carrier, timeoutMs: number): Promise<Hello | OuterHello> {
   return new Promise((resolve, reject) => {
-    // A second hello on the carrier is not answered.
+    // At once: what comes behind the hello is for the link.
     const settle = (): void => {
       clearTimeout(timer);
       carrier.onEnded = undefined;
       carrier.onControl = undefined;
     };
-    const refuse = (error: unknown): void => {
+    const refuse = (closeCode: CloseCode, reason: string): void => {
       settle();
-      if (error instanceof LinkRefused) carrier.close(error.closeCode ?? CloseCode.badHello, closeReason(error));
-      else carrier.close(INTERNAL_ERROR, "internal error");
-      reject(error);
+      const refusal = new LinkRefused({ closeCode, reason });
+      refuseHello(carrier, refusal);
+      reject(refusal);
     };
-    const timer = setTimeout(
-      () => refuse(new LinkRefused({ closeCode: CloseCode.helloTimeout, reason: NO_HELLO })),
-      options.helloTimeoutMs,
-    );
+    const timer = setTimeout(() => refuse(CloseCode.helloTimeout, NO_HELLO), timeoutMs);
     carrier.onEnded = (reason) => {
       settle();
-      const closed = reason === undefined || (reason instanceof CarrierLost && reason.lossCause === "closed");
-      reject(closed ? new Error("the agent closed before its hello", { cause: reason }) : reason);
+      const isClosed = reason === undefined || (reason instanceof CarrierLost && reason.lossCause === "closed");
+      reject(new PeerFault(isClosed ? new Error("the agent closed before its hello", { cause: reason }) : reason));
     };
-    carrier.onControl = (hello: ControlMessage) => {
-      try {
-        if (hello.type !== "hello") {
-          throw new LinkRefused({ closeCode: CloseCode.badHello, reason: `expected hello, not ${hello.type}` });
-        }
-        const welcome = options.welcome(hello);
-        settle();
-        if (welcome?.type === "welcome") carrier.setKeepalive(welcome.keepaliveMs);
-        if (welcome !== undefined) carrier.sendControl(welcome);
-        resolve({ carrier, hello, welcome });
-      } catch (error) {
-        refuse(error);
+    carrier.onControl = (message) => {
+      if (message.type !== "hello") {
+        refuse(CloseCode.badHello, `expected hello, not ${message.type}`);
+        return;
       }
+      settle();
+      resolve(message);
     };
   });
+}
+
+export function answerHello(carrier: Carrier, answer: Welcome | ResumeAnswer): void {
+  if (answer.type === "welcome") carrier.setKeepalive(answer.keepaliveMs);
+  carrier.sendControl(answer);
+}
+
+/** Closes the carrier with the code and the sentence of a refusal; another error is a fault of this server. */
+export function refuseHello(carrier: Carrier, error: unknown): void {
+  if (error instanceof LinkRefused) carrier.close(error.closeCode ?? CloseCode.badHello, closeReason(error));
+  else carrier.close(INTERNAL_ERROR, "internal error");
+}
+
+/** Runs the step that decides about a hello. If it throws, the hello is refused. */
+export function orRefuse<T>(carrier: Carrier, step: () => T): T {
+  try {
+    return step();
+  } catch (error) {
+    refuseHello(carrier, error);
+    throw error;
+  }
 }

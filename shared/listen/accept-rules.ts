@@ -14,12 +14,6 @@ export interface AcceptRules extends HandshakeBounds {
         trusts(address: string): boolean;
       }
     | undefined;
-  /**
-   * While fewer connections than this are open, a handshake may begin before its preface is read, if
-   * `Protocol.maySkipPreface` allows it. Node then reads TLS in buffers of 64 KiB, not of 16 KiB, and keeps the buffers
-   * (docs/decisions/0010). Absent: never.
-   */
-  readonly skipPrefaceBelow?: number | undefined;
   readonly backlog: number;
   /** The memory account of the bytes that waiting connections have sent. */
   readonly memory?: Pick<MemoryAccount, "hold" | "enter"> | undefined;
@@ -53,8 +47,6 @@ export interface Protocol {
   readonly mostBefore?: number;
   /** Whether the name in the ClientHello is needed before the handshake. */
   readsName(): boolean;
-  /** Whether a handshake may begin before its client has sent a byte; absent: no. */
-  maySkipPreface?(): boolean;
   /** The bytes that are sent to a refused client. */
   readonly lastWord: Buffer | undefined;
   /** Whether this address may connect at all; absent: every address may. */

@@ -28,8 +28,7 @@ const CROWDED_OUT = "half of the files that this process may open are connection
  *
  * ```
  *  accepted ─▶ preface: PROXY header, ClientHello ─▶ queue ─▶ its turn ─▶ onTurn ─▶ complete: handed on
- *     │ │                  └──────────────────────────┴────────────────────┴─▶ refused, failed, dropped
- *     │ └ few connections are open, and the preface is not needed: skipped ──▶ onTurn
+ *     │                    └──────────────────────────┴────────────────────┴─▶ refused, failed, dropped
  *     └ the address is not admitted: closed at once
  * ```
  */
@@ -93,15 +92,6 @@ export class Acceptor {
     }
   }
 
-  /** Ends the handshakes whose client has not named its host, because the virtual hosts have changed. */
-  endWithoutPreface(): void {
-    for (const connection of this.#queue) {
-      if (!connection.skippedPreface) continue;
-      this.fail(connection, new Error("the clusters of this port changed before it had sent a server name"));
-      connection.raw.destroy();
-    }
-  }
-
   destroyAll(): void {
     this.stopAccepting();
     this.#protocol.onDestroyed?.();
@@ -125,24 +115,14 @@ export class Acceptor {
       this.#drop(connection, "failed", sentence);
       return;
     }
-    connection.skippedPreface = this.#maySkipPreface(connection);
     this.#open.add(connection);
     raw.on("close", () => this.#onClose(connection));
     connection.onCrowdedOut = () => this.#drop(connection, "crowded", CROWDED_OUT);
     UNAUTHENTICATED.add(connection);
     if (!connection.isPending) return;
     pacedClose?.watch(raw);
-    if (connection.skippedPreface) this.#queue.beginNow(connection);
-    else this.#readPreface(connection);
+    this.#readPreface(connection);
   };
-
-  /** Whether a handshake may begin at once. Not while another one waits: the client may never send a byte. */
-  #maySkipPreface(connection: IncomingConnection): boolean {
-    const { skipPrefaceBelow = 0, proxyProtocol } = this.#rules;
-    if (this.handshakes > 0 || this.#open.size >= skipPrefaceBelow || proxyProtocol !== undefined) return false;
-    if (this.#protocol.readsName() || this.#protocol.maySkipPreface?.() !== true) return false;
-    return this.#penalties.leftMs(connection.network) === 0 && this.#protocol.mayBegin?.(connection) !== false;
-  }
 
   #readPreface(connection: IncomingConnection): void {
     const { raw } = connection;

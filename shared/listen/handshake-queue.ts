@@ -168,15 +168,6 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     if (oldest !== undefined) this.#handler.drop(oldest, "crowded");
   }
 
-  /** Begins a handshake without waiting. The limit that keeps turns short does not count it. */
-  beginNow(item: T): void {
-    this.#inProgress.add(item, item.network);
-    this.#handler.begin(item); // a client that has gone leaves at once, and displaces no other
-    const tooMany = this.#inProgress.size > this.#bounds.maxHandshakes;
-    const oldest = tooMany ? this.#inProgress.oldestOfFullest : undefined;
-    if (oldest !== undefined) this.#handler.drop(oldest, "dropped");
-  }
-
   /** Removes a client that has gone, or whose handshake is over. */
   leave(item: T): void {
     if (this.#inProgress.delete(item)) this.#quick.delete(item);
@@ -246,7 +237,11 @@ export class HandshakeQueue<T extends QueuedHandshake> {
     this.#begunSince++;
     this.#quick.add(item);
     item.begunAt = performance.now();
-    this.beginNow(item);
+    this.#inProgress.add(item, item.network);
+    this.#handler.begin(item); // a client that has gone leaves at once, and displaces no other
+    const tooMany = this.#inProgress.size > this.#bounds.maxHandshakes;
+    const oldest = tooMany ? this.#inProgress.oldestOfFullest : undefined;
+    if (oldest !== undefined) this.#handler.drop(oldest, "dropped");
     this.#schedule();
   };
 

@@ -63,8 +63,6 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   wastedBytes = 0;
   /** Set by the owner of the connection: ends it and tells the peer why. Absent: the connection is destroyed. */
   onFlood: ((sentence: string) => void) | undefined;
-  /** The handshake began before any byte was read. */
-  skippedPreface = false;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */
   firstBytes: FirstBytes | undefined;
   /** Called when it has to make room, because the process has too many connections without a request. */

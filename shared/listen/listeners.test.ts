@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
@@ -270,6 +270,23 @@ test("a handshake that fails behind a balancer is reported as that of the client
   await until(() => it.failed.length > 0 && it.listener.connections === 0);
   assert.match(it.failed.join(), /^failed 203\.0\.113\.9:4711 /);
 });
+
+for (const [how, leave] of [
+  ["resets", (socket: Socket) => socket.resetAndDestroy()],
+  ["ends", (socket: Socket) => socket.end()],
+  ["waits for the deadline", () => undefined],
+] as const) {
+  test(`a client that ${how} without a byte is reported once, as silent`, async () => {
+    await using it = await listening({ handshakeTimeoutMs: how.startsWith("waits") ? 200 : 60_000 });
+    const socket = it.tcp();
+    await until(() => it.listener.handshakes === 1);
+    leave(socket);
+    await until(() => it.listener.connections === 0);
+    assert.equal(it.failed.length, 1);
+    assert.match(it.failed[0] ?? "", /^silent 127\.0\.0\.1:\d+ /);
+    assert.equal(it.listener.handshakes, 0);
+  });
+}
 
 test("stopAccepting() ends handshakes and the port, and leaves open connections alone", async () => {
   await using it = await listening();

@@ -20,8 +20,6 @@ export interface VirtualHost {
   readonly tls: TlsMaterial;
   /** The limit of handshakes with this host; absent: there is none. */
   readonly handshakes?: {
-    /** Whether a limit is set, so that no handshake begins for a client that has sent nothing. */
-    readonly isSet: boolean;
     budgetFor(address: string): HandshakeBudget;
     /** Records that a client from this address has shown a certificate of this host's CA. */
     proved(address: string): void;
@@ -108,10 +106,6 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
 
   readsName(): boolean {
     return this.#options.hosts.single === undefined;
-  }
-
-  maySkipPreface(): boolean {
-    return this.#options.hosts.single?.handshakes?.isSet !== true;
   }
 
   mayBegin(connection: IncomingConnection): boolean {

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { WebSocket, WebSocketServer } from "ws";
-import { feedParser, moveRequest, type TakenData, takeDataListener } from "./http.ts";
+import { feedParser, type TakenData, takeDataListener } from "./http.ts";
 
 class Source extends Duplex {
   override _read(): void {}
@@ -25,22 +25,6 @@ test("the HTTP parser has read what it was given when the call returns", () => {
   feedParser(source, Buffer.from("TP/1.1\r\nHost: a\r\n\r\n"));
   assert.deepEqual(urls, ["a:1"]);
   source.destroy();
-});
-
-test("an upgrade request belongs to the stream that it was moved to, which outlives the one that was read", async () => {
-  const [source, kept] = [new Source(), new Source()];
-  const upgraded = new Promise<IncomingMessage>((resolve) => {
-    createServer()
-      .on("upgrade", (request) => resolve(request))
-      .emit("connection", source);
-  });
-  feedParser(source, Buffer.from("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"));
-  const request = await upgraded;
-  moveRequest(request, kept);
-  assert.equal(request.socket, kept);
-  source.destroy();
-  await once(source, "close");
-  assert.equal(kept.destroyed, false);
 });
 
 /** The server's end of a WebSocket, and its socket. */

@@ -1,5 +1,3 @@
-import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 
 // What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and
@@ -11,14 +9,6 @@ import type { Duplex } from "node:stream";
  */
 export function feedParser(stream: Duplex, bytes: Buffer): void {
   stream.emit("data", bytes);
-}
-
-/**
- * Names the stream that an upgrade request belongs to from now on. Only for an upgrade: Node destroys the stream of any
- * other request with the request.
- */
-export function moveRequest(request: IncomingMessage, stream: Duplex): void {
-  request.socket = stream as Socket;
 }
 
 /** What has taken the place of ws's listener. */

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createServer as createHttpsServer } from "node:https";
 import net, { type AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
 import tls from "node:tls";
 import { type WebSocket, WebSocketServer } from "ws";
 import { deferred } from "../../basics/promises.ts";
@@ -10,9 +11,9 @@ import { TurnQueue } from "../../basics/timers.ts";
 import { Authority, type CertificateAndKey } from "../../pki/certificates.ts";
 import { SUBPROTOCOL, TUNNEL_PATH } from "../../wire/handshake.ts";
 import type { TransportConsumer } from "../../yamux/transport.ts";
-import { type AcceptOptions, acceptCarrier } from "../accept.ts";
+import { answerHello, openCarrier, orRefuse, receiveHello } from "../accept.ts";
 import { type Carrier, WEBSOCKET_BOUNDS } from "../carrier.ts";
-import type { Hello, Welcome } from "../control.ts";
+import type { Hello, OuterHello, ResumeAnswer, Welcome } from "../control.ts";
 import { type DialOptions, dialCarrier } from "../dial.ts";
 import { Link } from "../link.ts";
 import { LinkKey } from "../proof.ts";
@@ -103,6 +104,27 @@ abstract class Listener implements AsyncDisposable {
     this.server.close();
     if (this.server.listening) await once(this.server, "close");
   }
+}
+
+export interface AcceptOptions {
+  readonly helloTimeoutMs: number;
+  readonly keepaliveMs: number;
+  readonly turns: TurnQueue;
+  /** Answers the hello; throws to refuse. */
+  welcome(hello: Hello | OuterHello): Welcome | ResumeAnswer | undefined;
+}
+
+/** A carrier whose hello was not refused. */
+export async function acceptCarrier(
+  ws: WebSocket,
+  socket: Duplex,
+  { helloTimeoutMs, welcome, ...more }: AcceptOptions,
+) {
+  const carrier = openCarrier(ws, socket, more);
+  const hello = await receiveHello(carrier, helloTimeoutMs);
+  const answer = orRefuse(carrier, () => welcome(hello));
+  if (answer !== undefined) answerHello(carrier, answer);
+  return { carrier, hello, welcome: answer };
 }
 
 /** A real server's end: https, ws, `acceptLink`. */

@@ -1,0 +1,57 @@
+import { ServerResponse } from "node:http";
+import type { FastifyInstance, FastifyRequest } from "fastify";
+import { FASTIFY_OPTIONS } from "../../shared/http/fastify-options.ts";
+import { UPGRADES } from "../../shared/link/accept.ts";
+import { firstRequestOf, type RequestHandler } from "../../shared/listen/first-request.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { type CulvertError, toCulvertError } from "../../shared/outcomes.ts";
+
+/** Bytes that follow an upgrade are still unread in the socket. */
+const NO_HEAD = Buffer.alloc(0);
+
+/**
+ * The fastify application of a port whose requests become WebSockets. It does not listen: its requests come from
+ * `requestsTo`. What a hook throws is the only kind of refusal, and `refuse` answers it on the connection. The port
+ * ends its connections itself, and does not close the application, which would end all WebSockets at once.
+ *
+ * ```
+ *  onRequest hooks of the port ─▶ its route ─▶ preHandler hooks ─▶ upgrade ─▶ wsHandler
+ *             └─────────────────────┴───────────────┴─▶ refuse
+ * ```
+ */
+export async function upgradeApp(
+  refuse: (error: CulvertError, request: FastifyRequest) => void,
+): Promise<FastifyInstance> {
+  const { default: fastify } = await import("fastify");
+  const { default: websocket } = await import("@fastify/websocket");
+  const app = fastify({
+    ...FASTIFY_OPTIONS,
+    exposeHeadRoutes: false,
+    // Paths are compared as they are written: none is malformed then, and each request passes the hooks.
+    rewriteUrl: ({ url = "" }) => `${url.startsWith("/") ? "" : "/"}${url.replaceAll("%", "%25")}`,
+  });
+  app.setErrorHandler(async (error, request, reply) => {
+    // The plugin destroys an upgrade's socket after a reply of fastify's, and a reset may overtake the sentence.
+    reply.hijack();
+    refuse(toCulvertError(error), request);
+  });
+  await app.register(websocket, {
+    options: UPGRADES,
+    errorHandler: () => {}, // a carrier hears of the errors of its WebSocket itself
+  });
+  return app;
+}
+
+/** Gives the requests of a port to its application; they have passed no check. */
+export function requestsTo({ server, routing }: FastifyInstance): Omit<RequestHandler, "onClientError"> {
+  return {
+    onUpgrade: (request, { socket }) => server.emit("upgrade", request, socket, NO_HEAD),
+    onConnect: (request) => routing(request, new ServerResponse(request)),
+    onRequest: (request, _connection, response) => routing(request, response),
+  };
+}
+
+/** The connection that a request has come on. `Host` is the type that the port has set. */
+export function connectionOf<Host>({ raw }: FastifyRequest): IncomingConnection<Host> {
+  return firstRequestOf(raw).connection as IncomingConnection<Host>;
+}
