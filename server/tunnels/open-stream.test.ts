@@ -8,7 +8,7 @@ import { CulvertError, type OutcomeCode } from "../../shared/outcomes.ts";
 import { Claims } from "../clusters/routing-rules.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
-import { openStream } from "./open-stream.ts";
+import { openStream, type StreamRequest } from "./open-stream.ts";
 import type { PeerFinder, ServerHop } from "./peer-finder.ts";
 import { contextOf } from "./testing/context.ts";
 import { type FakeAgentOptions, fakeAgent } from "./testing/fake-agent.ts";
@@ -48,7 +48,7 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
     },
   });
   const context = contextOf({ ...OPTIONS, agentWaitMs }, { metrics, peers: () => peers });
-  const open = (timeoutMs = 5_000): Promise<Duplex> =>
+  const open = (timeoutMs = 5_000, more: Pick<StreamRequest, "onlyHere"> = {}): Promise<Duplex> =>
     openStream(
       TARGET,
       cluster,
@@ -59,6 +59,7 @@ function world(strict: boolean, code: OutcomeCode = "no_agent", agentWaitMs = 0)
         tunnel: undefined,
         choice: undefined,
         hop: undefined,
+        ...more,
       },
       context,
     );
@@ -183,4 +184,18 @@ test("a directory that says nothing holds a CONNECT until its deadline, or until
     cancellation.cancel(new CulvertError("caller_gone", "the caller left"));
     await assert.rejects(opening, { code: "caller_gone" }, before);
   }
+});
+
+test("a CONNECT that has come from another server asks no further one, and waits for no agent", {
+  timeout: 60_000,
+}, async () => {
+  const { open, asked, cluster } = world(false, "no_agent", 600_000);
+  await assert.rejects(open(600_000, { onlyHere: true }), { code: "no_agent" });
+  const agent = fakeAgent();
+  cluster.places.reserve({ agentId: "a", instance: "1", identity: "CN=agent" }).join(agent.tunnel);
+  agent.link.suspend();
+  await assert.rejects(open(600_000, { onlyHere: true }), { code: "no_agent" }, "one that has lost its connection");
+  assert.deepEqual(asked, []);
+  agent.link.resume();
+  (await open(600_000, { onlyHere: true })).destroy();
 });
