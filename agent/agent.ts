@@ -25,6 +25,7 @@ import { serve, TargetDials } from "./streams/serve.ts";
 import { attempt, helloOf } from "./uplink/attempt.ts";
 import { AgentExpiry, KeptCredentials, pathsOf } from "./uplink/credentials.ts";
 import { AgentRoutes } from "./uplink/proxy-route.ts";
+import type { SlotOwner } from "./uplink/slot.ts";
 import { UplinkSet } from "./uplink/uplink-set.ts";
 
 export interface AgentDeps {
@@ -93,13 +94,11 @@ export class Agent implements AsyncDisposable {
     metrics.expiry.watch(() => this.#expiry);
     const hello = helloOf(options, `culvert/${version()}`);
     const routes = new AgentRoutes(options, env, log);
-    this.#uplinks = new UplinkSet(context, {
-      isDirect: (location, signal) => routes.isDirect(location, signal),
-      dial: ({ endpoints: { location: server, name }, address, path }, owner, signal) => {
-        const route = routes.to(server, name, address);
-        return attempt({ ...context, credentials: this.#credentials, hello, server, route, path }, owner, signal);
-      },
-    });
+    const dial: SlotOwner["dial"] = ({ endpoints: { location: server, name }, address, path }, owner, signal) => {
+      const route = routes.to(server, name, address);
+      return attempt({ ...context, credentials: this.#credentials, hello, server, route, path }, owner, signal);
+    };
+    this.#uplinks = new UplinkSet(context, (location, signal) => routes.isDirect(location, signal), dial);
     metrics.links.watch(() => liveLinks(this.#links()));
     metrics.watch({
       uplinks: () => this.#uplinks.uplinks,

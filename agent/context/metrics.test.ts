@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AgentMetrics, IDLE, type LiveUplink } from "./metrics.ts";
+import { AgentMetrics, type LiveUplink } from "./metrics.ts";
 
 const K = "konnectivity_network_proxy_agent";
 async function has(metrics: AgentMetrics, ...wanted: readonly string[]): Promise<void> {
@@ -12,7 +12,7 @@ test("a stream is counted from its open to its end, under our name and Konnectiv
   const metrics = new AgentMetrics({ processMetrics: false });
   metrics.streamOpened();
   let pending = 1;
-  metrics.watch({ ...IDLE, pendingDials: () => pending });
+  metrics.watch({ pendingDials: () => pending });
   await has(metrics, "culvert_agent_streams 1", "culvert_agent_pending_dials 1", `${K}_open_endpoint_connections 0`);
   pending = 0;
   metrics.dialFinished("ok", 30);
@@ -57,7 +57,7 @@ test("each server has the state of its uplink, and the sums follow, under our na
   await has(metrics, "culvert_agent_connected_servers 0", "culvert_agent_wanted_servers 0");
   const states: LiveUplink["state"][] = [{ state: "connected" }, { state: "waiting" }, { state: "suspended" }];
   const uplinks = states.map((state, index) => ({ server: `wss://${index}`, state, path: {} }) as LiveUplink);
-  metrics.watch({ ...IDLE, uplinks: () => uplinks, wanted: () => 3 });
+  metrics.watch({ uplinks: () => uplinks, wanted: () => 3 });
   metrics.attemptFailed("refused");
   metrics.uplinkConnected();
   await has(
@@ -82,7 +82,7 @@ test("what a path has shown is there for each server, and nothing where it has s
     { server: "wss://a", state, path: { ageLimitMs: 1_800_000, heldBackMs: undefined } },
     { server: "wss://b", state, path: { ageLimitMs: 3_600_000, heldBackMs: 1_500 } },
   ];
-  metrics.watch({ ...IDLE, uplinks: () => uplinks });
+  metrics.watch({ uplinks: () => uplinks });
   metrics.pathLearned("held_back");
   const series = (await metrics.registry.metrics())
     .split("\n")
@@ -99,7 +99,7 @@ test("what a path has shown is there for each server, and nothing where it has s
 test("streams reset for memory are counted on when their session has gone", async () => {
   const metrics = new AgentMetrics({ processMetrics: false });
   let live = 3;
-  metrics.watch({ ...IDLE, resetForMemory: () => live });
+  metrics.watch({ resetForMemory: () => live });
   await has(metrics, "culvert_agent_streams_reset_for_memory_total 3");
   metrics.sessionEnded(live);
   live = 1;

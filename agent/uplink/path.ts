@@ -110,11 +110,8 @@ export class Path implements LearnedPath {
     const atMs = this.#options.now();
     const isOfAge = ageMs >= LEAST_AGE_MS && idleMs <= ageMs * SILENT_PART;
     this.#cuts = [...this.#cuts, { ageMs, isOfAge, atMs }].filter((cut) => this.#fresh(cut)).slice(-MEMORY);
-    this.#limitAge(repeatedAge(this.#cuts));
-  }
-
-  #limitAge(age: Learned | undefined): void {
     const before = this.ageLimitMs;
+    const age = repeatedAge(this.#cuts);
     this.#ageLimit = age;
     if (age === undefined || isSameAge(before, age.ms)) return;
     const cure = `each is now replaced after about ${seconds(age.ms * AGE_SHARE)}, which no stream notices`;

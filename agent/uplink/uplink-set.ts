@@ -1,16 +1,9 @@
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { AgentContext } from "../context/context.ts";
-import { type ServerLocation, wantedServers } from "../context/servers.ts";
+import { wantedServers } from "../context/servers.ts";
 import { Endpoints, type EndpointsOwner } from "./endpoints.ts";
 import { Slot, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
-
-/** The ways by which an agent reaches servers. */
-interface ServerWays {
-  /** No proxy leads to the server. */
-  isDirect(location: ServerLocation, signal: AbortSignal): Promise<boolean>;
-  readonly dial: SlotOwner["dial"];
-}
 
 /** Maximum number of servers that `--uplinks all` finds by itself. */
 const MOST_FOUND = 4;
@@ -33,8 +26,8 @@ export function mostUplinks(uplinks: string, urls: number): number {
  * ```
  */
 export class UplinkSet implements SlotOwner, EndpointsOwner {
-  readonly isDirect: ServerWays["isDirect"];
-  readonly dial: ServerWays["dial"];
+  readonly isDirect: EndpointsOwner["isDirect"];
+  readonly dial: SlotOwner["dial"];
   readonly #context: AgentContext;
   /** Of each URL. */
   readonly #urls: readonly Endpoints[];
@@ -47,7 +40,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
   #hasEnded = false;
   readonly #waiters: { resolve: () => void; reject: (error: Error) => void }[] = [];
 
-  constructor(context: AgentContext, { isDirect, dial }: ServerWays) {
+  constructor(context: AgentContext, isDirect: EndpointsOwner["isDirect"], dial: SlotOwner["dial"]) {
     this.isDirect = isDirect;
     this.dial = dial;
     this.#context = context;

@@ -13,7 +13,7 @@ export interface AgentStreamKind {
   /** How many may be opened; `burst` below that of `OPENED`. */
   readonly rate: { readonly burst: number; readonly perSecond: number };
   /** Accepts and serves the stream behind its head. */
-  serve(stream: Stream, head: Buffer): void;
+  readonly serve: (stream: Stream, head: Buffer) => void;
 }
 
 /** The kinds that this server serves. */
@@ -26,12 +26,13 @@ const HEAD_TIMEOUT_MS = 5_000;
 
 /** Dispatches the streams that one agent opens by the kind in their head. A kind that was not agreed is reset. */
 export class AgentStreams {
-  readonly #kinds = new Map<string, OpenedKind>();
+  readonly #kinds = new Map<string, AgentStreamKind & { readonly opened: TokenBucket; open: number }>();
   readonly #opened = new TokenBucket(OPENED);
 
   /** `features`: what both ends have named. */
   constructor(features: ReadonlySet<string>, kinds = KINDS) {
-    for (const kind of kinds) if (features.has(kind.kind)) this.#kinds.set(kind.kind, new OpenedKind(kind));
+    for (const kind of kinds.filter((each) => features.has(each.kind)))
+      this.#kinds.set(kind.kind, { ...kind, opened: new TokenBucket(kind.rate), open: 0 });
   }
 
   /** Throws a violation of the session if the agent opens streams that are not served too often. */
@@ -51,31 +52,16 @@ export class AgentStreams {
     const onHead = (head: Buffer): void => {
       clearTimeout(timer);
       const kind = this.#kinds.get(streamKind(head) ?? "");
-      if (kind?.accepts(stream, head)) this.#opened.charge(-1);
-      else stream.reset();
+      if (kind === undefined || kind.open >= kind.maxOpen || kind.opened.take(1) > 0) {
+        stream.reset();
+        return;
+      }
+      this.#opened.charge(-1);
+      kind.open++;
+      stream.once("close", () => kind.open--);
+      kind.serve(stream, head);
     };
     receiveHead(stream, onHead, reset);
-  }
-}
-
-/** The streams of one kind that an agent has opened. */
-class OpenedKind {
-  readonly #kind: AgentStreamKind;
-  readonly #rate: TokenBucket;
-  #open = 0;
-
-  constructor(kind: AgentStreamKind) {
-    this.#kind = kind;
-    this.#rate = new TokenBucket(kind.rate);
-  }
-
-  /** Serves the stream, or returns false if that is more than the bounds of its kind allow. */
-  accepts(stream: Stream, head: Buffer): boolean {
-    if (this.#open >= this.#kind.maxOpen || this.#rate.take(1) > 0) return false;
-    this.#open++;
-    stream.once("close", () => this.#open--);
-    this.#kind.serve(stream, head);
-    return true;
   }
 }
 
