@@ -9,18 +9,19 @@ import { PacedClose } from "../../shared/listen/paced-close.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort, type PortDeps } from "../listeners/open-port.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/links.ts";
-import { UnauthenticatedCarriers } from "./attach-inside.ts";
+import { UnauthenticatedCarriers } from "./admission.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
+import type { AgentsContext } from "./context.ts";
 import { findByHost } from "./refusal.ts";
-import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
+import { UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-interface AgentPortsDeps extends PortDeps, Pick<UpgradeDeps, "links" | "servers" | "draining" | "waiting"> {
-  readonly options: ServerOptions;
+type MadeHere = "turns" | "innerServers" | "beforeHello" | "innerHandshakes" | "carrying";
+
+interface AgentPortsDeps extends Omit<AgentsContext, MadeHere>, Pick<PortDeps, "memory"> {
   /** The other servers, where a directory leads to them. */
   readonly owners?: LinkOwners | undefined;
   /** The agents' side of a cluster that is served. */
@@ -39,7 +40,8 @@ interface OpenPort {
  * open and close together; only the bounds of waiting connections are each port's own.
  */
 export class AgentPorts {
-  readonly #deps: AgentPortsDeps & Omit<UpgradeDeps, "hostOf" | "hostNamed" | "listener">;
+  readonly #deps: AgentPortsDeps;
+  readonly #context: AgentsContext;
   readonly #ports: OpenPort[] = [];
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
@@ -47,7 +49,8 @@ export class AgentPorts {
   #carried: UpgradePort | undefined;
 
   constructor(deps: AgentPortsDeps) {
-    this.#deps = {
+    this.#deps = deps;
+    this.#context = {
       ...deps,
       beforeHello: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
       innerHandshakes: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
@@ -56,20 +59,22 @@ export class AgentPorts {
       carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
     };
     deps.metrics.hops.watch(() => ({
-      toOwners: this.#deps.carrying?.size ?? 0,
+      toOwners: this.#context.carrying?.size ?? 0,
       fromPeers: this.#carried?.connections.size ?? 0,
     }));
   }
 
   /** From now on other servers may carry connections here. */
   async openCarried(): Promise<void> {
-    if (this.#deps.owners !== undefined) this.#carried = await this.#upgradePort("agents", {});
+    if (this.#deps.owners !== undefined)
+      this.#carried = await UpgradePort.create({ listener: "agents" }, this.#context);
   }
 
   /** Opens the TLS port; rejects with a `ConfigError`. */
   async openSecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents", { hostNamed: (name) => hosts.find(name) });
+    const hostNamed = (name: string) => hosts.find(name);
+    const upgrades = await UpgradePort.create({ listener: "agents", hostNamed }, this.#context);
     const opened = await openTlsPort(
       {
         ...{ name: "agents", hosts, proxyProtocol, port, host, option: "--agent-port" },
@@ -88,9 +93,8 @@ export class AgentPorts {
   async openInsecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
     const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents-insecure", {
-      hostOf: (name, address) => findByHost(name, address, hosts),
-    });
+    const hostOf = (name: string, address: string) => findByHost(name, address, hosts);
+    const upgrades = await UpgradePort.create({ listener: "agents-insecure", hostOf }, this.#context);
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
@@ -118,10 +122,6 @@ export class AgentPorts {
   get #upgradePorts(): UpgradePort[] {
     const carried = this.#carried === undefined ? [] : [this.#carried];
     return [...this.#ports.map(({ upgrades }) => upgrades), ...carried];
-  }
-
-  #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
-    return UpgradePort.create({ ...this.#deps, ...hosts, listener });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {

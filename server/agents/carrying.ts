@@ -11,7 +11,7 @@ import { LINK_HEADER } from "../../shared/wire/handshake.ts";
 import type { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { LinkOwners } from "../tunnels/links.ts";
-import type { Admission } from "./attach.ts";
+import type { Admission } from "./admission.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 
 // A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
