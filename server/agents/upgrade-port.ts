@@ -79,7 +79,9 @@ export class UpgradePort {
   }
 
   static async create(own: AgentPort, context: AgentsContext): Promise<UpgradePort> {
-    const app = await upgradeApp((error, request) => port.#refuse(error, agentConnection(request), request.headers));
+    const app = await upgradeApp((error, request) =>
+      port.#refuse(error, connectionOf<AgentHost>(request), request.headers),
+    );
     const port = new UpgradePort(app, own, context);
     // `culvert doctor` compares the agent's clock with it.
     app.websocketServer.on("headers", (headers) => headers.push(`Date: ${new Date().toUTCString()}`));
@@ -115,22 +117,21 @@ export class UpgradePort {
 
   /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
   readonly #findHost = async (request: FastifyRequest): Promise<void> => {
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     connection.host = this.#own.hostOf?.(hostName(request), connection.source.address) ?? connection.host;
   };
 
   /** The agent's credential, or why it has none: then it has to prove itself by inner TLS. */
   readonly #authenticate = async (request: FastifyRequest): Promise<void> => {
     const { handshakeTimeoutMs: deadlineMs, maxTokenVerifications: most } = this.#context.options;
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const host = hostOf(connection);
     const { address } = connection.source;
     const onVerifying = (): void => this.connections.setAside(connection);
+    const bounds = { address, deadlineMs, most, onVerifying };
     let credential: Credential | CulvertError;
     try {
-      credential = await authenticateAgent(connection, request.headers, host, {
-        ...{ address, deadlineMs, most, onVerifying },
-      });
+      credential = await authenticateAgent(connection, request.headers, host, bounds);
     } catch (error) {
       credential = toCulvertError(error);
       this.#logClaim(request, connection);
@@ -141,7 +142,7 @@ export class UpgradePort {
 
   /** This agent may come from there, by this name, and is no page of a browser. */
   readonly #requirePermitted = async (request: FastifyRequest): Promise<void> => {
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const host = hostOf(connection);
     const named = this.#own.hostNamed?.(hostName(request));
     const refusal =
@@ -164,7 +165,7 @@ export class UpgradePort {
     const { draining, links, carrying } = this.#context;
     // Links that are open may get another carrier; only the hello says whether this is one.
     if (draining() && links.size === 0) throw new CulvertError("draining", "this server is shutting down");
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const admission = this.#admissionOf(request, connection);
     const upgrade = { url: request.originalUrl, rawHeaders: request.raw.rawHeaders };
     const carryOn = await carrying?.ask({ request: upgrade, connection, ...admission });
@@ -192,7 +193,7 @@ export class UpgradePort {
   }
 
   readonly #attach = (ws: WebSocket, request: FastifyRequest): void => {
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const admission = request.getDecorator<Admission>(ADMISSION);
     this.connections.leaveWaiting(connection);
     void attach(ws, connection, admission, this.#context);
@@ -243,10 +244,6 @@ export class UpgradePort {
       "a header that names a client certificate is not believed: agents behind it need a token or inner TLS",
     );
   }
-}
-
-function agentConnection(request: FastifyRequest): AgentConnection {
-  return connectionOf<AgentHost>(request);
 }
 
 function hostOf({ host }: AgentConnection): AgentHost {
