@@ -102,12 +102,8 @@ export class Server implements AsyncDisposable {
     const crls = () => this.#served.crls;
     this.#others = new OtherServers({ waiting, crls, takeCarried: this.takeCarried, openDirectory }, context);
     this.#callers = new CallerListeners(waiting, context);
-    this.#agents = new AgentPorts({
-      ...context,
-      waiting,
-      owners: owners ?? this.#others.owners,
-      agentsOf: (cluster) => this.#served.clusters?.get(cluster)?.agents,
-    });
+    const agentsOf = (cluster: string) => this.#served.clusters?.get(cluster)?.agents;
+    this.#agents = new AgentPorts({ waiting, owners: owners ?? this.#others.owners, agentsOf }, context);
     const onUnixOpened = (path: string) => {
       this.addresses.uds ??= path;
     };

@@ -9,18 +9,22 @@ import { PacedClose } from "../../shared/listen/paced-close.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort } from "../listeners/open-port.ts";
+import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { CarriedFacts, LinkOwners } from "../tunnels/links.ts";
-import { UnauthenticatedCarriers } from "./attach-inside.ts";
+import { UnauthenticatedCarriers } from "./admission.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
+import type { AgentsContext } from "./context.ts";
 import { findByHost } from "./refusal.ts";
-import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
+import { UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
-interface AgentPortsDeps extends ServerContext {
-  readonly waiting: UpgradeDeps["waiting"];
+/** What the agents' ports need of the rest of a server. */
+interface AgentsSurroundings {
+  /** The waiting connections of all TCP ports together. */
+  readonly waiting: WaitingConnections;
   /** The other servers, where a directory leads to them. */
   readonly owners?: LinkOwners | undefined;
   /** The agents' side of a cluster that is served. */
@@ -39,37 +43,43 @@ interface OpenPort {
  * open and close together; only the bounds of waiting connections are each port's own.
  */
 export class AgentPorts {
-  readonly #deps: AgentPortsDeps & Omit<UpgradeDeps, "hostOf" | "hostNamed" | "listener">;
+  readonly #agentsOf: (cluster: string) => AgentHost | undefined;
+  readonly #context: AgentsContext;
   readonly #ports: OpenPort[] = [];
   /** Agents of both ports lose their connections together, with a path or a balancer. */
   readonly #pacedClose = new PacedClose(new TurnQueue());
   /** Takes the connections that other servers carry here. */
   #carried: UpgradePort | undefined;
 
-  constructor(deps: AgentPortsDeps) {
-    this.#deps = {
-      ...deps,
-      beforeHello: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
-      innerHandshakes: new UnauthenticatedCarriers(deps.options.maxInnerHandshakes),
+  constructor({ waiting, owners, agentsOf }: AgentsSurroundings, context: ServerContext) {
+    const { maxInnerHandshakes } = context.options;
+    this.#agentsOf = agentsOf;
+    this.#context = {
+      ...context,
+      waiting,
+      beforeHello: new UnauthenticatedCarriers(maxInnerHandshakes),
+      innerHandshakes: new UnauthenticatedCarriers(maxInnerHandshakes),
       innerServers: new InnerServers(),
       turns: new TurnQueue(),
-      carrying: deps.owners && new Carrying({ ...deps, owners: deps.owners }),
+      carrying: owners && new Carrying(owners, context),
     };
-    deps.metrics.hops.watch(() => ({
-      toOwners: this.#deps.carrying?.size ?? 0,
+    context.metrics.hops.watch(() => ({
+      toOwners: this.#context.carrying?.size ?? 0,
       fromPeers: this.#carried?.connections.size ?? 0,
     }));
   }
 
   /** From now on other servers may carry connections here. */
   async openCarried(): Promise<void> {
-    if (this.#deps.owners !== undefined) this.#carried = await this.#upgradePort("agents", {});
+    if (this.#context.carrying === undefined) return;
+    this.#carried = await UpgradePort.create({ listener: "agents" }, this.#context);
   }
 
   /** Opens the TLS port; rejects with a `ConfigError`. */
   async openSecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
-    const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents", { hostNamed: (name) => hosts.find(name) });
+    const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#context.options;
+    const hostNamed = (name: string) => hosts.find(name);
+    const upgrades = await UpgradePort.create({ listener: "agents", hostNamed }, this.#context);
     const opened = await openTlsPort(
       {
         ...{ name: "agents", hosts, proxyProtocol, port, host, option: "--agent-port" },
@@ -79,18 +89,18 @@ export class AgentPorts {
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection),
       },
-      this.#deps,
+      this.#context,
     );
     this.#ports.push({ name: "agents", upgrades, ...opened });
   }
 
   /** Opens the port in clear, where the request's Host names the cluster; rejects with a `ConfigError`. */
   async openInsecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
-    const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#deps.options;
-    const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } = this.#deps.options;
-    const upgrades = await this.#upgradePort("agents-insecure", {
-      hostOf: (name, address) => findByHost(name, address, hosts),
-    });
+    const { agentInsecurePort: port, agentInsecureBindAddress: host } = this.#context.options;
+    const { agentInsecureProxyProtocol: proxyProtocol, agentInsecureTrustedCidrs: trustedCidrs } =
+      this.#context.options;
+    const hostOf = (name: string, address: string) => findByHost(name, address, hosts);
+    const upgrades = await UpgradePort.create({ listener: "agents-insecure", hostOf }, this.#context);
     const opened = await openPlainPort(
       {
         ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
@@ -98,18 +108,18 @@ export class AgentPorts {
         ...{ keepaliveMs: 0, clientsObeyRetryAfter: true, pacedClose: this.#pacedClose },
         onConnection: (connection) => upgrades.take(connection as IncomingConnection<AgentHost>),
       },
-      this.#deps,
+      this.#context,
     );
     this.#ports.push({ name: "agents-insecure", upgrades, ...opened });
   }
 
   /** See `TakeCarried`. */
   takeCarried(stream: Duplex, facts: CarriedFacts, via: string): void {
-    const host = this.#deps.agentsOf(facts.cluster);
+    const host = this.#agentsOf(facts.cluster);
     if (host === undefined) {
       throw new CulvertError("unknown_cluster", `cluster "${printable(facts.cluster, 64)}" is not served here`);
     }
-    if (this.#carried === undefined || (this.#deps.draining() && this.#deps.links.size === 0)) {
+    if (this.#carried === undefined || (this.#context.draining() && this.#context.links.size === 0)) {
       throw new CulvertError("draining", "this server is shutting down, and has no links any more");
     }
     this.#carried.take(new CarriedConnection(stream, host, facts, via));
@@ -118,10 +128,6 @@ export class AgentPorts {
   get #upgradePorts(): UpgradePort[] {
     const carried = this.#carried === undefined ? [] : [this.#carried];
     return [...this.#ports.map(({ upgrades }) => upgrades), ...carried];
-  }
-
-  #upgradePort(listener: AgentPortName, hosts: Pick<UpgradeDeps, "hostOf" | "hostNamed">): Promise<UpgradePort> {
-    return UpgradePort.create({ ...this.#deps, ...hosts, listener });
   }
 
   get addresses(): Partial<Record<AgentPortName, AddressInfo>> {

@@ -1,6 +1,5 @@
 import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
-import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { answerHello, openCarrier, orRefuse, receiveHello } from "../../shared/link/accept.ts";
 import type { Carrier } from "../../shared/link/carrier.ts";
 import type { Hello, OuterHello, Welcome } from "../../shared/link/control.ts";
@@ -8,19 +7,14 @@ import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
-import type { Logger } from "../../shared/runtime/logger.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import { refused } from "../tunnels/agent-places.ts";
+import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
-import {
-  type AgentPeer,
-  attachInside,
-  HandshakeDeadline,
-  type InnerDeps,
-  requireFirstHand,
-  type UnauthenticatedCarriers,
-} from "./attach-inside.ts";
+import { type Admission, HandshakeDeadline } from "./admission.ts";
+import { type AgentPeer, attachInside, requireFirstHand } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
+import type { AgentsContext } from "./context.ts";
 import { refusalKind } from "./refusal.ts";
 import {
   type AdmittedAgent,
@@ -32,35 +26,6 @@ import {
   runTunnel,
   welcomeFields,
 } from "./run-tunnel.ts";
-
-export interface AttachDeps extends InnerDeps {
-  readonly options: InnerDeps["options"] & { readonly helloTimeoutMs: number };
-  readonly log: Logger;
-  /** Shared by all agents. */
-  readonly turns: TurnQueue;
-  /** Unauthenticated carriers whose hello asks for inner TLS. */
-  readonly innerHandshakes: UnauthenticatedCarriers;
-}
-
-/** The result of the checks before the upgrade. */
-export interface Admission {
-  /** The virtual host that the agent came to. */
-  readonly host: AgentHost;
-  /** An error: the agent is not authenticated, and has to prove itself by inner TLS. */
-  readonly credential: Credential | CulvertError;
-  /** Present while the agent is not authenticated. */
-  readonly deadline?: HandshakeDeadline;
-  /** Present with `deadline`: see `shownCredential`. */
-  readonly shown?: string;
-}
-
-/** Gives an agent that was admitted its place before the upgrade; throws `overloaded` if it has to come again. */
-export function takePlace({ credential, host }: Admission, { socket, retryAfterMs }: IncomingConnection): void {
-  if (retryAfterMs !== undefined) {
-    throw new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
-  }
-  if (!(credential instanceof CulvertError)) host.tunnels.hellos.join(socket); // otherwise see `deadline`
-}
 
 /** What follows a hello: a new tunnel, the resume of a link, or the handshake of an inner TLS. */
 type Plan =
@@ -93,33 +58,34 @@ export async function attach(
   ws: WebSocket,
   connection: IncomingConnection,
   admission: Admission,
-  deps: AttachDeps,
+  context: AgentsContext,
 ): Promise<void> {
-  const { options, cluster, turns } = deps;
-  const { keepaliveMs, helloTimeoutMs } = options;
+  const { keepaliveMs, helloTimeoutMs } = context.options;
+  const { host } = admission;
+  const cluster = host.tunnels;
   const { socket } = connection;
   const peer = peerOf(connection, admission);
   // Peers without a credential have bounds of their own, and take no places of the cluster.
   const onClosing = (): void => {
     if (peer.identity !== "" || peer.hasProvedLink) cluster.hellos.closing(socket);
   };
-  const carrier = openCarrier(ws, socket, { keepaliveMs, turns, onClosing });
+  const carrier = openCarrier(ws, socket, { keepaliveMs, turns: context.turns, onClosing });
   let { deadline } = admission;
   try {
     const hello = await receiveHello(carrier, Math.min(helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY));
-    const plan = orRefuse(carrier, () => decide(hello, admission, peer, deps));
+    const plan = orRefuse(carrier, () => decide(hello, admission, peer, context));
     if (plan.kind === "inner") {
-      deadline = innerDeadline(carrier, peer, socket, deadline, deps);
-      await attachInside(carrier, peer, deadline, deps);
+      deadline = innerDeadline(carrier, peer, socket, admission, context);
+      await attachInside(carrier, peer, deadline, host, context);
       return;
     }
     answerHello(carrier, plan.answer);
     deadline?.end();
     cluster.hellos.leave(socket);
-    if (plan.kind === "new") await beginTunnel(carrier, plan, peer, deps);
+    if (plan.kind === "new") await beginTunnel(carrier, plan, peer, context);
     else offerToLink(carrier, plan, peer);
   } catch (error) {
-    onEnded(deadline?.dropped ?? error, ws, peer, deps);
+    onEnded(deadline?.dropped ?? error, ws, peer, cluster, context);
   } finally {
     if (socket.destroyed) cluster.hellos.leave(socket); // it may close much later (shared/listen/paced-close.ts)
   }
@@ -134,12 +100,13 @@ function peerOf(connection: IncomingConnection, { credential, shown = "" }: Admi
 }
 
 /** Throws what the hello is refused with. */
-function decide(hello: Hello | OuterHello, admission: Admission, peer: AgentPeer, deps: AttachDeps): Plan {
+function decide(hello: Hello | OuterHello, admission: Admission, peer: AgentPeer, context: AgentsContext): Plan {
+  const { host } = admission;
   if (hello.resume !== undefined) peer.resumes = hello.resume.link;
   const plan =
     "inner" in hello
-      ? acceptOuterHello(hello, deps)
-      : acceptHello(hello, requireAuthenticated(admission, deps), peer, deps);
+      ? acceptOuterHello(hello, host, context)
+      : acceptHello(hello, requireAuthenticated(admission), peer, host, context);
   peer.hasProvedLink = plan.kind === "resume";
   return plan;
 }
@@ -149,57 +116,71 @@ async function beginTunnel(
   carrier: Carrier,
   { hello, credential, admitted }: Plan & { readonly kind: "new" },
   { remote }: AgentPeer,
-  deps: AttachDeps,
+  context: AgentsContext,
 ): Promise<void> {
   try {
-    const link = new Link(admitted.entry.id, remote, carrier, linkOptions(admitted.graceMs, deps));
-    await runTunnel(link, link, hello, admitted, credential, deps);
+    const { cluster, entry, graceMs } = admitted;
+    const link = new Link(entry.id, remote, carrier, linkOptions(graceMs, cluster, context));
+    await runTunnel(link, link, hello, admitted, credential, context);
   } finally {
-    release(admitted, deps.links);
+    release(admitted, context.links);
   }
 }
 
 /** A refusal, and an end of the agent or the network, are refusals in the log. Anything else is a fault of ours. */
-function onEnded(error: unknown, ws: WebSocket, peer: AgentPeer, deps: AttachDeps): void {
+function onEnded(
+  error: unknown,
+  ws: WebSocket,
+  peer: AgentPeer,
+  cluster: ClusterTunnels,
+  context: AgentsContext,
+): void {
   if (error instanceof LinkRefused || error instanceof CulvertError || error instanceof PeerFault) {
-    onRefused(error, peer, deps);
+    onRefused(error, peer, cluster, context);
     return;
   }
   ws.terminate();
   const { identity, remote } = peer;
   const reason = "a fault of this server: its log has it";
-  deps.metrics.agentRefused("internal", { cluster: deps.cluster.name, from: identity, reason });
-  deps.log.error({ err: error, identity, remote }, "agent refused");
+  context.metrics.agentRefused("internal", { cluster: cluster.name, from: identity, reason });
+  context.log.error({ err: error, identity, remote }, "agent refused");
 }
 
 /** A plain hello requires a credential from the outer TLS or the Authorization header. */
-function requireAuthenticated({ credential }: Admission, { host, cluster }: AttachDeps): Credential {
+function requireAuthenticated({ credential, host }: Admission): Credential {
   if (credential instanceof CulvertError) {
     const { message: reason, fault } = credential;
     throw new LinkRefused({ closeCode: CloseCode.unauthenticated, reason, fault });
   }
   if (host.innerTls !== "always") return credential;
-  const reason = `agents of cluster "${cluster.name}" come with inner TLS only (--inner-tls=always of the agent)`;
+  const reason = `agents of cluster "${host.tunnels.name}" come with inner TLS only (--inner-tls=always of the agent)`;
   throw refused("forbidden", reason);
 }
 
-function acceptHello(hello: Hello, credential: Credential, peer: AgentPeer, deps: AttachDeps): Plan {
-  const { cluster, links, host } = deps;
+function acceptHello(
+  hello: Hello,
+  credential: Credential,
+  peer: AgentPeer,
+  host: AgentHost,
+  context: AgentsContext,
+): Plan {
+  const cluster = host.tunnels;
   requireAcceptedHello(hello, credential, cluster, host);
   const { agentId, instance, resume } = hello;
   if (resume === undefined) {
     requireFirstHand(peer);
-    const admitted = reserve(hello, credential, deps);
-    const answer = { ...welcomeFields(admitted, deps), key: admitted.entry.key.text };
+    const admitted = reserve(hello, credential, cluster, context);
+    const answer = { ...welcomeFields(admitted, context), key: admitted.entry.key.text };
     return { kind: "new", hello, credential, admitted, answer };
   }
   const owner = { agentId, instance, identity: credential.identity };
   const peerReceived = resume.received;
-  return { kind: "resume", peerReceived, credential, ...links.resume(cluster.name, resume, owner) };
+  return { kind: "resume", peerReceived, credential, ...context.links.resume(cluster.name, resume, owner) };
 }
 
 /** An outer hello does not say who sends it: that is known from the inner TLS, or from the proof of a resume. */
-function acceptOuterHello({ resume }: OuterHello, { cluster, links, host }: AttachDeps): Plan {
+function acceptOuterHello({ resume }: OuterHello, host: AgentHost, { links }: AgentsContext): Plan {
+  const cluster = host.tunnels;
   if (host.innerTls === "never") {
     const reason = `cluster "${cluster.name}" takes no inner TLS (--inner-tls of the server, agents.innerTls of its document)`;
     throw refused("forbidden", reason);
@@ -217,9 +198,10 @@ function innerDeadline(
   carrier: Carrier,
   { address }: AgentPeer,
   socket: Socket,
-  deadline: HandshakeDeadline | undefined,
-  { options, cluster, innerHandshakes }: AttachDeps,
+  { deadline, host }: Admission,
+  { options, innerHandshakes }: AgentsContext,
 ): HandshakeDeadline {
+  const cluster = host.tunnels;
   if (deadline !== undefined) {
     innerHandshakes.enter(cluster.name, address, deadline, (reason) => carrier.abandon(CloseCode.limited, reason));
     return deadline;
@@ -254,7 +236,8 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 function onRefused(
   error: LinkRefused | CulvertError | PeerFault,
   { remote, address, identity, shown, resumes = "" }: AgentPeer,
-  { cluster, metrics, log, throttledLog }: AttachDeps,
+  cluster: ClusterTunnels,
+  { metrics, log, throttledLog }: AgentsContext,
 ): void {
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? error.message);

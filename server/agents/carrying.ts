@@ -6,12 +6,10 @@ import type { IncomingConnection } from "../../shared/listen/incoming-connection
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { LINK_HEADER } from "../../shared/wire/handshake.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
+import type { ServerContext } from "../tunnels/context.ts";
 import type { LinkOwners } from "../tunnels/links.ts";
-import type { Admission } from "./attach.ts";
+import type { Admission } from "./admission.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 
 // A resume that reaches another server than the link's own is carried to its owner (docs/link-protocol.md).
@@ -53,14 +51,6 @@ interface Resuming {
   readonly line: Readonly<Record<string, unknown>>;
 }
 
-interface CarryingDeps {
-  readonly owners: LinkOwners;
-  readonly options: Pick<ServerOptions, "serverId" | "linkGraceMs" | "stallTimeoutMs" | "maxInnerHandshakes">;
-  readonly metrics: Pick<ServerMetrics, "links">;
-  readonly throttledLog: Pick<ThrottledLog, "write">;
-  draining(): boolean;
-}
-
 /**
  * How long the owner may take to accept a connection, ms: until then the agent gets no answer, and where there is no
  * owner any more it could have a new link meanwhile. It is also a share of the grace, in which the agent dials several
@@ -70,7 +60,8 @@ const OWNER_MS = { least: 250, most: 2_000, shareOfGrace: 1 / 6 } as const;
 
 /** The connections that this server carries to the owners of their links. */
 export class Carrying {
-  readonly #deps: CarryingDeps;
+  readonly #owners: LinkOwners;
+  readonly #context: ServerContext;
   /** How long an owner may take, ms. */
   readonly #ownerMs: number;
   /** The number of carried connections, by owner and cluster. */
@@ -78,10 +69,11 @@ export class Carrying {
   /** The number of connections whose owner has not answered yet, by cluster: an agent may name any number of owners. */
   readonly #asking = new Map<string, number>();
 
-  constructor(deps: CarryingDeps) {
-    this.#deps = deps;
+  constructor(owners: LinkOwners, context: ServerContext) {
+    this.#owners = owners;
+    this.#context = context;
     const { least, most, shareOfGrace } = OWNER_MS;
-    this.#ownerMs = Math.max(least, Math.min(most, shareOfGrace * deps.options.linkGraceMs));
+    this.#ownerMs = Math.max(least, Math.min(most, shareOfGrace * context.options.linkGraceMs));
   }
 
   get size(): number {
@@ -103,7 +95,7 @@ export class Carrying {
     const { name: cluster, maxAgents, memory } = host.tunnels;
     // Each agent has at most two carriers. At the owner, unauthenticated carriers may wait for their hello, and as many
     // again for the end of their inner TLS handshake.
-    const most = maxAgents + this.#deps.options.maxInnerHandshakes;
+    const most = maxAgents + this.#context.options.maxInnerHandshakes;
     const isFull = (this.#counts.get(place) ?? 0) >= 2 * most;
     if (isFull || (this.#asking.get(cluster) ?? 0) >= most) {
       const what = isFull ? "are carried to that server" : "wait for other servers";
@@ -119,7 +111,7 @@ export class Carrying {
     try {
       const chain = credential instanceof CulvertError ? [] : (credential.peer?.chain ?? []);
       const facts = { cluster, source: connection.source, chain };
-      const stream = await this.#deps.owners.open(owner, facts, ended.signal, memory);
+      const stream = await this.#owners.open(owner, facts, ended.signal, memory);
       return () => this.#begin(stream, upgrade, resuming);
     } catch (error) {
       add(this.#counts, place, -1);
@@ -133,7 +125,7 @@ export class Carrying {
   }
 
   #resuming({ request, connection, host, credential }: AdmittedUpgrade): Resuming | undefined {
-    const { options, draining } = this.#deps;
+    const { options, draining } = this.#context;
     const { retryAfterMs, remote } = connection;
     if (retryAfterMs !== undefined || draining()) return undefined;
     if (connection instanceof CarriedConnection) return undefined;
@@ -146,7 +138,7 @@ export class Carrying {
   }
 
   #begin(stream: Duplex, { request, connection, host, deadline }: AdmittedUpgrade, { place, line }: Resuming): void {
-    const { options, metrics, throttledLog } = this.#deps;
+    const { options, metrics, throttledLog } = this.#context;
     const { socket } = connection;
     const { memory } = host.tunnels;
     deadline?.end(); // the owner has its own
@@ -170,9 +162,9 @@ export class Carrying {
   }
 
   #notCarried({ line }: Resuming, why: string): void {
-    this.#deps.metrics.links.resumeFailed("not_carried");
+    this.#context.metrics.links.resumeFailed("not_carried");
     const reason = printable(why);
-    this.#deps.throttledLog.write("warn", { ...line, reason }, "resume not carried to the server that has the link");
+    this.#context.throttledLog.write("warn", { ...line, reason }, "resume not carried to the server that has the link");
   }
 }
 

@@ -6,39 +6,25 @@ import { type CarrierLost, LinkLost, PeerViolation, type ResumeReport } from "..
 import { silenceMs } from "../../shared/link/liveness.ts";
 import type { LinkKey } from "../../shared/link/proof.ts";
 import { printable } from "../../shared/outcomes.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import { permits } from "../../shared/tls/identity.ts";
 import { agreedFeatures, FEATURES, HANDSHAKE_VERSION, isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
-import type { ServerCount } from "../replicas/server-count.ts";
 import { type AgentPlace, refused } from "../tunnels/agent-places.ts";
 import { AgentStreams } from "../tunnels/agent-streams.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
+import type { AgentsContext } from "./context.ts";
 import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
 // place and the link, the tunnel while it runs, and its log.
 
-export interface RunTunnelDeps {
-  readonly options: ServerOptions;
-  readonly cluster: ClusterTunnels;
-  readonly links: Links;
-  /** Sent to every agent, in its welcome and whenever it changes. */
-  readonly servers: Pick<ServerCount, "value" | "onChange">;
-  readonly metrics: ServerMetrics;
-  readonly throttledLog: ThrottledLog;
-  /** True from SIGTERM on. */
-  draining(): boolean;
-}
-
 /** An agent that may begin a tunnel: its place, the entry of its link, and what it may say that it serves. */
 export interface AdmittedAgent {
+  readonly cluster: ClusterTunnels;
   readonly place: AgentPlace;
   readonly entry: ResumableLink;
   readonly identifiers: AgentIdentifiers;
@@ -99,7 +85,8 @@ export function claimedIdentifiers(
 export function reserve(
   hello: Pick<Hello, "agentId" | "instance" | "probe" | "identifiers">,
   credential: Pick<Credential, "identity" | "peer">,
-  { options, cluster, links, draining }: RunTunnelDeps,
+  cluster: ClusterTunnels,
+  { options, links, draining }: AgentsContext,
   innerKey?: LinkKey,
 ): AdmittedAgent {
   if (draining()) throw refused("draining", "this server is shutting down");
@@ -111,7 +98,7 @@ export function reserve(
   try {
     const place = probe === true ? cluster.places.reserveProbe() : cluster.places.reserve(candidate);
     const graceMs = probe === true ? 0 : options.linkGraceMs;
-    return { place, entry: links.issue(cluster.name, candidate, innerKey), identifiers, graceMs };
+    return { cluster, place, entry: links.issue(cluster.name, candidate, innerKey), identifiers, graceMs };
   } catch (error) {
     if (isAlreadyConnected(error)) cluster.pace.didNotBegin(candidate);
     throw error;
@@ -125,7 +112,7 @@ export function release({ place, entry }: AdmittedAgent, links: Links): void {
 }
 
 /** The fields of every welcome. */
-export function welcomeFields({ entry, graceMs }: AdmittedAgent, { options, servers }: RunTunnelDeps): InnerWelcome {
+export function welcomeFields({ entry, graceMs }: AdmittedAgent, { options, servers }: AgentsContext): InnerWelcome {
   const { serverId, keepaliveMs } = options;
   const count = servers.value === undefined ? {} : { servers: servers.value };
   const ofLink = { link: entry.id, keepaliveMs, graceMs, ...firstWindows(options) };
@@ -133,10 +120,7 @@ export function welcomeFields({ entry, graceMs }: AdmittedAgent, { options, serv
 }
 
 /** The options of the server's end of a link. */
-export function linkOptions(
-  graceMs: number,
-  { options, cluster }: Pick<RunTunnelDeps, "options" | "cluster">,
-): LinkOptions {
+export function linkOptions(graceMs: number, cluster: ClusterTunnels, { options }: AgentsContext): LinkOptions {
   const { replayBuffer: replayBytes, keepaliveMs } = options;
   return { graceMs, replayBytes, pool: cluster.memory.links, silenceMs: silenceMs(keepaliveMs) };
 }
@@ -149,9 +133,9 @@ export async function runTunnel(
   link: Link,
   pipe: Transport,
   { agentId, instance, software, probe = false, features }: Hello,
-  { place, entry, identifiers }: AdmittedAgent,
+  { cluster, place, entry, identifiers }: AdmittedAgent,
   { identity, peer, token }: Credential,
-  { options, cluster, links, servers, metrics, throttledLog }: RunTunnelDeps,
+  { options, links, servers, metrics, throttledLog }: AgentsContext,
 ): Promise<void> {
   const agent = { agentId, instance, identity, peer, software: printable(software), probe, identifiers };
   entry.link = link;

@@ -22,23 +22,23 @@ import { collect, type Line, pki } from "../testing/server.ts";
 import type { VerificationResult } from "../tokens/verifier.ts";
 import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { Links } from "../tunnels/links.ts";
-import { UnauthenticatedCarriers } from "./attach-inside.ts";
+import { UnauthenticatedCarriers } from "./admission.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
-import { type UpgradeDeps, UpgradePort } from "./upgrade-port.ts";
+import type { AgentsContext } from "./context.ts";
+import { UpgradePort } from "./upgrade-port.ts";
 
 /** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */
 async function portOf(
   hostOf: (serverName: string) => AgentHost,
-  { retryAfterMs, ...more }: Partial<UpgradeDeps["options"]> & { retryAfterMs?: number } = {},
+  { retryAfterMs, ...more }: Partial<AgentsContext["options"]> & { retryAfterMs?: number } = {},
 ) {
   const lines: Line[] = [];
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
   let dropped = 0;
-  const port = await UpgradePort.create({
+  const port = await UpgradePort.create({ listener: "agents" }, {
     options: { ...defaultsOf(serverOptions), serverId: "srv", ...more },
     metrics: Object.assign(new ServerMetrics({ processMetrics: false }), { waitingDropped: () => dropped++ }),
-    listener: "agents",
     log,
     throttledLog: new ThrottledLog(log),
     turns: new TurnQueue(),
@@ -47,7 +47,7 @@ async function portOf(
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,
-  } as Partial<UpgradeDeps> as UpgradeDeps); // nobody here gets as far as a session
+  } as Partial<AgentsContext> as AgentsContext); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   tls.on("secureConnection", (socket) => {
     const connection = new IncomingConnection<AgentHost>(socket);

@@ -7,15 +7,14 @@ import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
-import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
+import { PortConnections } from "../listeners/port-connections.ts";
 import { connectionOf, requestsTo, upgradeApp } from "../listeners/upgrade-app.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
-import type { ServerOptions } from "../options/options.ts";
 import type { Credential } from "../tunnels/links.ts";
-import { type Admission, type AttachDeps, attach, takePlace } from "./attach.ts";
-import { HandshakeDeadline, type UnauthenticatedCarriers } from "./attach-inside.ts";
+import { type Admission, HandshakeDeadline, takePlace } from "./admission.ts";
+import { attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
-import type { Carrying } from "./carrying.ts";
+import type { AgentsContext } from "./context.ts";
 import {
   answerRaw,
   answerTo,
@@ -33,21 +32,14 @@ import {
   shownCredential,
 } from "./refusal.ts";
 
-export interface UpgradeDeps extends Omit<AttachDeps, "host" | "cluster"> {
-  readonly options: AttachDeps["options"] &
-    Pick<ServerOptions, "agentPath" | "agentAllowedOrigins" | "headerLimit" | "maxWaitingConnections">;
-  /** The waiting connections of all TCP ports together. */
-  readonly waiting: WaitingConnections;
-  /** Unauthenticated carriers of all ports together whose hello has not come. */
-  readonly beforeHello: UnauthenticatedCarriers;
+/** What only one of the agents' ports has. */
+export interface AgentPort {
+  /** For the log and the metrics of connections that are dropped. */
+  readonly listener: ListenerName;
   /** Present on the port in clear: finds the virtual host of each request, or throws a refusal. */
   readonly hostOf?: (name: string, address: string) => AgentHost;
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
-  /** Present with a directory: carries resumes of other servers' links to these. */
-  readonly carrying?: Pick<Carrying, "ask" | "size"> | undefined;
-  /** For the log and the metrics of connections that are dropped. */
-  readonly listener: ListenerName;
 }
 
 type AgentConnection = IncomingConnection<AgentHost>;
@@ -67,15 +59,17 @@ const ADMISSION = "admission";
  */
 export class UpgradePort {
   readonly connections: PortConnections;
-  readonly #deps: UpgradeDeps;
+  readonly #own: AgentPort;
+  readonly #context: AgentsContext;
   #hasLoggedClaim = false;
 
-  private constructor(app: FastifyInstance, deps: UpgradeDeps) {
-    this.#deps = deps;
-    const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = deps.options;
-    const { listener, metrics, throttledLog, waiting, turns } = deps;
+  private constructor(app: FastifyInstance, own: AgentPort, context: AgentsContext) {
+    this.#own = own;
+    this.#context = context;
+    const { headerLimit, handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting } = context.options;
+    const { metrics, throttledLog, waiting, turns } = context;
     this.connections = new PortConnections(
-      { listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
+      { listener: own.listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
         ...requestsTo(app),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
@@ -84,9 +78,11 @@ export class UpgradePort {
     );
   }
 
-  static async create(deps: UpgradeDeps): Promise<UpgradePort> {
-    const app = await upgradeApp((error, request) => port.#refuse(error, agentConnection(request), request.headers));
-    const port = new UpgradePort(app, deps);
+  static async create(own: AgentPort, context: AgentsContext): Promise<UpgradePort> {
+    const app = await upgradeApp((error, request) =>
+      port.#refuse(error, connectionOf<AgentHost>(request), request.headers),
+    );
+    const port = new UpgradePort(app, own, context);
     // `culvert doctor` compares the agent's clock with it.
     app.websocketServer.on("headers", (headers) => headers.push(`Date: ${new Date().toUTCString()}`));
     app.decorateRequest(CREDENTIAL);
@@ -99,7 +95,7 @@ export class UpgradePort {
     app.addHook("onRequest", port.#requirePermitted);
     app.addHook("onRequest", port.#requireUpgrade);
     app.route({
-      ...{ method: "GET", url: deps.options.agentPath, preHandler: port.#admit, wsHandler: port.#attach },
+      ...{ method: "GET", url: context.options.agentPath, preHandler: port.#admit, wsHandler: port.#attach },
       handler: () => {
         throw noUpgrade();
       },
@@ -121,22 +117,21 @@ export class UpgradePort {
 
   /** On the TLS port the ClientHello has named the virtual host; on the port in clear the request does. */
   readonly #findHost = async (request: FastifyRequest): Promise<void> => {
-    const connection = agentConnection(request);
-    connection.host = this.#deps.hostOf?.(hostName(request), connection.source.address) ?? connection.host;
+    const connection = connectionOf<AgentHost>(request);
+    connection.host = this.#own.hostOf?.(hostName(request), connection.source.address) ?? connection.host;
   };
 
   /** The agent's credential, or why it has none: then it has to prove itself by inner TLS. */
   readonly #authenticate = async (request: FastifyRequest): Promise<void> => {
-    const { handshakeTimeoutMs: deadlineMs, maxTokenVerifications: most } = this.#deps.options;
-    const connection = agentConnection(request);
+    const { handshakeTimeoutMs: deadlineMs, maxTokenVerifications: most } = this.#context.options;
+    const connection = connectionOf<AgentHost>(request);
     const host = hostOf(connection);
     const { address } = connection.source;
     const onVerifying = (): void => this.connections.setAside(connection);
+    const bounds = { address, deadlineMs, most, onVerifying };
     let credential: Credential | CulvertError;
     try {
-      credential = await authenticateAgent(connection, request.headers, host, {
-        ...{ address, deadlineMs, most, onVerifying },
-      });
+      credential = await authenticateAgent(connection, request.headers, host, bounds);
     } catch (error) {
       credential = toCulvertError(error);
       this.#logClaim(request, connection);
@@ -147,18 +142,18 @@ export class UpgradePort {
 
   /** This agent may come from there, by this name, and is no page of a browser. */
   readonly #requirePermitted = async (request: FastifyRequest): Promise<void> => {
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const host = hostOf(connection);
-    const named = this.#deps.hostNamed?.(hostName(request));
+    const named = this.#own.hostNamed?.(hostName(request));
     const refusal =
       host.objection(connection.source.address) ??
-      originFault(request.raw.rawHeaders, this.#deps.options.agentAllowedOrigins) ??
+      originFault(request.raw.rawHeaders, this.#context.options.agentAllowedOrigins) ??
       (named !== undefined && named !== host ? otherName(named.tunnels.name) : undefined);
     if (refusal !== undefined) throw refusal;
   };
 
   readonly #requireUpgrade = async ({ method, originalUrl, headers, ws }: FastifyRequest): Promise<void> => {
-    const { agentPath } = this.#deps.options;
+    const { agentPath } = this.#context.options;
     if (method === "CONNECT") throw callersRequest();
     if (originalUrl.split("?", 1)[0] !== agentPath) throw otherPath(agentPath);
     const offered = (headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
@@ -167,10 +162,10 @@ export class UpgradePort {
 
   /** Carries the connection to the server that has its link, or gives the agent a place here. */
   readonly #admit = async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
-    const { draining, links, carrying } = this.#deps;
+    const { draining, links, carrying } = this.#context;
     // Links that are open may get another carrier; only the hello says whether this is one.
     if (draining() && links.size === 0) throw new CulvertError("draining", "this server is shutting down");
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const admission = this.#admissionOf(request, connection);
     const upgrade = { url: request.originalUrl, rawHeaders: request.raw.rawHeaders };
     const carryOn = await carrying?.ask({ request: upgrade, connection, ...admission });
@@ -187,7 +182,7 @@ export class UpgradePort {
 
   /** Unauthenticated carriers have a deadline, and their number is bounded. */
   #admissionOf(request: FastifyRequest, connection: AgentConnection): Admission {
-    const { options, beforeHello } = this.#deps;
+    const { options, beforeHello } = this.#context;
     const { socket, source } = connection;
     const host = hostOf(connection);
     const credential = request.getDecorator<Credential | CulvertError>(CREDENTIAL);
@@ -198,18 +193,17 @@ export class UpgradePort {
   }
 
   readonly #attach = (ws: WebSocket, request: FastifyRequest): void => {
-    const connection = agentConnection(request);
+    const connection = connectionOf<AgentHost>(request);
     const admission = request.getDecorator<Admission>(ADMISSION);
-    const { host } = admission;
     this.connections.leaveWaiting(connection);
-    void attach(ws, connection, admission, { ...this.#deps, host, cluster: host.tunnels });
+    void attach(ws, connection, admission, this.#context);
   };
 
   // ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** A fault of our own is an answer to this request as well, and ends no other connection. */
   #refuse(refusal: CulvertError, connection: AgentConnection, headers: FastifyRequest["headers"]): void {
-    const { metrics, log, throttledLog } = this.#deps;
+    const { metrics, log, throttledLog } = this.#context;
     const { socket, remote, source, host } = connection;
     unwatchForEnd(socket);
     this.connections.leaveWaiting(connection);
@@ -230,14 +224,14 @@ export class UpgradePort {
   #onClientError(error: NodeJS.ErrnoException, connection: AgentConnection): void {
     const { socket } = connection;
     if (socket.writableEnded) return; // it is answered; each further byte is another error
-    const refusal = socket.writable ? parseRefusal(error, this.#deps.options.headerLimit) : undefined;
+    const refusal = socket.writable ? parseRefusal(error, this.#context.options.headerLimit) : undefined;
     if (refusal === undefined) socket.destroy();
     else this.#refuse(refusal, connection, {});
   }
 
   #onClosedEarly({ socket, remote, host }: AgentConnection): void {
     if (!(socket instanceof TLSSocket)) return;
-    logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#deps);
+    logClosedEarly({ listener: "agents", cluster: host?.tunnels.name ?? "", remote, socket }, this.#context);
   }
 
   /** Logs once that a balancer passes certificates on, which is never believed. */
@@ -245,15 +239,11 @@ export class UpgradePort {
     const header = this.#hasLoggedClaim ? undefined : claimedCertificate(headers);
     if (header === undefined) return;
     this.#hasLoggedClaim = true;
-    this.#deps.log.warn(
+    this.#context.log.warn(
       { remote, header },
       "a header that names a client certificate is not believed: agents behind it need a token or inner TLS",
     );
   }
-}
-
-function agentConnection(request: FastifyRequest): AgentConnection {
-  return connectionOf<AgentHost>(request);
 }
 
 function hostOf({ host }: AgentConnection): AgentHost {
