@@ -11,8 +11,8 @@ import { filesOf, runSuites } from "./suites.mjs";
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "culvert", "nodes");
 
 /**
- * Words in the paths of the tests: those that docs/node.md names, and those of sockets, TLS, HTTP and streams, whose
- * behaviour differs between versions of Node.js. Random tests of algorithms say the same on each version.
+ * Words in the paths of the tests: unit tests that docs/node.md names, and tests of sockets, TLS, HTTP and streams,
+ * whose behaviour differs between versions of Node.js. Random tests of algorithms say the same on each version.
  */
 const UNIT = [
   ...["shared/node/", "shared/listen/", "shared/tls/", "shared/relay/", "shared/link/carrier", "shared/link/dial"],
@@ -21,7 +21,7 @@ const UNIT = [
 ];
 const E2E = [
   ...["scenarios/reset", "scenarios/half-close", "scenarios/end-and-reset", "scenarios/protocols"],
-  ...["scenarios/link-loss", "scenarios/hostile-agents", "scenarios/hostile-answers", "processes/signals"],
+  ...["scenarios/link-loss", "scenarios/hostile-agents", "scenarios/hostile-answers"],
 ];
 
 const runs = [
