@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSite } from "../harness/binaries.ts";
@@ -109,8 +109,12 @@ describe("signals", { concurrency: 2 }, () => {
     }`;
     const url = (code: string) => `data:text/javascript,${encodeURIComponent(code)}`;
     const preload = url(`import { register } from "node:module"; register(${JSON.stringify(url(hooks))});`);
+    using site = await createSite();
+    const routes = site.dir.file("routes.yaml");
+    writeFileSync(routes, 'sni: [blue.example]\nto: ["127.0.0.1:1"]\n'); // it would run on
     const argv = ["unshare", "-pf", "--kill-child", process.execPath, "--import", preload, MAIN, "router"];
-    await using router = new Program("culvert router", [...argv, "--routes", "/nonexistent"]);
+    const ports = { port: await freePort(), bindAddress: "127.0.0.1", healthPort: 0, adminPort: 0 };
+    await using router = new Program("culvert router", [...argv, ...flags({ routes, ...ports })]);
     assert.equal(await within(router.exited, 10_000, "process 1 to end"), "exit code 0");
   });
 
