@@ -1,4 +1,5 @@
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import type { Feature } from "../../shared/wire/handshake.ts";
 import { streamKind } from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
@@ -17,7 +18,7 @@ export interface AgentStreamKind {
 }
 
 /** The kinds that this server serves. */
-const KINDS: readonly AgentStreamKind[] = [];
+const KINDS: readonly (AgentStreamKind & { readonly kind: Feature })[] = [];
 
 /** Streams of no agreed kind that an agent may open before its tunnel ends: each takes the event loop 30 µs. */
 const OPENED = { burst: 100, perSecond: 10 };
@@ -30,7 +31,7 @@ export class AgentStreams {
   readonly #opened = new TokenBucket(OPENED);
 
   /** `features`: what both ends have named. */
-  constructor(features: ReadonlySet<string>, kinds = KINDS) {
+  constructor(features: ReadonlySet<string>, kinds: readonly AgentStreamKind[] = KINDS) {
     for (const kind of kinds.filter((each) => features.has(each.kind)))
       this.#kinds.set(kind.kind, { ...kind, opened: new TokenBucket(kind.rate), open: 0 });
   }

@@ -22,12 +22,13 @@ export const HANDSHAKE_VERSION = 1;
 
 /**
  * What this program understands beyond its version. Both ends name their words in hello and welcome, and use only what
- * both have named; other words are ignored.
+ * both have named; other words are ignored. Each kind of streams that agents open is one of them.
  */
-export const FEATURES: readonly string[] = [];
+export const FEATURES = [] as const;
+export type Feature = (typeof FEATURES)[number];
 
 /** The features that both ends have named. */
-export function agreedFeatures(named: readonly string[] = [], own = FEATURES): ReadonlySet<string> {
+export function agreedFeatures(named: readonly string[] = [], own: readonly string[] = FEATURES): ReadonlySet<string> {
   return new Set(own.filter((feature) => named.includes(feature)));
 }
 

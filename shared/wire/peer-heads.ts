@@ -71,7 +71,7 @@ const answerSchema = z.union([
   }),
 ]);
 
-/** The kind of a stream that another server has opened; `undefined`: its head is malformed. */
+/** The kind of a stream that another server, or an agent, has opened; `undefined`: its head is malformed. */
 export function streamKind(json: Buffer): string | undefined {
   return kindSchema.safeParse(jsonOf(json)).data?.kind;
 }
