@@ -14,13 +14,12 @@ export interface CallerEnd {
   /** Bytes of the process that this end takes while it carries nothing. */
   readonly idleBytes: number;
   /**
-   * Bytes of the target may follow the answer after this time, ms, or as soon as the caller sends something; 0: at
-   * once.
+   * Pause between the answer and the target's first byte, ms; it ends early when the caller sends something. 0: none.
    */
   readonly gapMs: number;
   /** Subject, issuer and serial number of the certificate that the caller has presented, accepted or not. */
   claimedCertificate(): string | undefined;
-  /** Says that the target is connected. `onWritten` is called when that has left, or the caller has gone. */
+  /** Says that the target is connected. `onWritten` is called when the answer is written, or the caller has gone. */
   establish(onWritten?: () => void): void;
   /** Answers with the outcome in place of `establish`, and ends the stream; a caller that has gone gets no answer. */
   refuse(refusal: CulvertError): void;
@@ -50,8 +49,8 @@ export class PendingCaller {
   readonly #held: HeldBytes;
   #earlyBytes = 0;
   #established = false;
-  /** Present after the answer, while the target's bytes wait. */
-  #onSpoken: (() => void) | undefined;
+  /** Present while the target's bytes wait for the end of the gap; called when the caller sends something, or ends. */
+  #onCallerSent: (() => void) | undefined;
 
   /** `memory`: the account of unauthenticated peers, until the caller is admitted. */
   constructor(end: CallerEnd, memory: MemoryAccount) {
@@ -75,7 +74,7 @@ export class PendingCaller {
   /**
    * Sends the bytes that came after the CONNECT to the target, says that the target is connected, and resolves with
    * their number when the target's bytes may follow: after the gap, or as soon as the caller sends something. Without a
-   * gap they follow at once. That the answer is written is not waited for: if the caller has gone, it may never be
+   * gap they follow at once, even if the answer is not written yet: if the caller has gone, it may never be written
    * (`endedByReset`).
    */
   async establish(target: Duplex): Promise<number> {
@@ -95,7 +94,7 @@ export class PendingCaller {
         // Bytes of a caller that did not wait for its answer do not show that the caller has read it.
         if (this.#earlyBytes === 0) {
           if (stream.readableLength > 0 || stream.readableEnded) return resolve();
-          this.#onSpoken = () => {
+          this.#onCallerSent = () => {
             clearTimeout(timer);
             resolve();
           };
@@ -105,13 +104,13 @@ export class PendingCaller {
     });
   }
 
-  /** Removes its listeners from the stream. */
+  /** Removes its listeners from the stream, except the one for errors, and frees the bytes that came early. */
   release(): void {
     const { stream } = this.#end;
     stream.off("readable", this.#onReadable);
     stream.off("end", this.#onEnd);
     stream.off("close", this.#onEnd);
-    this.#onSpoken = undefined;
+    this.#onCallerSent = undefined;
     this.#forget();
   }
 
@@ -128,7 +127,7 @@ export class PendingCaller {
 
   readonly #onReadable = (): void => {
     if (this.#established) {
-      this.#onSpoken?.();
+      this.#onCallerSent?.();
       return;
     }
     while (this.cancellation.reason === undefined && this.#earlyBytes < MAX_EARLY_BYTES) {
@@ -140,7 +139,7 @@ export class PendingCaller {
 
   readonly #onEnd = (): void => {
     if (this.#established) {
-      this.#onSpoken?.();
+      this.#onCallerSent?.();
       return;
     }
     this.cancellation.cancel(new CulvertError("caller_gone", "the caller left before the answer"));

@@ -21,8 +21,8 @@ import { type CallerEnd, PendingCaller } from "./caller-end.ts";
  * One CONNECT, from its request to its last byte. `authority`: the target as the caller has written it.
  *
  * ```
- *  authenticate ─▶ admit: cluster, target, limits ─▶ open a stream ─▶ 200 ─▶ splice ─▶ log line and metrics
- *       └────────────────────┴────────────────────────────┴─▶ one status line of the table of outcomes
+ *  authenticate ─▶ admit: cluster, target, limits ─▶ open a stream ─▶ established ─▶ splice ─▶ log line and metrics
+ *       └────────────────────┴────────────────────────────┴─▶ refused, with one outcome of the table
  * ```
  */
 export async function serveConnect(
@@ -37,7 +37,7 @@ export async function serveConnect(
   try {
     const { name, proof } = await credential.verify();
     record.caller = name;
-    if (proof !== undefined && host.kind === "tls") record.admitted = host.open.join(proof, record);
+    if (proof !== undefined && host.kind === "tls") record.credential = host.open.join(proof, record);
     record.target = shownAuthority(authority); // as it was asked for, even if it is no target
     const target = parseTarget(authority);
     record.target = formatTarget(target);
@@ -76,8 +76,8 @@ export async function serveConnect(
 }
 
 /**
- * The cluster that the CONNECT goes to: the caller's own, or another one that is named by the target's host and lets
- * it. The rules and limits of both apply.
+ * The cluster that the CONNECT goes to: the caller's own, or another cluster, named by the target's host, that allows
+ * callers of this one. The rules and limits of both apply.
  */
 function admit(
   target: Target,
@@ -87,7 +87,7 @@ function admit(
 ): ServedCluster {
   const { name } = tunnels;
   const own = clusters.get(name);
-  // A cluster of this name that was added later has other callers.
+  // The name may belong to a newer cluster by now; this caller is not one of its callers.
   if (own?.tunnels !== tunnels) {
     throw new CulvertError("unknown_cluster", `cluster "${name}" is not served here any more`);
   }
@@ -106,9 +106,8 @@ const AGENT_DRAINED = new Error("the agent has shut down, and this was still ope
 
 let connects = 0;
 
-/** A message of the log for a CONNECT that got no 200. */
-const FAILED = "CONNECT failed";
-const UNAUTHENTICATED = "unknown";
+/** The name of a caller, in the log, until it is authenticated. */
+const UNKNOWN_CALLER = "unknown";
 
 /** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
 class ConnectRecord implements StreamRequest, OpenConnect {
@@ -116,9 +115,9 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   readonly cluster: ClusterConnects;
   readonly deadline: number;
   readonly cancellation: Cancellation<CulvertError>;
-  caller = UNAUTHENTICATED;
+  caller = UNKNOWN_CALLER;
   target = "";
-  /** Present: the target is of this cluster, and not of the caller's. */
+  /** The cluster of the target, if it is not the caller's. */
   targetCluster: string | undefined;
   tunnel: Tunnel | undefined;
   hop: ServerHop | undefined;
@@ -126,9 +125,9 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   /** Number of bytes that the target got before the splice. */
   earlyBytes = 0;
   readonly place: QueueNode<OpenConnect> = new QueueNode(this);
-  /** The credential of its caller, which may be revoked; absent until that is known, and over a unix socket. */
-  admitted: AdmittedCredential | undefined;
-  readonly #end: CallerEnd;
+  /** The caller's credential, which may be revoked; absent until it is authenticated, and over a unix socket. */
+  credential: AdmittedCredential | undefined;
+  readonly #callerEnd: CallerEnd;
   readonly #context: ServerContext;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
@@ -136,7 +135,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   #refusal: CulvertError | undefined;
 
   constructor(
-    end: CallerEnd,
+    callerEnd: CallerEnd,
     cluster: ClusterTunnels,
     cancellation: Cancellation<CulvertError>,
     context: ServerContext,
@@ -148,12 +147,12 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     this.cluster = cluster;
     this.deadline = this.#startedAt + options.connectTimeoutMs;
     this.cancellation = cancellation;
-    this.#end = end;
+    this.#callerEnd = callerEnd;
     this.#context = context;
     metrics.connectionOpened(cluster);
   }
 
-  /** The target is reached: the answer, 200, comes next. */
+  /** The target is connected; the caller gets its answer next. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
     this.#context.metrics.connectionEstablished(this.cluster, this.#dialMs);
@@ -170,12 +169,12 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     if (this.#refusal !== undefined) return;
     this.#refusal = refusal;
     if (this.#dialMs === undefined) this.cancellation.cancel(refusal);
-    else this.#end.reset();
+    else this.#callerEnd.reset();
   }
 
-  /** The CONNECT gets no 200. */
+  /** The CONNECT is refused, and was never established. */
   onRefused(error: CulvertError): void {
-    const byAgent = this.tunnel !== undefined ? isOfAgent(error.code) : error.refusedBy === "agent";
+    const byAgent = this.tunnel !== undefined ? isCausedByAgent(error.code) : error.refusedBy === "agent";
     const endedBy = error.code === "caller_gone" ? "caller" : byAgent ? "agent" : "server";
     this.#finish(error.code, error, { bytesUp: 0, bytesDown: 0, endedBy });
   }
@@ -189,7 +188,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     this.#finish(code, error, { bytesUp, bytesDown: totals.bytesDown, endedBy });
   }
 
-  /** Why the splice has ended; without an error the one of the splice says it. */
+  /** Why the splice has ended. If no error is returned, `totals.error` is logged. */
   #causeOf(
     { endedBy }: SpliceTotals,
     stream: Duplex,
@@ -199,7 +198,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     if (this.#refusal !== undefined) return [this.#refusal.code, this.#refusal];
     if (endedBy === "memory") return ["stalled"];
     if (!isSessionLost(stream)) {
-      // By a clean end, or by a reset, which another server may have made for a reason of its own.
+      // It ended cleanly or by a reset; over a hop, the other server's reset code says why.
       const end = hop && hopEndOf(stream);
       return hop === undefined || end === undefined ? ["ok"] : [end, new Error(hopEndSentence(end, hop.serverId))];
     }
@@ -212,28 +211,28 @@ class ConnectRecord implements StreamRequest, OpenConnect {
 
   /** Empty over a unix socket. */
   get address(): string {
-    return this.#end.source?.address ?? "";
+    return this.#callerEnd.source?.address ?? "";
   }
 
   /** Without the port, so that retries of one caller count as one. */
   get #from(): string {
     const { address } = this;
     if (address === "") return this.caller;
-    return this.caller === UNAUTHENTICATED ? address : `${this.caller} at ${address}`;
+    return this.caller === UNKNOWN_CALLER ? address : `${this.caller} at ${address}`;
   }
 
   #finish(
     code: OutcomeCode | "ok",
     error: Error | undefined,
-    end: { bytesUp: number; bytesDown: number; endedBy: string },
+    totals: { bytesUp: number; bytesDown: number; endedBy: string },
   ): void {
     const { metrics, log, throttledLog } = this.#context;
-    this.admitted?.leave(this);
+    this.credential?.leave(this);
     const durationMs = performance.now() - this.#startedAt;
-    const { bytesUp, bytesDown } = end;
+    const { bytesUp, bytesDown, endedBy } = totals;
     const established = this.#dialMs !== undefined;
     const { cluster, target } = this;
-    const { source } = this.#end;
+    const { source } = this.#callerEnd;
     const refusal =
       established || error === undefined || code === "caller_gone"
         ? undefined
@@ -247,7 +246,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
       cluster: this.cluster.name,
       caller: this.caller,
       remote: source && formatEndpoint(source),
-      certificate: code === "unauthenticated" && !established ? this.#end.claimedCertificate() : undefined,
+      certificate: code === "unauthenticated" && !established ? this.#callerEnd.claimedCertificate() : undefined,
       target: this.target,
       targetCluster: this.targetCluster,
       agent: this.tunnel?.agent.agentId ?? this.hop?.agent,
@@ -259,20 +258,20 @@ class ConnectRecord implements StreamRequest, OpenConnect {
       bytesUp,
       bytesDown,
       durationMs: rounded(durationMs),
-      endedBy: end.endedBy,
+      endedBy,
       // A fault of the server is logged with its stack, everything else as a sentence.
       err: code === "internal" ? (error?.cause ?? error) : undefined,
       reason: code === "internal" ? undefined : error && printable(error.message),
     };
-    // A caller can be refused as often as it likes, and needs nobody else for that.
-    if (!established) throttledLog.write(level, line, FAILED, { kind: code });
+    // A caller alone can cause any number of these, so they are throttled.
+    if (!established) throttledLog.write(level, line, "CONNECT failed", { kind: code });
     else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");
     else log[level](line, "connection closed");
   }
 }
 
 /** Whether the agent that was asked has caused this end. */
-function isOfAgent(code: OutcomeCode): boolean {
+function isCausedByAgent(code: OutcomeCode): boolean {
   return outcome(code).fromAgent === true || code === "agent_lost" || code === "agent_timeout";
 }
 
