@@ -24,7 +24,7 @@ class MemoryTunnel implements Tunnel {
   readonly replayBytes = 0;
   readonly resetForMemory = 0;
   readonly rttMs = 0;
-  readonly rests = false;
+  readonly dialsFail = false;
   readonly suspended = false;
   lastUsed = 0;
   leaving = false;
@@ -164,8 +164,10 @@ interface Row extends Pickable {
   readonly name: string;
 }
 
+const IDLE = { draining: false, suspended: false, closed: false, dialsFail: false, lastUsed: 0 };
+
 function row(name: string, streamCount: number, more: Partial<Pickable> = {}): Row {
-  return { name, streamCount, draining: false, suspended: false, closed: false, rests: false, lastUsed: 0, ...more };
+  return { name, streamCount, ...IDLE, ...more };
 }
 
 const PICKS: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], picked: string | undefined]> = [
@@ -177,9 +179,13 @@ const PICKS: ReadonlyArray<readonly [sentence: string, tunnels: readonly Row[], 
   ["a suspended tunnel is never picked", [row("a", 0, { suspended: true }), row("b", 9)], "b"],
   ["nothing is picked when all drain", [row("a", 0, { draining: true })], undefined],
   ["among equals the longest unused wins", [row("a", 1, { lastUsed: 5 }), row("b", 1, { lastUsed: 2 })], "b"],
-  ["one that rests comes after all others", [row("a", 0, { rests: true }), row("b", 9)], "b"],
-  ["one that rests is better than none", [row("a", 0, { rests: true }), row("b", 0, { closed: true })], "a"],
-  ["of those that rest the fewest streams win", [row("a", 2, { rests: true }), row("b", 1, { rests: true })], "b"],
+  ["one whose dials fail comes after all others", [row("a", 0, { dialsFail: true }), row("b", 9)], "b"],
+  ["one whose dials fail is better than none", [row("a", 0, { dialsFail: true }), row("b", 0, { closed: true })], "a"],
+  [
+    "of those whose dials fail, the fewest streams win",
+    [row("a", 2, { dialsFail: true }), row("b", 1, { dialsFail: true })],
+    "b",
+  ],
   ["use counts less than streams", [row("a", 1, { lastUsed: 5 }), row("b", 2, { lastUsed: 2 })], "a"],
 ];
 

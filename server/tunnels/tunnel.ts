@@ -28,22 +28,23 @@ export const ROUND_TRIP_WITHIN_MS = 1_000;
 
 /** The facts that decide which tunnel a CONNECT takes. */
 export interface Pickable {
-  /** Streams that are open, from before their answer. */
+  /** Open streams, each counted from when it is requested. */
   readonly streamCount: number;
   /** The agent accepts no callers' streams: it only measures, or is leaving. */
   readonly draining: boolean;
   /** There is no connection to the agent now, and its streams wait for the next one. */
   readonly suspended: boolean;
   readonly closed: boolean;
-  /** The last dials of its agent have failed. */
-  readonly rests: boolean;
+  /** The last dials of its agent have failed: other agents are picked before it. */
+  readonly dialsFail: boolean;
   /** Set by `openStream`: a number that grows with each use of any tunnel. */
   lastUsed: number;
 }
 
 /**
  * One connected agent: who it is, and streams to its targets. `YamuxTunnel` is the tunnel of culvert's agents. For
- * agents of another protocol there is another implementation, which gets its place by `AgentPlaces`.
+ * agents of another protocol there is another implementation. It gets a place by `AgentPlaces.reserve`, and streams
+ * from `join` of this place on.
  */
 export interface Tunnel extends Pickable {
   readonly id: string;
@@ -88,7 +89,7 @@ export interface Tunnel extends Pickable {
 export interface AskedStream {
   /** The server's name for the connection, for the logs of both ends. */
   readonly id: string;
-  /** When the answer must be there, by `performance.now()`. */
+  /** When the answer must have arrived, by `performance.now()`. */
   readonly deadline: number;
   /** Cancelled when the answer is not needed any more: the reset ends the agent's dial. */
   readonly cancellation: Cancellation<CulvertError>;
@@ -97,7 +98,7 @@ export interface AskedStream {
 }
 
 export interface OpenOptions extends AskedStream {
-  /** The part of the time until then that the agent gets for its dial, ms. */
+  /** The part of the time left until `deadline` that the agent gets for its dial, ms. */
   readonly dialTimeoutMs: number;
   /** Silence of an agent that has not taken the stream, ms, after which another agent is asked. */
   readonly ackTimeoutMs: number;
@@ -117,7 +118,7 @@ export interface OpeningWatcher {
 
 /**
  * Picks the tunnel with the fewest streams that accepts new ones; among equals, the one that was used longest ago. A
- * tunnel whose dials fail comes after all others.
+ * tunnel whose last dials have failed comes after all others.
  */
 export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | undefined {
   let best: T | undefined;
@@ -129,7 +130,7 @@ export function pick<T extends Pickable>(tunnels: Iterable<T>, except?: T): T | 
 }
 
 function precedes(one: Pickable, other: Pickable): boolean {
-  if (one.rests !== other.rests) return other.rests;
+  if (one.dialsFail !== other.dialsFail) return other.dialsFail;
   if (one.streamCount !== other.streamCount) return one.streamCount < other.streamCount;
   return one.lastUsed < other.lastUsed;
 }

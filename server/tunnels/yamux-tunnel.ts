@@ -184,7 +184,7 @@ export class YamuxTunnel implements Tunnel {
     return this.#session.closed;
   }
 
-  get rests(): boolean {
+  get dialsFail(): boolean {
     return this.#dials.rests;
   }
 
