@@ -52,9 +52,9 @@ interface Resuming {
 }
 
 /**
- * How long the owner may take to accept a connection, ms: until then the agent gets no answer, and where there is no
- * owner any more it could have a new link meanwhile. It is also a share of the grace, in which the agent dials several
- * times.
+ * How long the owner may take to accept a connection, ms. Meanwhile the agent gets no answer, and if the owner has
+ * gone, the agent gets its new link later by this time. It is also a share of the grace, in which the agent dials
+ * several times.
  */
 const OWNER_MS = { least: 250, most: 2_000, shareOfGrace: 1 / 6 } as const;
 
@@ -83,9 +83,9 @@ export class Carrying {
   }
 
   /**
-   * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. What another
-   * server has carried here goes no further. If the owner takes the connection, returns the function that hands it
-   * over; nothing may have been read after its request.
+   * Asks the owner of the link, if it is another server. `undefined`: the upgrade is to be answered here. A
+   * connection that another server has carried here is not carried further. If the owner takes the connection, returns
+   * the function that hands it over; nothing may have been read after its request.
    */
   async ask(upgrade: AdmittedUpgrade): Promise<(() => void) | undefined> {
     const { connection, credential, host } = upgrade;
