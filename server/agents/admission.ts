@@ -23,6 +23,22 @@ export interface Admission {
   readonly shown?: string;
 }
 
+/** The facts about an agent on a connection, for logs and metrics; some become known later. */
+export interface AgentPeer {
+  readonly remote: string;
+  readonly address: string;
+  /** Whether another server carries the connection here, which may only resume a link. */
+  readonly onlyResumes: boolean;
+  /** Empty until the agent is authenticated. */
+  identity: string;
+  /** The kind of credential that it has shown, outside or inside (`shownCredential`). */
+  shown: string;
+  /** The link that it wants to resume. */
+  resumes?: string;
+  /** It has proved that the link is its own. */
+  hasProvedLink?: boolean;
+}
+
 /** Gives an agent that was admitted its place before the upgrade; throws `overloaded` if it has to come again. */
 export function takePlace({ credential, host }: Admission, { socket, retryAfterMs }: IncomingConnection): void {
   if (retryAfterMs !== undefined) {
@@ -37,6 +53,15 @@ const LINGER_MS = 200;
 /**
  * The time within which a carrier must be authenticated. One deadline covers all steps. After it the connection is
  * destroyed, even if a refusal is still being sent. The verification of a token has its own deadline.
+ *
+ * | stage of a carrier | deadline begins in | counted in, with the bound of a cluster | stage ends in |
+ * |---|---|---|---|
+ * | unauthenticated, before hello | `UpgradePort` | `beforeHello`: `--max-inner-handshakes` | `attach`, `Carrying` |
+ * | unauthenticated, in inner TLS | (goes on) | `innerHandshakes`: the same | `attachInside` |
+ * | authenticated, before hello | none, but `--hello-timeout` | `hellos`: `hellosAllowed` | `attach` |
+ * | authenticated, in inner TLS as well | `attach` | `hellos`, as before | `attachInside` |
+ *
+ * The close of the connection ends every stage.
  */
 export class HandshakeDeadline {
   /** The reason that is logged if only the deadline ends the carrier. */

@@ -9,36 +9,19 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
 import { refused } from "../tunnels/agent-places.ts";
 import type { Credential } from "../tunnels/links.ts";
-import type { HandshakeDeadline } from "./admission.ts";
+import type { AgentPeer, HandshakeDeadline } from "./admission.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
 import { shownCredential } from "./refusal.ts";
-import { linkOptions, release, requireAcceptedHello, reserve, runTunnel, welcomeFields } from "./run-tunnel.ts";
-
-/** The facts about an agent on a connection, for logs and metrics; some become known later. */
-export interface AgentPeer {
-  readonly remote: string;
-  readonly address: string;
-  /** Whether another server carries the connection here, which may only resume a link. */
-  readonly onlyResumes: boolean;
-  /** Empty until the agent is authenticated. */
-  identity: string;
-  /** The kind of credential that it has shown, outside or inside (`shownCredential`). */
-  shown: string;
-  /** The link that it wants to resume. */
-  resumes?: string;
-  /** It has proved that the link is its own. */
-  hasProvedLink?: boolean;
-}
-
-/** Throws if the connection is carried: it costs two servers more than a direct one, so no link begins on it. */
-export function requireFirstHand({ onlyResumes }: AgentPeer): void {
-  if (!onlyResumes) return;
-  throw refused(
-    "badHello",
-    "another server carries this connection here to resume a link, and no new one begins on it",
-  );
-}
+import {
+  linkOptions,
+  release,
+  requireAcceptedHello,
+  requireFirstHand,
+  reserve,
+  runTunnel,
+  welcomeFields,
+} from "./run-tunnel.ts";
 
 /** An agent that is authenticated by inner TLS, or by a token inside it. */
 interface InnerAgent {
@@ -64,8 +47,8 @@ export async function attachInside(
   const link = new UntrustedLink(peer.remote, carrier, linkOptions(0, host.tunnels, context));
   const source = { network: networkOf(peer.address), budget: host.handshakes?.budgetFor(peer.address) ?? UNLIMITED };
   const inner = await context.innerServers.accept(link, host.tls, deadline.leftMs, source);
-  const json = await receiveHello(inner, deadline.leftMs);
-  const agent = await orRefuse(inner, async () => {
+  const json = await receiveInnerHello(inner, deadline.leftMs);
+  const agent = await orRefuseInside(inner, async () => {
     requireOwnName(inner.socket, host);
     const hello = parseHello(json);
     if (hello.renews === undefined) requireFirstHand(peer);
@@ -84,12 +67,12 @@ export async function attachInside(
     return { link, inner, hello, credential };
   });
   deadline.end();
-  if (agent.hello.renews === undefined) await beginTunnel(agent, host, context);
-  else await orRefuse(inner, () => renewCredential(agent, host, context));
+  if (agent.hello.renews === undefined) await beginInnerTunnel(agent, host, context);
+  else await orRefuseInside(inner, () => renewCredential(agent, host, context));
 }
 
 /** Runs `step`. If it fails, sends a refusal inside inner TLS, where no middlebox can read it. */
-async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Promise<T> {
+async function orRefuseInside<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Promise<T> {
   try {
     return await step();
   } catch (error) {
@@ -99,7 +82,7 @@ async function orRefuse<T>({ pipe }: InnerTls, step: () => T | Promise<T>): Prom
   }
 }
 
-async function receiveHello({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
+async function receiveInnerHello({ pipe }: InnerTls, deadlineMs: number): Promise<string> {
   const late = setTimeout(() => pipe.destroy(new Error("no hello came inside the inner TLS")), deadlineMs);
   try {
     return await pipe.readMessage();
@@ -128,20 +111,20 @@ function parseHello(json: string): InnerHello {
   }
 }
 
-/** Runs a new tunnel to its end. */
-async function beginTunnel(
+/** Runs a new tunnel over inner TLS to its end. */
+async function beginInnerTunnel(
   { link, inner, hello, credential }: InnerAgent,
   host: AgentHost,
   context: AgentsContext,
 ): Promise<void> {
   const { pipe, key } = inner;
-  const admitted = await orRefuse(inner, () => reserve(hello, credential, host.tunnels, context, key));
+  const reserved = await orRefuseInside(inner, () => reserve(hello, credential, host.tunnels, context, key));
   try {
-    link.assignId(admitted.entry.id, admitted.graceMs);
-    pipe.sendMessage(welcomeFields(admitted, context));
-    await runTunnel(link, pipe, hello, admitted, credential, context);
+    link.assignId(reserved.entry.id, reserved.graceMs);
+    pipe.sendMessage(welcomeFields(reserved, context));
+    await runTunnel(link, pipe, hello, reserved, credential, context);
   } finally {
-    release(admitted, context.links);
+    release(reserved, context.links);
   }
 }
 

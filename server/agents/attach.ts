@@ -11,17 +11,18 @@ import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/ha
 import { refused } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
-import { type Admission, HandshakeDeadline } from "./admission.ts";
-import { type AgentPeer, attachInside, requireFirstHand } from "./attach-inside.ts";
+import { type Admission, type AgentPeer, HandshakeDeadline } from "./admission.ts";
+import { attachInside } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
 import { refusalKind } from "./refusal.ts";
 import {
-  type AdmittedAgent,
   AGENT_LINES,
   linkOptions,
+  type ReservedTunnel,
   release,
   requireAcceptedHello,
+  requireFirstHand,
   reserve,
   runTunnel,
   welcomeFields,
@@ -33,7 +34,7 @@ type Plan =
       readonly kind: "new";
       readonly hello: Hello;
       readonly credential: Credential;
-      readonly admitted: AdmittedAgent;
+      readonly reserved: ReservedTunnel;
       readonly answer: Welcome;
     }
   | ({
@@ -99,7 +100,10 @@ function peerOf(connection: IncomingConnection, { credential, shown = "" }: Admi
   };
 }
 
-/** Throws what the hello is refused with. */
+/**
+ * Decides what follows a hello. It reserves the place of a new tunnel, and spends the proof of a resume. Throws the
+ * refusal of the hello.
+ */
 function decide(hello: Hello | OuterHello, admission: Admission, peer: AgentPeer, context: AgentsContext): Plan {
   const { host } = admission;
   if (hello.resume !== undefined) peer.resumes = hello.resume.link;
@@ -114,16 +118,16 @@ function decide(hello: Hello | OuterHello, admission: Admission, peer: AgentPeer
 /** Runs a new tunnel to its end. */
 async function beginTunnel(
   carrier: Carrier,
-  { hello, credential, admitted }: Plan & { readonly kind: "new" },
+  { hello, credential, reserved }: Plan & { readonly kind: "new" },
   { remote }: AgentPeer,
   context: AgentsContext,
 ): Promise<void> {
   try {
-    const { cluster, entry, graceMs } = admitted;
+    const { cluster, entry, graceMs } = reserved;
     const link = new Link(entry.id, remote, carrier, linkOptions(graceMs, cluster, context));
-    await runTunnel(link, link, hello, admitted, credential, context);
+    await runTunnel(link, link, hello, reserved, credential, context);
   } finally {
-    release(admitted, context.links);
+    release(reserved, context.links);
   }
 }
 
@@ -169,9 +173,9 @@ function acceptHello(
   const { agentId, instance, resume } = hello;
   if (resume === undefined) {
     requireFirstHand(peer);
-    const admitted = reserve(hello, credential, cluster, context);
-    const answer = { ...welcomeFields(admitted, context), key: admitted.entry.key.text };
-    return { kind: "new", hello, credential, admitted, answer };
+    const reserved = reserve(hello, credential, cluster, context);
+    const answer = { ...welcomeFields(reserved, context), key: reserved.entry.key.text };
+    return { kind: "new", hello, credential, reserved, answer };
   }
   const owner = { agentId, instance, identity: credential.identity };
   const peerReceived = resume.received;

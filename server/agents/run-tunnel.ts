@@ -16,14 +16,15 @@ import { AgentStreams } from "../tunnels/agent-streams.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
+import type { AgentPeer } from "./admission.ts";
 import type { AgentsContext } from "./context.ts";
 import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
 // place and the link, the tunnel while it runs, and its log.
 
-/** An agent that may begin a tunnel: its place, the entry of its link, and what it may say that it serves. */
-export interface AdmittedAgent {
+/** What a new tunnel needs: its agent's place, the entry of its link, and what the agent may claim to serve. */
+export interface ReservedTunnel {
   readonly cluster: ClusterTunnels;
   readonly place: AgentPlace;
   readonly entry: ResumableLink;
@@ -35,7 +36,7 @@ export interface AdmittedAgent {
 /**
  * The cluster in a hello must be the one that the credential belongs to. And a hello may come long after the credential
  * was verified: trust may have changed meanwhile, and only tunnels that are open then are verified again
- * (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.join` there is no wait for anything outside, so that no
+ * (`ClusterRuntime.reverifyAgents`). From here to `AgentPlace.join` the code waits for no I/O and no timer, so that no
  * change falls in between.
  */
 export function requireAcceptedHello(
@@ -54,6 +55,15 @@ export function requireAcceptedHello(
   const isOfCa = ca === undefined || ca === rules.ca;
   if (isOfCa && rules.trust.crlFault(peer.chain) === undefined && permits(rules.identities, "agent", peer)) return;
   throw refused("draining", "the trust of this cluster has changed during the handshake: connect again");
+}
+
+/** Throws if the connection is carried: it costs two servers more than a direct one, so no link begins on it. */
+export function requireFirstHand({ onlyResumes }: Pick<AgentPeer, "onlyResumes">): void {
+  if (!onlyResumes) return;
+  throw refused(
+    "badHello",
+    "another server carries this connection here to resume a link, and no new one begins on it",
+  );
 }
 
 /**
@@ -88,7 +98,7 @@ export function reserve(
   cluster: ClusterTunnels,
   { options, links, draining }: AgentsContext,
   innerKey?: LinkKey,
-): AdmittedAgent {
+): ReservedTunnel {
   if (draining()) throw refused("draining", "this server is shutting down");
   const { agentId, instance, probe } = hello;
   const { identity } = credential;
@@ -106,13 +116,13 @@ export function reserve(
 }
 
 /** Frees the place of a tunnel that has ended or has never begun. */
-export function release({ place, entry }: AdmittedAgent, links: Links): void {
+export function release({ place, entry }: ReservedTunnel, links: Links): void {
   place.leave();
   if (entry.link === undefined) links.forget(entry.id);
 }
 
 /** The fields of every welcome. */
-export function welcomeFields({ entry, graceMs }: AdmittedAgent, { options, servers }: AgentsContext): InnerWelcome {
+export function welcomeFields({ entry, graceMs }: ReservedTunnel, { options, servers }: AgentsContext): InnerWelcome {
   const { serverId, keepaliveMs } = options;
   const count = servers.value === undefined ? {} : { servers: servers.value };
   const ofLink = { link: entry.id, keepaliveMs, graceMs, ...firstWindows(options) };
@@ -133,7 +143,7 @@ export async function runTunnel(
   link: Link,
   pipe: Transport,
   { agentId, instance, software, probe = false, features }: Hello,
-  { cluster, place, entry, identifiers }: AdmittedAgent,
+  { cluster, place, entry, identifiers }: ReservedTunnel,
   { identity, peer, token }: Credential,
   { options, links, servers, metrics, throttledLog }: AgentsContext,
 ): Promise<void> {
@@ -144,6 +154,27 @@ export async function runTunnel(
   const line = { cluster: cluster.name, agent: agentId, tunnel: entry.id, remote: link.remote };
   const log = (level: "info" | "warn", fields: Readonly<Record<string, unknown>>, message: string) =>
     throttledLog.write(level, { ...line, ...fields }, message, { kind: `${identity}\n${agentId}`, lines: AGENT_LINES });
+
+  function onSuspended({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
+    metrics.links.suspended(lossCause);
+    const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
+    const { streamCount: streams } = tunnel;
+    const reason = printable(message);
+    log("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
+    if (place.abandoned) tunnel.destroy(new Error("the agent was restarted"));
+    cluster.onChanged();
+  }
+
+  function onResumed(resumption: ResumeReport): void {
+    const { suspendedMs, replayedBytes } = resumption;
+    metrics.links.resumed(resumption);
+    cluster.tunnelAvailable();
+    // A change may have been lost with the carrier before.
+    if (servers.value !== undefined) link.sendControl({ type: "servers", count: servers.value });
+    const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
+    log("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
+  }
+
   const tunnel = new YamuxTunnel(
     agent,
     link,
@@ -180,26 +211,6 @@ export async function runTunnel(
   if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
   if (reason === undefined) log("info", {}, "tunnel closed");
   else log("warn", { reason: printable(reason.message) }, "tunnel lost");
-
-  function onSuspended({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
-    metrics.links.suspended(lossCause);
-    const times = { ageMs: Math.round(ageMs), idleMs: Math.round(idleMs) };
-    const { streamCount: streams } = tunnel;
-    const reason = printable(message);
-    log("warn", { remote: tunnel.remote, streams, cause: lossCause, reason, ...times }, "tunnel suspended");
-    if (place.abandoned) tunnel.destroy(new Error("the agent was restarted"));
-    cluster.onChanged();
-  }
-
-  function onResumed(resumption: ResumeReport): void {
-    const { suspendedMs, replayedBytes } = resumption;
-    metrics.links.resumed(resumption);
-    cluster.tunnelAvailable();
-    // A change may have been lost with the carrier before.
-    if (servers.value !== undefined) link.sendControl({ type: "servers", count: servers.value });
-    const times = { suspendedMs: Math.round(suspendedMs), replayedBytes };
-    log("info", { remote: tunnel.remote, ...times }, suspendedMs === 0 ? "tunnel moved" : "tunnel resumed");
-  }
 }
 
 /** Lines about one agent in a minute: it may be lost and come back ten times. */
