@@ -176,7 +176,7 @@ export class Registry {
     return cluster;
   }
 
-  /** The caller closes its tunnels. */
+  /** Forgets the cluster. The code that calls this closes its tunnels. */
   remove(cluster: ClusterTunnels): void {
     if (this.#clusters.get(cluster.name) === cluster) this.#clusters.delete(cluster.name);
     cluster.memory.close();
