@@ -147,8 +147,8 @@ interface CarrierPlace extends Unauthenticated {
 
 /**
  * The unauthenticated carriers in one stage of their handshake, a bounded number for each cluster. When the bound is
- * exceeded, the oldest of the network that has most is dropped: an honest agent needs only a few round trips. They
- * count among all unauthenticated connections of the process, too.
+ * exceeded, the oldest of the network that has the most of them is dropped: an honest agent needs only a few round
+ * trips. They count among all unauthenticated connections of the process, too.
  */
 export class UnauthenticatedCarriers {
   readonly #most: number;

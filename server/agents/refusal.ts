@@ -25,7 +25,7 @@ interface RefusalOptions {
  * A request that is malformed, or no upgrade of an agent. It never becomes a tunnel, so it has a status of its own and
  * not that of an outcome.
  */
-export class RequestRefusal extends CulvertError {
+class RequestRefusal extends CulvertError {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly level: Outcome["level"];
