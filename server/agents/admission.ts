@@ -39,8 +39,20 @@ export interface AgentPeer {
   hasProvedLink?: boolean;
 }
 
-/** Gives an agent that was admitted its place before the upgrade; throws `overloaded` if it has to come again. */
-export function takePlace({ credential, host }: Admission, { socket, retryAfterMs }: IncomingConnection): void {
+/** Throws if the connection is carried: it costs two servers more than a direct one, so no link begins on it. */
+export function requireFirstHand({ onlyResumes }: AgentPeer): void {
+  if (!onlyResumes) return;
+  throw refused(
+    "badHello",
+    "another server carries this connection here to resume a link, and no new one begins on it",
+  );
+}
+
+/**
+ * Counts the connection of an authenticated agent among those whose hello is awaited (`HelloPlaces`). Throws
+ * `overloaded` if no more of them may wait, or if more agents connect than this server has time for.
+ */
+export function joinHellos({ credential, host }: Admission, { socket, retryAfterMs }: IncomingConnection): void {
   if (retryAfterMs !== undefined) {
     throw new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
   }

@@ -9,19 +9,11 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
 import { refused } from "../tunnels/agent-places.ts";
 import type { Credential } from "../tunnels/links.ts";
-import type { AgentPeer, HandshakeDeadline } from "./admission.ts";
+import { type AgentPeer, type HandshakeDeadline, requireFirstHand } from "./admission.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
 import { shownCredential } from "./refusal.ts";
-import {
-  linkOptions,
-  release,
-  requireAcceptedHello,
-  requireFirstHand,
-  reserve,
-  runTunnel,
-  welcomeFields,
-} from "./run-tunnel.ts";
+import { linkOptions, release, requireAcceptedHello, reserve, runTunnel, welcomeFields } from "./run-tunnel.ts";
 
 /** An agent that is authenticated by inner TLS, or by a token inside it. */
 interface InnerAgent {

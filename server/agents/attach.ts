@@ -11,7 +11,7 @@ import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/ha
 import { refused } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
-import { type Admission, type AgentPeer, HandshakeDeadline } from "./admission.ts";
+import { type Admission, type AgentPeer, HandshakeDeadline, requireFirstHand } from "./admission.ts";
 import { attachInside } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
@@ -22,7 +22,6 @@ import {
   type ReservedTunnel,
   release,
   requireAcceptedHello,
-  requireFirstHand,
   reserve,
   runTunnel,
   welcomeFields,

@@ -16,7 +16,6 @@ import { AgentStreams } from "../tunnels/agent-streams.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
-import type { AgentPeer } from "./admission.ts";
 import type { AgentsContext } from "./context.ts";
 import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
@@ -55,15 +54,6 @@ export function requireAcceptedHello(
   const isOfCa = ca === undefined || ca === rules.ca;
   if (isOfCa && rules.trust.crlFault(peer.chain) === undefined && permits(rules.identities, "agent", peer)) return;
   throw refused("draining", "the trust of this cluster has changed during the handshake: connect again");
-}
-
-/** Throws if the connection is carried: it costs two servers more than a direct one, so no link begins on it. */
-export function requireFirstHand({ onlyResumes }: Pick<AgentPeer, "onlyResumes">): void {
-  if (!onlyResumes) return;
-  throw refused(
-    "badHello",
-    "another server carries this connection here to resume a link, and no new one begins on it",
-  );
 }
 
 /**

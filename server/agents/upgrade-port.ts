@@ -11,7 +11,7 @@ import { PortConnections } from "../listeners/port-connections.ts";
 import { connectionOf, requestsTo, upgradeApp } from "../listeners/upgrade-app.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { Credential } from "../tunnels/links.ts";
-import { type Admission, HandshakeDeadline, takePlace } from "./admission.ts";
+import { type Admission, HandshakeDeadline, joinHellos } from "./admission.ts";
 import { attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
@@ -33,7 +33,7 @@ import {
 } from "./refusal.ts";
 
 /** What only one of the agents' ports has. */
-export interface AgentPort {
+interface AgentPort {
   /** For the log and the metrics of connections that are dropped. */
   readonly listener: ListenerName;
   /** Present on the port in clear: finds the virtual host of each request, or throws a refusal. */
@@ -171,7 +171,7 @@ export class UpgradePort {
     const carryOn = await carrying?.ask({ request: upgrade, connection, ...admission });
     unwatchForEnd(connection.socket);
     if (carryOn === undefined) {
-      takePlace(admission, connection);
+      joinHellos(admission, connection);
       request.setDecorator(ADMISSION, admission);
       return;
     }
