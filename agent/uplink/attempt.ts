@@ -102,7 +102,7 @@ export type DialContext = AgentContext & LinkContext & { readonly credentials: {
 
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
 const RESUME_TIMEOUT_MS = 5_000;
-const LEAST_ATTEMPTS = 3;
+const MIN_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
 
 /** A carrier is replaced this time before its certificate or token ends, ms. */
@@ -115,7 +115,7 @@ function carrierAgeMs({ path }: DialContext, used: Credentials): number {
 
 /** The terms of a dial for an open link, with the credentials that are in the files now. */
 function resumeTerms({ credentials, options }: DialContext, graceMs: number, signal: AbortSignal): DialTerms {
-  const share = Math.max(MIN_RESUME_MS, graceMs / LEAST_ATTEMPTS);
+  const share = Math.max(MIN_RESUME_MS, graceMs / MIN_ATTEMPTS);
   const timeoutMs = Math.min(options.handshakeTimeoutMs, RESUME_TIMEOUT_MS, share);
   return { credentials: credentials.current(), timeoutMs, signal };
 }

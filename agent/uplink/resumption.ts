@@ -35,7 +35,7 @@ interface ResumptionOwner {
 const SUSPENDED_CAP_MS = 800;
 
 /** Longest wait that a server may ask for meanwhile, ms. */
-const MOST_ASKED_MS = 3_000;
+const MAX_ASKED_MS = 3_000;
 /** Longest wait where another server answered, which would accept the agent, ms: it should not refuse all the time. */
 const ELSEWHERE_CAP_MS = 5_000;
 /**
@@ -219,7 +219,7 @@ export class Resumption {
     const isPatient = isElsewhere && !this.#isLast;
     const capMs = !link.suspended ? retry.capMs : isPatient ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     // A crowded server may ask for a pause, but not for longer than the link can wait.
-    const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
+    const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MAX_ASKED_MS : Number.POSITIVE_INFINITY);
     const within = this.#within(capMs);
     const waitMs = isPatient
       ? backoffMs(MANY_FAILURES, askedMs, { ...retry, ...within })
