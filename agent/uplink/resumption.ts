@@ -14,6 +14,12 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 /** The part of a link that a resume uses. */
 export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
 
+interface ResumedLink {
+  readonly link: ResumptionLink;
+  /** Proves both ends of the link to each other. */
+  readonly key: LinkKey;
+}
+
 /** Opens the next carriers of a link. */
 export interface CarrierSource {
   /** Opens a carrier; `resume` is called when the hello is sent. */
@@ -68,9 +74,7 @@ export function endsLink(error: unknown): boolean {
  * planned, while the old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
-  readonly #link: ResumptionLink;
-  /** Proves both ends of the link to each other. */
-  readonly #key: LinkKey;
+  readonly #opened: ResumedLink;
   readonly #source: CarrierSource;
   readonly #retry: RetryOptions;
   readonly #owner: ResumptionOwner;
@@ -86,14 +90,8 @@ export class Resumption {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(
-    { link, key }: { readonly link: ResumptionLink; readonly key: LinkKey },
-    source: CarrierSource,
-    retry: RetryOptions,
-    owner: ResumptionOwner,
-  ) {
-    this.#link = link;
-    this.#key = key;
+  constructor(opened: ResumedLink, source: CarrierSource, retry: RetryOptions, owner: ResumptionOwner) {
+    this.#opened = opened;
     this.#source = source;
     this.#retry = retry;
     this.#owner = owner;
@@ -127,7 +125,9 @@ export class Resumption {
   }
 
   #giveUp(): void {
-    this.#link.destroy(new Error(`${this.#elsewhere} times in a row another server than the link's has answered`));
+    this.#opened.link.destroy(
+      new Error(`${this.#elsewhere} times in a row another server than the link's has answered`),
+    );
   }
 
   #beginIn(ms: number): void {
@@ -147,8 +147,7 @@ export class Resumption {
   }
 
   async #dial(): Promise<void> {
-    const link = this.#link;
-    const key = this.#key;
+    const { link, key } = this.#opened;
     const dialling = new AbortController();
     this.#dialling = dialling;
     let named = 0;
@@ -174,7 +173,7 @@ export class Resumption {
   }
 
   #goOn({ carrier, remote, resumed }: DialledAgain, named: number): void {
-    const link = this.#link;
+    const { link } = this.#opened;
     if (this.#stopped) {
       carrier.destroy();
       return;
@@ -194,7 +193,7 @@ export class Resumption {
   }
 
   #failed(error: unknown): void {
-    const link = this.#link;
+    const { link } = this.#opened;
     const retry = this.#retry;
     link.acks.release();
     this.#attempts.attemptFailed();
