@@ -15,7 +15,7 @@ interface Newcomer {
 
 /** Bounds the open connections of clients, and decides which one is dropped when there is one too many. */
 export class ClientConnections {
-  readonly #most: number;
+  readonly #max: number;
   readonly #youngMs: number;
   readonly #open = new OrderedSet<Socket>();
   /** The young ones; their age is checked only when there are too many. */
@@ -23,8 +23,8 @@ export class ClientConnections {
   #waiting: AbortController | undefined;
 
   /** After `youngMs` a backend has finished its handshake with a client, and the connection is never dropped. */
-  constructor(most: number, youngMs: number) {
-    this.#most = most;
+  constructor(max: number, youngMs: number) {
+    this.#max = max;
     this.#youngMs = youngMs;
   }
 
@@ -44,7 +44,7 @@ export class ClientConnections {
       this.#young.delete(newcomer);
       this.#leave(client);
     });
-    if (this.#open.size <= this.#most) return undefined;
+    if (this.#open.size <= this.#max) return undefined;
     this.#forgetOlder(newcomer.since);
     const surplus = this.#young.oldestOfFullest;
     if (surplus === undefined) return undefined;
@@ -120,13 +120,13 @@ interface PendingHello {
 /** Reads the ClientHellos of connections. Agents send theirs at once, so slow ones may be dropped. */
 export class ClientHellos {
   readonly #timeoutMs: number;
-  readonly #most: number;
+  readonly #max: number;
   readonly #reading = new BySource<PendingHello>();
 
-  /** `most` are in progress. One more drops the oldest of the network that has most. */
-  constructor(timeoutMs: number, most: number) {
+  /** `max` are in progress. One more drops the oldest of the network that has most. */
+  constructor(timeoutMs: number, max: number) {
     this.#timeoutMs = timeoutMs;
-    this.#most = most;
+    this.#max = max;
   }
 
   get size(): number {
@@ -175,7 +175,7 @@ export class ClientHellos {
       });
       const sentence = `its ClientHello did not come to its end in ${seconds(timeoutMs)}`;
       const timer = setTimeout(() => refuse(new RefusedConnection("late", sentence)), timeoutMs);
-      if (this.#reading.size > this.#most) this.#dropOldest();
+      if (this.#reading.size > this.#max) this.#dropOldest();
     });
   }
 

@@ -2,14 +2,14 @@
  * Checks the structure of the product code: `node scripts/structure.mjs`. `npm run lint` runs it.
  *
  * - A folder imports only the folders and packages that `FOLDERS` names. The table has no cycle.
- * - A type name is declared once.
- * - A file has at most 400 lines.
+ * - An exported type name is declared once.
+ * - A file has at most 400 lines, and a folder at most the lines of code of its budget in `CODE_LINES`.
  * - Nothing is decided by text for people: no RegExp, `includes` or `startsWith` on a message or a reason.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
-import { FOLDERS } from "./structure-rules.mjs";
+import { CODE_LINES, FOLDERS } from "./structure-rules.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PRODUCT = ["shared", "server", "agent", "router", "cli"];
@@ -25,10 +25,12 @@ const MAY_READ_TEXT = ["shared/documents/yaml.ts"];
 
 const faults = new Set();
 const declared = new Map();
+const codeLines = new Map();
 for (const file of PRODUCT.flatMap(productFiles)) checkFile(file);
 for (const [name, files] of declared) {
   if (files.length > 1) faults.add(`the type name ${name} is declared more than once: ${files.join(", ")}`);
 }
+for (const [folder, lines] of codeLines) checkBudget(folder, lines);
 checkNoCycle();
 for (const fault of faults) console.error(fault);
 process.exitCode = faults.size > 0 ? 1 : 0;
@@ -44,11 +46,24 @@ function checkFile(file) {
   const text = readFileSync(join(ROOT, file), "utf8");
   const lines = text.split("\n").length - 1;
   if (lines > MOST_LINES) faults.add(`${file} has ${lines} lines; at most ${MOST_LINES} are allowed`);
-  for (const [, name] of text.matchAll(/^(?:export )?(?:abstract )?(?:class|interface|type) (\w+)/gm)) {
+  const folder = dirname(file);
+  codeLines.set(folder, (codeLines.get(folder) ?? 0) + text.split("\n").filter(isCode).length);
+  for (const [, name] of text.matchAll(/^export (?:abstract )?(?:class|interface|type) (\w+)/gm)) {
     declared.set(name, [...(declared.get(name) ?? []), file]);
   }
   if (!MAY_READ_TEXT.includes(file)) checkNoText(file, text);
   checkImports(file, text);
+}
+
+/** Neither blank nor a comment alone. */
+function isCode(line) {
+  return !/^\s*(?:$|\/\/|\/\*|\*)/.test(line);
+}
+
+function checkBudget(folder, lines) {
+  const budget = CODE_LINES[folder] ?? 0;
+  if (lines > budget)
+    faults.add(`${folder} has ${lines} lines of code; its budget in structure-rules.mjs is ${budget}`);
 }
 
 function checkNoText(file, text) {

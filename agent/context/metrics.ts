@@ -170,7 +170,7 @@ export class AgentMetrics {
     );
     for (const [name, help, time] of PATH_TIMES) {
       make.gauges(`culvert_agent_path_${name}_seconds`, help, ["server"], () =>
-        this.#byServer().flatMap(([server, uplinks]) => least(server, uplinks, time)),
+        this.#byServer().flatMap(([server, uplinks]) => minimum(server, uplinks, time)),
       );
     }
   }
@@ -236,7 +236,7 @@ export class AgentMetrics {
 }
 
 /** The least of several uplinks. No sample where no limit is known: 0 would be a limit. */
-function least(
+function minimum(
   server: string,
   uplinks: readonly LiveUplink[],
   time: keyof LearnedPath,

@@ -136,8 +136,8 @@ export interface FoundAddresses {
 const MAX_ADDRESSES = 64;
 /** The time to keep an answer that does not say it: one of the hosts file, or of SRV records. */
 const UNKNOWN_TTL_S = 15;
-export const LEAST_TTL_S = 5;
-export const MOST_TTL_S = 300;
+export const MIN_TTL_S = 5;
+export const MAX_TTL_S = 300;
 
 /** Whether the name of a server may have several addresses. */
 export function mayHaveSeveral(location: ServerLocation): boolean {
@@ -182,7 +182,7 @@ function bounded(addresses: readonly FoundAddress[]): readonly FoundAddress[] {
 
 async function askAgainMs(name: string, family: number, resolver: NameResolver): Promise<number> {
   const seconds = await resolver.ttl(name, family).catch(() => UNKNOWN_TTL_S);
-  return Math.min(Math.max(seconds, LEAST_TTL_S), MOST_TTL_S) * 1_000;
+  return Math.min(Math.max(seconds, MIN_TTL_S), MAX_TTL_S) * 1_000;
 }
 
 /** The fault of an attempt that has no SRV records to dial. */

@@ -102,7 +102,7 @@ export type DialContext = AgentContext & LinkContext & { readonly credentials: {
 
 /** Longest dial for a suspended link, ms: the grace must have time for several. */
 const RESUME_TIMEOUT_MS = 5_000;
-const LEAST_ATTEMPTS = 3;
+const MIN_ATTEMPTS = 3;
 const MIN_RESUME_MS = 500;
 /**
  * A planned carrier has this many times --handshake-timeout: the old one goes on meanwhile, and on a slow line each
@@ -119,7 +119,7 @@ function carrierAgeMs({ path }: DialContext, used: Credentials): number {
 }
 
 function resumeTimeoutMs({ options }: DialContext, { welcome }: OpenedLink): number {
-  const share = Math.max(MIN_RESUME_MS, welcome.graceMs / LEAST_ATTEMPTS);
+  const share = Math.max(MIN_RESUME_MS, welcome.graceMs / MIN_ATTEMPTS);
   return Math.min(options.handshakeTimeoutMs, RESUME_TIMEOUT_MS, share);
 }
 

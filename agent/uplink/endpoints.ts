@@ -4,8 +4,8 @@ import {
   type FoundAddress,
   findAddresses,
   formatServer,
-  LEAST_TTL_S,
-  MOST_TTL_S,
+  MAX_TTL_S,
+  MIN_TTL_S,
   mayHaveSeveral,
   type NameResolver,
   noRecords,
@@ -26,10 +26,10 @@ export interface EndpointsOwner {
 const ASK_WITHIN_MS = 10_000;
 const FAILED_AGAIN_MS = 15_000;
 /** Between two questions, ms, however many tunnels are lost. */
-const LEAST_PAUSE_MS = 1_000;
+const MIN_PAUSE_MS = 1_000;
 const JITTER = 0.1;
 /** In place of a weight of 0, which shall be chosen seldom. */
-const LEAST_WEIGHT = 0.1;
+const MIN_WEIGHT = 0.1;
 
 /**
  * The ways to the servers of one URL: the addresses that DNS has for it, asked for again and again, or the name as it
@@ -70,8 +70,8 @@ export class Endpoints {
   /** Asks DNS now, unless that is under way or was done a moment ago. */
   refresh(): void {
     if (this.#closed || this.#asking !== undefined || !mayHaveSeveral(this.location)) return;
-    const leastMs = this.#askedAt + LEAST_PAUSE_MS - performance.now();
-    if (leastMs > 0) this.#askIn(leastMs);
+    const minMs = this.#askedAt + MIN_PAUSE_MS - performance.now();
+    if (minMs > 0) this.#askIn(minMs);
     else void this.#ask();
   }
 
@@ -109,7 +109,7 @@ export class Endpoints {
       const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(ASK_WITHIN_MS)]);
       const found = (await this.#owner.isDirect(this.location, signal))
         ? await findAddresses(this.location, this.#resolver)
-        : { addresses: [], askAgainMs: MOST_TTL_S * 1_000 };
+        : { addresses: [], askAgainMs: MAX_TTL_S * 1_000 };
       if (this.#closed) return;
       againMs = found.askAgainMs;
       this.#fault = undefined;
@@ -120,7 +120,7 @@ export class Endpoints {
     } finally {
       this.#asking = undefined;
       this.#answered.resolve();
-      if (!this.#closed) this.#askIn(this.#owner.isShort() ? Math.min(againMs, LEAST_TTL_S * 1_000) : againMs);
+      if (!this.#closed) this.#askIn(this.#owner.isShort() ? Math.min(againMs, MIN_TTL_S * 1_000) : againMs);
     }
   }
 
@@ -209,7 +209,7 @@ export class Endpoints {
 /** Those of great weight come first more often, in proportion (RFC 2782). Of no weight: seldom. */
 function shuffled(addresses: readonly FoundAddress[], random: () => number): FoundAddress[] {
   return addresses
-    .map((address) => [(1 - random()) ** (1 / ((address.weight ?? 1) || LEAST_WEIGHT)), address] as const)
+    .map((address) => [(1 - random()) ** (1 / ((address.weight ?? 1) || MIN_WEIGHT)), address] as const)
     .toSorted(([one], [other]) => other - one)
     .map(([, address]) => address);
 }

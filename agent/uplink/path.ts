@@ -20,7 +20,7 @@ const SAME_AGE = 1.1;
 /** A connection that was silent for this part of its life when it was cut was cut for its silence, and not its age. */
 const SILENT_PART = 0.5;
 /** Nobody configures a shorter limit: such cuts come from a server that restarts, or from a test. */
-const LEAST_AGE_MS = 5_000;
+const MIN_AGE_MS = 5_000;
 /** A learned age is believed for this many times its length: where it is wrong, each of them costs a connection. */
 const HOLDS_FOR_TIMES = 100;
 
@@ -108,7 +108,7 @@ export class Path implements LearnedPath {
   onLost({ lossCause, ageMs, idleMs }: LossFacts): void {
     if (lossCause === "silent") return;
     const atMs = this.#options.now();
-    const isOfAge = ageMs >= LEAST_AGE_MS && idleMs <= ageMs * SILENT_PART;
+    const isOfAge = ageMs >= MIN_AGE_MS && idleMs <= ageMs * SILENT_PART;
     this.#cuts = [...this.#cuts, { ageMs, isOfAge, atMs }].filter((cut) => this.#fresh(cut)).slice(-MEMORY);
     const before = this.ageLimitMs;
     const age = repeatedAge(this.#cuts);

@@ -15,6 +15,12 @@ import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 /** The part of a link that a resume uses. */
 export type ResumptionLink = Pick<Link, "id" | "received" | "suspended" | "acks" | "resume" | "destroy">;
 
+interface ResumedLink {
+  readonly link: ResumptionLink;
+  /** Proves both ends of the link to each other. */
+  readonly key: LinkKey;
+}
+
 /** Opens the next carriers of a link. */
 export interface CarrierSource {
   /** Opens a carrier; `resume` is called when the hello is sent. */
@@ -38,7 +44,7 @@ interface ResumptionOwner {
 const SUSPENDED_CAP_MS = 800;
 
 /** Longest wait that a server may ask for meanwhile, ms. */
-const MOST_ASKED_MS = 3_000;
+const MAX_ASKED_MS = 3_000;
 /** Longest wait where another server answered, which would accept the agent, ms: it should not refuse all the time. */
 const ELSEWHERE_CAP_MS = 5_000;
 /**
@@ -71,9 +77,7 @@ export function endsLink(error: unknown): boolean {
  * planned, while the old carrier is still up (docs/link-protocol.md).
  */
 export class Resumption {
-  readonly #link: ResumptionLink;
-  /** Proves both ends of the link to each other. */
-  readonly #key: LinkKey;
+  readonly #opened: ResumedLink;
   readonly #source: CarrierSource;
   readonly #retry: RetryOptions;
   readonly #owner: ResumptionOwner;
@@ -91,14 +95,8 @@ export class Resumption {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(
-    { link, key }: { readonly link: ResumptionLink; readonly key: LinkKey },
-    source: CarrierSource,
-    retry: RetryOptions,
-    owner: ResumptionOwner,
-  ) {
-    this.#link = link;
-    this.#key = key;
+  constructor(opened: ResumedLink, source: CarrierSource, retry: RetryOptions, owner: ResumptionOwner) {
+    this.#opened = opened;
     this.#source = source;
     this.#retry = retry;
     this.#owner = owner;
@@ -133,7 +131,9 @@ export class Resumption {
   }
 
   #giveUp(): void {
-    this.#link.destroy(new Error(`${this.#elsewhere} times in a row another server than the link's has answered`));
+    this.#opened.link.destroy(
+      new Error(`${this.#elsewhere} times in a row another server than the link's has answered`),
+    );
   }
 
   #beginIn(ms: number): void {
@@ -160,8 +160,7 @@ export class Resumption {
   }
 
   async #dial(): Promise<void> {
-    const link = this.#link;
-    const key = this.#key;
+    const { link, key } = this.#opened;
     const dialling = new AbortController();
     this.#dialling = dialling;
     let named = 0;
@@ -191,7 +190,7 @@ export class Resumption {
   }
 
   #goOn({ carrier, remote, resumed }: DialledAgain, named: number): void {
-    const link = this.#link;
+    const { link } = this.#opened;
     if (this.#stopped) {
       carrier.destroy();
       return;
@@ -211,7 +210,7 @@ export class Resumption {
   }
 
   #failed(error: unknown): void {
-    const link = this.#link;
+    const { link } = this.#opened;
     const retry = this.#retry;
     link.acks.release();
     this.#attempts.attemptFailed();
@@ -236,7 +235,7 @@ export class Resumption {
     const isPatient = isElsewhere && !this.#isLast;
     const capMs = !link.suspended ? retry.capMs : isPatient ? ELSEWHERE_CAP_MS : SUSPENDED_CAP_MS;
     // A crowded server may ask for a pause, but not for longer than the link can wait.
-    const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MOST_ASKED_MS : Number.POSITIVE_INFINITY);
+    const askedMs = Math.min(refusal?.retryAfterMs ?? 0, link.suspended ? MAX_ASKED_MS : Number.POSITIVE_INFINITY);
     const within = this.#within(capMs);
     const waitMs = isPatient
       ? backoffMs(MANY_FAILURES, askedMs, { ...retry, ...within })

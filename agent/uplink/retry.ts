@@ -44,7 +44,7 @@ function classify(error: unknown) {
   const row: { readonly label?: string; readonly isSlow?: boolean } =
     fault === "not_admitted" ? (refusal ?? { label: "refused" }) : faultRow(fault);
   const { label = fault, isSlow = false } = row;
-  return { fault, label, floorMs: retryAfterMs ?? refusal?.leastWaitMs ?? 0, isSlow };
+  return { fault, label, floorMs: retryAfterMs ?? refusal?.minWaitMs ?? 0, isSlow };
 }
 
 /** The code of an error of a dial; `undefined`: the table has no row for it. */
@@ -67,7 +67,7 @@ interface ServerRefusal {
    * A close code has no Retry-After. Asking ten times a second changes nothing: the server leaves, has no room, or
    * another process has our id.
    */
-  readonly leastWaitMs?: number;
+  readonly minWaitMs?: number;
 }
 
 const REFUSALS: Readonly<Record<number, ServerRefusal>> = {
@@ -78,10 +78,10 @@ const REFUSALS: Readonly<Record<number, ServerRefusal>> = {
   503: { label: "unavailable" },
   [CloseCode.unauthenticated]: { label: "unauthenticated", isSlow: true },
   [CloseCode.forbidden]: { label: "forbidden", isSlow: true },
-  [CloseCode.alreadyConnected]: { label: "already_connected", leastWaitMs: 1_000 },
+  [CloseCode.alreadyConnected]: { label: "already_connected", minWaitMs: 1_000 },
   [CloseCode.duplicate]: { label: "duplicate" },
-  [CloseCode.limited]: { label: "limited", leastWaitMs: 1_000 },
-  [CloseCode.draining]: { label: "draining", leastWaitMs: 1_000 },
+  [CloseCode.limited]: { label: "limited", minWaitMs: 1_000 },
+  [CloseCode.draining]: { label: "draining", minWaitMs: 1_000 },
   [CloseCode.unknownLink]: { label: "unknown_link" },
   [CloseCode.foreignLink]: { label: "foreign_link" },
   [CloseCode.badProof]: { label: "bad_proof" },

@@ -6,15 +6,15 @@ import { Slot, type SlotOwner } from "./slot.ts";
 import type { Uplink } from "./uplink.ts";
 
 /** Maximum number of servers that `--uplinks all` finds by itself. */
-const MOST_FOUND = 4;
+const MAX_FOUND = 4;
 /** A slot that has failed this many times looks at another URL, where no other slot does. */
 const FAILURES_TO_MOVE = 3;
 /** After this number of answers the log says that no other server was found. */
 const FRUITLESS_ANSWERS = 20;
 
 /** How many uplinks an agent keeps at most. */
-export function mostUplinks(uplinks: string, urls: number): number {
-  return uplinks === "all" ? Math.max(MOST_FOUND, urls) : Number(uplinks);
+export function maxUplinks(uplinks: string, urls: number): number {
+  return uplinks === "all" ? Math.max(MAX_FOUND, urls) : Number(uplinks);
 }
 
 /**
@@ -31,7 +31,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
   readonly #context: AgentContext;
   /** Of each URL. */
   readonly #urls: readonly Endpoints[];
-  readonly #most: number;
+  readonly #max: number;
   readonly #log: ThrottledLog;
   readonly #announced = new AnnouncedCount();
   #slots: Slot[] = [];
@@ -46,8 +46,8 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
     this.#context = context;
     this.#log = new ThrottledLog(context.log);
     this.#urls = wantedServers(context.options).map((location) => new Endpoints(location, this, context.resolver));
-    this.#most = mostUplinks(context.options.uplinks, this.#urls.length);
-    for (const endpoints of this.#urls.slice(0, this.#most)) this.#add(endpoints);
+    this.#max = maxUplinks(context.options.uplinks, this.#urls.length);
+    for (const endpoints of this.#urls.slice(0, this.#max)) this.#add(endpoints);
   }
 
   /** One for each server that is wanted; those that look for one are among them. */
@@ -64,11 +64,11 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
   get wanted(): number {
     // A number that the operator gives is meant: where no server says how many there are, an alert needs it.
     const isGiven = this.#context.options.uplinks !== "all";
-    return this.servers === undefined && isGiven ? this.#most : this.#wantedOfFound;
+    return this.servers === undefined && isGiven ? this.#max : this.#wantedOfFound;
   }
 
   get #wantedOfFound(): number {
-    return Math.min(this.#most, Math.max(this.#urls.length, this.servers ?? this.#found()));
+    return Math.min(this.#max, Math.max(this.#urls.length, this.servers ?? this.#found()));
   }
 
   get connected(): boolean {
@@ -78,7 +78,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
   start(): void {
     for (const { uplink } of this.#slots) uplink.start();
     const hasRecords = this.#urls.some(({ location }) => location.srv !== undefined);
-    if (this.#most > 1 || hasRecords) this.#askDns();
+    if (this.#max > 1 || hasRecords) this.#askDns();
   }
 
   /** Resolves when there is a tunnel to each server that is wanted. */
@@ -237,7 +237,7 @@ export class UplinkSet implements SlotOwner, EndpointsOwner {
 
   /** Each URL keeps a slot, if there are enough. */
   #isSpare({ endpoints }: Slot): boolean {
-    return this.#urls.length > this.#most || this.#slotsOf(endpoints) > 1;
+    return this.#urls.length > this.#max || this.#slotsOf(endpoints) > 1;
   }
 
   /** The URL that has the most addresses for its slots. */

@@ -96,7 +96,7 @@ function sharedIds(servers: readonly FleetServer[]): string[] {
 
 const SERVER_HEADING = ["SERVER", "ADDRESS", "STATE", "SERVERS", "CLUSTERS", "AGENTS", "HELD"];
 /** Names of servers in one cell; agents with a tunnel to each server hold no more. */
-const MOST_NAMES = 5;
+const MAX_NAMES = 5;
 
 /**
  * Formats the status of several servers: the servers, and which of them hold which clusters. `agents`: also their
@@ -199,8 +199,8 @@ function fleetRow({ name, at }: FleetCluster): string[] {
 
 function heldBy(names: readonly string[]): string {
   if (names.length === 0) return "-";
-  const more = names.length - MOST_NAMES;
-  return more > 0 ? `${names.slice(0, MOST_NAMES).join(", ")} and ${more} more` : names.join(", ");
+  const more = names.length - MAX_NAMES;
+  return more > 0 ? `${names.slice(0, MAX_NAMES).join(", ")} and ${more} more` : names.join(", ");
 }
 
 /** Takes a CONNECT now. */

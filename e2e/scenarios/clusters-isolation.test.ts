@@ -7,8 +7,8 @@ import { writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { connect as dialTls } from "node:tls";
-import { fetchText, within } from "../../server/testing/server.ts";
+import { connect as dialTls, type TLSSocket } from "node:tls";
+import { fetchText, type TestServer, within } from "../../server/testing/server.ts";
 import {
   type AgentWords,
   agentAt,
@@ -216,6 +216,17 @@ for (const { as, at, what, role, steals, code, says, ...words } of AGENT_CROSSIN
   });
 }
 
+/** A TCP connection to the agents' port. The function begins TLS on it, and waits until that is up or has failed. */
+async function silent(server: TestServer, servername: string): Promise<() => Promise<TLSSocket>> {
+  const raw = connect(server.addresses.agents?.port ?? 0, "127.0.0.1").on("error", () => {});
+  await once(raw, "connect");
+  return async () => {
+    const socket = dialTls({ socket: raw, servername, rejectUnauthorized: false }).on("error", () => {});
+    await new Promise((resolve) => socket.once("secureConnect", resolve).once("close", resolve));
+    return socket;
+  };
+}
+
 // ── documents that change ────────────────────────────────────────────────────────────────────────────────────────────
 
 describe("documents that change", { concurrency: 4 }, () => {
@@ -240,17 +251,18 @@ describe("documents that change", { concurrency: 4 }, () => {
     blue.session.destroy();
   });
 
-  test("a client that has sent no ClientHello is closed when its cluster gets a name", async () => {
+  test("a client whose ClientHello comes late is led by the names that its port has by then", async () => {
     await using mine = await Tenants.create(["blue"]);
-    await mine.get("blue").write({ agents: { sni: [] } });
+    const blue = mine.get("blue");
+    await blue.write({ agents: { sni: [] } });
     const server = await mine.start();
-    const early = connect(server.addresses.agents?.port ?? 0, "127.0.0.1");
-    const ended = once(early.resume(), "close");
-    await once(early, "connect");
-    await agentAt(server, "blue", { at: mine.get("blue"), by: mine.get("blue").agent }); // so `early` has been accepted
-    await mine.get("blue").write();
-    await ended;
-    assert.ok(server.lines.some(({ reason }) => String(reason).startsWith("the clusters of this port changed")));
+    const early = await Promise.all(["blue.example", "red.example"].map((name) => silent(server, name)));
+    await blue.write();
+    await until(() => server.lines.some(({ msg }) => msg === "cluster changed"));
+    const [known, unknown] = await Promise.all(early.map((greet) => greet()));
+    assert.notEqual(known?.getPeerX509Certificate(), undefined);
+    assert.equal(unknown?.getPeerX509Certificate(), undefined);
+    known?.destroy();
   });
 
   test("a document that breaks keeps its old version, is named in readyz, and leaves the server ready", async () => {

@@ -47,10 +47,10 @@ export type FilesLeft = "enough" | "few" | "none";
 /** Free descriptors at which there are `few` or `none`, as a part of the limit. */
 const FEW_PART = 0.1;
 const RESERVED_PART = 1 / 16;
-const RESERVED_MOST = 64;
+const MAX_RESERVED = 64;
 
 function reserved(limit: number): number {
-  return Math.min(RESERVED_MOST, Math.floor(limit * RESERVED_PART));
+  return Math.min(MAX_RESERVED, Math.floor(limit * RESERVED_PART));
 }
 
 /** True when only the reserved descriptors are left. */

@@ -134,15 +134,17 @@ export class Acceptor {
     if (oldest !== undefined) this.#dropOldest(oldest, "dropped");
     if (!connection.isPending) return;
     connection.setDeadline(handshakeTimeoutMs, () => this.#onLate(connection));
-    let reader: PrefaceReader | undefined = new PrefaceReader({
-      proxyHeader: this.#proxyHeader(raw),
-      name: this.#protocol.readsName(),
-    });
+    let reader: PrefaceReader | undefined;
+    let preface: Preface | undefined;
     const onChunk = (chunk: Buffer): void => {
-      const preface = reader?.push(chunk);
-      if (preface !== undefined) {
-        reader = undefined;
-        this.#onPreface(connection, preface);
+      if (preface === undefined) {
+        // The names of the port may have changed while the client was silent.
+        reader ??= new PrefaceReader({ proxyHeader: this.#proxyHeader(raw), name: this.#protocol.readsName() });
+        preface = reader.push(chunk);
+        if (preface !== undefined) {
+          reader = undefined;
+          this.#onPreface(connection, preface);
+        }
       }
       if (firstBytes.length > mostBefore)
         this.#drop(connection, "failed", `it sent too much before its ${handshakeName} had begun`);

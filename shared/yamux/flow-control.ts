@@ -8,7 +8,7 @@ const GROW_WITHIN_ROUND_TRIPS = 4;
 /**
  * Credit is sent at the latest when this many bytes are owed: on a long path, half of a large window would not be used.
  */
-const MOST_OWED = 2 * 1024 * 1024;
+const MAX_OWED = 2 * 1024 * 1024;
 
 /** Where the growth of windows is taken from. */
 export interface CreditBudget {
@@ -81,7 +81,7 @@ export class ReceiveWindow {
   /** The reader took `length` bytes. Returns the credit to send now: 0 until enough is owed. */
   consume(length: number, budget: CreditBudget, path: PathTimes): number {
     this.#owed += length;
-    if (this.#owed * 2 < this.size && this.#owed < MOST_OWED) return 0;
+    if (this.#owed * 2 < this.size && this.#owed < MAX_OWED) return 0;
     let credit = this.#owed;
     this.#owed = 0;
     if (budget.mustShrink) credit -= this.#shrink(credit, budget);
