@@ -181,12 +181,12 @@ export class Server implements AsyncDisposable {
     this.#replicas = await countServers(options, servers, log);
     await this.#operators.open((port) => this.#isOn(port));
     Object.assign(this.addresses, this.#operators.addresses);
-    const entries = {
+    const listeners = {
       tcpPorts: this.#tcpListeners().length,
       unixSockets: this.#callers.unixStates().length,
       operatorPorts: this.#operators.size,
     };
-    const warning = fileLimitWarning(filesNeeded(options, entries));
+    const warning = fileLimitWarning(filesNeeded(options, listeners));
     if (warning !== undefined) log.warn(warning);
     files.start();
     const groups = controlGroups("/");

@@ -22,16 +22,16 @@ import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 export interface PeerRules {
   /** The cluster of the virtual host that the peer came to. */
   readonly tunnels: Pick<ClusterTunnels, "name" | "verifying">;
-  /** Empty: every certificate of the CA, except those of Konnectivity's other side. */
+  /** Empty: every certificate of the CA, except those with Konnectivity's names for the other role. */
   readonly identities: readonly IdentityPattern[];
   /** The flag or key that lists them; refusals name it. */
   readonly rule: string;
   /** The CA (PEM) that certificates are verified by now. */
   readonly ca: string | undefined;
+  /** This CA together with its CRLs; the TLS handshake verifies by the CA alone. */
+  readonly trust: Pick<ClientTrust, "crlFault">;
   /** Present: tokens are accepted. */
   readonly verifier: TokenVerifier | undefined;
-  /** That CA together with its CRLs; the TLS handshake verifies by the CA alone. */
-  readonly trust: Pick<ClientTrust, "crlFault">;
   /** `proved`: a client from this address has proved a credential. */
   readonly handshakes?: { proved(address: string): void; budgetFor(address: string): HandshakeBudget };
 }
@@ -75,11 +75,11 @@ const ROLES = {
   },
 } as const;
 
-export type RoleName = keyof typeof ROLES;
+type RoleName = keyof typeof ROLES;
 
 /**
- * Authenticates a peer by its certificate: TLS has verified it (`verifyPeer`), the CA is still the present one, no CRL
- * has it, and its identity is permitted. Throws `unauthenticated`, or an outcome of its role.
+ * Authenticates a peer by its certificate: TLS has verified it (`verifyPeer`), the CA is still the present one, it is
+ * on no CRL, and its identity is permitted. Throws `unauthenticated`, or an outcome of its role.
  */
 export function authenticateByCertificate(
   { socket, verifiedBy }: TlsPeer,
@@ -117,7 +117,7 @@ export function identityRefusal(
   return new CulvertError(notPermitted, `the client certificate ${name} ${why}`);
 }
 
-export interface VerifiedToken {
+interface VerifiedToken {
   readonly identity: TokenIdentity;
   /** The verifier that has accepted the token; the rules may have another one now. */
   readonly verifier: TokenVerifier;
@@ -150,13 +150,16 @@ export async function authenticateByToken(
       throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
     }
     rules.handshakes?.proved(address);
-    giveBackWaste(socket);
+    refundHandshakeBytes(socket);
     return { identity: result.ok, verifier };
   });
 }
 
-/** A client with a token may show a certificate of another CA as well, for example that of a service mesh. */
-function giveBackWaste(socket: Socket): void {
+/**
+ * Gives back the bytes of its handshake that were counted for a certificate that is not accepted: a client with a token
+ * may show one of another CA as well, for example that of a service mesh.
+ */
+function refundHandshakeBytes(socket: Socket): void {
   const connection = IncomingConnection.of(socket);
   if (connection === undefined || connection.wastedBytes === 0) return;
   if (!(socket instanceof TLSSocket) || hasSlowKey(socket)) return;

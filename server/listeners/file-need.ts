@@ -15,8 +15,8 @@ type Bounds = Pick<
   | "clusters"
 >;
 
-/** The listeners of a server. */
-export interface Entries {
+/** How many listeners a server has. */
+interface Listeners {
   readonly tcpPorts: number;
   readonly unixSockets: number;
   /** The health and the admin port, if they are on. */
@@ -30,23 +30,26 @@ export interface Entries {
 const FILES_PER_AGENT = 4;
 
 /** Maximum number of connections of unauthenticated peers. */
-export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, operatorPorts }: Entries): number {
+export function unauthenticatedAllowed(bounds: Bounds, { tcpPorts, unixSockets, operatorPorts }: Listeners): number {
   const { maxHandshakes, maxWaitingHandshakes, maxWaitingConnections, clusters } = bounds;
   // The first bound counts twice: for connections in a handshake, and for those without a byte.
   const beforeTls = tcpPorts * (2 * maxHandshakes + maxWaitingHandshakes);
-  const full = clusters === "" || tcpPorts === 0 ? tcpPorts : ALL_PORTS_FACTOR;
-  return beforeTls + (full + unixSockets) * maxWaitingConnections + operatorPorts * MAX_CONNECTIONS;
+  // Each pool holds `maxWaitingConnections`.
+  const tcpPools = clusters === "" || tcpPorts === 0 ? tcpPorts : ALL_PORTS_FACTOR;
+  return beforeTls + (tcpPools + unixSockets) * maxWaitingConnections + operatorPorts * MAX_CONNECTIONS;
 }
 
 /**
- * The number of open files at the bounds for unauthenticated peers, and for those of one cluster whose tokens are
- * verified or who do inner TLS, its agents, their awaited hellos and its waiting callers. Established connections have
- * no bound.
+ * The number of open files while all bounds are reached. Established connections have no bound. It counts
+ *
+ * - the listeners, and the connections of unauthenticated peers;
+ * - of one cluster: connections in inner TLS or before their hello, tokens that are verified, callers that wait for an
+ *   answer, and agents.
  */
-export function filesNeeded(bounds: Bounds, entries: Entries): number {
-  const listeners = entries.tcpPorts + entries.unixSockets;
+export function filesNeeded(bounds: Bounds, listeners: Listeners): number {
+  const listening = listeners.tcpPorts + listeners.unixSockets;
   const agents = FILES_PER_AGENT * bounds.maxAgents + hellosAllowed(bounds.maxAgents);
   // Agents before their hello and in the handshake; tokens of agents and of callers.
   const inHandshakes = 2 * bounds.maxInnerHandshakes + 2 * bounds.maxTokenVerifications;
-  return listeners + unauthenticatedAllowed(bounds, entries) + inHandshakes + bounds.maxPendingConnects + agents;
+  return listening + unauthenticatedAllowed(bounds, listeners) + inHandshakes + bounds.maxPendingConnects + agents;
 }

@@ -51,5 +51,5 @@ test("a client that closes after the handshake is described by its alert, if it 
   assert.match(closedEarlyReason({ errored: alert }), /does not know the CA .*\[ERR_SSL_TLSV1_ALERT_UNKNOWN_CA\]$/);
   const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
   for (const errored of [null, reset])
-    assert.match(closedEarlyReason({ errored }), /^it had nothing to ask, or: a client that does not accept/);
+    assert.match(closedEarlyReason({ errored }), /^it sent no request: a client that does not accept/);
 });

@@ -19,7 +19,7 @@ import { SourceCidrs } from "../clusters/access-rules.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 
-/** One of the TCP ports that callers and agents connect to. */
+/** A TCP port of the server: for callers, for agents, or for other servers. */
 interface Port extends ListenAddress {
   readonly name: Exclude<ListenerName, "unix">;
   readonly proxyProtocol: "off" | "optional" | "required";
@@ -31,15 +31,15 @@ interface Port extends ListenAddress {
   readonly pacedClose?: PacedClose;
 }
 
-/** A port that callers or agents connect to over TLS. */
-export interface TlsPort<Host extends VirtualHost> extends Port {
+/** One of these ports over TLS. */
+interface TlsPort<Host extends VirtualHost> extends Port {
   readonly name: "callers" | "agents" | "peers";
   readonly hosts: VirtualHosts<Host>;
   onConnection(connection: HostedConnection<Host>): void;
 }
 
 /** The port for agents in clear, behind a balancer that has ended their TLS. */
-export interface PlainPort extends Port {
+interface PlainPort extends Port {
   /** Networks, beside loopback, from which connections are accepted. */
   readonly trustedCidrs: readonly string[];
   onConnection(connection: IncomingConnection): void;
@@ -192,7 +192,7 @@ const ALERTS: Readonly<Record<string, string>> = {
 export function handshakeFailure(error: NodeJS.ErrnoException & { readonly reason?: string }): string {
   const { code, message } = error;
   if (error instanceof EndedInHandshake) return `${message}: ${OR_REJECTED}`;
-  if (code === undefined) return printable(message); // it is a sentence of ours
+  if (code === undefined) return printable(message); // our own message
   const alert = ALERT.exec(code)?.[1];
   const words = alert === undefined ? WORDS[code] : (ALERTS[alert] ?? otherAlert(alert));
   return printable(`${words ?? error.reason ?? message} [${code}]`, 300);
@@ -205,7 +205,7 @@ function otherAlert(alert: string): string {
 /** Why a client has closed a connection after its TLS handshake and before its request. */
 export function closedEarlyReason({ errored }: Pick<TLSSocket, "errored">): string {
   const { code } = (errored ?? {}) as NodeJS.ErrnoException;
-  return errored && ALERT.test(code ?? "") ? handshakeFailure(errored) : `it had nothing to ask, or: ${OR_REJECTED}`;
+  return errored && ALERT.test(code ?? "") ? handshakeFailure(errored) : `it sent no request: ${OR_REJECTED}`;
 }
 
 /**

@@ -16,7 +16,7 @@ const DROPPED = "connection dropped: too many have sent no request (--max-waitin
 
 /**
  * Connections of all TCP ports and clusters together whose request has not come. One too many drops the oldest of the
- * network that has most.
+ * network that has the most of them.
  */
 export class WaitingConnections {
   readonly #most: number;
@@ -54,8 +54,8 @@ export interface PortConnectionsOptions {
   /** How long a connection may take until its request has come, ms. */
   readonly deadlineMs: number;
   /**
-   * Connections of this port whose request has not come. One more drops the oldest of the network that has most: real
-   * clients take milliseconds.
+   * Connections of this port whose request has not come. One more drops the oldest of the network that has the most of
+   * them: real clients take milliseconds.
    */
   readonly maxWaiting: number;
   /** The waiting connections of all TCP ports together, which have a bound of their own. Absent for a unix socket. */
@@ -72,9 +72,9 @@ export interface PortHandler extends RequestHandler {
 }
 
 /**
- * The connections that one port has accepted: in the state `request`, which are few and have a deadline, and in the
- * state `open`. Node checks its own timeouts for headers from time to time only, and not at all in an http.Server that
- * does not listen.
+ * The connections that one port has accepted, in the states `request` and `open`. In the state `request` their number
+ * is bounded, and each has a deadline. Node's own timeouts for headers would not do: it checks them from time to time
+ * only, and not at all in an http.Server that does not listen.
  */
 export class PortConnections {
   readonly #options: PortConnectionsOptions;
@@ -121,7 +121,7 @@ export class PortConnections {
 
   /**
    * From now on the client waits for the server: the connection no longer counts as waiting for a request. Its deadline
-   * stays. The caller has to bound how many may do so at once.
+   * stays. The code that calls this has to bound how many may do so at once.
    */
   setAside(connection: IncomingConnection): void {
     this.#waiting.delete(connection);

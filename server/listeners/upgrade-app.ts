@@ -27,7 +27,7 @@ export async function upgradeApp(
   const app = fastify({
     ...FASTIFY_OPTIONS,
     exposeHeadRoutes: false,
-    // Paths are compared as they are written: none is malformed then, and each request passes the hooks.
+    // Paths are compared as they are written. `%` is escaped, so that fastify rejects no path before the hooks.
     rewriteUrl: ({ url = "" }) => `${url.startsWith("/") ? "" : "/"}${url.replaceAll("%", "%25")}`,
   });
   app.setErrorHandler(async (error, request, reply) => {
@@ -37,7 +37,7 @@ export async function upgradeApp(
   });
   await app.register(websocket, {
     options: UPGRADES,
-    errorHandler: () => {}, // a carrier hears of the errors of its WebSocket itself
+    errorHandler: () => {}, // a carrier handles the errors of its WebSocket itself
   });
   return app;
 }
