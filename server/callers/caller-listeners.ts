@@ -3,7 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
-import { HTTP_2, type RequestHeader, valuesOf } from "../../shared/listen/first-request.ts";
+import { HTTP_2, valuesOf } from "../../shared/listen/first-request.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
@@ -179,7 +179,7 @@ class CallersOfHost implements PortHandler {
     this.connections = new PortConnections(bounds, this);
   }
 
-  onConnect(request: RequestHeader, connection: IncomingConnection): void {
+  onConnect(request: IncomingMessage, connection: IncomingConnection): void {
     // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
     if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
     else if (valuesOf(request.rawHeaders, "host").length > 1) this.#refuse(connection, "twoHosts");

@@ -4,12 +4,6 @@ import { answerAndEnd, HeaderEnd } from "../http/connection.ts";
 import { feedParser } from "../node/http.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 
-/** What is used of a request's header, whoever has read it. */
-export type RequestHeader = Pick<
-  IncomingMessage,
-  "url" | "headers" | "rawHeaders" | "httpVersion" | "httpVersionMajor"
->;
-
 /** The error code for a client that speaks HTTP/2; Node's parser has none for it. */
 export const HTTP_2 = "CULVERT_HTTP_2";
 /**
@@ -19,9 +13,9 @@ export const HTTP_2 = "CULVERT_HTTP_2";
 const UNREAD_MS = 1_000;
 
 /**
- * The part of a connection that Node's HTTP parser gets: its first request, and not a byte behind it. The parser would
+ * The part of a connection that Node's HTTP parser gets: its first request, and not one byte after it. The parser would
  * go on: it parses all bytes of one turn of the loop, which can be thousands of requests in a packet, and makes two
- * objects for each. The bytes behind the request stay unread in the connection.
+ * objects for each. The bytes after the request stay unread in the connection.
  *
  * ```
  *  begin ─▶ header ─▶ the parser reports it ─┬─▶ release: the connection is used without this Duplex
@@ -40,7 +34,7 @@ export class FirstRequest extends Duplex {
   #bodyBytes = 0;
   #onBody: (() => void) | undefined;
 
-  /** `server`: its parser reads the request. The connection has an error listener. */
+  /** `server`: its parser reads the request. The connection must already have an error listener. */
   constructor(connection: IncomingConnection, server: Server) {
     super();
     this.connection = connection;
@@ -137,7 +131,10 @@ export class FirstRequest extends Duplex {
     if (this.#bodyBytes === 0) this.#onBody?.();
   };
 
-  /** Node's parser wants more than a header if that could be the connection preface of HTTP/2 (RFC 9113 §3.4). */
+  /**
+   * The header is whole, and the parser has reported nothing: Node's parser waits for more if the header could be the
+   * connection preface of HTTP/2 (RFC 9113 §3.4).
+   */
   #onHttp2(): void {
     if (this.destroyed) return;
     const error = Object.assign(new Error("the client speaks HTTP/2"), { code: HTTP_2 });
@@ -178,8 +175,8 @@ export interface RequestHandler {
 }
 
 /**
- * A server that never listens, and parses the headers of `FirstRequest`. Answers are written on the connection: the
- * handler gets it without its `FirstRequest`, and decides about Host, the number of header lines and Expect.
+ * A server that never listens, and parses the headers of `FirstRequest`. The handler gets the connection without its
+ * `FirstRequest` and writes the answer on it; the handler checks Host, the number of header lines and Expect as well.
  */
 export function headerParser(maxHeaderSize: number, handler: RequestHandler): Server {
   const server = createServer({
@@ -188,21 +185,21 @@ export function headerParser(maxHeaderSize: number, handler: RequestHandler): Se
     ...{ headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0 },
   });
   server.maxHeadersCount = 0;
-  const released = (first: FirstRequest): IncomingConnection => {
+  const releaseConnection = (first: FirstRequest): IncomingConnection => {
     first.release();
     return first.connection;
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
-    const connection = released(firstRequestOf(request));
-    request.socket.destroy(); // Node's parser lets go of the others itself
+    const connection = releaseConnection(firstRequestOf(request));
+    request.socket.destroy(); // after a CONNECT or an upgrade Node's parser lets go of it itself
     handler.onRequest(request, connection, response);
   };
   for (const event of ["request", "checkContinue", "checkExpectation"]) server.on(event, onRequest);
-  server.on("connect", (request) => handler.onConnect(request, released(firstRequestOf(request))));
-  server.on("upgrade", (request) => handler.onUpgrade(request, released(firstRequestOf(request))));
+  server.on("connect", (request) => handler.onConnect(request, releaseConnection(firstRequestOf(request))));
+  server.on("upgrade", (request) => handler.onUpgrade(request, releaseConnection(firstRequestOf(request))));
   server.on("clientError", (error, socket) => {
     const first = socket as unknown as FirstRequest;
-    const connection = released(first);
+    const connection = releaseConnection(first);
     first.destroy();
     handler.onClientError(error, connection);
   });
