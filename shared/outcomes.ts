@@ -1,7 +1,7 @@
 /**
  * Outcomes: one row for each way in which a CONNECT can fail. No other file chooses an HTTP status, a log level or a
- * metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome; `HTTP_REFUSALS` of
- * each side has the answers to those.
+ * metric label for them. A request that is neither a CONNECT nor an agent's upgrade has no outcome:
+ * `HTTP_REFUSALS` has the answers to callers, and `RequestRefusal` those to agents.
  */
 export interface Outcome {
   /** HTTP status of the answer to a caller; `undefined`: no answer can be given. */

@@ -51,7 +51,7 @@ type Plan =
  * ```
  *  hello ─▶ decide ─┬─▶ new:    welcome ─▶ the tunnel, to its end
  *                   ├─▶ resume: answer ─▶ the link has another carrier
- *                   └─▶ inner:  the same again inside an inner TLS (attach-inside.ts)
+ *                   └─▶ inner:  an inner TLS, in which these steps are repeated (attach-inside.ts)
  * ```
  */
 export async function attach(
@@ -69,11 +69,12 @@ export async function attach(
   const onClosing = (): void => {
     if (peer.identity !== "" || peer.hasProvedLink) cluster.hellos.closing(socket);
   };
-  const carrier = openCarrier(ws, socket, { keepaliveMs, turns: context.turns, onClosing });
   let { deadline } = admission;
+  let plan: Plan | undefined;
   try {
+    const carrier = openCarrier(ws, socket, { keepaliveMs, turns: context.turns, onClosing });
     const hello = await receiveHello(carrier, Math.min(helloTimeoutMs, deadline?.leftMs ?? Number.POSITIVE_INFINITY));
-    const plan = orRefuse(carrier, () => decide(hello, admission, peer, context));
+    plan = orRefuse(carrier, () => decide(hello, admission, peer, context));
     if (plan.kind === "inner") {
       deadline = innerDeadline(carrier, peer, socket, admission, context);
       await attachInside(carrier, peer, deadline, host, context);
@@ -87,6 +88,7 @@ export async function attach(
   } catch (error) {
     onEnded(deadline?.dropped ?? error, ws, peer, cluster, context);
   } finally {
+    if (plan?.kind === "new") release(plan.reserved, context.links);
     if (socket.destroyed) cluster.hellos.leave(socket); // it may close much later (shared/listen/paced-close.ts)
   }
 }
@@ -121,13 +123,9 @@ async function beginTunnel(
   { remote }: AgentPeer,
   context: AgentsContext,
 ): Promise<void> {
-  try {
-    const { cluster, entry, graceMs } = reserved;
-    const link = new Link(entry.id, remote, carrier, linkOptions(graceMs, cluster, context));
-    await runTunnel(link, link, hello, reserved, credential, context);
-  } finally {
-    release(reserved, context.links);
-  }
+  const { cluster, entry, graceMs } = reserved;
+  const link = new Link(entry.id, remote, carrier, linkOptions(graceMs, cluster, context));
+  await runTunnel(link, link, hello, reserved, credential, context);
 }
 
 /** A refusal, and an end of the agent or the network, are refusals in the log. Anything else is a fault of ours. */

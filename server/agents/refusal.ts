@@ -23,7 +23,7 @@ interface RefusalOptions {
 
 /**
  * A request that is malformed, or no upgrade of an agent. It never becomes a tunnel, so it has a status of its own and
- * not that of an outcome.
+ * not that of an outcome; `code` gives only the name in `Proxy-Status`.
  */
 class RequestRefusal extends CulvertError {
   readonly status: number;
@@ -141,7 +141,7 @@ export function parseRefusal(
 ): RequestRefusal | undefined {
   const { code = "", rawPacket } = error;
   if (code === "HPE_HEADER_OVERFLOW") {
-    const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): is the token a token?`;
+    const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): check what the token file holds`;
     return new RequestRefusal(431, sentence);
   }
   if (code === HTTP_2) return new RequestRefusal(505, GRPC, { level: "warn" });

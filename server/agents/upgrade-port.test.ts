@@ -3,13 +3,14 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { type ConnectionOptions, createServer, connect as dialTls } from "node:tls";
+import { type ConnectionOptions, createServer, connect as dialTls, type TLSSocket } from "node:tls";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { InnerServers } from "../../shared/link/inner-tls.ts";
 import { textFrame } from "../../shared/link/testing/frames.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { UNAUTHENTICATED, type Unauthenticated } from "../../shared/listen/unauthenticated-sockets.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
@@ -49,9 +50,12 @@ async function portOf(
     draining: () => false,
   } as Partial<AgentsContext> as AgentsContext); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
+  const accepted: TLSSocket[] = [];
   tls.on("secureConnection", (socket) => {
+    accepted.push(socket);
     const connection = new IncomingConnection<AgentHost>(socket);
     connection.handedOn(socket);
+    UNAUTHENTICATED.add(connection);
     Object.assign(connection, { host: hostOf(String(socket.servername)), retryAfterMs });
     port.take(connection);
   });
@@ -65,6 +69,7 @@ async function portOf(
   return {
     port,
     lines,
+    accepted,
     dropped: () => dropped,
     /** Everything that comes for what is sent, when the server has closed. */
     send: async (by: ConnectionOptions, bytes: string) => {
@@ -226,6 +231,22 @@ test("of whom nobody knows who it is has one deadline: a late hello, or none, ge
   const [noHello, tooLong] = ["no hello arrived in time", "the inner TLS handshake took too long"];
   assert.equal(reasons.at(-1), noHello, "a deadline that began anew with the hello would be the last one");
   assert.deepEqual(reasons.sort(), [noHello, noHello, tooLong]);
+});
+
+test("a carrier that has to prove itself counts once among the unauthenticated, and keeps nothing of its request", async (t) => {
+  await using it = await portOf(() => hostOf("default", { innerTls: "auto" }));
+  const counts: number[] = [];
+  const add = UNAUTHENTICATED.add.bind(UNAUTHENTICATED);
+  t.mock.method(UNAUTHENTICATED, "add", (connection: Unauthenticated) => {
+    add(connection);
+    counts.push(UNAUTHENTICATED.size);
+  });
+  const { socket } = it.ask({});
+  await once(socket, "data"); // 101
+  assert.deepEqual(counts, [1, 1], "as a connection without a request, and as a carrier without a hello");
+  const [upgraded] = it.accepted;
+  assert.equal((upgraded as { _httpMessage?: unknown } | undefined)?._httpMessage ?? undefined, undefined);
+  socket.destroy();
 });
 
 test("a peer whose time is over while this process is busy has not cut the connection, and the log says what took too long", async () => {

@@ -8,7 +8,7 @@ import { claimedBy } from "../../shared/tls/identity.ts";
 import { SUBPROTOCOL } from "../../shared/wire/handshake.ts";
 import { logClosedEarly } from "../listeners/open-port.ts";
 import { PortConnections } from "../listeners/port-connections.ts";
-import { connectionOf, requestsTo, upgradeApp } from "../listeners/upgrade-app.ts";
+import { connectionOf, requestsTo, upgradeApp, webSocketHandler } from "../listeners/upgrade-app.ts";
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, HandshakeDeadline, joinHellos } from "./admission.ts";
@@ -95,9 +95,14 @@ export class UpgradePort {
     app.addHook("onRequest", port.#requirePermitted);
     app.addHook("onRequest", port.#requireUpgrade);
     app.route({
-      ...{ method: "GET", url: context.options.agentPath, preHandler: port.#admit, wsHandler: port.#attach },
+      ...{
+        method: "GET",
+        url: context.options.agentPath,
+        preHandler: port.#admit,
+        wsHandler: webSocketHandler(port.#attach),
+      },
       handler: () => {
-        throw noUpgrade();
+        throw noUpgrade(); // `#requireUpgrade` has refused what would come here
       },
     });
     await app.ready();
@@ -175,12 +180,12 @@ export class UpgradePort {
       request.setDecorator(ADMISSION, admission);
       return;
     }
-    reply.hijack();
     this.connections.leaveWaiting(connection);
     carryOn();
+    reply.hijack();
   };
 
-  /** Unauthenticated carriers have a deadline, and their number is bounded. */
+  /** The result of the hooks. An unauthenticated carrier gets a deadline, and a place among a bounded number of them. */
   #admissionOf(request: FastifyRequest, connection: AgentConnection): Admission {
     const { options, beforeHello } = this.#context;
     const { socket, source } = connection;
@@ -188,6 +193,7 @@ export class UpgradePort {
     const credential = request.getDecorator<Credential | CulvertError>(CREDENTIAL);
     if (!(credential instanceof CulvertError)) return { host, credential };
     const deadline = new HandshakeDeadline(socket, options.handshakeTimeoutMs);
+    this.connections.setAside(connection); // or it would count twice, and might have to make room for itself
     beforeHello.enter(host.tunnels.name, source.address, deadline, () => socket.destroy());
     return { host, credential, deadline, shown: shownCredential(socket, request.headers, host) };
   }

@@ -12,6 +12,8 @@ import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 /** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
 
+const CROWDED_OUT =
+  "connection dropped: half of the files of this process are connections without a request (ulimit -n)";
 const DROPPED = "connection dropped: too many have sent no request (--max-waiting-connections)";
 
 /**
@@ -108,7 +110,7 @@ export class PortConnections {
     socket.on("close", () => this.#onClose(connection));
     this.#all.join(connection.place);
     this.#waiting.add(connection, connection.network);
-    connection.onCrowdedOut = () => this.drop(connection);
+    connection.onCrowdedOut = () => this.drop(connection, CROWDED_OUT);
     connection.setDeadline(deadlineMs, () => this.#onLate(connection));
     if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
     if (this.#waiting.has(connection)) waiting?.add(connection, this);
@@ -170,12 +172,12 @@ export class PortConnections {
   }
 
   /** Ends a connection whose request has not come, for a newer one. */
-  drop(connection: IncomingConnection | undefined): void {
+  drop(connection: IncomingConnection | undefined, sentence = DROPPED): void {
     if (connection === undefined) return;
     this.dismiss(connection);
     const { listener, metrics, throttledLog } = this.#options;
     metrics.waitingDropped(listener);
-    throttledLog.write("warn", { listener }, DROPPED);
+    throttledLog.write("warn", { listener }, sentence);
   }
 
   #onLate(connection: IncomingConnection): void {

@@ -1,5 +1,7 @@
 import { ServerResponse } from "node:http";
+import type { WebsocketHandler } from "@fastify/websocket";
 import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { WebSocket } from "ws";
 import { FASTIFY_OPTIONS } from "../../shared/http/fastify-options.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import { firstRequestOf, type RequestHandler } from "../../shared/listen/first-request.ts";
@@ -15,9 +17,12 @@ const NO_HEAD = Buffer.alloc(0);
  * ends its connections itself, and does not close the application, which would end all WebSockets at once.
  *
  * ```
- *  onRequest hooks of the port ─▶ its route ─▶ preHandler hooks ─▶ upgrade ─▶ wsHandler
- *             └─────────────────────┴───────────────┴─▶ refuse
+ *  onRequest hooks of the port ─▶ preHandler hooks of its route ─▶ upgrade ─▶ wsHandler
+ *             └──────────────────────────────┴─▶ refuse
  * ```
+ *
+ * fastify looks for the route first, and a request of another path or method has its handler for 404, with the same
+ * onRequest hooks. So the last of these refuses such requests, and no peer learns of paths before.
  */
 export async function upgradeApp(
   refuse: (error: CulvertError, request: FastifyRequest) => void,
@@ -37,9 +42,23 @@ export async function upgradeApp(
   });
   await app.register(websocket, {
     options: UPGRADES,
-    errorHandler: () => {}, // a carrier handles the errors of its WebSocket itself
+    errorHandler: (_error, ws) => ws.terminate(), // a fault of a route's handler
+  });
+  app.addHook("preHandler", async ({ ws }, { raw }) => {
+    if (ws && raw.socket) raw.detachSocket(raw.socket);
   });
   return app;
+}
+
+/**
+ * A route's handler of WebSockets. It, and the hook `preHandler` above, let go of what would keep the request in memory,
+ * with its token, as long as the WebSocket lives. Errors of the WebSocket are `attach`'s from now on.
+ */
+export function webSocketHandler(attach: (ws: WebSocket, request: FastifyRequest) => void): WebsocketHandler {
+  return (ws, request) => {
+    ws.removeAllListeners("error"); // the plugin's
+    attach(ws, request);
+  };
 }
 
 /** Gives the requests of a port to its application; they have passed no check. */

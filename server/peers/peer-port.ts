@@ -21,7 +21,7 @@ import { CloseCode, HANDSHAKE_VERSION, LinkRefused } from "../../shared/wire/han
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type WaitingConnections } from "../listeners/port-connections.ts";
-import { connectionOf, requestsTo, upgradeApp } from "../listeners/upgrade-app.ts";
+import { connectionOf, requestsTo, upgradeApp, webSocketHandler } from "../listeners/upgrade-app.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { Links, type ResumableLink } from "../tunnels/links.ts";
 import { firstWindows } from "../tunnels/yamux-tunnel.ts";
@@ -123,11 +123,11 @@ export class PeerPort {
     app.addHook("onRequest", requirePath);
     app.route({
       ...{ method: "GET", url: PEER_PATH, handler: requireUpgrade },
-      wsHandler: (ws, request) => {
+      wsHandler: webSocketHandler((ws, request) => {
         const connection = connectionOf(request);
         void this.#attach(ws, connection, request.getDecorator<PeerIdentity>(IDENTITY), connections);
         connection.socket.resume(); // the reader of the request has paused it
-      },
+      }),
     });
     await app.ready();
     return connections;
@@ -153,8 +153,8 @@ export class PeerPort {
   ): Promise<void> {
     const { socket, remote } = connection;
     const { helloTimeoutMs, keepaliveMs } = this.#deps.options;
-    const carrier = openCarrier(ws, socket, { keepaliveMs, turns: this.#turns });
     try {
+      const carrier = openCarrier(ws, socket, { keepaliveMs, turns: this.#turns });
       const hello = await receiveHello(carrier, helloTimeoutMs);
       connections.leaveWaiting(connection); // until now it is one of those that wait, which are few
       const { answer, entry, use } = orRefuse(carrier, () => this.#onHello(hello, identity, connection));

@@ -179,8 +179,8 @@ export class InFlight {
 
   /**
    * For one carrier, on which sending begins at `offset`. A new one gets nothing of what was learned before, not even
-   * for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after six
-   * rounds.
+   * for a planned change: the path may differ, TCP begins slower than we do, and doubling reaches 16 MiB after
+   * eight rounds.
    */
   constructor(mostBytes: number, offset: number) {
     this.#most = Math.max(IN_FLIGHT_FLOOR, mostBytes);

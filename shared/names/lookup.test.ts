@@ -172,6 +172,13 @@ test("look-ups of one name at one time share a question, and a later one asks ag
   assert.equal(asked.length, 4);
 });
 
+test("who asks later for a name that is being looked up has all of its own time", async (t) => {
+  const { names, find } = await world(t, knows({ "a.test": ["10.0.0.1"] }), { delayMs: 600 });
+  const hasty = names.find("a.test.", 100).catch(({ code }) => code);
+  const patient = find("a.test.");
+  assert.deepEqual([await hasty, await patient], ["EAI_AGAIN", "10.0.0.1"]);
+});
+
 test("getaddrinfo is asked where a name server is link-local with a zone, which c-ares drops", async (t) => {
   const getaddrinfo = async () => [{ address: "10.0.0.7", family: 4 }];
   const { find, put, asked } = await world(t, knows({}), { getaddrinfo });

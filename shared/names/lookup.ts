@@ -35,7 +35,7 @@ export class Names {
   readonly #platform: NodeJS.Platform;
   readonly #maxRunning: number;
   /** Look-ups of the same name at the same time share one question. */
-  readonly #running = new Map<string, Promise<readonly LookupAddress[]>>();
+  readonly #running = new Map<string, RunningLookup>();
 
   constructor(options: NamesOptions = {}) {
     this.#files = new NameFiles(options.paths ?? SYSTEM_FILES);
@@ -45,17 +45,29 @@ export class Names {
     this.#maxRunning = options.maxRunning ?? Number.POSITIVE_INFINITY;
   }
 
-  /**
-   * All addresses, in the order in which they are tried. Rejects with the codes that `dns.lookup` has. Those who ask
-   * for a name at the same time share the deadline of the first.
-   */
-  find(host: string, timeoutMs = DEADLINE_MS): Promise<readonly LookupAddress[]> {
-    const running = this.#running.get(host);
-    if (running !== undefined) return running;
-    if (this.#running.size >= this.#maxRunning) return Promise.reject(lookupFailure(host, "EBUSY"));
-    const started = this.#findInTime(host, timeoutMs).finally(() => this.#running.delete(host));
-    this.#running.set(host, started);
-    return started;
+  /** All addresses, in the order in which they are tried. Rejects with the codes that `dns.lookup` has. */
+  async find(host: string, timeoutMs = DEADLINE_MS): Promise<readonly LookupAddress[]> {
+    const lookup = this.#running.get(host) ?? this.#start(host);
+    const late = new AbortController();
+    lookup.askers++;
+    try {
+      return await Promise.race([lookup.found, failsAfter(host, timeoutMs, late.signal)]);
+    } finally {
+      late.abort();
+      if (--lookup.askers === 0) {
+        lookup.over.abort();
+        this.#running.delete(host);
+      }
+    }
+  }
+
+  #start(host: string): RunningLookup {
+    if (this.#running.size >= this.#maxRunning) throw lookupFailure(host, "EBUSY");
+    const over = new AbortController();
+    const lookup = { found: this.#find(host, over.signal), over, askers: 0 };
+    lookup.found.catch(() => {}); // all who asked may be gone
+    this.#running.set(host, lookup);
+    return lookup;
   }
 
   srv(name: string) {
@@ -68,21 +80,6 @@ export class Names {
       family === 6 ? resolver.resolve6(name, { ttl: true }) : resolver.resolve4(name, { ttl: true }),
     );
     return Math.min(...records.map(({ ttl }) => ttl));
-  }
-
-  async #findInTime(host: string, timeoutMs: number): Promise<readonly LookupAddress[]> {
-    const over = new AbortController();
-    const late = wait(timeoutMs, undefined, { signal: over.signal }).then(() => {
-      throw lookupFailure(host, "EAI_AGAIN");
-    });
-    const found = this.#find(host, over.signal);
-    // One of the two loses, and nobody waits for it.
-    for (const each of [late, found]) each.catch(() => {});
-    try {
-      return await Promise.race([found, late]);
-    } finally {
-      over.abort();
-    }
   }
 
   async #find(host: string, over: AbortSignal): Promise<readonly LookupAddress[]> {
@@ -176,6 +173,18 @@ export class Names {
     const errors = answers.map(({ error }) => error).filter((error) => error !== undefined);
     throw errors.find((error) => !isNothing(error)) ?? errors[0] ?? lookupFailure(name, "ENOTFOUND");
   }
+}
+
+interface RunningLookup {
+  readonly found: Promise<readonly LookupAddress[]>;
+  /** Aborted when nobody waits for it any more. */
+  readonly over: AbortController;
+  askers: number;
+}
+
+async function failsAfter(host: string, ms: number, signal: AbortSignal): Promise<never> {
+  await wait(ms, undefined, { signal }).catch(() => {});
+  throw lookupFailure(host, "EAI_AGAIN");
 }
 
 interface FamilyAnswer {

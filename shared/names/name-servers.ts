@@ -49,7 +49,13 @@ export class NameServers {
     return new Promise((resolve, reject) => {
       const errors: unknown[] = servers.map(() => undefined);
       let asked = 0;
+      let isSettled = false;
       let timer: NodeJS.Timeout | undefined;
+      const settle = (act: () => void): void => {
+        isSettled = true;
+        clearTimeout(timer);
+        act();
+      };
       const askNext = (): void => {
         clearTimeout(timer);
         const index = asked++;
@@ -57,19 +63,16 @@ export class NameServers {
         if (server === undefined) return;
         timer = setTimeout(askNext, NEXT_SERVER_MS);
         this.#askServer(server, timeoutMs, question).then(
-          (answer) => {
-            clearTimeout(timer);
-            resolve(answer);
-          },
+          (answer) => settle(() => resolve(answer)),
           (error) => {
+            if (isSettled) return;
             errors[index] = error;
             const waiting = errors.indexOf(undefined);
             const known = waiting === -1 ? errors : errors.slice(0, waiting);
             const nothing = known.find(isNothing);
-            if (nothing !== undefined || waiting === -1) {
-              clearTimeout(timer);
-              reject(nothing ?? known.find(isSilence) ?? error);
-            } else if (asked === index + 1) askNext();
+            if (nothing !== undefined || waiting === -1)
+              settle(() => reject(nothing ?? known.find(isSilence) ?? error));
+            else if (asked === index + 1) askNext();
           },
         );
       };
