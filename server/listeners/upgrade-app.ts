@@ -1,7 +1,6 @@
 import { ServerResponse } from "node:http";
 import type { WebsocketHandler } from "@fastify/websocket";
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import type { WebSocket } from "ws";
 import { FASTIFY_OPTIONS } from "../../shared/http/fastify-options.ts";
 import { UPGRADES } from "../../shared/link/accept.ts";
 import { firstRequestOf, type RequestHandler } from "../../shared/listen/first-request.ts";
@@ -54,7 +53,7 @@ export async function upgradeApp(
  * A route's handler of WebSockets. It, and the hook `preHandler` above, let go of what would keep the request in memory,
  * with its token, as long as the WebSocket lives. Errors of the WebSocket are `attach`'s from now on.
  */
-export function webSocketHandler(attach: (ws: WebSocket, request: FastifyRequest) => void): WebsocketHandler {
+export function webSocketHandler(attach: (...by: Parameters<WebsocketHandler>) => void): WebsocketHandler {
   return (ws, request) => {
     ws.removeAllListeners("error"); // the plugin's
     attach(ws, request);
