@@ -50,8 +50,8 @@ export async function upgradeApp(
 }
 
 /**
- * A route's handler of WebSockets. It, and the hook `preHandler` above, let go of what would keep the request in memory,
- * with its token, as long as the WebSocket lives. Errors of the WebSocket are `attach`'s from now on.
+ * A route's handler of WebSockets. It and the hook above let go of what would keep the request in memory, with its
+ * token, as long as the WebSocket lives. Errors of the WebSocket are `attach`'s from now on.
  */
 export function webSocketHandler(attach: (...by: Parameters<WebsocketHandler>) => void): WebsocketHandler {
   return (ws, request) => {
