@@ -185,7 +185,7 @@ export class UpgradePort {
     reply.hijack();
   };
 
-  /** The result of the hooks. An unauthenticated carrier gets a deadline, and a place among a bounded number of them. */
+  /** The result of the hooks. An unauthenticated carrier gets a deadline, and one of a bounded number of places. */
   #admissionOf(request: FastifyRequest, connection: AgentConnection): Admission {
     const { options, beforeHello } = this.#context;
     const { socket, source } = connection;
