@@ -77,5 +77,11 @@ export type CrowdMethods = typeof methods;
 // The machines of thousands of agents are not the server's: what this process wants of the processor it must not take
 // from those that are measured. On Linux each thread has a priority of its own, and later ones get that of the first.
 const threads = existsSync(THREADS) ? readdirSync(THREADS).map(Number) : [process.pid];
-for (const thread of threads) setPriority(thread, constants.priority.PRIORITY_LOW);
+for (const thread of threads) {
+  try {
+    setPriority(thread, constants.priority.PRIORITY_LOW);
+  } catch {
+    // It has ended meanwhile.
+  }
+}
 serve(methods);
