@@ -259,7 +259,7 @@ export const CODE_LINES = {
   "shared/limits": 782,
   "shared/link": 2778,
   "shared/listen": 1606,
-  "shared/names": 460,
+  "shared/names": 461,
   "shared/net": 154,
   "shared/node": 139,
   "shared/pki": 130,

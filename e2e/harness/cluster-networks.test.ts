@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deferred } from "../../shared/basics/promises.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
-import { NAMES } from "../../shared/names/lookup.ts";
+import { NAMES_OF_TARGETS } from "../../shared/names/lookup.ts";
 import { ClusterNetworks } from "./cluster-networks.ts";
 
 test("what a shared timer starts in one network stays in that network", async () => {
@@ -13,7 +13,7 @@ test("what a shared timer starts in one network stays in that network", async ()
     [0, 1].map((network) =>
       networks.inside(network, async () => {
         const { promise, resolve } = deferred<unknown>();
-        const node = timer.add(() => resolve(NAMES.find(host)));
+        const node = timer.add(() => resolve(NAMES_OF_TARGETS.find(host)));
         return promise.finally(() => node.leave());
       }),
     ),

@@ -1,12 +1,12 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { createServer, type Socket } from "node:net";
 import { SharedInterval } from "../../shared/basics/timers.ts";
-import { NAMES } from "../../shared/names/lookup.ts";
+import { NAMES_OF_TARGETS } from "../../shared/names/lookup.ts";
 import { freePort } from "./targets/absent.ts";
 import { TcpTarget } from "./targets/tcp.ts";
 
 const HOST = "kubelet.internal";
-const find = NAMES.find;
+const find = NAMES_OF_TARGETS.find;
 const addCallback = SharedInterval.prototype.add;
 const addressHere = new AsyncLocalStorage<string>();
 
@@ -23,9 +23,9 @@ export class ClusterNetworks implements AsyncDisposable {
   private constructor(targets: readonly TcpTarget[], port: number) {
     this.#targets = targets;
     this.target = `${HOST}:${port}`;
-    NAMES.find = (host) => {
+    NAMES_OF_TARGETS.find = (host) => {
       const address = host === HOST ? addressHere.getStore() : undefined;
-      return address === undefined ? find.call(NAMES, host) : Promise.resolve([{ address, family: 4 }]);
+      return address === undefined ? find.call(NAMES_OF_TARGETS, host) : Promise.resolve([{ address, family: 4 }]);
     };
     // One timer serves all agents of this process. A carrier that it ends is dialled again in the network of its own
     // agent.
@@ -55,7 +55,7 @@ export class ClusterNetworks implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     SharedInterval.prototype.add = addCallback;
-    NAMES.find = find;
+    NAMES_OF_TARGETS.find = find;
     await Promise.all(this.#targets.map((target) => target[Symbol.asyncDispose]()));
   }
 }

@@ -7,7 +7,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { UNRECOGNIZED_NAME_ALERT } from "../../shared/listen/client-hello.ts";
 import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { helloFor, helloMessage, inRecords } from "../../shared/listen/testing/client-hello.ts";
-import { NAMES } from "../../shared/names/lookup.ts";
+import { NAMES_OF_TARGETS } from "../../shared/names/lookup.ts";
 
 const BLUE = helloFor("blue.example");
 
@@ -288,7 +288,7 @@ test("a router at its limit of open files logs it and refuses new connections, u
 /** From now on each name is looked up in vain; the names that were. */
 function failLookups(t: TestContext, code: string): string[] {
   const asked: string[] = [];
-  t.mock.method(NAMES, "find", async (host: string) => {
+  t.mock.method(NAMES_OF_TARGETS, "find", async (host: string) => {
     asked.push(host);
     throw Object.assign(new Error(`getaddrinfo ${code}`), { code, syscall: "getaddrinfo" });
   });

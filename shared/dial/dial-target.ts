@@ -3,7 +3,7 @@ import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { deferred } from "../basics/promises.ts";
 import { seconds } from "../basics/text.ts";
-import { Names } from "../names/lookup.ts";
+import { NAMES_OF_TARGETS } from "../names/lookup.ts";
 import { AddressRace } from "../net/address-race.ts";
 import { CulvertError, type OutcomeCode } from "../outcomes.ts";
 
@@ -145,9 +145,6 @@ export class TargetDial {
 function onTimeout(dial: TargetDial): void {
   dial.timeOut();
 }
-
-/** For the names of targets alone, of which each takes 45 KiB as long as no name server answers. */
-const NAMES_OF_TARGETS = new Names({ maxRunning: 1_024 });
 
 /** As the operating system resolves names, and none waits for another. */
 export const lookupAll: Lookup = (host, done, timeoutMs) => {

@@ -225,5 +225,7 @@ function lookupFailure(host: string, code: string, cause?: unknown): NodeJS.Errn
   return Object.assign(error, { code, syscall: "getaddrinfo", hostname: host });
 }
 
-/** The names of this machine, for the whole process. */
+/** The names that the process itself needs. */
 export const NAMES = new Names();
+/** The names of targets, apart from the others. Each takes 45 KiB as long as no name server answers. */
+export const NAMES_OF_TARGETS = new Names({ maxRunning: 1_024 });
