@@ -9,7 +9,7 @@ const WITHIN_MS = 5_000;
 
 /** What to check when a process accepts a connection and does not answer. */
 const NO_ANSWER =
-  "is that another port than a server's --admin-port? If not, the server hangs, or has no file descriptors left (its log says so; raise its limit by ulimit -n or LimitNOFILE=)";
+  "is that the admin port of a server, agent or router? If it is, the process hangs, or has no file descriptors left (its log says so; raise its limit by ulimit -n or LimitNOFILE=)";
 
 /** RFC 9110 §15.5.20. */
 const MISDIRECTED = 421;

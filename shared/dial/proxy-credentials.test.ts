@@ -237,7 +237,7 @@ test("a fault says why the password is held back, until when, and how another on
     "to avoid an account lockout it is sent again in 18 min: after a restart a new one in the proxy's URL is sent at once";
   for (const [proxy, source, message] of [
     ["a", "file", `the proxy a refused the password 2 min ago; ${file}`],
-    ["e", "file", `the proxy e did not answer the password 2 min ago (proxy_closed); ${file}`],
+    ["e", "file", `the proxy e did not accept the password 2 min ago (proxy_closed); ${file}`],
     ["d", "url", `the proxy d gets no password, because other proxies did not accept it 2 min ago; ${url}`],
   ] as const) {
     await assert.rejects(memory.attempt(proxy, never).begin(ANNA, source), { at: proxy, message });

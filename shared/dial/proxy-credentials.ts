@@ -175,7 +175,7 @@ class LoginRecord {
         ? `refused the password ${ago}`
         : answer === undefined
           ? `gets no password, because other proxies did not accept it ${ago}`
-          : `did not answer the password ${ago} (${answer})`;
+          : `did not accept the password ${ago} (${answer})`;
     const message = `the proxy ${proxy} ${why}; to avoid an account lockout it is sent again in ${minutes(this.#waitUntilMs - now)}: ${CURES[source]}`;
     throw new RouteFault(answer ?? REFUSED, message, { at: proxy });
   }

@@ -143,7 +143,7 @@ for (const [title, fault, start] of SILENT) {
       told = (await rejected(out, fault, { credentials })).message;
     }
     assert.ok(shown.length >= 2 && shown.length <= 4, `${shown}`);
-    assert.match(told, new RegExp(`did not answer the password \\d+ min ago \\(${fault}\\); to avoid`));
+    assert.match(told, new RegExp(`did not accept the password \\d+ min ago \\(${fault}\\); to avoid`));
     const before = shown.length;
     write("anna:other");
     await rejected(out, fault, { credentials });
