@@ -55,7 +55,7 @@ test("where nobody listens, the flags that decide it are named", async (t) => {
 test("who takes the connection and says nothing, or never ends, is not waited for", async (t) => {
   const silent = await addressOf(t, createServer());
   await assert.rejects(askStatus(silent, 50), {
-    message: /did not answer within 0\.05 s: .*the server hangs, or has no file/,
+    message: /did not answer within 0\.05 s: .*the process hangs, or has no file/,
   });
   const endless = createHttpServer((_request, response) => void response.writeHead(200).write("{"));
   await assert.rejects(askStatus(await addressOf(t, endless), 200), { message: /did not answer within 0\.2 s: / });
@@ -64,7 +64,7 @@ test("who takes the connection and says nothing, or never ends, is not waited fo
 test("who closes the connection without a word may be a server without file descriptors, and a port of another kind", async (t) => {
   const closing = createServer((socket) => socket.destroy());
   await assert.rejects(askStatus(await addressOf(t, closing)), {
-    message: /closes the connection without an answer: is that another port .* no file descriptors left/,
+    message: /closes the connection without an answer: is that the admin port .* no file descriptors left/,
   });
 });
 
