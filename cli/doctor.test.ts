@@ -194,6 +194,6 @@ test("a server that is stopped is given up sooner than a CONNECT would be answer
   assert.equal(process.exitCode, 1);
   process.exitCode = undefined;
   const [, within] =
-    /did not answer within (\d+) s: .* the server hangs/.exec(String(said.mock.calls[0]?.arguments[0])) ?? [];
+    /did not answer within (\d+) s: .* the process hangs/.exec(String(said.mock.calls[0]?.arguments[0])) ?? [];
   assert.ok(Number(within) < serverOptions.options.connectTimeoutMs.default / 1_000, within);
 });
