@@ -9,7 +9,7 @@ import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { HopMetrics } from "../metrics/fleet-metrics.ts";
 import type { CarriedFacts } from "../tunnels/links.ts";
-import { leftMs, untilSilentMs } from "../tunnels/opening.ts";
+import { leftMs, PROBE_MS, untilSilentMs } from "../tunnels/opening.ts";
 import type { HopOptions, ServerHop } from "../tunnels/peer-finder.ts";
 import type { Location, Locations } from "./directory.ts";
 import type { PeerLink } from "./peer-link.ts";
@@ -116,8 +116,6 @@ interface PeerOpenOptions {
 
 /** The peer's own timeout has to arrive before ours, so that the caller reads what it says. */
 const ANSWER_MARGIN_MS = 50;
-/** The connection of a peer that took no stream is lost if nothing comes from it within this time, ms. */
-const PROBE_MS = 2_000;
 
 /** A stream that the peer has connected to the target, and what it has answered. */
 interface OpenedAtPeer {

@@ -33,8 +33,11 @@ export function untilSilentMs(link: { readonly lastByteAt: number }, startedAt: 
 /** The agent's own timeout has to arrive before ours, or the caller reads about the agent instead of the target. */
 const ANSWER_MARGIN_MS = 100;
 
-/** The connection of an agent that took no stream is lost if nothing comes from it within this time, ms. */
-const PROBE_MS = 5_000;
+/**
+ * The connection of an agent or server that took no stream is lost if nothing comes from it within this time, ms. TCP
+ * is silent for 2 s when it has lost a packet several times.
+ */
+export const PROBE_MS = 5_000;
 
 /**
  * One stream from SYN to answer.
