@@ -12,7 +12,7 @@ import { DirectoryFleet } from "./harness/directory-fleet.ts";
 import type { ServerSlot } from "./harness/server-slot.ts";
 import { review } from "./harness/webhook.ts";
 
-const CLUSTERS = atFull(300, 30, 100);
+const CLUSTERS = atFull(300, 30);
 /** Their agents are moved by the tests. */
 const MOVERS = numbered("mover", 5);
 const AT_ONCE = 16;
