@@ -51,6 +51,15 @@ export interface LiveAgent {
   readonly resetForMemory: () => number;
 }
 
+const IDLE: LiveAgent = {
+  uplinks: () => [],
+  wanted: () => 0,
+  servers: () => undefined,
+  pendingDials: () => 0,
+  bufferedBytes: () => 0,
+  resetForMemory: () => 0,
+};
+
 /** A suspended uplink has no connection now. */
 const CONNECTED: ReadonlySet<UplinkStateName> = new Set(["connected", "draining"]);
 /** What was learned of the way to a server: the name of the metric, its help, and the time, ms. */
@@ -85,7 +94,7 @@ export class AgentMetrics {
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   /** Of the sessions that have gone; those that stand are asked. */
   #resetForMemory = 0;
-  #live: Partial<LiveAgent> = {};
+  #live: LiveAgent = IDLE;
 
   constructor(options: { readonly processMetrics?: boolean } = {}) {
     const make = new Instruments(options);
@@ -116,24 +125,18 @@ export class AgentMetrics {
       ["reason"],
     );
     make.gauge(["culvert_agent_streams"], "Streams open.", () => this.#streams.value);
-    make.gauge(
-      ["culvert_agent_pending_dials"],
-      "Targets being resolved and dialled.",
-      () => this.#live.pendingDials?.() ?? 0,
-    );
+    make.gauge(["culvert_agent_pending_dials"], "Targets being resolved and dialled.", () => this.#live.pendingDials());
     make.gauge([`${KONNECTIVITY}_open_endpoint_connections`], "Connections to targets.", () =>
-      Math.max(0, this.#streams.value - (this.#live.pendingDials?.() ?? 0)),
+      Math.max(0, this.#streams.value - this.#live.pendingDials()),
     );
     this.#describeUplinks(make);
-    make.gauge(
-      ["culvert_agent_buffered_bytes"],
-      "Bytes that wait in the tunnel for a slow reader.",
-      () => this.#live.bufferedBytes?.() ?? 0,
+    make.gauge(["culvert_agent_buffered_bytes"], "Bytes that wait in the tunnel for a slow reader.", () =>
+      this.#live.bufferedBytes(),
     );
     make.total(
       "culvert_agent_streams_reset_for_memory_total",
       "Streams reset because the tunnel held more than --session-budget of unread bytes.",
-      () => this.#resetForMemory + (this.#live.resetForMemory?.() ?? 0),
+      () => this.#resetForMemory + this.#live.resetForMemory(),
     );
     this.#dialSeconds = make.histogramByOutcome(
       "culvert_agent_dial_duration_seconds",
@@ -151,13 +154,13 @@ export class AgentMetrics {
     make.gauge(
       ["culvert_agent_connected_servers", `${KONNECTIVITY}_open_server_connections`],
       "Servers connected.",
-      () => this.#uplinks.filter(({ state }) => CONNECTED.has(state.state)).length,
+      () => this.#live.uplinks().filter(({ state }) => CONNECTED.has(state.state)).length,
     );
-    make.gauge(["culvert_agent_wanted_servers"], "Servers to have a tunnel to.", () => this.#live.wanted?.() ?? 0);
+    make.gauge(["culvert_agent_wanted_servers"], "Servers to have a tunnel to.", () => this.#live.wanted());
     make.gauge(
       ["culvert_agent_known_servers", `${KONNECTIVITY}_known_server_count`],
       "Servers that there are, as the connected ones say; those that are wanted where none of them knows.",
-      () => this.#live.servers?.() ?? this.#live.wanted?.() ?? 0,
+      () => this.#live.servers() ?? this.#live.wanted(),
     );
     make.gauges(
       "culvert_agent_uplink_state",
@@ -175,20 +178,17 @@ export class AgentMetrics {
     }
   }
 
-  get #uplinks(): readonly LiveUplink[] {
-    return this.#live.uplinks?.() ?? [];
-  }
-
   /** Several uplinks lead to one URL where there is more than one server behind it. */
   #byServer(): (readonly [server: string, uplinks: readonly LiveUplink[]])[] {
     const groups = new Map<string, LiveUplink[]>();
-    for (const uplink of this.#uplinks) groups.set(uplink.server, [...(groups.get(uplink.server) ?? []), uplink]);
+    for (const uplink of this.#live.uplinks())
+      groups.set(uplink.server, [...(groups.get(uplink.server) ?? []), uplink]);
     return [...groups];
   }
 
-  /** Where the live numbers are; once, when the parts stand. */
+  /** Where the live numbers are; once, when the parts stand. Those that are left out stay 0. */
   watch(live: Partial<LiveAgent>): void {
-    this.#live = live;
+    this.#live = { ...IDLE, ...live };
   }
 
   /** A stream was accepted. One `streamFinished` follows each call. */
