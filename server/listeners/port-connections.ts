@@ -4,7 +4,7 @@ import { Queue } from "../../shared/basics/collections.ts";
 import type { TurnQueue } from "../../shared/basics/timers.ts";
 import { FirstRequest, headerParser, type RequestHandler } from "../../shared/listen/first-request.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { UNAUTHENTICATED } from "../../shared/listen/unauthenticated-sockets.ts";
+import { CROWDED_OUT, UNAUTHENTICATED } from "../../shared/listen/unauthenticated-sockets.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
 import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
@@ -12,8 +12,6 @@ import type { ListenerName, ServerMetrics } from "../metrics/server-metrics.ts";
 /** All TCP ports together may have this many times the waiting connections of one (`--max-waiting-connections`). */
 export const ALL_PORTS_FACTOR = 4;
 
-const CROWDED_OUT =
-  "connection dropped: half of the files of this process are connections without a request (ulimit -n)";
 const DROPPED = "connection dropped: too many have sent no request (--max-waiting-connections)";
 
 /**
@@ -110,7 +108,7 @@ export class PortConnections {
     socket.on("close", () => this.#onClose(connection));
     this.#all.join(connection.place);
     this.#waiting.add(connection, connection.network);
-    connection.onCrowdedOut = () => this.drop(connection, CROWDED_OUT);
+    connection.onCrowdedOut = () => this.drop(connection, `connection dropped: ${CROWDED_OUT}`);
     connection.setDeadline(deadlineMs, () => this.#onLate(connection));
     if (this.#waiting.size > maxWaiting) this.drop(this.#waiting.oldestOfFullest);
     if (this.#waiting.has(connection)) waiting?.add(connection, this);

@@ -18,9 +18,7 @@ import type { HandshakeBudget } from "./handshake-budget.ts";
 import { HandshakeQueue } from "./handshake-queue.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 import { FirstBytes, type Preface, PrefaceReader } from "./preface.ts";
-import { UNAUTHENTICATED } from "./unauthenticated-sockets.ts";
-
-const CROWDED_OUT = "half of the files that this process may open are connections without a request (ulimit -n)";
+import { CROWDED_OUT, UNAUTHENTICATED } from "./unauthenticated-sockets.ts";
 
 /**
  * Accepts the connections of a port, reads what comes before their handshake, and makes them wait for their turn. Each

@@ -7,6 +7,9 @@ import { fileLimit } from "../limits/file-descriptors.ts";
  */
 const PART_OF_FILES = 1 / 2;
 
+/** Why one of them is dropped. */
+export const CROWDED_OUT = "half of the files that this process may open are connections without a request (ulimit -n)";
+
 /** A connection whose client has not shown who it is. */
 export interface Unauthenticated {
   readonly network: string;
