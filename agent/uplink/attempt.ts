@@ -113,7 +113,7 @@ const PLANNED_TIMES = 3;
 /** A carrier is replaced this time before its certificate or token ends, ms. */
 const RENEWAL_MS = 60_000;
 
-/** How old a carrier shall get that was opened with these credentials, ms. */
+/** The age at which a carrier that was opened with these credentials is replaced, ms. */
 function carrierAgeMs({ path }: DialContext, used: Credentials): number {
   return Math.min(path.nextCarrierAgeMs(), untilRenewal(endOf(used)));
 }

@@ -148,6 +148,7 @@ for (const [lookupCode, code, sentence] of [
   ["EAI_AGAIN", "dial_name", /name server did not answer/],
   ["EAI_FAIL", "dial_name", /EAI_FAIL/],
   ["EMFILE", "agent_exhausted", /no file descriptor left/],
+  ["EBUSY", "agent_exhausted", /^"web\.svc" cannot be dialled: .* too many other names: check its name servers$/],
 ] as const) {
   test(`a lookup that ends with ${lookupCode} is ${code}`, async () => {
     const error = await refusal(start("web.svc", 443, { lookup: fails(lookupCode) }).promise);

@@ -179,7 +179,7 @@ const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
   EADDRNOTAVAIL: ["agent_exhausted", "cannot be dialled: the agent has no free local port or address for it"],
   EMFILE: ["agent_exhausted", "cannot be dialled: the agent has no file descriptor left"],
   ENFILE: ["agent_exhausted", "cannot be dialled: the agent's machine has no file descriptor left"],
-  EBUSY: ["agent_exhausted", "cannot be dialled: the agent waits for too many other names"],
+  EBUSY: ["agent_exhausted", "cannot be dialled: the agent waits for too many other names: check its name servers"],
   ENOBUFS: ["agent_exhausted", "cannot be dialled: the agent's kernel has no buffer left"],
   ENOMEM: ["agent_exhausted", "cannot be dialled: the agent's machine has no memory left"],
   EAGAIN: ["agent_exhausted", "cannot be dialled: the agent has no free local port for it"],

@@ -166,7 +166,7 @@ const LITTLE_BYTES = 64;
  * empty fragment, which costs 1 or 2 % of a core; a flood costs all of it.
  */
 const MAX_IDLE_FRAMES = 20_000;
-/** A frame without payload counts as so many that carry little: an honest peer sends one for each write at most. */
+/** A frame without payload counts as this many that carry little: an honest peer sends one for each write at most. */
 const IDLE_WEIGHT = 5;
 const MAX_WEIGHT = IDLE_WEIGHT * MAX_IDLE_FRAMES;
 const FLOOD = `more than ${MAX_IDLE_FRAMES} frames a second carry no payload, or ${MAX_WEIGHT} less than ${LITTLE_BYTES} bytes`;
