@@ -1,13 +1,11 @@
 import type { AddressInfo } from "node:net";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
-import { FileDescriptors, fileLimitWarning } from "../shared/limits/file-descriptors.ts";
+import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
-import { MemoryPool } from "../shared/limits/memory-pool.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
-import { ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
@@ -15,16 +13,16 @@ import type { Clusters } from "./cluster-runtime/clusters.ts";
 import { ClusterUpdates, RESET_MS } from "./cluster-updates.ts";
 import { filesNeeded } from "./listeners/file-need.ts";
 import { WaitingConnections } from "./listeners/port-connections.ts";
-import { ServerMetrics } from "./metrics/server-metrics.ts";
+import type { ServerMetrics } from "./metrics/server-metrics.ts";
 import { OperatorPorts, type ServerView } from "./operators/operator-ports.ts";
 import type { ServerOptions } from "./options/options.ts";
 import { OtherServers } from "./other-servers.ts";
 import type { PeersSetup } from "./peers/peers.ts";
 import type { ReplicaCount } from "./replicas/replica-count.ts";
-import { countServers, ServerCount } from "./replicas/server-count.ts";
-import { Registry } from "./tunnels/cluster-tunnels.ts";
-import type { ServerContext } from "./tunnels/context.ts";
-import { type LinkOwners, Links, type TakeCarried } from "./tunnels/links.ts";
+import { countServers, type ServerCount } from "./replicas/server-count.ts";
+import type { Registry } from "./tunnels/cluster-tunnels.ts";
+import { createContext, type ServerContext } from "./tunnels/context.ts";
+import type { LinkOwners, TakeCarried } from "./tunnels/links.ts";
 import { isOwnPort } from "./tunnels/own-port.ts";
 
 export interface ServerDeps {
@@ -92,7 +90,18 @@ export class Server implements AsyncDisposable {
   #releasing: Promise<void> | undefined;
 
   constructor(options: ServerOptions, { log, listenEphemeral = false, openDirectory, owners }: ServerDeps) {
-    const context = this.#createContext(options, log);
+    const context = createContext(options, log, {
+      clusters: {
+        get: (name) => this.#served.clusters?.get(name),
+        reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
+      },
+      draining: () => this.#draining,
+      leadsBack: (dialled, remote) => {
+        const { callers } = this.addresses;
+        return callers !== undefined && isOwnPort(dialled, remote, callers);
+      },
+      peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
+    });
     const waiting = new WaitingConnections(options.maxWaitingConnections);
     this.#context = context;
     this.metrics = context.metrics;
@@ -111,34 +120,6 @@ export class Server implements AsyncDisposable {
     this.#served = new ClusterUpdates(ports, context);
     this.#operators = new OperatorPorts(this.#createView(), context);
     this.#watchWithMetrics();
-  }
-
-  #createContext(options: ServerOptions, log: Logger): ServerContext {
-    const throttledLog = new ThrottledLog(log);
-    const metrics = new ServerMetrics();
-    const pool = new MemoryPool(options.memoryLimit);
-    return {
-      options,
-      log,
-      throttledLog,
-      metrics,
-      files: new FileDescriptors("this server", { metrics, throttledLog }),
-      pool,
-      unauthenticatedMemory: pool.share(""),
-      tunnels: new Registry(pool),
-      links: new Links(options.serverId),
-      servers: new ServerCount(options.serverCount === 0 ? undefined : options.serverCount),
-      clusters: {
-        get: (name) => this.#served.clusters?.get(name),
-        reachedBy: (callers, target) => this.#served.clusters?.reachedBy(callers, target),
-      },
-      draining: () => this.#draining,
-      leadsBack: (dialled, remote) => {
-        const { callers } = this.addresses;
-        return callers !== undefined && isOwnPort(dialled, remote, callers);
-      },
-      peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
-    };
   }
 
   #createView(): ServerView {

@@ -1,13 +1,13 @@
 import type { Target } from "../../shared/address/target.ts";
-import type { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
-import type { MemoryPool, MemoryShare } from "../../shared/limits/memory-pool.ts";
+import { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
+import { MemoryPool, type MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
-import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
-import type { ServerMetrics } from "../metrics/server-metrics.ts";
+import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
-import type { ServerCount } from "../replicas/server-count.ts";
-import type { ClusterTunnels, Registry } from "./cluster-tunnels.ts";
-import type { Links } from "./links.ts";
+import { ServerCount } from "../replicas/server-count.ts";
+import { type ClusterTunnels, Registry } from "./cluster-tunnels.ts";
+import { Links } from "./links.ts";
 import type { PeerFinder } from "./peer-finder.ts";
 
 /**
@@ -59,4 +59,31 @@ export interface ServedCluster {
   requireTarget(target: Target): void;
   /** Counts one CONNECT; throws `forbidden` or `limited` if it may not be opened now. */
   requireAdmission(target: Target): void;
+}
+
+/** What the composition of a server says of it at any moment. */
+type LiveFacts = Pick<ServerContext, "clusters" | "draining" | "leadsBack" | "peers">;
+
+/** Makes the parts of which each process has one. */
+export function createContext(
+  options: ServerOptions,
+  log: Logger,
+  live: LiveFacts,
+  metrics = new ServerMetrics(),
+): ServerContext {
+  const throttledLog = new ThrottledLog(log);
+  const pool = new MemoryPool(options.memoryLimit);
+  return {
+    options,
+    log,
+    throttledLog,
+    metrics,
+    files: new FileDescriptors("this server", { metrics, throttledLog }),
+    pool,
+    unauthenticatedMemory: pool.share(""),
+    tunnels: new Registry(pool),
+    links: new Links(options.serverId),
+    servers: new ServerCount(options.serverCount === 0 ? undefined : options.serverCount),
+    ...live,
+  };
 }
