@@ -73,36 +73,27 @@ test("a password in a URL is held back, too, and the message says that a new URL
   assert.deepEqual(proxy.shown, ["anna:wrong"]);
 });
 
+type StartProxy = (t: TestContext, onShown: () => void) => Promise<string>;
+
+/** A proxy that answers with this status, with a password and without. */
+const always =
+  (status: string): StartProxy =>
+  (t, onShown) =>
+    httpProxy(t, (said, socket) => {
+      if (said !== "") onShown();
+      socket.end(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`);
+    });
+
 /** Proxies that get a password and give no answer to it. */
-const SILENT: readonly (readonly [
-  title: string,
-  fault: RouteFaultCode,
-  start: (t: TestContext, onShown: () => void) => Promise<string>,
-])[] = [
+const SILENT: readonly (readonly [title: string, fault: RouteFaultCode, start: StartProxy])[] = [
   ["closes on it", "proxy_closed", (t, onShown) => judgingProxy(t, (socket) => socket.end(), onShown)],
   [
     "closes on it the connection that it has kept for it",
     "proxy_closed",
     (t, onShown) => keepingProxy(t, (socket) => socket.destroy(), onShown),
   ],
-  [
-    "does not ask, and refuses it as it refuses to go without",
-    "proxy_forbidden",
-    (t, onShown) =>
-      httpProxy(t, (said, socket) => {
-        if (said !== "") onShown();
-        socket.end("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
-      }),
-  ],
-  [
-    "forbids everything, with the password as without",
-    "proxy_forbidden",
-    (t, onShown) =>
-      httpProxy(t, (said, socket) => {
-        if (said !== "") onShown();
-        socket.end("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
-      }),
-  ],
+  ["does not ask, and refuses it as it refuses to go without", "proxy_forbidden", always("401 Unauthorized")],
+  ["forbids everything, with the password as without", "proxy_forbidden", always("403 Forbidden")],
   [
     "calls its own nonces stale",
     "proxy_auth_unsupported",
