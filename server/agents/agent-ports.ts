@@ -82,7 +82,12 @@ export class AgentPorts {
     const upgrades = await UpgradePort.create({ listener: "agents", hostNamed }, this.#context);
     const opened = await openTlsPort(
       {
-        ...{ name: "agents", hosts, proxyProtocol, port, host, option: "--agent-port" },
+        name: "agents",
+        hosts,
+        proxyProtocol,
+        port,
+        host,
+        option: "--agent-port",
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
         clientsObeyRetryAfter: true,
@@ -103,9 +108,16 @@ export class AgentPorts {
     const upgrades = await UpgradePort.create({ listener: "agents-insecure", hostOf }, this.#context);
     const opened = await openPlainPort(
       {
-        ...{ name: "agents-insecure", proxyProtocol, trustedCidrs, port, host, option: "--agent-insecure-port" },
+        name: "agents-insecure",
+        proxyProtocol,
+        trustedCidrs,
+        port,
+        host,
+        option: "--agent-insecure-port",
         hostOption: "--agent-insecure-bind-address",
-        ...{ keepaliveMs: 0, clientsObeyRetryAfter: true, pacedClose: this.#pacedClose },
+        keepaliveMs: 0,
+        clientsObeyRetryAfter: true,
+        pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection as IncomingConnection<AgentHost>),
       },
       this.#context,

@@ -96,7 +96,10 @@ export async function attach(
 function peerOf(connection: IncomingConnection, { credential, shown = "" }: Admission): AgentPeer {
   const { remote, source } = connection;
   return {
-    ...{ remote, address: source.address, onlyResumes: connection instanceof CarriedConnection, shown },
+    remote,
+    address: source.address,
+    onlyResumes: connection instanceof CarriedConnection,
+    shown,
     identity: credential instanceof CulvertError ? "" : credential.identity,
   };
 }

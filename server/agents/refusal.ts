@@ -200,7 +200,8 @@ export function answerTo(
     refusal instanceof RequestRefusal ? refusal : { status: agentStatus(code), level: row.level, headers: {} };
   const backInS = backInSeconds(refusal);
   return {
-    ...{ status, level },
+    status,
+    level,
     sentence: `${printable(message)}${backInS === undefined ? "" : `: come back in ${backInS} s`}`,
     headers: {
       ...headers,

@@ -95,12 +95,10 @@ export class UpgradePort {
     app.addHook("onRequest", port.#requirePermitted);
     app.addHook("onRequest", port.#requireUpgrade);
     app.route({
-      ...{
-        method: "GET",
-        url: context.options.agentPath,
-        preHandler: port.#admit,
-        wsHandler: webSocketHandler(port.#attach),
-      },
+      method: "GET",
+      url: context.options.agentPath,
+      preHandler: port.#admit,
+      wsHandler: webSocketHandler(port.#attach),
       handler: () => {
         throw noUpgrade(); // `#requireUpgrade` has refused what would come here
       },

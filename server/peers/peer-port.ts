@@ -29,7 +29,8 @@ import { AcceptedPeer, type FromPeer, makeRoom } from "./accepted-peers.ts";
 import { PEER_PATH } from "./peer-link.ts";
 import type { PeerTrust } from "./peer-trust.ts";
 
-interface PeerPortDeps extends ServerContext {
+/** What the port needs of the rest of a server. */
+interface PeerPortSurroundings {
   readonly waiting: WaitingConnections;
   readonly trust: PeerTrust;
   readonly material: () => ServerTls;
@@ -67,21 +68,24 @@ interface AcceptedHello {
  * ```
  */
 export class PeerPort {
-  readonly #deps: PeerPortDeps;
+  readonly #around: PeerPortSurroundings;
+  readonly #context: ServerContext;
   #connections: PortConnections | undefined;
   readonly #links: Links;
   readonly #peers = new BySource<AcceptedPeer>();
   readonly #turns = new TurnQueue();
   #listener: Acceptor | undefined;
 
-  constructor(deps: PeerPortDeps) {
-    this.#deps = deps;
-    this.#links = new Links(deps.options.serverId);
+  constructor(around: PeerPortSurroundings, context: ServerContext) {
+    this.#around = around;
+    this.#context = context;
+    this.#links = new Links(context.options.serverId);
   }
 
   /** Rejects with a `ConfigError`. */
   async open(): Promise<AddressInfo> {
-    const { options, material } = this.#deps;
+    const { options } = this.#context;
+    const { material } = this.#around;
     const host: VirtualHost = {
       get tls() {
         return material();
@@ -91,12 +95,18 @@ export class PeerPort {
     this.#connections = connections;
     const { listener, address } = await openTlsPort(
       {
-        ...{ name: "peers", hosts: { single: host, find: () => host }, proxyProtocol: "off" },
-        ...{ port: options.peerPort, host: options.peerBindAddress, option: "--peer-port" },
-        ...{ hostOption: "--peer-bind-address", keepaliveMs: 0, clientsObeyRetryAfter: false },
+        name: "peers",
+        hosts: { single: host, find: () => host },
+        proxyProtocol: "off",
+        port: options.peerPort,
+        host: options.peerBindAddress,
+        option: "--peer-port",
+        hostOption: "--peer-bind-address",
+        keepaliveMs: 0,
+        clientsObeyRetryAfter: false,
         onConnection: (connection) => connections.take(connection),
       },
-      this.#deps,
+      this.#context,
     );
     this.#listener = listener;
     return address;
@@ -108,8 +118,9 @@ export class PeerPort {
 
   /** The requests of this port: hooks, then the upgrade. */
   async #serve(): Promise<PortConnections> {
-    const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit } = this.#deps.options;
-    const { metrics, throttledLog, waiting } = this.#deps;
+    const { handshakeTimeoutMs: deadlineMs, maxWaitingConnections: maxWaiting, headerLimit } = this.#context.options;
+    const { metrics, throttledLog } = this.#context;
+    const { waiting } = this.#around;
     const app = await upgradeApp((error, request) => this.#refuse(error, connections, connectionOf(request)));
     const connections = new PortConnections(
       { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
@@ -118,11 +129,13 @@ export class PeerPort {
     app.decorateRequest(IDENTITY);
     app.addHook("onRequest", requireUpgrade);
     app.addHook("onRequest", async (request) => {
-      request.setDecorator(IDENTITY, this.#deps.trust.verify(connectionOf(request)));
+      request.setDecorator(IDENTITY, this.#around.trust.verify(connectionOf(request)));
     });
     app.addHook("onRequest", requirePath);
     app.route({
-      ...{ method: "GET", url: PEER_PATH, handler: requireUpgrade },
+      method: "GET",
+      url: PEER_PATH,
+      handler: requireUpgrade,
       wsHandler: webSocketHandler((ws, request) => {
         const connection = connectionOf(request);
         void this.#attach(ws, connection, request.getDecorator<PeerIdentity>(IDENTITY), connections);
@@ -141,8 +154,8 @@ export class PeerPort {
   }
 
   #logRefused(remote: string, reason: string, code: number | undefined): void {
-    this.#deps.throttledLog.write("warn", { remote, code, reason: printable(reason) }, "peer refused");
-    this.#deps.metrics.hops.peerRefused();
+    this.#context.throttledLog.write("warn", { remote, code, reason: printable(reason) }, "peer refused");
+    this.#context.metrics.hops.peerRefused();
   }
 
   async #attach(
@@ -152,7 +165,7 @@ export class PeerPort {
     connections: PortConnections,
   ): Promise<void> {
     const { socket, remote } = connection;
-    const { helloTimeoutMs, keepaliveMs } = this.#deps.options;
+    const { helloTimeoutMs, keepaliveMs } = this.#context.options;
     try {
       const carrier = openCarrier(ws, socket, { keepaliveMs, turns: this.#turns });
       const hello = await receiveHello(carrier, helloTimeoutMs);
@@ -174,7 +187,7 @@ export class PeerPort {
     if ("inner" in hello) {
       throw new LinkRefused({ closeCode: CloseCode.forbidden, reason: "servers use no inner TLS between them" });
     }
-    const { serverId, linkGraceMs: graceMs, keepaliveMs, replayBuffer: replayBytes } = this.#deps.options;
+    const { serverId, linkGraceMs: graceMs, keepaliveMs, replayBuffer: replayBytes } = this.#context.options;
     const { agentId, instance, resume } = hello;
     const owner = { agentId, instance, identity: subjectOf(identity) };
     if (resume !== undefined) {
@@ -187,27 +200,33 @@ export class PeerPort {
         },
       };
     }
-    if (instance === this.#deps.instance || agentId === serverId) {
+    if (instance === this.#around.instance || agentId === serverId) {
       const reason = `this is server "${serverId}" itself, or another one with the same --server-id`;
       throw new LinkRefused({ closeCode: CloseCode.duplicate, reason });
     }
-    if (this.#deps.draining()) {
+    if (this.#context.draining()) {
       throw new LinkRefused({ closeCode: CloseCode.draining, reason: `server "${serverId}" is shutting down` });
     }
     makeRoom(this.#peers, network);
     const entry = this.#links.issue(NO_CLUSTER, owner);
     const answer: Welcome = {
-      ...{ type: "welcome", version: HANDSHAKE_VERSION, serverId, link: entry.id, key: entry.key.text },
-      ...{ keepaliveMs, graceMs, ...firstWindows(this.#deps.options) },
+      type: "welcome",
+      version: HANDSHAKE_VERSION,
+      serverId,
+      link: entry.id,
+      key: entry.key.text,
+      keepaliveMs,
+      graceMs,
+      ...firstWindows(this.#context.options),
     };
     const use = async (carrier: Carrier): Promise<void> => {
-      const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool: this.#deps.peerMemory.links });
+      const link = new Link(entry.id, remote, carrier, { graceMs, replayBytes, pool: this.#around.peerMemory.links });
       entry.link = link;
       const software = printable(hello.software);
-      const { trust, peerMemory: memory, onStream } = this.#deps;
+      const { trust, peerMemory: memory, onStream } = this.#around;
       const peer = new AcceptedPeer(
         { serverId: agentId, software, link, identity, trust, memory, onStream },
-        this.#deps,
+        this.#context,
       );
       this.#peers.add(peer, network);
       entry.onCredential = ({ peer: renewed }) => peer.watch.renewed(renewed);

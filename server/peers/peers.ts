@@ -7,12 +7,14 @@ import { CulvertError } from "../../shared/outcomes.ts";
 import type { Check } from "../../shared/runtime/check.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { RevocationList } from "../../shared/tls/revocation-list.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
 import type { WaitingConnections } from "../listeners/port-connections.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { LinkOwners, TakeCarried } from "../tunnels/links.ts";
 import type { PeerFinder, ServerHop } from "../tunnels/peer-finder.ts";
+import type { FromPeer } from "./accepted-peers.ts";
 import { type Directory, type Location, Locations } from "./directory.ts";
 import { NatsDirectory } from "./nats-directory.ts";
 import type { PeerLink } from "./peer-link.ts";
@@ -62,16 +64,17 @@ export class Peers implements PeerFinder {
     const { trust } = this.#own;
     this.#links = new PeerLinks({ trust, instance, memory: this.#memory }, context);
     this.#streams = new PeerStreams(takeCarried, context);
-    this.#port = new PeerPort({
-      ...context,
+    const around = {
       waiting,
       trust,
       material: () => this.#own.material,
       instance,
       peerMemory: this.#memory,
-      draining: () => context.draining() && context.links.size === 0,
-      onStream: (stream, from) => this.#streams.serve(stream, from),
-    });
+      onStream: (stream: Stream, from: FromPeer) => this.#streams.serve(stream, from),
+    };
+    // New links are taken while links of agents are open: other servers may carry their next connections here.
+    const draining = () => context.draining() && context.links.size === 0;
+    this.#port = new PeerPort(around, { ...context, draining });
   }
 
   /** Opens the port for peers and the directory. Rejects with a `ConfigError`. */

@@ -180,9 +180,13 @@ export interface RequestHandler {
  */
 export function headerParser(maxHeaderSize: number, handler: RequestHandler): Server {
   const server = createServer({
-    ...{ maxHeaderSize, requireHostHeader: false, insecureHTTPParser: false },
+    maxHeaderSize,
+    requireHostHeader: false,
+    insecureHTTPParser: false,
     // The connection has a deadline of its own.
-    ...{ headersTimeout: 0, requestTimeout: 0, keepAliveTimeout: 0 },
+    headersTimeout: 0,
+    requestTimeout: 0,
+    keepAliveTimeout: 0,
   });
   server.maxHeadersCount = 0;
   const releaseConnection = (first: FirstRequest): IncomingConnection => {

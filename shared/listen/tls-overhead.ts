@@ -65,8 +65,14 @@ export class TlsOverhead {
   watch(raw: ByteCounter, socket: ByteCounter, onFlood: () => void): () => void {
     const now = performance.now();
     const place: QueueNode<WatchedConnection> = new QueueNode({
-      ...{ raw, socket, onFlood, sinceMs: now, lookedAtMs: now },
-      ...{ wastedBytes: 0, rawBytes: raw.bytesRead, payloadBytes: socket.bytesRead },
+      raw,
+      socket,
+      onFlood,
+      sinceMs: now,
+      lookedAtMs: now,
+      wastedBytes: 0,
+      rawBytes: raw.bytesRead,
+      payloadBytes: socket.bytesRead,
     });
     this.#young.join(place);
     this.#looks ??= SharedInterval.every(LOOK_MS).add(() => this.#look());
