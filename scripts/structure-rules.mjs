@@ -68,6 +68,7 @@ export const FOLDERS = {
   ],
   "shared/wire": ["shared", "shared/address", "shared/basics", "zod"],
   "shared/yamux": ["shared/basics", "shared/limits"],
+  "shared/konnectivity": ["shared/basics", "@bufbuild/protobuf"],
   "shared/link": [
     "shared/faults",
     ...["shared", "shared/address", "shared/basics", "shared/http", "shared/limits", "shared/listen", "shared/tls"],
@@ -255,6 +256,7 @@ export const CODE_LINES = {
   "shared/documents": 1107,
   "shared/faults": 513,
   "shared/http": 303,
+  "shared/konnectivity": 287,
   "shared/kubernetes": 380,
   "shared/limits": 782,
   "shared/link": 2778,
