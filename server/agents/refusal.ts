@@ -5,7 +5,7 @@ import { BEARER_CHALLENGE, presentedToken } from "../../shared/http/bearer.ts";
 import { answerAndEnd, REST_OF_LARGE_HEADER, refusalText } from "../../shared/http/connection.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { HANDSHAKE_RECORD } from "../../shared/listen/client-hello.ts";
-import { HTTP_2, valuesOf } from "../../shared/listen/first-request.ts";
+import { valuesOf } from "../../shared/listen/first-request.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { readProxyHeader } from "../../shared/listen/preface.ts";
 import { agentStatus, CulvertError, type Outcome, outcome, printable } from "../../shared/outcomes.ts";
@@ -123,12 +123,17 @@ export function noUpgrade(): RequestRefusal {
   return new RequestRefusal(426, sentence, { headers: { upgrade: "websocket" } });
 }
 
+const GRPC =
+  "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)";
+
 /**
  * A peer that speaks HTTP/2 is a client of gRPC, and on this port most often a konnectivity-agent in the middle of a
  * migration.
  */
-const GRPC =
-  "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)";
+export function grpcClient(): RequestRefusal {
+  return new RequestRefusal(505, GRPC, { level: "warn" });
+}
+
 const NO_HTTP = "this is no HTTP/1.1: agents upgrade to websocket here";
 const TLS = "this is TLS, and HTTP is spoken here: TLS ends in front of this port, or goes to --agent-port";
 const PROXY_HEADER =
@@ -144,7 +149,6 @@ export function parseRefusal(
     const sentence = `the request header is larger than ${headerLimit} bytes (--header-limit): check what the token file holds`;
     return new RequestRefusal(431, sentence);
   }
-  if (code === HTTP_2) return new RequestRefusal(505, GRPC, { level: "warn" });
   if (!code.startsWith("HPE_") || code === "HPE_INVALID_EOF_STATE") return undefined;
   if (rawPacket?.[0] === HANDSHAKE_RECORD) return new RequestRefusal(400, TLS);
   const hasProxyHeader = rawPacket !== undefined && readProxyHeader(rawPacket).state === "read";

@@ -20,6 +20,7 @@ import {
   answerTo,
   callersRequest,
   claimedCertificate,
+  grpcClient,
   hostName,
   isDoctorRequest,
   noUpgrade,
@@ -72,6 +73,7 @@ export class UpgradePort {
       { listener: own.listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
         ...requestsTo(app),
+        onHttp2: (connection) => this.#refuse(grpcClient(), connection as AgentConnection, {}),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
         onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },

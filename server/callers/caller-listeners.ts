@@ -3,7 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
-import { HTTP_2, valuesOf } from "../../shared/listen/first-request.ts";
+import { valuesOf } from "../../shared/listen/first-request.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { printable, toCulvertError } from "../../shared/outcomes.ts";
@@ -14,6 +14,7 @@ import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
 import { serveConnect } from "./connect.ts";
+import type { CallerSession } from "./http2-session.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
 
@@ -46,6 +47,7 @@ export class CallerListeners {
         hostOption: "--server-bind-address",
         proxyProtocol: serverProxyProtocol,
         keepaliveMs: frontendKeepaliveMs,
+        protocols: ["h2", "http/1.1"],
         clientsObeyRetryAfter: false, // kube-apiserver would not come back later
         onConnection: (connection) => this.accept(connection.host, connection),
       },
@@ -118,7 +120,7 @@ export class CallerListeners {
   /** Accepts no new connections, and ends those without a request. */
   drain(): void {
     this.stopAccepting();
-    for (const { connections } of this.#callers.values()) connections.destroyWaiting();
+    for (const callers of this.#callers.values()) callers.drain();
   }
 
   /** Resolves when the last connection has closed, or after `deadlineMs`. */
@@ -141,7 +143,7 @@ export class CallerListeners {
   async closeCluster(tunnels: ClusterTunnels, ended: Promise<unknown>, restMs: number): Promise<void> {
     this.#closed.add(tunnels);
     const callers = [...this.#callers].filter(([host]) => host.tunnels === tunnels);
-    for (const [, { connections }] of callers) connections.destroyWaiting();
+    for (const [, each] of callers) each.drain();
     await ended;
     await Promise.all(
       callers.map(async ([host, { connections }]) => {
@@ -159,6 +161,7 @@ class CallersOfHost implements PortHandler {
   readonly connections: PortConnections;
   readonly #host: CallerHost;
   readonly #context: ServerContext;
+  readonly #sessions = new Set<CallerSession>();
 
   constructor(host: CallerHost, waiting: WaitingConnections, context: ServerContext) {
     const { options, metrics, throttledLog } = context;
@@ -192,12 +195,42 @@ class CallersOfHost implements PortHandler {
     }
   }
 
+  /** Only a caller that has proved who it is gets a session. */
+  onHttp2(connection: IncomingConnection): void {
+    try {
+      authenticateWithoutToken(this.#host, connection);
+      this.#context.files.requireRoom("overloaded");
+    } catch (error) {
+      if (!this.connections.leaveWaiting(connection)) return;
+      const reason = printable(toCulvertError(error).message);
+      reply.refuseHttp2(connection.socket, reason);
+      this.#logRefused(connection, reason);
+      return;
+    }
+    void this.#serveHttp2(connection);
+  }
+
+  /** What serves HTTP/2 is loaded when the first of its callers comes. */
+  async #serveHttp2(connection: IncomingConnection): Promise<void> {
+    const { CallerSession } = await import("./http2-session.ts");
+    if (!this.connections.leaveWaiting(connection)) return; // it has ended meanwhile
+    const session = new CallerSession(connection, this.#host, this.#context);
+    this.#sessions.add(session);
+    connection.socket.once("close", () => this.#sessions.delete(session));
+  }
+
+  /** Ends the connections without a request; those of HTTP/2 end with their last CONNECT. */
+  drain(): void {
+    this.connections.destroyWaiting();
+    for (const session of this.#sessions) session.close();
+  }
+
   onUpgrade(request: IncomingMessage, connection: IncomingConnection): void {
     this.onRequest(request, connection);
   }
 
   onRequest(request: IncomingMessage, connection: IncomingConnection): void {
-    this.#refuse(connection, refusalOf(request));
+    this.#refuse(connection, notConnect(request));
   }
 
   onLate(connection: IncomingConnection): void {
@@ -213,7 +246,6 @@ class CallersOfHost implements PortHandler {
   onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
     const { socket } = connection;
     if (!socket.writable || error.code === "ECONNRESET") socket.destroy();
-    else if (error.code === HTTP_2) this.#refuse(connection, "grpc");
     else this.#refuse(connection, error.code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed");
   }
 
@@ -231,8 +263,7 @@ class CallersOfHost implements PortHandler {
       const unauthenticated = toCulvertError(error);
       const reason = printable(unauthenticated.message);
       reply.refuseConnect(socket, unauthenticated, challenges(this.#host));
-      // Two faults: what the caller speaks, and that it is not authenticated. The log has both.
-      this.#logRefused(connection, refusal === "grpc" ? `${reply.sentenceOf(refusal)}; ${reason}` : reason);
+      this.#logRefused(connection, reason);
     }
   }
 
@@ -244,6 +275,6 @@ class CallersOfHost implements PortHandler {
 }
 
 /** A web proxy is asked for whole URLs (RFC 9112 §3.2.2), as curl does for http:// through `--proxy`. */
-function refusalOf({ url = "" }: IncomingMessage): reply.CallerHttpRefusal {
+function notConnect({ url = "" }: IncomingMessage): reply.CallerHttpRefusal {
   return /^\w+:\/\//.test(url) ? "wholeUrl" : "method";
 }

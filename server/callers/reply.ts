@@ -51,7 +51,7 @@ export class HttpCaller implements CallerEnd {
   }
 }
 
-const ONLY_CONNECT =
+export const ONLY_CONNECT =
   "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
 
 const NO_WHOLE_URL =
@@ -62,12 +62,6 @@ const HTTP_REFUSALS = {
   method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
   wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
-  grpc: {
-    status: 505,
-    sentence:
-      "the caller speaks gRPC (HTTP/2), and culvert takes HTTP CONNECT: in kube-apiserver's --egress-selector-config-file write proxyProtocol: HTTPConnect, and restart it",
-    header: "",
-  },
   // RFC 9112 §3.2.
   twoHosts: { status: 400, sentence: "the request has two Host lines: send one", header: "" },
   twoCredentials: { status: 400, sentence: "the request has two Proxy-Authorization lines: send one", header: "" },
@@ -76,25 +70,53 @@ const HTTP_REFUSALS = {
 } as const;
 export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
 
+/** Status and header fields of a refused CONNECT, in any version of HTTP. */
+interface Refusal {
+  readonly status: number;
+  readonly fields: readonly (readonly [name: string, value: string])[];
+}
+
 /**
- * Answers a CONNECT with its outcome, or closes the socket if the caller has gone. `challenges`: the credentials that a
- * 407 asks for (RFC 9110 §15.5.8).
+ * The answer to a CONNECT that is refused; `undefined`: its outcome has none. `challenges`: the credentials that a 407
+ * asks for (RFC 9110 §15.5.8).
  */
-export function refuseConnect(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
+export function refusalOf(error: CulvertError, challenges: readonly string[]): Refusal | undefined {
   const { http: status, proxyStatus: type } = outcome(error.code);
-  if (status === undefined) {
+  if (status === undefined) return undefined;
+  const { retryAfterMs, fault, refusedBy } = error;
+  const fields: [name: string, value: string][] = [];
+  if (status === 407) for (const challenge of challenges) fields.push(["Proxy-Authenticate", challenge]);
+  if (retryAfterMs !== undefined) fields.push(["Retry-After", String(Math.ceil(retryAfterMs / 1_000))]);
+  fields.push(["Proxy-Status", proxyStatus({ error: type, fault, refusedBy }, error.message)]);
+  return { status, fields };
+}
+
+/** Answers a CONNECT over HTTP/1 with its outcome, or closes the socket if the caller has gone. */
+export function refuseConnect(socket: Duplex, error: CulvertError, challenges: readonly string[]): void {
+  const refusal = refusalOf(error, challenges);
+  if (refusal === undefined) {
     socket.destroy();
     return;
   }
-  const asked = status === 407 ? challenges.map((challenge) => `Proxy-Authenticate: ${challenge}\r\n`).join("") : "";
-  const { retryAfterMs } = error;
-  const retryAfter = retryAfterMs === undefined ? "" : `Retry-After: ${Math.ceil(retryAfterMs / 1_000)}\r\n`;
-  send(
-    socket,
-    status,
-    error.message,
-    `${asked}${retryAfter}${marked({ error: type, fault: error.fault, refusedBy: error.refusedBy }, error.message)}`,
-  );
+  const lines = refusal.fields.map(([name, value]) => `${name}: ${value}\r\n`);
+  send(socket, refusal.status, error.message, lines.join(""));
+}
+
+const EMPTY_SETTINGS = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+const GOAWAY = 7;
+const HTTP_1_1_REQUIRED = 0xd;
+
+/**
+ * Ends a connection that has begun with HTTP/2's preface, and gets no session: SETTINGS, and a GOAWAY whose debug data
+ * is the sentence (RFC 9113 §6.8).
+ */
+export function refuseHttp2(socket: Duplex, sentence: string): void {
+  const debug = Buffer.from(printable(sentence), "latin1");
+  const goaway = Buffer.alloc(17);
+  goaway.writeUIntBE(8 + debug.length, 0, 3);
+  goaway.writeUInt8(GOAWAY, 3);
+  goaway.writeUInt32BE(HTTP_1_1_REQUIRED, 13);
+  answerAndEnd(socket, Buffer.concat([EMPTY_SETTINGS, goaway, debug]));
 }
 
 export function sentenceOf(refusal: CallerHttpRefusal): string {

@@ -29,11 +29,6 @@ const ODDITIES: ReadonlyArray<readonly [sentence: string, request: string, answe
   ["a strange Expect is 405", "GET / HTTP/1.1\r\nExpect: wonders\r\n\r\n", /^HTTP\/1\.1 405 /],
   ["CONNECT in HTTP/1.0 is a CONNECT", "CONNECT a:1 HTTP/1.0\r\n\r\n", /^HTTP\/1\.1 200 /],
   ["CONNECT in HTTP/2.0 is 400", "CONNECT a:1 HTTP/2.0\r\n\r\n", /^HTTP\/1\.1 400 /],
-  [
-    "gRPC is 505, and says what to change",
-    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    /^HTTP\/1\.1 505 the caller speaks gRPC .*proxyProtocol: HTTPConnect/,
-  ],
   ["CONNECT in HTTP/0.9 is 400", "CONNECT a:1 HTTP/0.9\r\n\r\n", /^HTTP\/1\.1 400 /],
   ["CONNECT without Host is a CONNECT", "CONNECT a:1 HTTP/1.1\r\n\r\n", /^HTTP\/1\.1 200 /],
   ["Host is not compared", "CONNECT a:1 HTTP/1.1\r\nHost: b:2\r\n\r\n", /^HTTP\/1\.1 200 /],

@@ -35,6 +35,8 @@ interface Port extends ListenAddress {
 interface TlsPort<Host extends VirtualHost> extends Port {
   readonly name: "callers" | "agents" | "peers";
   readonly hosts: VirtualHosts<Host>;
+  /** As in `TlsListenerOptions`. */
+  readonly protocols?: readonly string[];
   onConnection(connection: HostedConnection<Host>): void;
 }
 
@@ -56,12 +58,13 @@ export async function openTlsPort<Host extends VirtualHost>(
   port: TlsPort<Host>,
   context: ServerContext,
 ): Promise<ListeningPort> {
-  const { hosts, onConnection } = port;
+  const { hosts, protocols, onConnection } = port;
   const { tlsMinVersion, cipherSuites: ciphers } = context.options;
   const rules = acceptRules(port, context, MESSAGES.tls);
   let listener: Acceptor;
   try {
-    listener = tlsListener({ ...rules, hosts, minVersion: tlsMinVersion as SecureVersion, ciphers, onConnection });
+    const minVersion = tlsMinVersion as SecureVersion;
+    listener = tlsListener({ ...rules, hosts, protocols, minVersion, ciphers, onConnection });
   } catch (error) {
     throw new ConfigError([`The listener for ${port.name}: ${(error as Error).message}.`], { cause: error });
   }

@@ -35,7 +35,10 @@ function connections(more: Partial<PortConnectionsOptions & PortHandler> = {}): 
   const unasked = (): void => assert.fail("there is no request");
   return new PortConnections(
     { ...bounds, ...counts, ...more },
-    { onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked, ...more },
+    {
+      ...{ onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onHttp2: unasked, onClientError: unasked },
+      ...more,
+    },
   );
 }
 

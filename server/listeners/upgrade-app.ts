@@ -61,7 +61,7 @@ export function webSocketHandler(attach: (...by: Parameters<WebsocketHandler>) =
 }
 
 /** Gives the requests of a port to its application; they have passed no check. */
-export function requestsTo({ server, routing }: FastifyInstance): Omit<RequestHandler, "onClientError"> {
+export function requestsTo({ server, routing }: FastifyInstance): Omit<RequestHandler, "onClientError" | "onHttp2"> {
   return {
     onUpgrade: (request, { socket }) => server.emit("upgrade", request, socket, NO_HEAD),
     onConnect: (request) => routing(request, new ServerResponse(request)),

@@ -124,7 +124,11 @@ export class PeerPort {
     const app = await upgradeApp((error, request) => this.#refuse(error, connections, connectionOf(request)));
     const connections = new PortConnections(
       { listener: "peers", metrics, throttledLog, waiting, headerLimit, deadlineMs, maxWaiting },
-      { ...requestsTo(app), onClientError: (_error, { socket }) => socket.destroy() },
+      {
+        ...requestsTo(app),
+        onHttp2: ({ socket }) => socket.destroy(),
+        onClientError: (_error, { socket }) => socket.destroy(),
+      },
     );
     app.decorateRequest(IDENTITY);
     app.addHook("onRequest", requireUpgrade);

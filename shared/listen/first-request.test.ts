@@ -4,7 +4,7 @@ import type { Socket } from "node:net";
 import { duplexPair } from "node:stream";
 import { test } from "node:test";
 import { deferred } from "../basics/promises.ts";
-import { FirstRequest, HTTP_2, headerParser } from "./first-request.ts";
+import { FirstRequest, headerParser } from "./first-request.ts";
 import { IncomingConnection } from "./incoming-connection.ts";
 
 /** What the parser of a port reports of a client that sends these pieces, each in a turn of its own. */
@@ -15,6 +15,7 @@ async function reported(pieces: readonly string[], { end = false } = {}) {
   const handled = (how: string) => (request: IncomingMessage) => resolve({ how, request });
   const parser = headerParser(1_024, {
     ...{ onConnect: handled("connect"), onUpgrade: handled("upgrade"), onRequest: handled("request") },
+    onHttp2: () => resolve({ how: "http2" }),
     onClientError: ({ code }) => resolve({ how: "error", code }),
   });
   new FirstRequest(connection, parser).begin();
@@ -46,11 +47,11 @@ for (const [how, request] of [
   });
 }
 
-test("the connection preface of HTTP/2 is reported as such, whole or in pieces", async () => {
+test("the connection preface of HTTP/2 is reported as such and stays unread, whole or in pieces", async () => {
   const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   for (const pieces of [[preface], [...preface]]) {
-    const { how, code } = await reported(pieces);
-    assert.deepEqual([how, code], ["error", HTTP_2]);
+    const { how, unread } = await reported(pieces);
+    assert.deepEqual([how, unread()], ["http2", preface]);
   }
 });
 
@@ -70,7 +71,7 @@ test("a client that ends its side without a byte gets the end of the other one",
   const connection = new IncomingConnection(near as Socket);
   const unasked = () => assert.fail("there is no request");
   const parser = headerParser(1_024, {
-    ...{ onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onClientError: unasked },
+    ...{ onConnect: unasked, onUpgrade: unasked, onRequest: unasked, onHttp2: unasked, onClientError: unasked },
   });
   new FirstRequest(connection, parser).begin();
   far.resume().end();

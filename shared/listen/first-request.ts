@@ -6,6 +6,8 @@ import type { IncomingConnection } from "./incoming-connection.ts";
 
 /** The error code for a client that speaks HTTP/2; Node's parser has none for it. */
 export const HTTP_2 = "CULVERT_HTTP_2";
+/** The part of HTTP/2's connection preface that looks like the header of a request (RFC 9113 §3.4). */
+const PREFACE_HEADER = Buffer.from("PRI * HTTP/2.0\r\n\r\n", "latin1");
 /**
  * Time to read the answer for a peer that has sent more than its request, ms. The rest is not read; closing at once
  * would send a RST, which could destroy the answer.
@@ -168,6 +170,8 @@ export class FirstRequest extends Duplex {
 export interface RequestHandler {
   onConnect(request: IncomingMessage, connection: IncomingConnection): void;
   onUpgrade(request: IncomingMessage, connection: IncomingConnection): void;
+  /** The client speaks HTTP/2; its whole preface is unread in the socket. */
+  onHttp2(connection: IncomingConnection): void;
   /** Any other request. */
   onRequest(request: IncomingMessage, connection: IncomingConnection, response: ServerResponse): void;
   /** The bytes are not HTTP/1, the header is too large, or it has ended too early. */
@@ -205,7 +209,10 @@ export function headerParser(maxHeaderSize: number, handler: RequestHandler): Se
     const first = socket as unknown as FirstRequest;
     const connection = releaseConnection(first);
     first.destroy();
-    handler.onClientError(error, connection);
+    if ((error as NodeJS.ErrnoException).code === HTTP_2) {
+      connection.socket.unshift(PREFACE_HEADER);
+      handler.onHttp2(connection);
+    } else handler.onClientError(error, connection);
   });
   return server;
 }

@@ -36,6 +36,8 @@ export interface VirtualHosts<Host extends VirtualHost> {
 
 export interface TlsListenerOptions<Host extends VirtualHost> extends AcceptRules {
   readonly hosts: VirtualHosts<Host>;
+  /** The protocols to choose from (ALPN, RFC 7301), the preferred one first; absent: HTTP/1.1, and then HTTP/2. */
+  readonly protocols?: readonly string[] | undefined;
   readonly minVersion?: SecureVersion | undefined;
   /** Cipher list in OpenSSL's format; empty or absent: Node's list. */
   readonly ciphers?: string | undefined;
@@ -169,7 +171,7 @@ class TlsProtocol<Host extends VirtualHost> implements Protocol {
     let server: TlsServer;
     try {
       server = tlsServerOn(createSecureContext(contextOptions(this.#options, material)), {
-        ALPNCallback: chooseProtocol,
+        ALPNCallback: ({ protocols: offered }) => chooseProtocol(offered, this.#options.protocols ?? HTTP_1_FIRST),
         requestCert: true,
         rejectUnauthorized: false,
         handshakeTimeout: this.#options.handshakeTimeoutMs,
@@ -229,10 +231,12 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
   } as const;
 }
 
+const HTTP_1_FIRST = ["http/1.1", "h2"];
+
 /**
- * Chooses HTTP/1.1 if the client offers it. A gRPC client offers only HTTP/2, and gets it, so that its first bytes can
- * be answered with a sentence. Else the first offer is chosen, because without a choice Node fails the handshake.
+ * Chooses a protocol of both. Without one the first offer is chosen, because Node fails a handshake without a choice;
+ * what the client speaks is seen in its first bytes anyway.
  */
-function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
-  return ["http/1.1", "h2"].find((name) => protocols.includes(name)) ?? protocols[0];
+function chooseProtocol(offered: readonly string[], spoken: readonly string[]): string | undefined {
+  return spoken.find((name) => offered.includes(name)) ?? offered[0];
 }

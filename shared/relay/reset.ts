@@ -25,6 +25,9 @@ function isEnding(socket: Duplex): boolean {
   return socket.writableEnded && !socket.writableFinished && socket.writableLength === 0;
 }
 
+/** Of HTTP/2 (RFC 9113 §7); a stream that was not reset has it as well. */
+const NO_ERROR = 0;
+
 /**
  * Was this socket, which has just emitted `end`, reset by its peer?
  *
@@ -37,6 +40,8 @@ function isEnding(socket: Duplex): boolean {
  * has a peer as long as it is established, so the kernel is asked for that.
  */
 export function endedByReset(socket: Duplex): boolean {
+  // Node makes an end of an HTTP/2 stream that its peer has reset, too.
+  if ("rstCode" in socket && socket.rstCode !== NO_ERROR) return true;
   const raw = rawSocketOf(socket);
   const answer = raw && readAgain(raw);
   if (raw === undefined || answer === undefined || answer === "open") return false;

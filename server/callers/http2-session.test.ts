@@ -1,0 +1,237 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type IncomingHttpHeaders,
+} from "node:http2";
+import { type TestContext, test } from "node:test";
+import { deferred } from "../../shared/basics/promises.ts";
+import { until } from "../../shared/basics/testing/wait.ts";
+import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
+import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
+import { start } from "./testing/caller.ts";
+
+const { NGHTTP2_CANCEL, NGHTTP2_CONNECT_ERROR, NGHTTP2_NO_ERROR, NGHTTP2_HTTP_1_1_REQUIRED } = constants;
+
+type World = Awaited<ReturnType<typeof start>>;
+
+const echoing = () => fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
+
+/** A client that speaks HTTP/2 on one connection, until the end of the test. */
+function client(world: World, t: TestContext) {
+  const { socket } = world.call();
+  socket.removeAllListeners("data");
+  const session = connect("http://localhost", { createConnection: () => socket });
+  session.on("error", () => {});
+  t.after(() => session.destroy());
+  return { session, socket };
+}
+
+function request(session: ClientHttp2Session, authority = "10.0.0.1:10250"): ClientHttp2Stream {
+  const stream = session.request({ ":method": "CONNECT", ":authority": authority });
+  stream.on("error", () => {});
+  return stream;
+}
+
+async function answered(stream: ClientHttp2Stream): Promise<IncomingHttpHeaders> {
+  const [headers] = await once(stream, "response");
+  return headers;
+}
+
+async function established(session: ClientHttp2Session): Promise<ClientHttp2Stream> {
+  const stream = request(session);
+  assert.equal((await answered(stream))[":status"], 200);
+  return stream;
+}
+
+async function textOf(stream: ClientHttp2Stream): Promise<string> {
+  let text = "";
+  for await (const piece of stream) text += piece;
+  return text;
+}
+
+/** A CONNECT, and the stream that has reached its target. */
+async function connected(t: TestContext) {
+  const targets: Stream[] = [];
+  const world = await start([fakeAgent({ onTarget: (stream) => void targets.push(stream.resume()) })]);
+  t.after(() => world[Symbol.asyncDispose]());
+  const stream = await established(client(world, t).session);
+  const target = { stream: targets[0] as Stream, ended: false };
+  target.stream.on("error", () => {}).on("end", () => (target.ended = true));
+  return { stream, target };
+}
+
+test("many CONNECTs share one connection, each with bytes and a half-close of its own", async (t) => {
+  await using world = await start([echoing()]);
+  const { session } = client(world, t);
+  const streams = await Promise.all(Array.from({ length: 20 }, () => established(session)));
+  for (const [i, stream] of streams.entries()) stream.end(`message ${i}`);
+  const texts = await Promise.all(streams.map(textOf));
+  assert.deepEqual(
+    texts,
+    streams.map((_, i) => `message ${i}`),
+  );
+  await until(() => world.lines.filter(({ outcome }) => outcome === "ok").length === 20);
+});
+
+test("a refused CONNECT has status, Proxy-Status and sentence, and the others of its connection go on", async (t) => {
+  const answer = (): OpenAnswer => ({ ok: false, error: "dial_refused", detail: "nobody listens" });
+  await using world = await start([fakeAgent({ answer })]);
+  const { session } = client(world, t);
+  for (const [authority, status, sentence] of [
+    ["10.0.0.1:10250", 502, /nobody listens/],
+    ["10.0.0.1:0", 400, /port/],
+  ] as const) {
+    const stream = request(session, authority);
+    const headers = await answered(stream);
+    assert.equal(headers[":status"], status);
+    assert.match(String(headers["proxy-status"]), /^culvert; error=/);
+    assert.match(await textOf(stream), sentence);
+    await until(() => stream.closed);
+    assert.equal(stream.rstCode, NGHTTP2_NO_ERROR);
+  }
+});
+
+test("a request that is no CONNECT is refused, and its connection goes on", async (t) => {
+  await using world = await start([echoing()]);
+  const { session } = client(world, t);
+  const stream = session.request({ ":method": "GET", ":path": "/" });
+  const headers = await answered(stream);
+  assert.deepEqual([headers[":status"], headers["allow"]], [405, "CONNECT"]);
+  assert.match(await textOf(stream), /only CONNECT is served here/);
+  (await established(session)).close();
+});
+
+for (const [what, reset] of [
+  ["CANCEL", (stream: ClientHttp2Stream) => stream.destroy(new DOMException("", "AbortError"))],
+  ["an error", (stream: ClientHttp2Stream) => stream.destroy(new Error())],
+  ["no error", (stream: ClientHttp2Stream) => stream.destroy()],
+] as const) {
+  test(`a caller's reset with ${what} is a failure for the target, and not an end`, async (t) => {
+    const { stream, target } = await connected(t);
+    reset(stream);
+    await until(() => target.stream.closed);
+    assert.equal(target.ended, false);
+  });
+}
+
+test("so is a reset after the target has ended its side", async (t) => {
+  const { stream, target } = await connected(t);
+  target.stream.end();
+  await once(stream.resume(), "end");
+  stream.destroy(new Error());
+  await until(() => target.stream.closed);
+  assert.equal(target.ended, false);
+});
+
+test("a target's failure resets the stream alone", async (t) => {
+  const targets: Stream[] = [];
+  await using world = await start([fakeAgent({ onTarget: (stream) => void targets.push(stream) })]);
+  const { session } = client(world, t);
+  const [stream, other] = [await established(session), await established(session)];
+  targets[0]?.destroy(new Error("the target has reset the connection"));
+  await until(() => stream.closed);
+  assert.equal(stream.rstCode, NGHTTP2_CONNECT_ERROR);
+  assert.equal(other.closed, false);
+});
+
+test("the end of the connection cancels dials, and resets what is open", async (t) => {
+  const dialled = deferred<OpenAnswer>();
+  const streams: Stream[] = [];
+  const agent = fakeAgent({
+    answer: (open) => (open.target.port === 1 ? dialled.promise : { ok: true }),
+    onTarget: (stream) => void streams.push(stream.on("error", () => {}).resume()),
+  });
+  await using world = await start([agent]);
+  const { session, socket } = client(world, t);
+  await established(session);
+  const waiting = request(session, "10.0.0.1:1");
+  await until(() => agent.streams.length === 2);
+  socket.destroy();
+  await until(() => world.lines.filter(({ outcome }) => outcome !== undefined).length === 2);
+  assert.deepEqual(world.lines.map(({ outcome }) => outcome).sort(), ["caller_gone", "ok"]);
+  await until(() => agent.streams.every(({ destroyed }) => destroyed));
+  assert.ok(waiting.destroyed);
+});
+
+test("a caller that half-closes before its answer has left", async (t) => {
+  const agent = fakeAgent({ answer: () => new Promise(() => {}) });
+  await using world = await start([agent]);
+  const { session } = client(world, t);
+  const stream = request(session);
+  await until(() => agent.streams.length === 1);
+  stream.end();
+  await until(() => world.lines.some(({ outcome }) => outcome === "caller_gone"));
+  await until(() => stream.closed);
+});
+
+test("a stream that nobody reads holds up itself alone", async (t) => {
+  const targets: Stream[] = [];
+  const agent = fakeAgent({
+    onTarget: (stream, { target }) => {
+      if (target.port === 1) targets.push(stream);
+      else stream.pipe(stream);
+    },
+  });
+  await using world = await start([agent]);
+  const { session } = client(world, t);
+  const stuck = request(session, "10.0.0.1:1");
+  await answered(stuck);
+  const piece = Buffer.alloc(64 * 1024);
+  for (let sent = 0; sent < 8 * 1024 * 1024; sent += piece.length) stuck.write(piece);
+  const other = await established(session);
+  other.end(Buffer.alloc(2 * 1024 * 1024, "x"));
+  assert.equal((await textOf(other)).length, 2 * 1024 * 1024);
+  assert.ok(stuck.writableLength > 4 * 1024 * 1024, "most of what nobody reads is still at the caller");
+});
+
+test("a drain says GOAWAY, and what is open goes on to its end", async (t) => {
+  await using world = await start([echoing()]);
+  const { session, socket } = client(world, t);
+  const stream = await established(session);
+  const goaway = once(session, "goaway");
+  world.callers.drain();
+  assert.equal((await goaway)[0], NGHTTP2_NO_ERROR);
+  stream.end("still here");
+  assert.equal(await textOf(stream), "still here");
+  if (!socket.closed) await once(socket, "close");
+});
+
+test("a caller without a certificate gets GOAWAY with the sentence, and no session", async (t) => {
+  const verifier = { verify: async () => assert.fail("no token was sent"), close: () => {} } as never;
+  await using world = await start([echoing()], { verifier });
+  const { session } = client(world, t);
+  const [code, , sentence] = await once(session, "goaway");
+  assert.equal(code, NGHTTP2_HTTP_1_1_REQUIRED);
+  assert.match(String(sentence), /certificate/);
+  await until(() => world.lines.some(({ msg }) => msg === "request refused"));
+});
+
+for (const [what, flood] of [
+  ["PING", (session: ClientHttp2Session) => void session.ping(() => {})],
+  ["SETTINGS", (session: ClientHttp2Session) => session.settings({ enablePush: false })],
+  ["resets", (session: ClientHttp2Session) => request(session).close(NGHTTP2_CANCEL)],
+] as const) {
+  test(`a flood of ${what} ends its own session alone`, async (t) => {
+    const onStream = (stream: Stream) => void stream.on("error", () => {});
+    await using world = await start([fakeAgent({ onStream })]);
+    const [bad, good] = [client(world, t), client(world, t)];
+    while (!bad.socket.destroyed) {
+      for (let i = 0; i < 50 && !bad.session.destroyed && !bad.session.closed; i++) flood(bad.session);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.equal(good.socket.destroyed, false);
+    await until(() => world.lines.some(({ msg }) => msg === "HTTP/2 connection of a caller ended"));
+  });
+}
+
+test("as many pings as grpc-go sends while it downloads are no flood", async (t) => {
+  await using world = await start([echoing()]);
+  const { session } = client(world, t);
+  for (let sent = 0; sent < 3_000; sent++) await new Promise((answered) => session.ping(answered));
+  (await established(session)).close();
+});

@@ -1,0 +1,131 @@
+import {
+  constants,
+  type IncomingHttpHeaders,
+  performServerHandshake,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { printable } from "../../shared/outcomes.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import { authenticateCaller, type CallerHost } from "./authenticate.ts";
+import { serveConnect } from "./connect.ts";
+import { Http2Caller, refuseRequest } from "./http2-caller.ts";
+
+/**
+ * CONNECTs of one session at once: as many as a cluster may have. A client that puts all its CONNECTs on one connection
+ * waits in silence at this number, and its cluster's limits answer with a sentence.
+ */
+const MAX_STREAMS = 65_536;
+/** What one stream may send before it is read, bytes. Node reads it at once, so it may be held in memory. */
+const STREAM_WINDOW = 256 * 1024;
+/** What all streams together may have on the way, bytes. Node takes it at once, whether or not the streams are read. */
+const SESSION_WINDOW = 4 * 1024 * 1024;
+/** A session without streams ends after this time, ms. */
+const IDLE_MS = 10 * 60_000;
+/** Node refuses streams beyond this, MiB; the cluster's own limits come first. */
+const SESSION_MEMORY = 1_024;
+
+/**
+ * Frames that carry nothing: PING and SETTINGS. grpc-go measures its line with up to 86 pings in 100 ms as long as it
+ * downloads.
+ */
+const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
+/** A CONNECT that its caller resets before the answer costs as much as this many of them. */
+const RESET_CONNECT = 20;
+
+const { NGHTTP2_ENHANCE_YOUR_CALM } = constants;
+
+/**
+ * One HTTP/2 connection of a caller that has proved who it is (RFC 9113 §8.5). Each stream is a CONNECT of its own.
+ * It ends with its connection, after some time without streams, and when its peer sends a flood.
+ */
+export class CallerSession {
+  readonly #connection: IncomingConnection;
+  readonly #host: CallerHost;
+  readonly #context: ServerContext;
+  readonly #session: ServerHttp2Session;
+  readonly #emptyFrames = new TokenBucket(EMPTY_FRAMES);
+  #streams = 0;
+
+  /** The first byte that is unread in the connection's socket is that of the connection preface. */
+  constructor(connection: IncomingConnection, host: CallerHost, context: ServerContext) {
+    const { socket, raw } = connection;
+    this.#connection = connection;
+    this.#host = host;
+    this.#context = context;
+    // Or the session would not notice that its peer has gone (docs/node.md).
+    socket.allowHalfOpen = false;
+    raw.allowHalfOpen = false;
+    const session = performServerHandshake(socket, {
+      maxSessionMemory: SESSION_MEMORY,
+      settings: {
+        maxConcurrentStreams: MAX_STREAMS,
+        initialWindowSize: STREAM_WINDOW,
+        maxHeaderListSize: context.options.headerLimit,
+      },
+    });
+    this.#session = session;
+    session.setLocalWindowSize(SESSION_WINDOW);
+    session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));
+    session.on("ping", () => this.#chargeEmpty(1));
+    session.on("remoteSettings", () => this.#chargeEmpty(1));
+    session.on("error", (error) => this.#log(error.message));
+    const { memory } = host.tunnels;
+    const bytes = CONNECTION_BYTES[host.kind];
+    memory.onConnection(bytes);
+    session.once("close", () => {
+      memory.onConnection(-bytes);
+      connection.clearDeadline();
+    });
+    this.#onIdle();
+  }
+
+  /** Sends GOAWAY: there are no new CONNECTs, and the session ends with the last one that is open. */
+  close(): void {
+    this.#session.close();
+  }
+
+  #onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
+    this.#streams++;
+    this.#connection.clearDeadline();
+    stream.on("error", ignore);
+    stream.once("close", () => {
+      this.#streams--;
+      if (!stream.headersSent) this.#chargeEmpty(RESET_CONNECT);
+      if (this.#streams === 0) this.#onIdle();
+    });
+    if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
+      this.#connect(stream, headers[":authority"], headers);
+    } else refuseRequest(stream);
+  }
+
+  #connect(stream: ServerHttp2Stream, authority: string, headers: IncomingHttpHeaders): void {
+    const host = this.#host;
+    const caller = new Http2Caller(stream, this.#connection, host);
+    const verify = () => authenticateCaller(host, this.#connection, headers, this.#context);
+    void serveConnect(caller, authority, { host, verify }, this.#context);
+  }
+
+  #onIdle(): void {
+    if (this.#session.destroyed) return;
+    this.#connection.setDeadline(IDLE_MS, () => this.#session.close());
+  }
+
+  #chargeEmpty(count: number): void {
+    if (this.#session.destroyed || this.#emptyFrames.charge(count) === 0) return;
+    this.#log("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM)");
+    this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM);
+  }
+
+  #log(reason: string): void {
+    const { kind, tunnels } = this.#host;
+    const remote = kind === "unix" ? undefined : this.#connection.remote;
+    const line = { cluster: tunnels.name, remote, reason: printable(reason) };
+    this.#context.throttledLog.write("warn", line, "HTTP/2 connection of a caller ended");
+  }
+}
+
+function ignore(): void {}
