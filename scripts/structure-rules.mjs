@@ -235,7 +235,7 @@ export const CODE_LINES = {
   router: 903,
   server: 429,
   "server/agents": 1562,
-  "server/callers": 1138,
+  "server/callers": 1144,
   "server/cluster-runtime": 1007,
   "server/clusters": 961,
   "server/listeners": 541,

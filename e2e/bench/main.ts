@@ -17,6 +17,7 @@ import { connect } from "./measures/connect.ts";
 import { dials } from "./measures/dials.ts";
 import { fleet } from "./measures/fleet.ts";
 import { hop } from "./measures/hop.ts";
+import { http2 } from "./measures/http2.ts";
 import { innerTls } from "./measures/inner-tls.ts";
 import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
@@ -54,6 +55,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   fleet,
   dials,
   traffic,
+  http2,
   "at-rest": atRest,
 };
 

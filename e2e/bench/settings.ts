@@ -17,7 +17,7 @@ const GROUPS = [
   "fleet",
 ] as const;
 /** Those that start every product by themselves; with `--peers` they are the ones that are measured. */
-export const PEER_GROUPS = ["dials", "traffic", "at-rest"] as const;
+export const PEER_GROUPS = ["dials", "traffic", "http2", "at-rest"] as const;
 export type Group = (typeof GROUPS)[number] | (typeof PEER_GROUPS)[number];
 
 export interface Settings {

@@ -26,7 +26,7 @@ function client(world: World, t: TestContext) {
   const { socket } = world.call();
   socket.removeAllListeners("data");
   const session = connect("http://localhost", { createConnection: () => socket });
-  session.on("error", () => {});
+  session.on("error", () => {}).setMaxListeners(0);
   t.after(() => session.destroy());
   return { session, socket };
 }
@@ -234,4 +234,20 @@ test("as many pings as grpc-go sends while it downloads are no flood", async (t)
   const { session } = client(world, t);
   for (let sent = 0; sent < 3_000; sent++) await new Promise((answered) => session.ping(answered));
   (await established(session)).close();
+});
+
+test("a caller may close its CONNECTs by a reset as often as it opens them; on Node.js 20 it connects again", async (t) => {
+  await using world = await start([echoing()]);
+  const { session } = client(world, t);
+  const open = await established(session);
+  let goaways = 0;
+  session.on("goaway", () => goaways++);
+  for (let closed = 0; closed < 2_000 && goaways === 0; closed++) {
+    const stream = request(session);
+    await Promise.race([once(stream, "response"), once(session, "goaway")]);
+    stream.destroy(new Error());
+  }
+  assert.equal(goaways, process.versions.node.startsWith("20.") ? 1 : 0);
+  open.end("still here");
+  if (goaways === 0) assert.equal(await textOf(open), "still here");
 });

@@ -29,6 +29,12 @@ const IDLE_MS = 10 * 60_000;
 const SESSION_MEMORY = 1_024;
 
 /**
+ * Streams that a caller may reset, for each second. Go's clients close a CONNECT by a reset, and nghttp2 ends a session
+ * for more than 33 a second. Node.js 20 has no such option: there callers of more connect again (SECURITY.md).
+ */
+const STREAM_RESETS = 10_000;
+
+/**
  * Frames that carry nothing: PING and SETTINGS. grpc-go measures its line with up to 86 pings in 100 ms as long as it
  * downloads.
  */
@@ -59,14 +65,7 @@ export class CallerSession {
     // Or the session would not notice that its peer has gone (docs/node.md).
     socket.allowHalfOpen = false;
     raw.allowHalfOpen = false;
-    const session = performServerHandshake(socket, {
-      maxSessionMemory: SESSION_MEMORY,
-      settings: {
-        maxConcurrentStreams: MAX_STREAMS,
-        initialWindowSize: STREAM_WINDOW,
-        maxHeaderListSize: context.options.headerLimit,
-      },
-    });
+    const session = performServerHandshake(socket, sessionOptions(context));
     this.#session = session;
     session.setLocalWindowSize(SESSION_WINDOW);
     session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));
@@ -126,6 +125,19 @@ export class CallerSession {
     const line = { cluster: tunnels.name, remote, reason: printable(reason) };
     this.#context.throttledLog.write("warn", line, "HTTP/2 connection of a caller ended");
   }
+}
+
+function sessionOptions({ options }: ServerContext) {
+  return {
+    maxSessionMemory: SESSION_MEMORY,
+    streamResetBurst: STREAM_RESETS,
+    streamResetRate: STREAM_RESETS,
+    settings: {
+      maxConcurrentStreams: MAX_STREAMS,
+      initialWindowSize: STREAM_WINDOW,
+      maxHeaderListSize: options.headerLimit,
+    },
+  };
 }
 
 function ignore(): void {}

@@ -10,7 +10,7 @@ import { listenerOf, type Product } from "./product.ts";
 export function culvert(name: "culvert" | "before", clone?: string): Product {
   const main = clone === undefined ? MAIN : join(clone, "dist/cli/main.js");
   let env: Promise<Record<string, string>> | undefined;
-  return {
+  const product: Product = {
     name,
     takesConnect: true,
     async plan(site, ports, way) {
@@ -26,6 +26,7 @@ export function culvert(name: "culvert" | "before", clone?: string): Product {
       };
     },
   };
+  return { ...product, overHttp2: product };
 }
 
 /** As the Dockerfile does it. Node.js keeps compiled code from 22.1 on. */

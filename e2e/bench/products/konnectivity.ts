@@ -4,18 +4,23 @@ import { listenerOf, type Product } from "./product.ts";
 import { builtVersion } from "./version.ts";
 
 /**
- * Konnectivity in its HTTP CONNECT mode: a server listens on a unix socket or on TCP, not on both. By default each of
+ * Konnectivity in its HTTP CONNECT mode, and in its gRPC mode for callers over HTTP/2: a server listens on a unix socket or on TCP, not on both. By default each of
  * its processes logs seven lines for every connection, so it is measured without them, too.
  */
 export function konnectivity(server: string, agent: string): Product[] {
-  return [variant("konnectivity", server, agent, {}), variant("quietKonnectivity", server, agent, { v: 0 })];
+  const overHttp2 = variant("konnectivity", server, agent, { mode: "grpc" });
+  return [
+    { ...variant("konnectivity", server, agent, {}), overHttp2 },
+    variant("quietKonnectivity", server, agent, { v: 0 }, { v: 0 }),
+  ];
 }
 
 function variant(
   name: "konnectivity" | "quietKonnectivity",
   server: string,
   agent: string,
-  logging: Readonly<Record<string, number>>,
+  ofServer: Readonly<Record<string, string | number>>,
+  ofAgent: Readonly<Record<string, number>> = {},
 ): Product {
   return {
     name,
@@ -38,7 +43,7 @@ function variant(
         clusterCert,
         clusterKey,
         clusterCaCert,
-        ...logging,
+        ...ofServer,
       };
       const agentFlags = {
         proxyServerHost: "127.0.0.1",
@@ -48,7 +53,7 @@ function variant(
         adminBindAddress: "127.0.0.1",
         adminServerPort: await freePort(),
         ...agentFiles(site.dir.path),
-        ...logging,
+        ...ofAgent,
       };
       return {
         server: [server, ...flags(serverFlags)],

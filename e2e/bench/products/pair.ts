@@ -19,7 +19,8 @@ export class Pair implements Contender {
   readonly #server: Program;
   readonly #agent: Program;
 
-  static async start(product: Product, around: Surroundings, way: Way): Promise<Pair> {
+  /** `echoed`: resolves when a first echo has come back, with its time; by default one of a CONNECT over HTTP/1. */
+  static async start(product: Product, around: Surroundings, way: Way, echoed = firstEcho): Promise<Pair> {
     const site = await createSite();
     const begun: AsyncDisposable[] = [];
     try {
@@ -32,7 +33,7 @@ export class Pair implements Contender {
       const agentStarted = now();
       const agent = new Program(plan.agent, site.dir.file("agent.log"), plan.env);
       begun.push(agent);
-      const firstEchoMs = (await firstEcho(around, plan, [server, agent])) - agentStarted;
+      const firstEchoMs = (await echoed(around, plan, [server, agent])) - agentStarted;
       return new Pair(product, { site, server, agent, plan, listeningMs, firstEchoMs });
     } catch (error) {
       for (const program of begun) await program[Symbol.asyncDispose]();

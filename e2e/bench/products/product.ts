@@ -13,6 +13,8 @@ export interface Product {
   readonly name: ContenderName;
   /** Whether callers say CONNECT and a target. Others forward a port for each target, over TCP alone. */
   readonly takesConnect: boolean;
+  /** The same product for callers over HTTP/2, where it serves them. */
+  readonly overHttp2?: Product;
   /** What its program says of itself; of culvert the run has the commit. */
   readonly version?: string;
   /** How it is run for callers of this way: with the certificates, ports and folder of the site. */
