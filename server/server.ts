@@ -8,6 +8,7 @@ import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
+import type { ServeHttp2 } from "./agents/upgrade-port.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import { ClusterUpdates, RESET_MS } from "./cluster-updates.ts";
@@ -58,6 +59,12 @@ const LAST_REQUESTS_MS = 300;
  * server has to end within a second, even if peers are frozen.
  */
 const REFUSED_MS = 300;
+
+/** What konnectivity-agents need is loaded when the first one comes. */
+const serveKonnectivityAgent: ServeHttp2 = async (...connection) => {
+  const { serveAgent } = await import("./konnectivity-agents/serve-agent.ts");
+  if (!connection[0].socket.destroyed) serveAgent(...connection);
+};
 
 /** Starts a server; resolves when every listener is open. */
 export async function startServer(options: ServerOptions, deps: ServerDeps): Promise<Server> {
@@ -112,7 +119,10 @@ export class Server implements AsyncDisposable {
     this.#others = new OtherServers({ waiting, crls, takeCarried: this.takeCarried, openDirectory }, context);
     this.#callers = new CallerListeners(waiting, context);
     const agentsOf = (cluster: string) => this.#served.clusters?.get(cluster)?.agents;
-    this.#agents = new AgentPorts({ waiting, owners: owners ?? this.#others.owners, agentsOf }, context);
+    this.#agents = new AgentPorts(
+      { waiting, owners: owners ?? this.#others.owners, serveHttp2: serveKonnectivityAgent, agentsOf },
+      context,
+    );
     const onUnixOpened = (path: string) => {
       this.addresses.uds ??= path;
     };

@@ -17,7 +17,7 @@ import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import { Carrying } from "./carrying.ts";
 import type { AgentsContext } from "./context.ts";
 import { findByHost } from "./refusal.ts";
-import { UpgradePort } from "./upgrade-port.ts";
+import { type ServeHttp2, UpgradePort } from "./upgrade-port.ts";
 
 type AgentPortName = "agents" | "agents-insecure";
 
@@ -27,6 +27,7 @@ interface AgentsSurroundings {
   readonly waiting: WaitingConnections;
   /** The other servers, where a directory leads to them. */
   readonly owners?: LinkOwners | undefined;
+  readonly serveHttp2: ServeHttp2;
   /** The agents' side of a cluster that is served. */
   agentsOf(cluster: string): AgentHost | undefined;
 }
@@ -44,6 +45,7 @@ interface OpenPort {
  */
 export class AgentPorts {
   readonly #agentsOf: (cluster: string) => AgentHost | undefined;
+  readonly #serveHttp2: ServeHttp2;
   readonly #context: AgentsContext;
   readonly #ports: OpenPort[] = [];
   /** Agents of both ports lose their connections together, with a path or a balancer. */
@@ -51,9 +53,10 @@ export class AgentPorts {
   /** Takes the connections that other servers carry here. */
   #carried: UpgradePort | undefined;
 
-  constructor({ waiting, owners, agentsOf }: AgentsSurroundings, context: ServerContext) {
+  constructor({ waiting, owners, serveHttp2, agentsOf }: AgentsSurroundings, context: ServerContext) {
     const { maxInnerHandshakes } = context.options;
     this.#agentsOf = agentsOf;
+    this.#serveHttp2 = serveHttp2;
     this.#context = {
       ...context,
       waiting,
@@ -79,7 +82,8 @@ export class AgentPorts {
   async openSecure(hosts: VirtualHosts<ClusterVirtualHost>): Promise<void> {
     const { agentPort: port, agentBindAddress: host, agentProxyProtocol: proxyProtocol } = this.#context.options;
     const hostNamed = (name: string) => hosts.find(name);
-    const upgrades = await UpgradePort.create({ listener: "agents", hostNamed }, this.#context);
+    const own = { listener: "agents", hostNamed, serveHttp2: this.#serveHttp2 } as const;
+    const upgrades = await UpgradePort.create(own, this.#context);
     const opened = await openTlsPort(
       {
         name: "agents",

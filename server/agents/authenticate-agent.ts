@@ -31,6 +31,8 @@ export interface AgentHost extends PeerRules {
   readonly trust: Pick<ClientTrust, "status" | "crlFault">;
   /** Whether agents behind a middlebox that ends TLS may prove themselves by inner TLS. */
   readonly innerTls: InnerTlsRule;
+  /** Whether konnectivity-agents may connect beside culvert's own. */
+  readonly takesKonnectivity: boolean;
   /** The names of this host; without any, every name leads here. */
   readonly side: Pick<ClusterSide, "sni">;
   /** Why no peer from this address is accepted, whatever its credential. */

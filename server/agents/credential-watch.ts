@@ -72,6 +72,12 @@ const MIN_RETRY_MS = 1_000;
 const PATIENCE_MS = 10_000;
 
 /**
+ * An agent of culvert is asked for a fresh token, and no stream notices. A konnectivity-agent reads its file when it
+ * connects, and its streams end with its connection: so it has to connect again at a moment without any.
+ */
+type WhenExpired = "asked" | "renewedWhenIdle";
+
+/**
  * Verifies the token of one link again and again, from its first connection to its end.
  *
  * ```
@@ -87,6 +93,7 @@ export class TokenWatch {
   readonly #verifier: ProvenToken["verifier"];
   readonly #tunnel: Pick<Tunnel, "rotate" | "destroy">;
   readonly #onUnavailable: (reason: string, detail: string) => void;
+  readonly #whenExpired: WhenExpired;
   readonly #closed = new AbortController();
   #token: string;
   #expiresAtMs = 0;
@@ -100,10 +107,12 @@ export class TokenWatch {
     { text, identity, verifier }: ProvenToken,
     tunnel: Pick<Tunnel, "rotate" | "destroy">,
     onUnavailable: (reason: string, detail: string) => void,
+    whenExpired: WhenExpired = "asked",
   ) {
     this.#verifier = verifier;
     this.#tunnel = tunnel;
     this.#onUnavailable = onUnavailable;
+    this.#whenExpired = whenExpired;
     this.#token = text;
     this.#trust(identity);
   }
@@ -146,10 +155,20 @@ export class TokenWatch {
     if (this.#end !== undefined && now >= this.#end.atMs) {
       this.close();
       this.#tunnel.destroy(new Error(this.#end.reason));
-    } else if (this.#end === undefined && now >= this.#expiresAtMs) this.#ask(expiredAt(new Date(this.#expiresAtMs)));
+    } else if (this.#end === undefined && now >= this.#expiresAtMs) this.#onExpired();
     else if (this.#end === undefined && now >= this.#verifyAtMs) void this.#verify();
     else this.#wait();
   };
+
+  #onExpired(): void {
+    const reason = expiredAt(new Date(this.#expiresAtMs));
+    if (this.#whenExpired === "asked") {
+      this.#ask(reason);
+      return;
+    }
+    this.close(); // an expired token cannot be verified again
+    this.#tunnel.rotate(reason);
+  }
 
   async #verify(): Promise<void> {
     const token = this.#token;

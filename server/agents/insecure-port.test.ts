@@ -171,7 +171,7 @@ const MISPLACED: readonly [what: string, text: () => string | Buffer, answer: Re
   ["a ClientHello", () => CLIENT_HELLO, /^HTTP\/1\.1 400 .*this is TLS, and HTTP is spoken here/s],
   ["the first byte of a ClientHello", () => CLIENT_HELLO.subarray(0, 1), /^HTTP\/1\.1 400 .*this is TLS/s],
   ["garbage", () => "no HTTP at all\r\n\r\n", /^HTTP\/1\.1 400 .*no HTTP\/1\.1/s],
-  ["HTTP/2", () => "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", /^HTTP\/1\.1 505 .*as konnectivity-agent does/s],
+  ["HTTP/2", () => "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", /^HTTP\/1\.1 505 .*HTTP\/2, and konnectivity-agents/s],
   [
     "a PROXY header, version 1",
     () => "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\n\r\n",

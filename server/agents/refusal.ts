@@ -123,15 +123,16 @@ export function noUpgrade(): RequestRefusal {
   return new RequestRefusal(426, sentence, { headers: { upgrade: "websocket" } });
 }
 
-const GRPC =
-  "the client speaks gRPC (HTTP/2), as konnectivity-agent does: this is culvert, whose server takes culvert agents only (docs/konnectivity.md)";
+/** A peer that speaks HTTP/2 is a client of gRPC, and on this port most often a konnectivity-agent. */
+export function noKonnectivity(): RequestRefusal {
+  const sentence =
+    "the client speaks gRPC (HTTP/2), as konnectivity-agent does, and this cluster takes culvert agents only (--konnectivity-agents, agents.konnectivity)";
+  return new RequestRefusal(505, sentence, { level: "warn" });
+}
 
-/**
- * A peer that speaks HTTP/2 is a client of gRPC, and on this port most often a konnectivity-agent in the middle of a
- * migration.
- */
-export function grpcClient(): RequestRefusal {
-  return new RequestRefusal(505, GRPC, { level: "warn" });
+export function noHttp2(): RequestRefusal {
+  const sentence = "the client speaks HTTP/2, and konnectivity-agents connect to --agent-port only";
+  return new RequestRefusal(505, sentence, { level: "warn" });
 }
 
 const NO_HTTP = "this is no HTTP/1.1: agents upgrade to websocket here";

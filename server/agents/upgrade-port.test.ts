@@ -102,6 +102,7 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
     rule: "a list",
     ca: undefined,
     verifier: undefined,
+    takesKonnectivity: false,
     innerTls: "never",
     side: { sni: [] },
     trust: new ClientTrust(pki.ca.cert),

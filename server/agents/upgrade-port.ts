@@ -20,9 +20,10 @@ import {
   answerTo,
   callersRequest,
   claimedCertificate,
-  grpcClient,
   hostName,
   isDoctorRequest,
+  noHttp2,
+  noKonnectivity,
   noUpgrade,
   originFault,
   otherName,
@@ -39,11 +40,16 @@ interface AgentPort {
   readonly listener: ListenerName;
   /** Present on the port in clear: finds the virtual host of each request, or throws a refusal. */
   readonly hostOf?: (name: string, address: string) => AgentHost;
+  /** Present on the TLS port: serves konnectivity-agents, whose protocol is HTTP/2. */
+  readonly serveHttp2?: ServeHttp2 | undefined;
   /** Present on the TLS port: the virtual host that a name in the ClientHello would lead to. */
   readonly hostNamed?: (name: string) => AgentHost | undefined;
 }
 
 type AgentConnection = IncomingConnection<AgentHost>;
+
+/** Serves a connection whose client speaks HTTP/2, and whose preface is unread (server/konnectivity-agents). */
+export type ServeHttp2 = (connection: AgentConnection, port: PortConnections, context: AgentsContext) => void;
 
 /** What the hooks have found out about a request, as decorations of it. */
 const CREDENTIAL = "credential";
@@ -73,7 +79,7 @@ export class UpgradePort {
       { listener: own.listener, metrics, throttledLog, headerLimit, deadlineMs, maxWaiting, waiting, turns },
       {
         ...requestsTo(app),
-        onHttp2: (connection) => this.#refuse(grpcClient(), connection as AgentConnection, {}),
+        onHttp2: (connection) => this.#onHttp2(connection as AgentConnection),
         onClientError: (error, connection) => this.#onClientError(error, connection as AgentConnection),
         onClosedEarly: (connection) => this.#onClosedEarly(connection as AgentConnection),
       },
@@ -225,6 +231,13 @@ export class UpgradePort {
     if (isDoctorRequest(headers, shown)) log.debug(line, "a doctor's request without a credential was refused");
     else throttledLog.write(level, line, "agent refused", { kind: refusalKind(status, shown) });
     answerRaw(socket, answer);
+  }
+
+  #onHttp2(connection: AgentConnection): void {
+    const { serveHttp2 } = this.#own;
+    if (serveHttp2 === undefined) this.#refuse(noHttp2(), connection, {});
+    else if (connection.host?.takesKonnectivity !== true) this.#refuse(noKonnectivity(), connection, {});
+    else serveHttp2(connection, this.connections, this.#context);
   }
 
   #onClientError(error: NodeJS.ErrnoException, connection: AgentConnection): void {

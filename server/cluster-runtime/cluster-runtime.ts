@@ -230,7 +230,18 @@ export class ClusterRuntime {
       if (peer !== undefined && !permits(identities, "agent", peer)) {
         tunnel.destroy(new Error(`${printable(subjectOf(peer), 120)} is no longer among ${rule}`));
       } else if (this.#isRevoked(tunnel)) endAsRevoked(tunnel);
+      else if (tunnel.protocol === "konnectivity") this.#reverifyKonnectivity(tunnel);
       else tunnel.requireProof(`the trust of cluster "${this.#cluster.name}" has changed`, PROOF_MS);
+    }
+  }
+
+  /** Its streams would end with its connection, so its certificate is compared with the present CA here. */
+  #reverifyKonnectivity(tunnel: Tunnel): void {
+    const { peer } = tunnel.agent;
+    const { takesKonnectivity, trust } = this.agents;
+    if (!takesKonnectivity) tunnel.destroy(new Error("agents of Konnectivity are not taken here any more"));
+    else if (peer !== undefined && trust.status(peer.chain) === "untrusted") {
+      tunnel.destroy(new Error("its certificate is not signed by a CA that is accepted now"));
     }
   }
 

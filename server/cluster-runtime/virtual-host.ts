@@ -90,6 +90,12 @@ export class ClusterVirtualHost implements VirtualHost {
     return ("innerTls" in this.#side && this.#side.innerTls) || this.#context.options.innerTls;
   }
 
+  /** By default only where the flags are the one cluster, which may have been Konnectivity's. */
+  get takesKonnectivity(): boolean {
+    if (!this.#context.options.konnectivityAgents) return false;
+    return ("konnectivity" in this.#side ? this.#side.konnectivity : undefined) ?? this.#setup.isOfFlags;
+  }
+
   get cluster(): string {
     return this.tunnels.name;
   }

@@ -51,6 +51,8 @@ export interface AgentSide extends ClusterSide, RoutingKeys {
   readonly maxAgents?: number | undefined;
   /** Absent: `--inner-tls`. */
   readonly innerTls?: InnerTlsRule | undefined;
+  /** Whether konnectivity-agents may connect; absent: no. */
+  readonly konnectivity?: boolean | undefined;
 }
 
 export interface CallerSide extends ClusterSide {
@@ -123,7 +125,8 @@ function sideChanges(before: ClusterSide, now: ClusterSide): SideChanges {
 
 function trustOf({ identities, token, sourceCIDRs, ...rest }: ClusterSide | AgentSide): unknown {
   const innerTls = "innerTls" in rest ? rest.innerTls : undefined;
-  return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts, innerTls };
+  const konnectivity = "konnectivity" in rest ? rest.konnectivity : undefined;
+  return { identities: identities.map(({ text }) => text), token, sources: sourceCIDRs?.texts, innerTls, konnectivity };
 }
 
 function routingOf({ strategies, strictIdentifiers, claims }: AgentSide): unknown {

@@ -106,6 +106,7 @@ const agents = section({
   ...side,
   maxAgents: parsed(count).optional(),
   innerTls: parsed(innerTlsRule).optional(),
+  konnectivity: parsed(parseBoolean).optional(),
   strategies: list(parsed(parseStrategy))
     .min(1, "is empty, so no agent could be chosen: name strategies, or leave the key out")
     .optional(),

@@ -62,7 +62,7 @@ function loadCluster(
   const faults: string[] = [];
   const agents = readSide("agents", document.agents, context, faults);
   const callers = readSide("callers", document.callers, context, faults);
-  const { maxAgents, innerTls, strategies, strictIdentifiers, claims } = document.agents;
+  const { maxAgents, innerTls, konnectivity, strategies, strictIdentifiers, claims } = document.agents;
   const { fromClusters } = document.callers;
   const uds = document.callers.uds === undefined ? undefined : resolve(folder, document.callers.uds);
   if (Buffer.byteLength(uds ?? "") > MAX_SOCKET_PATH) {
@@ -76,7 +76,7 @@ function loadCluster(
     limits,
     suspended,
     ...(number !== undefined && { document: number }),
-    agents: { ...agents, maxAgents, innerTls, strategies, strictIdentifiers, claims },
+    agents: { ...agents, maxAgents, innerTls, konnectivity, strategies, strictIdentifiers, claims },
     callers: { ...callers, uds, fromClusters },
   };
   clusters.push(frozen(cluster));

@@ -192,6 +192,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
   return {
     agent: tunnel.agent.agentId,
     tunnel: tunnel.id,
+    protocol: tunnel.protocol,
     identity: tunnel.agent.identity,
     instance: tunnel.agent.instance,
     software: tunnel.agent.software,
@@ -201,6 +202,7 @@ function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
     probe: tunnel.agent.probe,
     draining: tunnel.leaving,
     suspended: tunnel.suspended,
+    standsStill: tunnel.standsStill,
     replayBytes: tunnel.replayBytes,
     streams: tunnel.streamCount,
     pendingOpens: tunnel.pendingOpens,

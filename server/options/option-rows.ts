@@ -129,6 +129,10 @@ const agents = section("Agents", {
     "never",
     "Agents whose TLS connection ends at a middlebox (TLS inspection, a balancer) may prove themselves by a second TLS inside it: never, auto, or always. A cluster's document may say otherwise (agents.innerTls).",
   ),
+  konnectivityAgents: option.boolean(
+    true,
+    "Agents of Konnectivity may connect to --agent-port beside culvert's own (docs/konnectivity.md). With --clusters each document says whether its agents may (agents.konnectivity).",
+  ),
   proxyStrategies: option.list<Strategy>(
     ["default"],
     "How agents are chosen, in order: destHost (an agent whose identifiers name the target's host), cidr (the longest network that it is in), defaultRoute (agents of the default route), default (any agent). The first that has an agent chooses. A cluster's document may have others (agents.strategies).",

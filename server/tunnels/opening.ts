@@ -8,7 +8,7 @@ import type { Session } from "../../shared/yamux/session.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AskedStream, OpenOptions } from "./tunnel.ts";
 
-const LEADS_BACK =
+export const LEADS_BACK =
   "the target has the address of this server's own port for callers: ask for the target behind it instead";
 
 /** The part of a link that an opening uses. */
@@ -223,7 +223,7 @@ export class Opening {
 }
 
 /** Why the session opened no stream. */
-function sessionRefusal(error: unknown, agentId: string): CulvertError {
+export function sessionRefusal(error: unknown, agentId: string): CulvertError {
   if (error instanceof CulvertError) return error;
   if (!(error instanceof YamuxError)) throw error;
   const refusal = (code: OutcomeCode, sentence: string) => new CulvertError(code, sentence, { cause: error });

@@ -16,6 +16,8 @@ import { type ConnectedAgent, type Pickable, pick, type Tunnel } from "./tunnel.
 class MemoryTunnel implements Tunnel {
   readonly agent: ConnectedAgent;
   readonly id = "memory/1";
+  readonly protocol = "konnectivity";
+  readonly standsStill = false;
   readonly remote = "10.0.0.7:5555";
   readonly connectedAt = new Date();
   readonly pace = { roundMs: undefined, sentPerSecond: undefined, receivedPerSecond: undefined };

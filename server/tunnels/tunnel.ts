@@ -23,6 +23,9 @@ export interface ConnectedAgent {
   readonly identifiers: AgentIdentifiers;
 }
 
+/** What agents speak: culvert's own protocol, or that of Konnectivity's agents. */
+export type AgentProtocol = "culvert" | "konnectivity";
+
 /** How long the answer to a ping is waited for, ms; later requests send another ping. */
 export const ROUND_TRIP_WITHIN_MS = 1_000;
 
@@ -42,12 +45,13 @@ export interface Pickable {
 }
 
 /**
- * One connected agent: who it is, and streams to its targets. `YamuxTunnel` is the tunnel of culvert's agents. For
- * agents of another protocol there is another implementation. It gets a place by `AgentPlaces.reserve`, and streams
- * from `join` of this place on.
+ * One connected agent: who it is, and streams to its targets. `YamuxTunnel` is the tunnel of culvert's agents,
+ * `KonnectivityTunnel` that of Konnectivity's. It gets a place by `AgentPlaces.reserve`, and streams from `join` of
+ * this place on.
  */
 export interface Tunnel extends Pickable {
   readonly id: string;
+  readonly protocol: AgentProtocol;
   readonly agent: ConnectedAgent;
   /** `address:port` that the agent, or its proxy, connects from. */
   readonly remote: string;
@@ -64,6 +68,8 @@ export interface Tunnel extends Pickable {
   readonly resetForMemory: number;
   /** The least round trip of the last few pings, ms; 0: none yet. */
   readonly rttMs: number;
+  /** The agent is there, and takes no packets: those for one of its targets hold up all others. */
+  readonly standsStill: boolean;
   /** What is known of the line. */
   readonly pace: LinkPace;
   /**

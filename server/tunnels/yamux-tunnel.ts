@@ -31,6 +31,9 @@ interface TunnelWatcher extends Omit<LinkWatcher, "onControl"> {
 
 /** An agent of culvert, and the yamux session with it. It ends when its link ends. */
 export class YamuxTunnel implements Tunnel {
+  readonly protocol = "culvert";
+  /** Each of its streams has a window of its own. */
+  readonly standsStill = false;
   readonly connectedAt = new Date();
   lastUsed = 0;
   /** Resolves when the session has ended, with an error unless it was closed cleanly. */

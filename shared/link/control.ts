@@ -12,6 +12,10 @@ const name = z.string().min(1).max(253);
 /** An agent id is used in logs, metrics and command lines. */
 const agentId = name.regex(/^[A-Za-z0-9._:-]+$/);
 
+export function isAgentId(text: string): boolean {
+  return agentId.safeParse(text).success;
+}
+
 /** Payload bytes since a link began: a position in one of its directions. */
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 /** 256 bits in base64url: the key of a link, or a proof made with it. */

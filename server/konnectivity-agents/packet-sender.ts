@@ -1,0 +1,57 @@
+import type { Writable } from "node:stream";
+import { encodeData } from "../../shared/konnectivity/data.ts";
+import { type ControlPacket, encodePacket } from "../../shared/konnectivity/packet.ts";
+
+type Done = (error?: Error | null) => void;
+
+/** Longer writes are sent in parts, so that other connections of the agent have their turn, bytes. */
+const MAX_PAYLOAD = 32 * 1024;
+
+/**
+ * Writes packets to the gRPC stream of an agent. Each connection has one part of its bytes under way, and the parts are
+ * sent in the order in which they were written.
+ */
+export class PacketSender {
+  readonly #out: Writable;
+  /** Writes that HTTP/2 has not sent yet. */
+  #waiting = 0;
+  #progressAt = 0;
+
+  constructor(out: Writable) {
+    this.#out = out;
+  }
+
+  /** For how long the agent has taken nothing of what waits for it, ms. */
+  get blockedMs(): number {
+    return this.#waiting === 0 ? 0 : performance.now() - this.#progressAt;
+  }
+
+  control(packet: ControlPacket): void {
+    if (this.#out.writable) this.#write(encodePacket(packet), ignore);
+  }
+
+  /** `done` is called when all was sent, or with an error. */
+  data(connectID: bigint, bytes: Buffer, done: Done): void {
+    if (!this.#out.writable) {
+      done(new Error("the agent takes no packets any more"));
+      return;
+    }
+    const rest = bytes.subarray(MAX_PAYLOAD);
+    const onSent: Done = (error) => (error || rest.length === 0 ? done(error) : this.data(connectID, rest, done));
+    this.#out.cork();
+    const pieces = encodeData(connectID, bytes.subarray(0, MAX_PAYLOAD));
+    for (const [index, piece] of pieces.entries()) this.#write(piece, index < pieces.length - 1 ? ignore : onSent);
+    this.#out.uncork();
+  }
+
+  #write(bytes: Buffer, done: Done): void {
+    if (this.#waiting++ === 0) this.#progressAt = performance.now();
+    this.#out.write(bytes, (error) => {
+      this.#waiting--;
+      this.#progressAt = performance.now();
+      done(error);
+    });
+  }
+}
+
+function ignore(): void {}

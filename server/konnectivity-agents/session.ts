@@ -1,0 +1,41 @@
+import { performServerHandshake, type ServerHttp2Session } from "node:http2";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+
+/** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
+const MAX_CALLS = 2;
+/** Headers of an agent's call: grpc-go sends about ten. */
+const MAX_HEADERS = 64;
+const MAX_SETTINGS = 32;
+/** What an agent may send before it is authenticated, bytes (RFC 9113 §6.9.2). */
+const FIRST_WINDOW = 65_535;
+/**
+ * What may be on its way from an agent, bytes: as much as one fast connection needs on a long path. All of it is read
+ * at once, whatever the readers of its connections do.
+ */
+export const AGENT_WINDOW = 16 * 1024 * 1024;
+/** grpc-go measures the bandwidth by a ping in each round trip while it receives, nearly 1,000 a second at home. */
+const PINGS = { burst: 5_000, perSecond: 2_000 };
+
+/** The HTTP/2 session of an agent, whose preface is unread in the socket. It ends with the socket. */
+export function openSession({ socket, raw }: IncomingConnection, headerLimit: number): ServerHttp2Session {
+  // Otherwise the session never notices that the peer has ended.
+  raw.allowHalfOpen = false;
+  socket.allowHalfOpen = false;
+  const session = performServerHandshake(socket, {
+    maxHeaderListPairs: MAX_HEADERS,
+    maxSettings: MAX_SETTINGS,
+    settings: {
+      enablePush: false,
+      maxConcurrentStreams: MAX_CALLS,
+      maxHeaderListSize: headerLimit,
+      initialWindowSize: FIRST_WINDOW,
+    },
+  });
+  const pings = new TokenBucket(PINGS);
+  session.on("ping", () => {
+    if (pings.take(1) > 0) session.destroy();
+  });
+  session.on("error", () => {}); // its streams and its socket tell of the end
+  return session;
+}
