@@ -247,7 +247,7 @@ export const CODE_LINES = {
   router: 903,
   server: 437,
   "server/agents": 1593,
-  "server/callers": 1144,
+  "server/callers": 1160,
   "server/cluster-runtime": 1020,
   "server/clusters": 964,
   "server/konnectivity-agents": 990,

@@ -78,6 +78,15 @@ test("many CONNECTs share one connection, each with bytes and a half-close of it
   await until(() => world.lines.filter(({ outcome }) => outcome === "ok").length === 20);
 });
 
+test("a connection takes as many CONNECTs as its caller has, but a hundred new ones at a time", async (t) => {
+  await using world = await start([echoing()]);
+  const { session } = client(world, t);
+  await once(session, "remoteSettings");
+  assert.equal(session.remoteSettings.maxConcurrentStreams, 100);
+  await Promise.all(Array.from({ length: 1_000 }, () => established(session)));
+  await until(() => session.remoteSettings.maxConcurrentStreams === 1_100);
+});
+
 test("a refused CONNECT has status, Proxy-Status and sentence, and the others of its connection go on", async (t) => {
   const answer = (): OpenAnswer => ({ ok: false, error: "dial_refused", detail: "nobody listens" });
   await using world = await start([fakeAgent({ answer })]);

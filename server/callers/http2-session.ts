@@ -19,6 +19,11 @@ import { Http2Caller, refuseRequest } from "./http2-caller.ts";
  * waits in silence at this number, and its cluster's limits answer with a sentence.
  */
 const MAX_STREAMS = 65_536;
+/**
+ * Streams that a caller may open in one turn of the event loop, which could read thousands of requests while all other
+ * callers wait. Each turn makes room for as many again. Clients open no more before they have read the first SETTINGS.
+ */
+const NEW_STREAMS = 100;
 /** What one stream may send before it is read, bytes. Node reads it at once, so it may be held in memory. */
 const STREAM_WINDOW = 256 * 1024;
 /** What all streams together may have on the way, bytes. Node takes it at once, whether or not the streams are read. */
@@ -54,7 +59,8 @@ export class CallerSession {
   readonly #context: ServerContext;
   readonly #session: ServerHttp2Session;
   readonly #emptyFrames = new TokenBucket(EMPTY_FRAMES);
-  #streams = 0;
+  readonly #streams = new Set<ServerHttp2Stream>();
+  #allowed = NEW_STREAMS;
 
   /** The first byte that is unread in the connection's socket is that of the connection preface. */
   constructor(connection: IncomingConnection, host: CallerHost, context: ServerContext) {
@@ -71,6 +77,7 @@ export class CallerSession {
     session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));
     session.on("ping", () => this.#chargeEmpty(1));
     session.on("remoteSettings", () => this.#chargeEmpty(1));
+    session.on("localSettings", () => this.#allowMore());
     session.on("error", (error) => this.#log(error.message));
     const { memory } = host.tunnels;
     const bytes = CONNECTION_BYTES[host.kind];
@@ -88,14 +95,17 @@ export class CallerSession {
   }
 
   #onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
-    this.#streams++;
+    this.#streams.add(stream);
     this.#connection.clearDeadline();
     stream.on("error", ignore);
     stream.once("close", () => {
-      this.#streams--;
+      this.#streams.delete(stream);
       if (!stream.headersSent) this.#chargeEmpty(RESET_CONNECT);
-      if (this.#streams === 0) this.#onIdle();
+      if (this.#streams.size === 0) this.#onIdle();
+      this.#allowMore();
     });
+    if (stream.closed) return; // its reset came with it
+    setImmediate(() => this.#allowMore());
     if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
       this.#connect(stream, headers[":authority"], headers);
     } else refuseRequest(stream);
@@ -106,6 +116,18 @@ export class CallerSession {
     const caller = new Http2Caller(stream, this.#connection, host);
     const verify = () => authenticateCaller(host, this.#connection, headers, this.#context);
     void serveConnect(caller, authority, { host, verify }, this.#context);
+  }
+
+  /** A caller has to acknowledge one number before it gets the next, and to read the answers to what was refused. */
+  #allowMore(): void {
+    const session = this.#session;
+    if (session.destroyed || session.pendingSettingsAck || this.#streams.size + NEW_STREAMS <= this.#allowed) return;
+    let open = 0;
+    for (const { writableEnded, writableLength } of this.#streams) if (!writableEnded || writableLength === 0) open++;
+    const allowed = Math.min(open + NEW_STREAMS, MAX_STREAMS);
+    if (allowed <= this.#allowed) return;
+    this.#allowed = allowed;
+    session.settings({ maxConcurrentStreams: allowed });
   }
 
   #onIdle(): void {
@@ -133,7 +155,7 @@ function sessionOptions({ options }: ServerContext) {
     streamResetBurst: STREAM_RESETS,
     streamResetRate: STREAM_RESETS,
     settings: {
-      maxConcurrentStreams: MAX_STREAMS,
+      maxConcurrentStreams: NEW_STREAMS,
       initialWindowSize: STREAM_WINDOW,
       maxHeaderListSize: options.headerLimit,
     },
