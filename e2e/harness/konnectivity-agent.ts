@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { goPeerBinary } from "../interop/go-peer.ts";
+import { konnectivityPrograms } from "./konnectivity-programs.ts";
 import { freePort } from "./targets/absent.ts";
 
 interface Settings {
@@ -33,9 +33,8 @@ export class KonnectivityAgent implements Disposable {
       ],
       ...flags,
     ];
-    return new KonnectivityAgent(
-      spawn(await goPeerBinary("go-konnectivity"), args, { stdio: ["ignore", "ignore", "pipe"] }),
-    );
+    const { agent } = await konnectivityPrograms();
+    return new KonnectivityAgent(spawn(agent, args, { stdio: ["ignore", "ignore", "pipe"] }));
   }
 
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {

@@ -24,8 +24,8 @@ async function whyNoGo(): Promise<string | undefined> {
   }
 }
 
-/** Folders beside this file: one of yamux, one of gRPC, and Konnectivity's own agent. */
-type Peer = "go" | "go-grpc" | "go-konnectivity";
+/** Folders beside this file: one of yamux, and one of gRPC. */
+type Peer = "go" | "go-grpc";
 
 const building = new Map<Peer, Promise<string>>();
 

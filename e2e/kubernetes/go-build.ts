@@ -6,7 +6,8 @@ import { isRunOfOurs } from "./run-of-ours.ts";
 import { run } from "./world/run.ts";
 
 const UNFINISHED = "unfinished-";
-const BUILD_DEADLINE_MS = 600_000;
+/** A build takes no longer, ms. */
+export const BUILD_DEADLINE_MS = 600_000;
 
 export async function goIsInstalled(): Promise<boolean> {
   try {

@@ -1,10 +1,10 @@
-module culvert.invalid/interop-konnectivity
+module culvert.invalid/konnectivity
 
 go 1.26.2
 
-require (
-	k8s.io/klog/v2 v2.140.0
-	sigs.k8s.io/apiserver-network-proxy v0.36.0
+tool (
+	sigs.k8s.io/apiserver-network-proxy/cmd/agent
+	sigs.k8s.io/apiserver-network-proxy/cmd/server
 )
 
 require (
@@ -51,8 +51,11 @@ require (
 	k8s.io/api v0.36.1 // indirect
 	k8s.io/apimachinery v0.36.1 // indirect
 	k8s.io/client-go v0.36.1 // indirect
+	k8s.io/component-helpers v0.36.1 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect
 	k8s.io/utils v0.0.0-20260507154919-ff6756f316d2 // indirect
+	sigs.k8s.io/apiserver-network-proxy v0.36.0 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
