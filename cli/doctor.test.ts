@@ -43,7 +43,7 @@ test("a report has a line for each step, one sentence for the culprit, and what 
   assert.match(stdout, /^– dns +skipped: 127\.0\.0\.1 is an address$/m);
   assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
   assert.match(stdout, /^– not reached: proxy, tls, upgrade, inner tls, admission, clock$/m);
-  assert.match(stdout, /\n\n127\.0\.0\.1:1 refuses the connection: .+\nNext: .+\n$/);
+  assert.match(stdout, /\n\nThe connection to 127\.0\.0\.1:1 is refused: .+\nNext: .+\n$/);
 });
 
 test("--json is one object with all that was found", async (t) => {
@@ -63,7 +63,7 @@ test("without a certificate or token the way is examined, what is wrong on it is
   assert.match(stdout, /^✗ tcp +\d+ ms {2}127\.0\.0\.1:1 refused the connection/m);
   assert.match(
     stdout,
-    /\n127\.0\.0\.1:1 refuses the connection: .+\nNext: .+ Beside that: The agent has no credential: /,
+    /\nThe connection to 127\.0\.0\.1:1 is refused: .+\nNext: .+ Beside that: The agent has no credential: /,
   );
   const { servers } = JSON.parse(doctor("--server", "wss://127.0.0.1:1", "--json").stdout);
   assert.equal(servers[0].verdict.culprit, "refused");

@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { Command } from "commander";
 import * as z from "zod";
 import { type DoctorWatcher, diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
-import type { Step } from "../agent/doctor/report.ts";
+import type { DoctorVerdict, Step } from "../agent/doctor/report.ts";
 import { version } from "../shared/basics/program.ts";
 import { jsonOf, shellQuoted, withoutSecret } from "../shared/basics/text.ts";
 import { helpText, helpWidth, printConfig } from "../shared/config/flags.ts";
@@ -64,31 +64,21 @@ const stepSchema = z.object({
 type ReportedStep = z.infer<typeof stepSchema>;
 
 /** The report for a person, line by line as it comes. */
-export function reportTo(print: (text: string) => void): DoctorWatcher {
-  let steps: Step[] = [];
+export function reportTo(print: (text: string) => void) {
+  /** One line for all of them: nothing is known of any. */
+  const notReached: string[] = [];
   return {
-    onServer: (server) => {
-      steps = [];
-      print(`\n${server}\n\n`);
+    onServer: (server: string) => print(`\n${server}\n\n`),
+    onStep: (step: ReportedStep) => {
+      if (step.state === "not reached") notReached.push(step.step);
+      else print(`${stepLine(step)}\n`);
     },
-    onStep: (step) => {
-      steps.push(step);
-      if (step.state !== "not reached") print(`${stepLine(step)}\n`);
+    onVerdict: ({ sentence, next }: Omit<DoctorVerdict, "culprit">) => {
+      const names = notReached.splice(0).join(", ");
+      if (names !== "") print(`${SIGNS["not reached"]} not reached: ${names}\n`);
+      print(`\n${sentence}\n${next === "" ? "" : `Next: ${next}\n`}`);
     },
-    onVerdict: ({ sentence, next }) => print(`${notReached(steps)}\n${sentence}\nNext: ${next}\n`),
-  };
-}
-
-/** All steps of a report that is there as a whole. */
-function stepLines(steps: readonly ReportedStep[]): string {
-  const taken = steps.filter(({ state }) => state !== "not reached");
-  return `${taken.map((step) => `${stepLine(step)}\n`).join("")}${notReached(steps)}`;
-}
-
-/** One line for all of them: nothing is known of any. */
-function notReached(steps: readonly ReportedStep[]): string {
-  const names = steps.filter(({ state }) => state === "not reached").map(({ step }) => step);
-  return names.length === 0 ? "" : `${SIGNS["not reached"]} not reached: ${names.join(", ")}\n`;
+  } satisfies DoctorWatcher;
 }
 
 /** `✓ tls             12 ms  TLSv1.3, …` */
@@ -187,7 +177,12 @@ async function tryFrom(
       throw new NoStatus(`${text} is no admin port of a culvert server, or of one of another version (HTTP ${status})`);
     }
     if (json) print(reportJson(said));
-    else print(`${head}\n${stepLines(trial.steps)}\n${trial.sentence}\n${next(trial.outcome)}`);
+    else {
+      const { onStep, onVerdict } = reportTo(print);
+      print(`${head}\n`);
+      trial.steps.forEach(onStep);
+      onVerdict({ sentence: trial.sentence, next: next(trial.outcome) });
+    }
     if (trial.outcome !== "ok") process.exitCode = 1;
   } catch (error) {
     if (!(error instanceof NoStatus)) throw error;
@@ -199,6 +194,6 @@ async function tryFrom(
 /** What each outcome means, and what to do, is written down once, for `culvert explain`. */
 function next(outcome: string): string {
   if (outcome === "ok") return "";
-  const agents = "Run culvert doctor where the agent of the cluster runs, with its options.";
-  return `Next: ${outcome === "no_agent" ? agents : `Run culvert explain ${outcome}: it says what to do.`}\n`;
+  if (outcome === "no_agent") return "Run culvert doctor where the agent of the cluster runs, with its options.";
+  return `Run culvert explain ${outcome}: it says what to do.`;
 }

@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import { printable } from "../../shared/outcomes.ts";
 import { certificates, chainFrom } from "../../shared/tls/certificate-fields.ts";
-import type { ChainLink, Finding } from "./report.ts";
+import type { ChainLink } from "./report.ts";
 
 /** What the other end has shown, from its own certificate upwards. */
 export function chainOf(shown: X509Certificate | undefined): readonly ChainLink[] {
@@ -16,16 +16,6 @@ export function firstOf(content: string | Buffer): ChainLink {
 /** All certificates of these PEM files. */
 export function linksIn(pems: readonly string[]): readonly ChainLink[] {
   return pems.flatMap(certificates).map(linkOf);
-}
-
-export function isOver({ validTo }: ChainLink, now = new Date()): boolean {
-  return new Date(validTo) <= now;
-}
-
-/** `option`: who names its file. */
-export function caExpired(option: "--ca-cert" | "--outer-ca", { subject, ...validity }: ChainLink): Finding {
-  const [validFrom, validTo] = [Date.parse(validity.validFrom), Date.parse(validity.validTo)];
-  return { culprit: "ca_expired", by: `${subject} (${option})`, validFrom, validTo };
 }
 
 function linkOf({ subject, issuer, validFrom, validTo }: X509Certificate): ChainLink {

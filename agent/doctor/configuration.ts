@@ -4,7 +4,7 @@ import { createLogger } from "../../shared/runtime/logger.ts";
 import { leavesIn, withoutLeaves } from "../../shared/tls/authorities.ts";
 import { type CredentialFiles, type Credentials, readCredentials } from "../uplink/credentials.ts";
 import { KeptProxyTls, type ProxyFiles } from "../uplink/proxy-route.ts";
-import { caExpired, firstOf, isOver, linksIn } from "./certificates.ts";
+import { firstOf, linksIn } from "./certificates.ts";
 import { type Finding, type Passed, StepFailed } from "./report.ts";
 
 /** What there is to say of a file. */
@@ -40,7 +40,7 @@ function credentialsIn(files: CredentialFiles): Credentials {
     return readCredentials(files);
   } catch (error) {
     const { message } = error as Error;
-    throw new StepFailed({ culprit: "configuration", by: message }, message, { cause: error });
+    throw new StepFailed({ culprit: "configuration", by: message }, message);
   }
 }
 
@@ -79,8 +79,10 @@ function authorities({ ca }: Credentials, now: Date): FileReport {
   const links = linksIn([withoutLeaves(ca)]);
   const words = `server CA ${links[0]?.subject}${beside}`;
   const last = links.reduce((one, other) => (one.validTo < other.validTo ? other : one)); // ISO 8601
-  if (!isOver(last, now)) return { words };
-  return { words: `${words}, expired on ${last.validTo}`, finding: caExpired("--ca-cert", last) };
+  const validity = { validFrom: Date.parse(last.validFrom), validTo: Date.parse(last.validTo) };
+  if (validity.validTo > now.getTime()) return { words };
+  const finding: Finding = { culprit: "ca_expired", by: "--ca-cert", ...validity };
+  return { words: `${words}, expired on ${last.validTo}`, finding };
 }
 
 function outerAuthorities({ outerCa: [outer, ...more] = [] }: Credentials): FileReport[] {

@@ -13,12 +13,11 @@ import {
   wantedServers,
 } from "../context/servers.ts";
 import { helloOf } from "../uplink/attempt.ts";
-import type { Credentials } from "../uplink/credentials.ts";
 import type { OpenedLink } from "../uplink/open-link.ts";
 import { Path } from "../uplink/path.ts";
 import { NEVER, readConfiguration } from "./configuration.ts";
 import { compareClocks, type DoctorVerdict, type Step, StepFailed, StepLog, verdictOf } from "./report.ts";
-import { examineRoute, type Open } from "./route.ts";
+import { examineRoute } from "./route.ts";
 import { DOCTOR_SOFTWARE, type TunnelDial } from "./tls-fault.ts";
 import { dialTunnel } from "./tunnel-steps.ts";
 
@@ -82,18 +81,30 @@ function unlessStepFailed(error: unknown): void {
  */
 async function examine(server: ServerLocation, options: DoctorOptions, env: Environment, log: StepLog): Promise<void> {
   const credentials = await log.run("configuration", () => readConfiguration(options));
-  const open = await examineRoute({ server, options, env, timeoutMs: options.handshakeTimeoutMs }, log);
-  let clock: { readonly time: number; readonly from: string } | undefined;
-  const onTime = (time: number, from: string) => {
-    clock = { time, from };
+  const { handshakeTimeoutMs: timeoutMs } = options;
+  const open = await examineRoute({ server, options, env, timeoutMs }, log);
+  let serverTime: number | undefined;
+  const dial: TunnelDial = {
+    // As of an agent that has just started.
+    context: {
+      options,
+      server,
+      route: { open, worked: () => undefined, failed: () => {} },
+      hello: probeHello(options),
+      path: new Path(options),
+      graceMs: 0,
+    },
+    terms: { credentials, timeoutMs, signal: NEVER },
+    at: formatTarget(server),
+    onTime: (time) => {
+      serverTime = time;
+    },
   };
   try {
-    await leave(await dialTunnel(probeDial(server, options, credentials, open, onTime), log));
+    await leave(await dialTunnel(dial, log));
   } finally {
-    if (clock !== undefined) {
-      const { time, from } = clock;
-      await log.run("clock", () => compareClocks(time, from));
-    }
+    const time = serverTime;
+    if (time !== undefined) await log.run("clock", () => compareClocks(time));
   }
 }
 
@@ -104,29 +115,6 @@ const LEAVE_MS = 1_000;
 async function leave({ pipe }: OpenedLink): Promise<void> {
   const onStream = (stream: Stream) => stream.on("error", () => {}).destroy();
   await new Session("client", pipe, { onStream, onClosed: () => {} }).close(LEAVE_MS);
-}
-
-/** The dial of an agent that has just started. */
-function probeDial(
-  server: ServerLocation,
-  options: DoctorOptions,
-  credentials: Credentials,
-  open: Open,
-  onTime: TunnelDial["onTime"],
-): TunnelDial {
-  return {
-    context: {
-      options,
-      server,
-      route: { open, worked: () => undefined, failed: () => {} },
-      hello: probeHello(options),
-      path: new Path(options),
-      graceMs: 0,
-    },
-    terms: { credentials, timeoutMs: options.handshakeTimeoutMs, signal: NEVER },
-    at: formatTarget(server),
-    onTime,
-  };
 }
 
 const SUFFIX = "-doctor";

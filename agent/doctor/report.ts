@@ -1,6 +1,4 @@
-import type { FaultFacts, FaultText } from "../../shared/faults/fault-row.ts";
-import { explainFault, type FaultCode } from "../../shared/faults/faults.ts";
-import { SET_THE_CLOCK } from "../../shared/faults/network-rows.ts";
+import { explainFault, type FaultCode, type FaultFacts, type FaultText } from "../../shared/faults/faults.ts";
 import { ahead, CLOCK_TOLERANCE_MS } from "../../shared/http/response-fields.ts";
 
 /** The steps, in this order. */
@@ -30,6 +28,8 @@ export interface ChainLink {
 export interface Finding extends FaultFacts {
   /** In the report's JSON. */
   readonly culprit: FaultCode;
+  /** By the server's clock, a credential that it refused is outside of its validity. */
+  readonly outOfTime?: "ended" | "early";
 }
 
 /** What a step has found. */
@@ -62,16 +62,12 @@ export interface Passed<T> extends StepFacts {
 /** No later step can be reached. */
 export class StepFailed extends Error {
   readonly finding: Finding;
-  readonly chain: readonly ChainLink[] | undefined;
+  readonly seen: Pick<StepFacts, "chain" | "openedBy">;
 
-  constructor(
-    finding: Finding,
-    detail: string,
-    { chain, cause }: { chain?: readonly ChainLink[]; cause?: unknown } = {},
-  ) {
-    super(detail, { cause });
+  constructor(finding: Finding, detail: string, seen: StepFailed["seen"] = {}) {
+    super(detail);
     this.finding = finding;
-    this.chain = chain;
+    this.seen = seen;
   }
 }
 
@@ -94,8 +90,8 @@ export class StepLog {
       return value;
     } catch (error) {
       if (error instanceof StepFailed) {
-        const { message: detail, finding, chain } = error;
-        this.add({ step, state: "failed", ms: ms(), detail, finding, ...(chain && { chain }) });
+        const { message: detail, finding, seen } = error;
+        this.add({ step, state: "failed", ms: ms(), detail, finding, ...seen });
       }
       throw error;
     }
@@ -128,43 +124,46 @@ export interface DoctorVerdict extends FaultText {
   readonly culprit: FaultCode | "none";
 }
 
-/** Certificates and tokens that are outside of their validity. */
-const DATED = [
-  "agent_expired",
-  "agent_not_yet_valid",
-  "token_expired",
-  "ca_expired",
-  "server_expired",
-  "server_not_yet_valid",
-] as const;
-
-/** Findings that a wrong clock may cause. */
-const TIMELY: ReadonlySet<FaultCode> = new Set([...DATED, "not_admitted"]);
-/** Findings that no other finding causes. */
-const OF_ITS_OWN: ReadonlySet<FaultCode> = new Set([...DATED, "configuration", "no_credential"]);
-
 /** Findings that a missing credential causes. */
 const OF_NO_CREDENTIAL: ReadonlySet<FaultCode> = new Set(["not_admitted", "inner_tls_off", "certificate_unseen"]);
 
+const HEALTHY: DoctorVerdict = {
+  culprit: "none",
+  sentence: "Nothing is in the way: an agent with these options gets its tunnel.",
+  next: "If it has none, look at its own log: it may run with other options, or from another place.",
+};
+
 /** The first finding, unless the clock explains it, and the findings that remain when that is corrected. Pure. */
 export function verdictOf(steps: readonly Step[], now = Date.now()): DoctorVerdict {
-  const findings = inOrder(steps);
-  const [first] = findings;
-  if (first === undefined) return healthy(steps.find(({ step }) => step === "tls")?.openedBy);
-  const { finding: clock, aheadMs = 0, state } = steps.find(({ step }) => step === "clock") ?? {};
-  const row = (finding: Finding) => explainFault(finding.culprit, { ...finding, isClockRight: state === "passed" });
-  const isByClock = (finding: Finding) =>
-    finding === clock || (clock !== undefined && TIMELY.has(finding.culprit) && explains(now, aheadMs, finding));
-  const others = findings.filter((finding) => !isByClock(finding));
-  const rows = others.filter((finding, index) => index === 0 || OF_ITS_OWN.has(finding.culprit)).map(row);
-  if (isByClock(first)) rows.unshift(clockRow(aheadMs, first));
-  else if (clock !== undefined) rows.push(row(clock));
-  const [verdict = row(first), ...also] = rows;
-  return {
-    culprit: isByClock(first) ? "clock" : first.culprit,
-    sentence: verdict.sentence,
-    next: [verdict.next, ...alsoWords(also, verdict)].join(" "),
-  };
+  const openedBy = steps.find(({ step }) => step === "tls")?.openedBy;
+  const opened = openedBy === undefined ? "" : `TLS is opened on the way by "${openedBy}", whom --outer-ca knows. `;
+  const [first, ...others] = findingsIn(steps, now);
+  if (first === undefined) return { ...HEALTHY, sentence: `${opened}${HEALTHY.sentence}` };
+  const { sentence, next } = explainFault(first.culprit, first);
+  // A fault of a file appears again at the step that needs the file.
+  const also = new Set(others.map((finding) => explainFault(finding.culprit, finding)).map(alsoWords));
+  also.delete(alsoWords({ sentence, next }));
+  return { culprit: first.culprit, sentence: `${opened}${sentence}`, next: [next, ...also].join(" ") };
+}
+
+function alsoWords({ sentence, next }: FaultText): string {
+  return `Beside that: ${sentence} ${next}`;
+}
+
+/** The culprit, and what else is wrong that follows from nothing else: the clock first if it explains the culprit. */
+function findingsIn(steps: readonly Step[], now: number): Finding[] {
+  const { finding: clock, aheadMs = 0 } = steps.find(({ step }) => step === "clock") ?? {};
+  const all = inOrder(steps);
+  if (clock === undefined) return all.filter(isOfItsOwn);
+  const isByClock = (finding: Finding) => finding === clock || explains(now, aheadMs, finding);
+  const others = all.filter((finding) => !isByClock(finding)).filter(isOfItsOwn);
+  return all.slice(0, 1).some(isByClock) ? [clock, ...others] : [...others, clock];
+}
+
+/** The first finding, and those that no other finding causes: files, and what is outside of its validity. */
+function isOfItsOwn({ culprit, validFrom, validTo }: Finding, index: number): boolean {
+  const isDated = validFrom !== undefined || validTo !== undefined;
+  return index === 0 || isDated || culprit === "configuration" || culprit === "no_credential";
 }
 
 /**
@@ -181,49 +180,21 @@ function inOrder(steps: readonly Step[]): Finding[] {
   return ofTheWay === undefined ? findings : [ofTheWay, ...findings.filter((finding) => finding !== ofTheWay)];
 }
 
-/** Each sentence once: a fault of a file appears again at the step that needs the file. */
-function alsoWords(rows: readonly FaultText[], { sentence: said }: FaultText): string[] {
-  const also = new Map(rows.filter(({ sentence }) => sentence !== said).map((row) => [row.sentence, row]));
-  return [...also.values()].map(({ sentence, next }) => `Beside that: ${sentence} ${next}`);
-}
-
 /** By the server's clock, the certificate or token is valid. */
-function explains(now: number, aheadMs: number, { culprit, outOfTime, ...validity }: Finding): boolean {
+function explains(now: number, aheadMs: number, { outOfTime, validFrom, validTo }: Finding): boolean {
   // A credential that only the server finds outside of its validity is valid by this clock.
-  if (culprit === "not_admitted") return outOfTime === (aheadMs > 0 ? "early" : "ended");
-  const { validFrom = 0, validTo = Number.POSITIVE_INFINITY } = validity;
+  if (outOfTime !== undefined) return outOfTime === (aheadMs > 0 ? "early" : "ended");
+  if (validFrom === undefined && validTo === undefined) return false;
   const serverTime = now - aheadMs;
-  return validFrom <= serverTime && serverTime < validTo;
-}
-
-function healthy(openedBy: string | undefined): DoctorVerdict {
-  if (openedBy === undefined) {
-    return {
-      culprit: "none",
-      sentence: "Nothing is in the way: an agent with these options gets its tunnel.",
-      next: "If it has none, look at its own log: it may run with other options, or from another place.",
-    };
-  }
-  return {
-    culprit: "none",
-    sentence: `TLS is opened on the way by "${openedBy}", and an agent with these options gets its tunnel all the same: through inner TLS, of which nobody in between can read or change anything.`,
-    next: "If it has none, look at its own log. Without the inspection it would cost less: ask the network team to exempt the server from it.",
-  };
-}
-
-function clockRow(aheadMs: number, { culprit, by }: Finding): FaultText {
-  const off = `The clock of this machine is ${ahead(aheadMs)}`;
-  if (culprit === "not_admitted") return { sentence: `${off}, and the server says: ${by}.`, next: SET_THE_CLOCK };
-  const harm = culprit === "clock" ? "certificates and tokens will not be valid by it" : "by it, what is valid is not";
-  return { sentence: `${off}: ${harm}.`, next: SET_THE_CLOCK };
+  return (validFrom ?? 0) <= serverTime && serverTime < (validTo ?? Number.POSITIVE_INFINITY);
 }
 
 /**
  * Compares this machine's clock with the server's. The Date header has whole seconds, and is older by the round trip.
  */
-export function compareClocks(serverTime: number, from: string, now = Date.now()): Passed<undefined> {
+export function compareClocks(serverTime: number, now = Date.now()): Passed<undefined> {
   const aheadMs = now - serverTime;
-  const detail = `${ahead(aheadMs)} (${from})`;
+  const detail = `${ahead(aheadMs)} (the answer's Date header)`;
   const finding: Finding = { culprit: "clock", by: ahead(aheadMs) };
   return { value: undefined, detail, aheadMs, ...(Math.abs(aheadMs) > CLOCK_TOLERANCE_MS && { finding }) };
 }

@@ -5,11 +5,11 @@ import { combineFaults, formatProxy, RouteFault } from "../../shared/dial/proxy-
 import { guarded } from "../../shared/dial/testing/guarded-proxy.ts";
 import { faultOf, open, ScriptedProxy } from "../../shared/dial/testing/scripted-proxy.ts";
 import { StepFailed } from "./report.ts";
-import { proxyFailed } from "./route.ts";
+import { routeStepFailed } from "./route.ts";
 
 function culpritOf(error: RouteFault, { url }: ScriptedProxy): string {
   const at = formatProxy(url);
-  const failed = proxyFailed(error, { host: url.host, port: url.port, at, proxyFrom: "--proxy" });
+  const failed = routeStepFailed(error, { host: url.host, port: url.port, at, proxyFrom: "--proxy" }, true);
   assert.ok(failed instanceof StepFailed);
   assert.deepEqual([failed.finding.by, failed.finding.proxyFrom, failed.message], [at, "--proxy", error.message]);
   return failed.finding.culprit;

@@ -19,7 +19,7 @@ import { NAMES } from "../../shared/names/lookup.ts";
 import { dialTargetOf, type ServerLocation } from "../context/servers.ts";
 import { AgentRoutes, type RouteOptions, type RouteTaken } from "../uplink/proxy-route.ts";
 import { SILENT } from "./configuration.ts";
-import { type Finding, type Passed, StepFailed, StepLog } from "./report.ts";
+import { type Passed, StepFailed, StepLog } from "./report.ts";
 
 export interface RouteExamination {
   readonly server: ServerLocation;
@@ -50,21 +50,10 @@ export async function examineRoute(examination: RouteExamination, log: StepLog):
       const value = await openAgain();
       return { value, detail: [...notes, ...wayThrough(route.worked())].join("; ") };
     } catch (error) {
-      throw proxyFailed(error, hop);
+      throw routeStepFailed(error, hop, true);
     }
   });
   return once(through, openAgain);
-}
-
-/** A timeout of a proxy that accepted a connection before is the proxy's: no firewall swallows packets to it. */
-export function proxyFailed(error: unknown, hop: Hop): unknown {
-  const failed = routeStepFailed(error, hop);
-  if (!(failed instanceof StepFailed) || failed.finding.culprit !== "timeout") return failed;
-  if (failed.finding.proxyFrom === undefined) return failed;
-  // Where several routes failed, the cause is the fault that says most.
-  const isForTicket = error instanceof KdcTimeout || (error as RouteFault).cause instanceof KdcTimeout;
-  const culprit = isForTicket ? "kdc_silent" : "proxy_silent";
-  return new StepFailed({ ...failed.finding, culprit }, failed.message, { cause: error });
 }
 
 function once(first: Passage, openAgain: Open): Open {
@@ -98,13 +87,13 @@ async function find({ server, options, env, timeoutMs }: RouteExamination, notes
     const detail = isDirect ? `direct: ${whyDirect(options, env)}` : ways.map(formatRoute).join(", then ");
     return { value: { routes, ways }, detail };
   } catch (error) {
-    const { message: by } = (error instanceof ConfigError ? error.cause : error) as Error;
-    const isOfFile = !(error instanceof RouteFault) || error instanceof ProxyFileFault;
-    // A fault of the network is on the way to the script here.
-    const finding: Finding = isOfFile
-      ? { culprit: "configuration", by }
-      : { culprit: error.fault, by, isOfScript: true };
-    throw new StepFailed(finding, by, { cause: error });
+    const fault = error instanceof ConfigError ? error.cause : error;
+    const { message: by } = fault as Error;
+    const isOfFile = !(fault instanceof RouteFault) || fault instanceof ProxyFileFault;
+    if (isOfFile) throw new StepFailed({ culprit: "configuration", by }, by);
+    if (fault.fault === "pac") throw new StepFailed({ culprit: "pac", by }, by);
+    // The network is at fault, on the way to the script.
+    throw new StepFailed({ culprit: fault.fault, by: fault.at, proxyFrom: "--pac" }, by);
   }
 }
 
@@ -181,15 +170,16 @@ async function connect(hop: Hop, signal: AbortSignal): Promise<Passed<Socket>> {
   }
 }
 
-/** The fault of a route as a finding of the doctor. */
-function routeStepFailed(error: unknown, hop: Hop): unknown {
+/** The fault of a route as a finding of the doctor. `isConnected`: the proxy took a connection before. */
+export function routeStepFailed(error: unknown, hop: Hop, isConnected = false): unknown {
   if (!(error instanceof RouteFault)) return error;
-  const { fault, at, message, cause } = error;
-  const isProxy = hop.proxyFrom !== undefined && at === hop.at;
+  const { at: by, message } = error;
   // Where several routes failed, the cause is the fault that says most.
-  const isOfFile = error instanceof ProxyFileFault || cause instanceof ProxyFileFault;
-  const finding: Finding = isOfFile
-    ? { culprit: "configuration", by: message }
-    : { culprit: fault, by: at, ...(isProxy && { proxyFrom: hop.proxyFrom }) };
-  return new StepFailed(finding, message, { cause: error });
+  const fault = error.cause instanceof RouteFault ? error.cause : error;
+  if (fault instanceof ProxyFileFault) return new StepFailed({ culprit: "configuration", by: message }, message);
+  const isProxy = hop.proxyFrom !== undefined && by === hop.at;
+  const silent = fault instanceof KdcTimeout ? "kdc_silent" : "proxy_silent";
+  // No firewall swallows packets to a proxy that took a connection.
+  const culprit = isProxy && isConnected && error.fault === "timeout" ? silent : error.fault;
+  return new StepFailed({ culprit, by, ...(isProxy && { proxyFrom: hop.proxyFrom }) }, message);
 }

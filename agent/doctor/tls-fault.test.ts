@@ -3,7 +3,7 @@ import net, { type Server } from "node:net";
 import { type TestContext, test } from "node:test";
 import tls from "node:tls";
 import { DialFault } from "../../shared/faults/faults.ts";
-import { dialFault, SECURING, timeoutFault } from "../../shared/link/dial-faults.ts";
+import { dialFault, SECURING } from "../../shared/link/dial-faults.ts";
 import { testCertificate } from "../../shared/link/testing/ends.ts";
 import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { optionsOf } from "../testing/context.ts";
@@ -23,25 +23,6 @@ test("what is no TLS is found at the server, and behind a proxy at the proxy, wi
     by: "http://p:3128",
     proxyFrom: "HTTPS_PROXY",
   });
-});
-
-test("a handshake that somebody cuts, one that nobody answers, and one that TLS has words for are three findings", async () => {
-  const dial = { at: "server:443" } as TunnelDial;
-  const proxy = { at: "http://p:3128", from: "HTTPS_PROXY" };
-  const cut = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
-  const alert = Object.assign(new Error("handshake failure"), { code: "ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE" });
-  const findingOf = async (error: Error) => (await tlsFault(error, undefined, dial)).finding;
-  const standing = (through: typeof proxy | undefined) => ({ step: SECURING, host: "server", proxy: through }) as const;
-  const at = { culprit: "tls", by: "server:443" };
-  const behind = { culprit: "tls", by: proxy.at, proxyFrom: proxy.from };
-  for (const [through, finding] of [
-    [undefined, at],
-    [proxy, behind],
-  ] as const) {
-    assert.deepEqual(await findingOf(dialFault(cut, standing(through))), { ...finding, handshake: "cut" });
-    assert.deepEqual(await findingOf(timeoutFault(standing(through), "late")), { ...finding, handshake: "silent" });
-    assert.deepEqual(await findingOf(dialFault(alert, standing(through))), at);
-  }
 });
 
 test("a refusal of credentials that are out of their validity period may be the clock's fault", () => {
@@ -85,14 +66,14 @@ test(
 
 test("a middlebox that does not answer the handshake is looked at until the time is over", IN_TIME, async (t) => {
   const time = new AbortController();
-  const box = net.createServer((socket) => socket.once("data", () => time.abort(new Error("the time is over"))));
+  const box = net.createServer((socket) => socket.once("data", () => time.abort()));
   const { options, open } = await lookedAt(t, box);
-  await assert.rejects(lookAt(open(), options, time.signal), /the time is over/);
+  await assert.rejects(lookAt(open(), options, time.signal), { name: "AbortError" });
 });
 
 test("a middlebox to which the way took all the time is not looked at", IN_TIME, async (t) => {
   const { options, open } = await lookedAt(t, net.createServer());
-  await assert.rejects(lookAt(open(), options, AbortSignal.abort(new Error("the time is over"))), /the time is over/);
+  await assert.rejects(lookAt(open(), options, AbortSignal.abort()), { name: "AbortError" });
 });
 
 test("a second look at what never answers ends within the time of a step, with the first error", IN_TIME, async (t) => {

@@ -1,17 +1,17 @@
+import { once } from "node:events";
 import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import type { Socket } from "node:net";
-import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
+import { type ConnectionOptions, connect } from "node:tls";
 import { sniOf } from "../../shared/address/server-name.ts";
 import { version } from "../../shared/basics/program.ts";
 import { DialFault, type FaultCode, isUnknownIssuer } from "../../shared/faults/faults.ts";
-import { CallersPort, isCallersPort } from "../../shared/link/dial-faults.ts";
+import { isCallersPort } from "../../shared/link/dial-faults.ts";
 import { InnerTlsFault } from "../../shared/link/inner-tls.ts";
 import { type CredentialFault, printable } from "../../shared/outcomes.ts";
 import { CloseCode, DOCTOR, LinkRefused } from "../../shared/wire/handshake.ts";
 import { carrierOptions, type DialTerms, type LinkContext } from "../uplink/open-link.ts";
 import { faultOf } from "../uplink/retry.ts";
-import { UnseenCertificate } from "../uplink/tls-terminator.ts";
-import { caExpired, chainOf, firstOf, isOver, linksIn } from "./certificates.ts";
+import { chainOf, firstOf } from "./certificates.ts";
 import { type ChainLink, type Finding, StepFailed } from "./report.ts";
 
 /** A dial of the doctor's: an agent's. */
@@ -22,84 +22,56 @@ export interface TunnelDial {
   /** `host:port` of the server. */
   readonly at: string;
   /** A peer sent its time, ms since 1970. */
-  onTime(time: number, from: string): void;
+  onTime(time: number): void;
 }
 
-/** The code of a failed dial, with what the doctor knows beside it; `otherwise`: the table has no row for the error. */
-export function findingOf(
-  error: Error,
-  { at }: TunnelDial,
-  { otherwise, openedBy }: { readonly otherwise: FaultCode; readonly openedBy?: string | undefined },
-): Finding {
-  if (error instanceof LinkRefused && !(error instanceof UnseenCertificate || error instanceof CallersPort)) {
-    return { ...refusalFinding(error), ...opened(openedBy) };
-  }
+/** The code of a failed dial, with what is known beside it; `otherwise`: the table has no row for the error. */
+export function findingOf(error: Error, { at }: TunnelDial, otherwise: FaultCode): Finding {
   const culprit = faultOf(error) ?? otherwise;
+  if (error instanceof LinkRefused && culprit === "not_admitted") return refusalFinding(error);
   const facts: Partial<Finding> = error instanceof DialFault ? error.facts : {};
   // The server is named with its port; a proxy is at fault itself.
   const by = facts.proxyFrom === undefined || facts.by === undefined ? at : facts.by;
-  return { ...facts, culprit, by, ...opened(openedBy) };
-}
-
-export function opened(openedBy: string | undefined): { readonly openedBy?: string } {
-  return openedBy === undefined ? {} : { openedBy };
+  return { ...facts, culprit, by };
 }
 
 /** `chain`: what the peer has shown. */
-export function stepFailed(finding: Finding, error: Error, chain?: readonly ChainLink[]): StepFailed {
-  const detail = `${printable(error.message, 500)}${shown(chain)}`;
-  return new StepFailed(finding, detail, { ...(chain && { chain }), cause: error });
+export function stepFailed(finding: Finding, error: Error, seen: StepFailed["seen"] = {}): StepFailed {
+  const [leaf] = seen.chain ?? [];
+  const shown = leaf === undefined ? "" : `; the certificate is ${leaf.subject}, signed by ${leaf.issuer}`;
+  return new StepFailed(finding, `${printable(error.message, 500)}${shown}`, seen);
 }
 
-/** Why the outer TLS does not come up. */
+const CERTIFICATE_FAULTS: readonly FaultCode[] = [
+  "server_expired",
+  "server_not_yet_valid",
+  "wrong_name",
+  "wrong_usage",
+];
+
+/** Why the outer TLS does not come up. `openedBy`: who opens TLS on the way, and may. */
 export async function tlsFault(error: Error, openedBy: string | undefined, dial: TunnelDial): Promise<StepFailed> {
-  if (error instanceof DialFault && CERTIFICATE_FAULTS.has(error.fault)) {
-    return await certificateStep(error, openedBy, dial);
+  const opened = openedBy === undefined ? {} : { openedBy };
+  const isUnknown = isUnknownIssuer(error);
+  if (!isUnknown && !(error instanceof DialFault && CERTIFICATE_FAULTS.includes(error.fault))) {
+    return stepFailed(findingOf(error, dial, "tls"), error, opened);
   }
-  return stepFailed(findingOf(error, dial, { otherwise: "tls", openedBy }), error);
-}
-
-const CERTIFICATE_FAULTS: ReadonlySet<FaultCode> = new Set([
-  ...(["unknown_ca", "intercepted", "server_expired", "server_not_yet_valid", "wrong_name", "wrong_usage"] as const),
-]);
-
-/** The certificate is at fault: a second connection says which chain is there, and what time it is. */
-async function certificateStep(error: DialFault, openedBy: string | undefined, dial: TunnelDial): Promise<StepFailed> {
+  // A second connection says which chain is there, and what time it is.
   const { chain, time, isCallersPort } = await secondLook(dial);
-  if (time !== undefined) dial.onTime(time, "the answer's Date header");
-  if (!isUnknownIssuer(error)) {
-    const finding = endedCa(error, chain, openedBy, dial) ?? {
-      ...certificateFinding(error, dial),
-      ...opened(openedBy),
-    };
-    return stepFailed(finding, error, chain);
+  if (time !== undefined) dial.onTime(time);
+  if (!isUnknown) {
+    const finding = certificateFinding(error, dial, openedBy === undefined ? "--ca-cert" : "--outer-ca");
+    return stepFailed(finding, error, { ...opened, chain });
   }
-  const detail = `a certificate of none of our CAs${shown(chain)}`;
-  const found = (finding: Finding) => new StepFailed(finding, detail, { chain, cause: error });
-  if (isCallersPort) return found({ culprit: "callers_port", by: dial.at });
-  const finding = { ...error.facts, culprit: unknownBy(error, dial) };
-  return found(error.fault === "intercepted" ? { ...finding, ...opened(openedBy) } : finding);
+  if (isCallersPort) return stepFailed({ culprit: "callers_port", by: dial.at }, error, { chain });
+  return stepFailed({ ...error.facts, culprit: unknownBy(error, dial) }, error, { chain });
 }
 
-/** What is wrong with a certificate of one of our CAs. */
-function certificateFinding({ fault: culprit, facts }: DialFault, { at }: TunnelDial): Finding {
-  return { ...facts, culprit, by: culprit === "wrong_name" ? facts.by : at };
-}
-
-/** The certificate is valid now, and its CA is not: OpenSSL has one code for both. */
-function endedCa(
-  { fault }: DialFault,
-  chain: readonly ChainLink[],
-  openedBy: string | undefined,
-  { terms: { credentials } }: TunnelDial,
-): Finding | undefined {
-  if (fault !== "server_expired") return undefined;
-  const isRoot = ({ subject, issuer }: ChainLink) => subject === issuer;
-  if (chain.some((link, depth) => isOver(link) && (depth === 0 || !isRoot(link)))) return undefined;
-  const { ca, outerCa = [] } = credentials;
-  const ours = openedBy === undefined ? (ca === undefined ? [] : [ca]) : outerCa;
-  const ended = linksIn(ours).find((link) => isOver(link) && chain.some(({ issuer }) => issuer === link.subject));
-  return ended && caExpired(openedBy === undefined ? "--ca-cert" : "--outer-ca", ended);
+/** What is wrong with a certificate of one of our CAs, or with the CA, whose file is given by `option`. */
+function certificateFinding({ fault, facts }: DialFault, { at }: TunnelDial, option: string): Finding {
+  const { isOfCa, ...others } = facts;
+  if (isOfCa && fault === "server_expired") return { ...others, culprit: "ca_expired", by: option };
+  return { ...others, culprit: fault, by: fault === "wrong_name" ? facts.by : at };
 }
 
 /** Whether `--ca-cert` lacks the CA, or which option does not permit the middlebox. */
@@ -122,26 +94,17 @@ async function secondLook({ context, terms }: TunnelDial): Promise<SecondLook> {
 /**
  * Why inner TLS does not come up. A close code outside of it is the server's answer to the hello, before any inner TLS.
  */
-export function innerTlsFault(error: Error, openedBy: string | undefined, dial: TunnelDial): StepFailed {
+export function innerTlsFault(error: Error, dial: TunnelDial): StepFailed {
   if (error instanceof LinkRefused) {
     const isOff = error.closeCode === CloseCode.forbidden;
-    const finding: Finding = isOff ? { culprit: "inner_tls_off", by: dial.at } : refusalFinding(error);
-    return stepFailed({ ...finding, ...opened(openedBy) }, error);
+    return stepFailed(isOff ? { culprit: "inner_tls_off", by: dial.at } : refusalFinding(error), error);
   }
-  const { fault, shown: raw = [] } = error instanceof InnerTlsFault ? error : {};
-  if (fault === undefined) return stepFailed({ culprit: "inner_tls", by: dial.at, ...opened(openedBy) }, error);
-  const chain = raw.map(firstOf);
-  if (isUnknownIssuer(fault)) {
-    const finding = { ...fault.facts, culprit: "inner_untrusted", ...opened(openedBy) } as const;
-    return stepFailed(finding, error, chain);
-  }
-  // It is the server's own certificate, whichever peer opens TLS on the way.
-  const finding = endedCa(fault, chain, undefined, dial) ?? certificateFinding(fault, dial);
-  return stepFailed(finding, fault, chain);
-}
-
-function shown([leaf]: readonly ChainLink[] = []): string {
-  return leaf === undefined ? "" : `: ${leaf.subject}, signed by ${leaf.issuer}, is shown`;
+  const { fault, shown = [] } = error instanceof InnerTlsFault ? error : {};
+  if (fault === undefined) return stepFailed({ culprit: "inner_tls", by: dial.at }, error);
+  const finding: Finding = isUnknownIssuer(fault)
+    ? { ...fault.facts, culprit: "inner_untrusted" }
+    : certificateFinding(fault, dial, "--ca-cert");
+  return stepFailed(finding, error, { chain: shown.map(firstOf) });
 }
 
 /** By the server's clock, the certificate or token is out of its validity period. */
@@ -182,37 +145,21 @@ export interface SecondLook {
  * nothing of ours: neither certificate nor token.
  */
 export async function lookAt(socket: Socket, options: LookOptions, signal: AbortSignal): Promise<SecondLook> {
-  const { host, tls } = options;
+  const { host, port, path, tls } = options;
   const secure = connect({ ...tls, socket, host, ...sniOf(host), rejectUnauthorized: false });
-  const onAbort = (): void => void secure.destroy(signal.reason as Error);
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort(); // the way there took all the time
+  secure.on("error", () => {});
   try {
-    await new Promise((resolve, reject) =>
-      secure.once("secureConnect", resolve).on("error", reject).once("close", reject),
-    );
+    await once(secure, "secureConnect", { signal });
     const chain = chainOf(secure.getPeerX509Certificate());
-    const answer = await answerOf(secure, options);
-    return {
-      chain,
-      time: answer && dateOf(answer.headers),
-      isCallersPort: answer !== undefined && isCallersPort(answer),
-    };
+    const headers = { connection: "close", "user-agent": DOCTOR_SOFTWARE };
+    const asked = request({ createConnection: () => secure, host, port, path, headers, signal });
+    asked.on("error", () => {}).end();
+    const [answer] = (await once(asked, "response").catch(() => [])) as [IncomingMessage?];
+    if (answer === undefined) return { chain, time: undefined, isCallersPort: false };
+    return { chain, time: dateOf(answer.headers), isCallersPort: isCallersPort(answer) };
   } finally {
-    signal.removeEventListener("abort", onAbort);
     secure.destroy();
   }
-}
-
-/** `undefined`: nothing came that is one. */
-async function answerOf(secure: TLSSocket, { host, port, path }: LookOptions): Promise<IncomingMessage | undefined> {
-  const answer = await new Promise<IncomingMessage | undefined>((resolve) => {
-    const headers = { connection: "close", "user-agent": DOCTOR_SOFTWARE };
-    const asked = request({ createConnection: () => secure, host, port, path, headers });
-    asked.once("response", resolve).on("error", () => resolve(undefined));
-    asked.end();
-  });
-  return answer?.resume();
 }
 
 /** RFC 9110 §6.6.1. */

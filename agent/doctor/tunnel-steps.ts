@@ -10,7 +10,7 @@ import { carrierOptions, type OpenedLink, openDirectly, openViaMiddlebox } from 
 import { dialTerminators } from "../uplink/tls-terminator.ts";
 import { chainOf } from "./certificates.ts";
 import type { ChainLink, Passed, StepFailed, StepLog } from "./report.ts";
-import { dateOf, findingOf, innerTlsFault, opened, stepFailed, type TunnelDial, tlsFault } from "./tls-fault.ts";
+import { dateOf, findingOf, innerTlsFault, stepFailed, type TunnelDial, tlsFault } from "./tls-fault.ts";
 
 /** Dials as an agent does, and adds a step for TLS, upgrade, inner TLS and admission. */
 export async function dialTunnel(dial: TunnelDial, log: StepLog): Promise<OpenedLink> {
@@ -88,8 +88,7 @@ async function tlsStep(watched: WatchedDial): Promise<Passed<undefined>> {
     const { chain, detail } = shownIn(await watched.reached(watched.secure));
     const { openedBy } = watched;
     if (openedBy === undefined) return { value: undefined, detail, chain };
-    const words = `opened by "${openedBy}", whom --outer-ca knows: ${detail}`;
-    return { value: undefined, detail: words, chain, openedBy };
+    return { value: undefined, detail: `opened by "${openedBy}": ${detail}`, chain, openedBy };
   } catch (error) {
     throw await tlsFault(error as NodeJS.ErrnoException, watched.openedBy, watched.dial);
   }
@@ -108,7 +107,7 @@ async function upgradeStep(watched: WatchedDial): Promise<Passed<undefined>> {
   try {
     const { statusCode, headers } = await watched.reached(watched.answer);
     const time = dateOf(headers);
-    if (time !== undefined) dial.onTime(time, "the answer's Date header");
+    if (time !== undefined) dial.onTime(time);
     if (statusCode !== 101) await done; // rejects with what the answer says
     const names = middleboxNames(headers, dial.terms.credentials.token?.text);
     return { value: undefined, detail: `${statusCode} Switching Protocols${names}` };
@@ -117,16 +116,12 @@ async function upgradeStep(watched: WatchedDial): Promise<Passed<undefined>> {
   }
 }
 
-function upgradeFault(error: Error, { isInside, openedBy, dial }: WatchedDial): StepFailed {
-  const isRefusal = error instanceof LinkRefused;
+function upgradeFault(error: Error, { isInside, dial }: WatchedDial): StepFailed {
+  const status = error instanceof LinkRefused ? error.status : undefined;
   // Outside of inner TLS the agent sends no credential, and a server without inner TLS misses it.
-  if (isRefusal && error.status === 401 && isInside) {
-    return stepFailed({ culprit: "inner_tls_off", by: dial.at, ...opened(openedBy) }, error);
-  }
-  if (isRefusal && error.status === 404) {
-    return stepFailed({ culprit: "wrong_path", by: dial.context.server.path, ...opened(openedBy) }, error);
-  }
-  return stepFailed(findingOf(error, dial, { otherwise: "no_answer", openedBy }), error);
+  if (status === 401 && isInside) return stepFailed({ culprit: "inner_tls_off", by: dial.at }, error);
+  if (status === 404) return stepFailed({ culprit: "wrong_path", by: dial.context.server.path }, error);
+  return stepFailed(findingOf(error, dial, "no_answer"), error);
 }
 
 /** Agent and server prove themselves to each other in inner TLS over the link. */
@@ -134,7 +129,7 @@ async function innerTlsStep(watched: WatchedDial): Promise<Passed<undefined>> {
   try {
     return { value: undefined, ...shownIn(await watched.reached(watched.innerSecure)) };
   } catch (error) {
-    throw innerTlsFault(error as Error, watched.openedBy, watched.dial);
+    throw innerTlsFault(error as Error, watched.dial);
   }
 }
 
@@ -147,7 +142,7 @@ async function admissionStep({ done, dial }: WatchedDial): Promise<Passed<Opened
     const server = printable(serverId, 100);
     return { value, detail: `"${dial.context.hello.agentId}" is welcome at server "${server}"${resumable}` };
   } catch (error) {
-    throw stepFailed(findingOf(error as Error, dial, { otherwise: "no_answer" }), error as Error);
+    throw stepFailed(findingOf(error as Error, dial, "no_answer"), error as Error);
   }
 }
 
@@ -159,10 +154,10 @@ const MAX_NAME = 60;
  * `secret`: what was sent in confidence, and may come back.
  */
 export function middleboxNames(headers: IncomingHttpHeaders, secret = ""): string {
-  return ["server", "via"].map((field) => named(field, String(headers[field] ?? ""), secret)).join("");
-}
-
-function named(field: string, text: string, secret: string): string {
-  const name = revealsSecret(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
-  return name === "" ? "" : `, ${field} "${name}"`;
+  const names = ["server", "via"].map((field) => {
+    const text = String(headers[field] ?? "");
+    const name = revealsSecret(text, secret) ? "(not shown: it repeats our token)" : printable(text, MAX_NAME);
+    return name === "" ? "" : `, ${field} "${name}"`;
+  });
+  return names.join("");
 }

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RouteFault } from "../../shared/dial/proxy-route.ts";
+import { FAULTS } from "../../shared/faults/fault-rows.ts";
 import { DialFault, type FaultCode } from "../../shared/faults/faults.ts";
-import { NETWORK_FAULTS } from "../../shared/faults/network-rows.ts";
-import { TUNNEL_FAULTS } from "../../shared/faults/tunnel-rows.ts";
 import { CallersPort, dialFault, middleboxFault, SECURING } from "../../shared/link/dial-faults.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
 import { retryAfter } from "./retry.ts";
@@ -101,7 +100,7 @@ test("what stands in between has a word of its own in the metric", () => {
 
 test("each fault counts by its own code, but for the two that are a server's refusal", () => {
   const others: Readonly<Record<string, string>> = { certificate_unseen: "unauthenticated", not_admitted: "refused" };
-  for (const code of Object.keys({ ...NETWORK_FAULTS, ...TUNNEL_FAULTS }) as FaultCode[]) {
+  for (const code of Object.keys(FAULTS) as FaultCode[]) {
     const { label, fault } = retryAfter(new DialFault(code, "no", { facts: { by: "it" } }), 0, 0, least);
     assert.deepEqual([label, fault], [others[code] ?? code, code]);
   }

@@ -32,7 +32,8 @@ async function caFile(name: string): Promise<string> {
   return file;
 }
 
-const PRIVATE = /^If "culvert cluster CA" is the server's CA.*, give its certificate as --ca-cert\. If it is not, /;
+const PRIVATE =
+  /^If "culvert cluster CA" is the server's CA.*, give its present certificate as --ca-cert: .* If it is not, /;
 const ON_THE_PATH = /something on the path opens TLS \(see --outer-ca\)/;
 
 test("no --ca-cert, and a server with a private CA", async () => {
@@ -40,7 +41,7 @@ test("no --ca-cert, and a server with a private CA", async () => {
     { caCert: "" },
     {
       ...{ culprit: "unknown_ca", next: PRIVATE },
-      says: /^The server's certificate is signed by "culvert cluster CA", which is not in --ca-cert \(none was given\)\.$/,
+      says: /^The server's certificate is signed by "culvert cluster CA", which is not in --ca-cert\.$/,
       agent: /^the server's certificate is signed by "culvert cluster CA", and no --ca-cert is given: give that CA's/,
     },
   );
@@ -70,9 +71,9 @@ test("--ca-cert of another CA of the same name, whatever --inner-tls and --outer
       {
         ...{
           culprit: "unknown_ca",
-          next: /^Copy the CA file that belongs to the server's --cluster-cert to --ca-cert: /,
+          next: /--ca-cert: each run of culvert pki makes another CA of the same name/,
         },
-        says: /than the one in --ca-cert: same name \("culvert cluster CA"\), another key\.$/,
+        says: /is signed by "culvert cluster CA", which is not in --ca-cert\.$/,
         agent: /^the server's certificate is signed by another CA than the one in --ca-cert: same name/,
       },
     );
@@ -90,7 +91,7 @@ test("behind a middlebox that is known, --ca-cert of another CA of the same name
     { server: [`wss://127.0.0.1:${box.port}`], outerCa, caCert },
     {
       ...{ world, step: "inner tls", culprit: "inner_untrusted", next: /--ca-cert/ },
-      says: /inside inner TLS is of another CA than the one in --ca-cert: same name .*while "Corp Inspection CA" opens TLS/,
+      says: /^TLS is opened on the way by "Corp Inspection CA", .* inside inner TLS is signed by "culvert cluster CA"/,
       agent: /^inner TLS: the server's certificate is signed by another CA than the one in --ca-cert: same name/,
     },
   );
@@ -149,7 +150,7 @@ test("a certificate for other names: they are told, and the options to correct",
     {
       culprit: "wrong_name",
       says: /^The server's certificate is for a\.example, b\.example, c\.example and 1 more, not for 127\.0\.0\.1\.$/,
-      next: /^Name the server in --server as .* \(--server-address .*\), or issue the server's --cluster-cert for 127\.0\.0\.1 too\.$/,
+      next: /^Name the server in --server as .* \(--server-address .*\), or issue the server's --cluster-cert for 127\.0\.0\.1 too\./,
       agent:
         /^the server's certificate is for a\.example, .* and 1 more, not for 127\.0\.0\.1: name the server so in --server/,
     },
@@ -163,8 +164,8 @@ const early = /^the server's certificate is not valid before 20.*, and this mach
 test("a certificate that is not valid yet: the clock is to blame where it is behind the server's, and not where it is right", async () => {
   await shows(EARLY, {
     ...{ culprit: "server_not_yet_valid", agent: early },
-    says: /is not valid before 20.*, and this machine's clock agrees with the server's\.$/,
-    next: /^Issue the server's --cluster-cert again with an earlier beginning, or wait until then\.$/,
+    says: /^The certificate of \S+ is not valid before 20.*\d\.$/,
+    next: /If it is right, issue the server's --cluster-cert again with an earlier beginning, or wait until then\.$/,
   });
   await shows(
     EARLY,
@@ -179,8 +180,8 @@ test("a certificate that is not valid yet: the clock is to blame where it is beh
 test("an agent's certificate that is not valid yet does not blame a clock that is right", async () => {
   const mine = await here.pki.clusterAuthority.issue({ cn: "culvert-agent", usage: "client", ...EARLY });
   await blames(asAgent(here, mine), {
-    ...{ step: "configuration", culprit: "agent_not_yet_valid", next: /^Issue --agent-cert again/ },
-    says: /^The agent's certificate .* is not valid before 20.*, and this machine's clock agrees with the server's\.$/,
+    ...{ step: "configuration", culprit: "agent_not_yet_valid", next: /issue --agent-cert again/ },
+    says: /^The agent's certificate .* is not valid before 20.*\d\.$/,
     agent: /the client certificate is not valid before/,
   });
 });
@@ -190,7 +191,7 @@ test("a client's certificate that a server shows", async () => {
     { usage: "client" },
     {
       culprit: "wrong_usage",
-      says: /^The certificate of 127\.0\.0\.1:\d+ is a client's: its extended key usage has no serverAuth\.$/,
+      says: /^The certificate of 127\.0\.0\.1:\d+ may not be used by a server: most likely it is a client's\.$/,
       next: /^Issue the server's --cluster-cert again, with serverAuth/,
       agent: /^the server's certificate is a client's: its extended key usage has no serverAuth; issue the server's/,
     },
@@ -205,8 +206,8 @@ test("a certificate that has signed itself", async () => {
     { server: box.server },
     {
       culprit: "unknown_ca",
-      says: /^The server's certificate "127\.0\.0\.1" has signed itself, and is not in --ca-cert\.$/,
-      next: /^If it is the server's, give it as --ca-cert, .*--cluster-cert/,
+      says: /^The server's certificate is signed by "127\.0\.0\.1", which is not in --ca-cert\.$/,
+      next: /^If "127\.0\.0\.1" is the server's CA for agents, give its present certificate as --ca-cert/,
       agent: /^the server's certificate "127\.0\.0\.1" has signed itself, and is not in --ca-cert: give it/,
     },
   );

@@ -3,7 +3,6 @@ import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../address/target.ts";
 import { untilAborted } from "../basics/promises.ts";
 import { revealsSecret } from "../basics/text.ts";
-import { CAPTIVE_PORTAL_CURE, captivePortalAt } from "../faults/tunnel-rows.ts";
 import { parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
 import { Authentication, AuthenticationFailed } from "./auth/authentication.ts";
@@ -297,8 +296,7 @@ interface RefusedConnect {
 /** The fault for an answer with any status except 2xx and 407. */
 export function refusal(refused: RefusedConnect): RouteFault {
   const { at, authority, head } = refused;
-  if (isCaptivePortal(head.status))
-    return faultOf("web_page", `${captivePortalAt(at)}: ${CAPTIVE_PORTAL_CURE}`, refused);
+  if (isCaptivePortal(head.status)) return faultOf("web_page", `the proxy ${at} ${CAPTIVE_PORTAL}`, refused);
   const [fault, what] = meaning(head.status, authority);
   return faultOf(fault, `the proxy ${at} ${what}`, refused);
 }
@@ -318,6 +316,9 @@ function asksForLogin(status: number): boolean {
 function mayWantPassword({ status, fields }: AnswerHead): boolean {
   return status === 401 || status === 403 || (status === 407 && !fields.has("proxy-authenticate"));
 }
+
+const CAPTIVE_PORTAL =
+  "shows a web page in place of the server, most likely a login (a captive portal): log in from this machine with a browser that goes through it, or ask its administrators to let this machine pass without";
 
 /** A redirection, or 511 (RFC 6585 §6). */
 function isCaptivePortal(status: number): boolean {

@@ -1,15 +1,40 @@
-import type { FaultFacts, FaultRow, FaultText } from "./fault-row.ts";
-import { NETWORK_FAULTS } from "./network-rows.ts";
-import { TUNNEL_FAULTS } from "./tunnel-rows.ts";
-
-/**
- * One row for each fault between an agent and its server, as `OUTCOMES` has one for each bad end of a CONNECT: what the
- * metric calls it, when the agent tries again, and what the doctor says of it.
- */
-const FAULTS = { ...NETWORK_FAULTS, ...TUNNEL_FAULTS };
+import { FAULTS, type FaultRow } from "./fault-rows.ts";
 
 /** The word for a fault in logs, and in the doctor's JSON. */
 export type FaultCode = keyof typeof FAULTS;
+
+/** How the server's certificate, which comes from none of our CAs, relates to `--ca-cert`. */
+export type CaRelation =
+  /** There is no `--ca-cert`. */
+  | "none_given"
+  /** The CA of the server is none of those in `--ca-cert`. */
+  | "another"
+  /** One of those has the name of its CA, and another key. */
+  | "same_name"
+  /** The certificate is its own CA. */
+  | "self_signed";
+
+/** What is known of a fault beside its code. */
+export interface FaultFacts {
+  /** The server's address, a proxy, an issuer or a file. */
+  readonly by: string;
+  /** The option or variable that names it, where it is a proxy or the script of `--pac`. */
+  readonly proxyFrom?: string | undefined;
+  readonly relation?: CaRelation;
+  /** The names in a certificate that is for another name. */
+  readonly names?: string | undefined;
+  /** The certificate that is out of its time is the CA's own. */
+  readonly isOfCa?: boolean;
+  /** Validity of a certificate or token that is outside of it, ms since 1970. */
+  readonly validFrom?: number;
+  readonly validTo?: number;
+}
+
+/** One sentence that names what is at fault, and what to do next. */
+export interface FaultText {
+  readonly sentence: string;
+  readonly next: string;
+}
 
 /** The row of a code, without the literal types of each cell. */
 export function faultRow(code: FaultCode): FaultRow {
@@ -18,15 +43,16 @@ export function faultRow(code: FaultCode): FaultRow {
 
 /** Names what is at fault and what to do next. */
 export function explainFault(code: FaultCode, facts: FaultFacts): FaultText {
-  const { explain, viaProxy, opened, scriptNext } = faultRow(code);
-  const { by, proxyFrom, openedBy } = facts;
-  if (facts.isOfScript && scriptNext !== undefined) {
-    const sentence = `The script of --pac cannot be had: ${by}.`;
-    return { sentence, next: `${scriptNext} Or name the proxy by --proxy.` };
-  }
-  if (proxyFrom !== undefined && viaProxy !== undefined) return viaProxy(facts);
-  if (openedBy !== undefined && opened !== undefined) return opened({ ...facts, openedBy });
-  return explain(facts);
+  const { says, next } = faultRow(code);
+  const { by, proxyFrom = "--server", names = "no name", validFrom, validTo } = facts;
+  const times = { validFrom: minute(validFrom), validTo: minute(validTo) };
+  const words: Readonly<Record<string, string>> = { by, names, option: proxyFrom, ...times };
+  const fill = (text: string) => text.replaceAll(/\{(\w+)\}/g, (_, fact: string) => words[fact] ?? "");
+  return { sentence: fill(says), next: fill(next) };
+}
+
+function minute(ms: number | undefined): string {
+  return ms === undefined ? "an unknown day" : new Date(ms).toISOString().slice(0, 16).replace("T", " ");
 }
 
 interface DialFaultOptions extends ErrorOptions {

@@ -8,6 +8,7 @@ import {
   damagedAnswer,
   dialFault,
   explainAnswer,
+  GREETING,
   SECURING,
   timeoutFault,
   UPGRADING,
@@ -272,6 +273,12 @@ test("a server of gRPC is known by its alert, by its first frame, and suspected 
   }
 });
 
+test("a reset while the welcome is awaited is said in words, and keeps its code", () => {
+  const fault = dialFault(RESET, { step: GREETING, host: "server", proxy: undefined });
+  assert.equal(fault.message, "what answers there reset the connection (waiting for welcome)");
+  assert.equal((fault as NodeJS.ErrnoException).code, "ECONNRESET");
+});
+
 test("what is no such end keeps the network's words and its code", () => {
   const refused = Object.assign(new Error("connect ECONNREFUSED ::1:443"), {
     code: "ECONNREFUSED",
@@ -290,7 +297,7 @@ test("a TLS handshake that is not answered is asked about whoever may hold it up
   );
   const behind = timeoutFault({ step: SECURING, host: "server", proxy: PROXY }, late);
   assert.ok(behind instanceof DialFault);
-  assert.deepEqual(behind.facts, { by: PROXY.at, proxyFrom: PROXY.from, handshake: "silent" });
+  assert.deepEqual(behind.facts, { by: PROXY.at, proxyFrom: PROXY.from });
   assert.match(
     behind.message,
     /handshake: the proxy http:\/\/proxy\.corp:3128 has opened the connection, .* or the server may hang$/,

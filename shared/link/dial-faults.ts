@@ -2,7 +2,6 @@ import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import net from "node:net";
 import { revealsSecret } from "../basics/text.ts";
 import { DialFault } from "../faults/faults.ts";
-import { noTlsBehind } from "../faults/tunnel-rows.ts";
 import { peerAction } from "../http/connection.ts";
 import { clockNote, faultIn, isOurs, parseRetryAfter, printableLocation } from "../http/response-fields.ts";
 import { printable } from "../outcomes.ts";
@@ -43,10 +42,8 @@ export function timeoutFault(progress: DialProgress, sentence: string): Error {
   switch (step) {
     case CONNECTING:
       return new Error(sentence);
-    case SECURING: {
-      const facts = { ...factsOf(progress), handshake: "silent" } as const;
-      return new DialFault("tls", `${sentence}: ${endlessHandshake(proxy)}`, { facts });
-    }
+    case SECURING:
+      return new DialFault("tls", `${sentence}: ${endlessHandshake(proxy)}`, { facts: factsOf(progress) });
     case UPGRADING:
       return middleboxFault("no_answer", `${sentence}: ${HELD_BACK.no_answer}`);
     case GREETING:
@@ -79,8 +76,11 @@ export function dialFault(error: Error, progress: DialProgress): Error {
   const options = { facts: factsOf(progress), cause: error };
   const ofServer = { facts: { by: host }, cause: error };
   if (NO_TLS.has(code)) {
-    const atServer = `what answers there does not speak TLS: check the port in --server (${step})`;
-    return new DialFault("no_tls", proxy === undefined ? atServer : noTlsBehind(proxy.at), options);
+    const sentence =
+      proxy === undefined
+        ? `what answers there does not speak TLS: check the port in --server (${step})`
+        : `the proxy ${proxy.at} has opened the connection, and what answers there speaks no TLS: the port in --server may be a wrong one, or the proxy shows a page of its own (a login)`;
+    return new DialFault("no_tls", sentence, options);
   }
   if (code === UNRECOGNIZED_NAME) return new DialFault("unknown_name", unknownName(host), ofServer);
   if (code === NO_PROTOCOL || isHttp2(error)) return new DialFault("grpc_server", `${HTTP2_ONLY} (${step})`, ofServer);
@@ -89,13 +89,12 @@ export function dialFault(error: Error, progress: DialProgress): Error {
     return new DialFault("grpc_server", `${peerOf(proxy)} ${broken} ${LIKE_GRPC}`, ofServer);
   }
   if (broken !== undefined && step === SECURING) {
-    const facts = { ...options.facts, handshake: "cut" } as const;
-    return new DialFault("tls", `${peerOf(proxy)} ${broken} ${CUT_HANDSHAKE}`, { ...options, facts });
+    return new DialFault("tls", `${peerOf(proxy)} ${broken} ${CUT_HANDSHAKE}`, options);
   }
   if (broken !== undefined && step === UPGRADING) {
     return new Error(`${peerOf(proxy)} ${broken} ${CUT_UPGRADE}`, { cause: error });
   }
-  const message = `${wordsOf(error)} (${step})`;
+  const message = `${broken === undefined ? wordsOf(error) : `${peerOf(proxy)} ${broken}`} (${step})`;
   if (step === SECURING) return new DialFault("tls", message, ofServer);
   return Object.assign(new Error(message, { cause: error }), code !== "" && { code });
 }

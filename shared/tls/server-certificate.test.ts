@@ -132,8 +132,10 @@ test("a certificate without any name is reported as that", () => {
   }
 });
 
-test("what is no fault of a name stays in Node's words", () => {
+test("what is no fault of a name stays in Node's words, but for a reset", () => {
   assert.equal(identityWords(new Error("socket hang up")), "socket hang up");
+  const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET", syscall: "read" });
+  assert.equal(identityWords(reset), "the connection was reset");
 });
 
 test("what an unauthenticated peer's certificate says is one line, and bounded", () => {

@@ -1,7 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from "node:tls";
-import type { CaRelation, FaultFacts } from "../faults/fault-row.ts";
-import { DialFault } from "../faults/faults.ts";
+import { type CaRelation, DialFault, type FaultFacts } from "../faults/faults.ts";
 import { beforeVerification } from "../node/sockets.ts";
 import { printable } from "../outcomes.ts";
 import { isInstalled, signs } from "./authorities.ts";
@@ -88,7 +87,8 @@ function wrongName(error: WrongIdentity, host: string): DialFault {
  * has.
  */
 export function identityWords(error: Error): string {
-  const { code, host = "", cert } = error as WrongIdentity;
+  const { code, syscall, host = "", cert } = error as WrongIdentity;
+  if (code === "ECONNRESET" && syscall !== undefined) return "the connection was reset";
   if (code !== "ERR_TLS_CERT_ALTNAME_INVALID" || host === "" || cert === undefined) return error.message;
   return `the certificate ${nameWords(namesIn(cert), host)}`;
 }
@@ -133,8 +133,7 @@ function wrongUsage(
     ? "has a key usage that no server may have"
     : `is ${usage.clients ? "a client's" : "not for servers"}: its extended key usage has no serverAuth`;
   const message = `the server's certificate ${what}; issue the server's --cluster-cert again, with serverAuth and digitalSignature`;
-  const isClients = !usage.servers && usage.clients;
-  return new DialFault("wrong_usage", message, { facts: { by: standing.host, isClients }, cause: error });
+  return new DialFault("wrong_usage", message, { facts: { by: standing.host }, cause: error });
 }
 
 function timeFault(
@@ -160,8 +159,9 @@ function timeFault(
       ? `${whose} expired on ${to}, by this machine's clock, which says ${minute(now)}: ${renewal}`
       : `${whose} is not valid before ${from}, and this machine's clock says ${minute(now)}: compare clocks, or issue --cluster-cert again`;
   const { validFrom, validTo } = shown.find((each) => hasEnded(each) || isEarly(each)) ?? leaf;
-  const facts = { by: host, validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
-  return new DialFault(fault, message, { facts, cause });
+  const isOfCa = culprit !== leaf && culprit.subject === culprit.issuer;
+  const validity = { validFrom: Date.parse(validFrom), validTo: Date.parse(validTo) };
+  return new DialFault(fault, message, { facts: { by: host, isOfCa, ...validity }, cause });
 }
 
 /** Of a CA: it has signed itself, or its subject reads the same way. */

@@ -21,7 +21,7 @@ import {
  *
  * If it sends neither a password nor a ticket, it needs a new value of `AuthScheme.sends`, an option in
  * `agent/context/options.ts` (then `npm run docs`), and other words wherever refusals speak of passwords and tickets:
- * in this folder, in `http-proxy.ts`, in the rows `proxy_auth_*` of `shared/faults/network-rows.ts`. The login of SOCKS
+ * in this folder, in `http-proxy.ts`, in the rows `proxy_auth_*` of `shared/faults/fault-rows.ts`. The login of SOCKS
  * is in `socks-proxy.ts`.
  */
 const SCHEMES: readonly AuthScheme[] = [NEGOTIATE, DIGEST, BASIC];
