@@ -81,6 +81,7 @@ service("agent", "Connect to a server, and to targets in this network for the se
 service("doctor", "Connect to the server step by step as an agent does, and say what is in the way.", async (argv) => {
   const { runDoctor } = await import("./doctor.ts");
   await runDoctor(argv);
+  process.stdout.write("", () => process.exit()); // questions to a silent name server may still be open
 });
 
 service("router", "Forward TLS connections to the server whose name they ask for (SNI).", async (argv) => {

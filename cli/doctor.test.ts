@@ -18,8 +18,12 @@ const MAIN = fileURLToPath(source("main.ts", import.meta.url));
 const ENV = { PATH: process.env["PATH"] };
 
 function doctor(...args: string[]) {
+  return doctorIn({}, ...args);
+}
+
+function doctorIn(env: NodeJS.ProcessEnv, ...args: string[]) {
   const argv = [...RUN_SOURCES, MAIN, "doctor", ...args];
-  const options = { env: ENV, encoding: "utf8", timeout: 60_000 } as const;
+  const options = { env: { ...ENV, ...env }, encoding: "utf8", timeout: 60_000 } as const;
   const { status: code, stdout, stderr } = spawnSync(process.execPath, argv, options);
   return { code, stdout, stderr };
 }
@@ -68,6 +72,13 @@ test("without a certificate or token the way is examined, what is wrong on it is
   const { servers } = JSON.parse(doctor("--server", "wss://127.0.0.1:1", "--json").stdout);
   assert.equal(servers[0].verdict.culprit, "refused");
   assert.equal(servers[0].steps[0].finding.culprit, "no_credential");
+});
+
+test("the doctor ends with its report, also where a question to a name server is still open", () => {
+  const open = "--import=data:text/javascript,setInterval(()=>{},1e3)";
+  const { code, stdout } = doctorIn({ NODE_OPTIONS: open }, "--server", "wss://127.0.0.1:1");
+  assert.equal(code, 1);
+  assert.match(stdout, /\nNext: .+\n$/);
 });
 
 test("options that cannot be used are sentences, and exit code 2", () => {
