@@ -243,7 +243,7 @@ export const CODE_LINES = {
   cli: 570,
   "cli/demo": 495,
   "cli/pki": 473,
-  "cli/status": 714,
+  "cli/status": 683,
   router: 903,
   server: 437,
   "server/agents": 1593,

@@ -157,7 +157,7 @@ const cluster = z.object({
   connects: z.object({
     total: z.number(),
     perSecond: z.number(),
-    outcomes: z.record(z.string(), z.number()).optional(),
+    outcomes: z.record(z.string(), z.number()),
   }),
   bytes: z.object({ carried: z.number(), perSecond: z.number() }),
   limits: z.object({

@@ -1,7 +1,6 @@
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { printable } from "../../shared/outcomes.ts";
 import { askStatus, type ClusterStatus, NoStatus, readStatus, type Status, type TunnelStatus } from "./ask.ts";
-import { AGENT_HEADING, agentRow, ago, CLUSTER_HEADING, clusterRow, columns, count, size } from "./table.ts";
+import { AGENT_HEADING, agentRow, ago, columns, count, FIGURES, figureCells, problemLine, size } from "./table.ts";
 
 /** What one of several admin ports has answered, or why there is no status of it. */
 export type ServerAnswer = { readonly address: string } & (
@@ -95,6 +94,8 @@ function sharedIds(servers: readonly FleetServer[]): string[] {
 // ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const SERVER_HEADING = ["SERVER", "ADDRESS", "STATE", "SERVERS", "CLUSTERS", "AGENTS", "HELD"];
+/** As for one server, with the servers that hold the cluster, and without limits, which are of each server. */
+const FLEET_HEADING = ["CLUSTER", "STATE", "HELD-BY", "AGENTS", ...FIGURES];
 /** Names of servers in one cell; agents with a tunnel to each server hold no more. */
 const MAX_NAMES = 5;
 
@@ -107,9 +108,9 @@ export function fleetTable(answers: readonly ServerAnswer[], fleet: Fleet, agent
   const blocks = [
     [
       ...columns([SERVER_HEADING, ...serverRows(answers, fleet.servers)]),
-      ...[...problems, ...problemsOf(fleet.servers)].map((problem) => `! ${printable(problem, 500)}`),
+      ...[...problems, ...problemsOf(fleet.servers)].map(problemLine),
     ],
-    clusters.length === 0 ? ["no clusters"] : columns([fleetHeading(), ...clusters.map(fleetRow)]),
+    clusters.length === 0 ? ["no clusters"] : columns([FLEET_HEADING, ...clusters.map(fleetRow)]),
     ...(agents ? [agentsBlock(clusters, now)] : []),
     ...refusalsBlock(fleet, !agents, now),
   ];
@@ -170,14 +171,7 @@ function smallNumbers(servers: readonly FleetServer[]): string[] {
   });
 }
 
-/** As for one server, with the servers that hold the cluster, and without limits, which are of each server. */
-function fleetHeading(): string[] {
-  const [cluster = "", state = "", agents = "", ...figures] = CLUSTER_HEADING.slice(0, -1);
-  return [cluster, state, "HELD-BY", agents, ...figures];
-}
-
 function fleetRow({ name, at }: FleetCluster): string[] {
-  const [, , , ...figures] = clusterRow(sumOf(name, at)).slice(0, -1);
   const states = new Set(at.map(({ status }) => (status.suspended ? "suspended" : "open")));
   const serving = at.map(({ server, status }) => ({
     serverId: server.status.serverId,
@@ -193,7 +187,7 @@ function fleetRow({ name, at }: FleetCluster): string[] {
     [...states].join(", "),
     heldBy(holders.map(({ serverId }) => serverId)),
     count(agents.size),
-    ...figures,
+    ...figureCells(at.map(({ status }) => status)),
   ];
 }
 
@@ -206,29 +200,6 @@ function heldBy(names: readonly string[]): string {
 /** Takes a CONNECT now. */
 function isServing({ probe, draining, suspended }: TunnelStatus): boolean {
   return !probe && !draining && !suspended;
-}
-
-/** The figures of a cluster at all servers together. */
-function sumOf(cluster: string, at: FleetCluster["at"]): ClusterStatus {
-  const all = at.map(({ status }) => status);
-  const sum = (figure: (status: ClusterStatus) => number) => all.reduce((total, status) => total + figure(status), 0);
-  const tenths = (value: number) => Math.round(value * 10) / 10;
-  const outcomes = all.map(({ connects }) => connects.outcomes);
-  const ok = sum(({ connects }) => connects.outcomes?.["ok"] ?? 0);
-  return {
-    cluster,
-    suspended: false,
-    pendingConnects: sum(({ pendingConnects }) => pendingConnects),
-    connects: {
-      total: sum(({ connects }) => connects.total),
-      perSecond: tenths(sum(({ connects }) => connects.perSecond)),
-      ...(outcomes.includes(undefined) ? {} : { outcomes: { ok } }),
-    },
-    bytes: { carried: sum(({ bytes }) => bytes.carried), perSecond: sum(({ bytes }) => bytes.perSecond) },
-    limits: { set: {}, hit: {} },
-    refusals: [],
-    tunnels: all.flatMap(({ tunnels }) => tunnels),
-  };
 }
 
 function agentsBlock(clusters: readonly FleetCluster[], now: Date): string[] {

@@ -121,12 +121,12 @@ function select(said: StatusReport, wanted: string | undefined): StatusReport {
 
 interface Clustered {
   readonly clusters: readonly { readonly cluster?: unknown }[];
+  readonly refusals: readonly unknown[];
 }
 
 function onlyCluster(all: object, wanted: string): Clustered {
   const { clusters } = all as Clustered;
-  const only = { ...all, clusters: clusters.filter(({ cluster }) => cluster === wanted), refusals: [] };
-  return only;
+  return { ...all, clusters: clusters.filter(({ cluster }) => cluster === wanted), refusals: [] };
 }
 
 /** Throws a `ConfigError`. */

@@ -203,8 +203,10 @@ test("times are told in their two largest units", () => {
   }
 });
 
-test("how many of the ended went well is left open where a server of before does not say it", () => {
-  const { total, perSecond } = BLUE.connects;
-  const text = statusTable({ ...EMPTY, clusters: [{ ...BLUE, connects: { total, perSecond } }] }, NOW);
-  assert.match(text, /^blue +open +1 +2 +3 +- +- +3\.2 /m);
+test("a long target is cut, so that the columns after it stay on the screen", () => {
+  const target = `${"a".repeat(250)}.example:443`;
+  const refusals = [{ ...refusalAt(NOW.toISOString()), target }, refusalAt(NOW.toISOString())];
+  const [heading = "", row = ""] = block(statusTable({ ...EMPTY, refusals }, NOW), 3);
+  assert.ok(heading.indexOf("REASON") < 120, heading);
+  assert.match(row, /caller CN=x to a{57}\.\.\. /);
 });

@@ -11,8 +11,8 @@ import type {
 } from "./ask.ts";
 
 /** A CONNECT is counted as WAITING, then OPEN, then as ended. `culvert status --help` explains the columns. */
-export const CLUSTER_HEADING =
-  "CLUSTER STATE AGENTS WAITING OPEN ENDED-OK ENDED-BADLY ENDED/S BYTES BYTES/S LIMITS-HIT".split(" ");
+export const FIGURES = ["WAITING", "OPEN", "ENDED-OK", "ENDED-BADLY", "ENDED/S", "BYTES", "BYTES/S"];
+export const CLUSTER_HEADING = ["CLUSTER", "STATE", "AGENTS", ...FIGURES, "LIMITS-HIT"];
 
 /** The newest refusals of all clusters that are shown; `--json` has them all. */
 const SHOWN_REFUSALS = 20;
@@ -22,10 +22,7 @@ export function statusTable(status: Status, now = new Date()): string {
   const { serverId, draining, memory, problems, clusters } = status;
   const held = `tunnels hold ${size(memory.heldBytes)} of ${size(memory.limitBytes)}`;
   const blocks = [
-    [
-      `server ${printable(serverId)}${draining ? ", draining" : ""}: ${held}`,
-      ...problems.map((problem) => `! ${printable(problem, 500)}`),
-    ],
+    [`server ${printable(serverId)}${draining ? ", draining" : ""}: ${held}`, ...problems.map(problemLine)],
     clusters.length === 0 ? ["no clusters"] : columns([CLUSTER_HEADING, ...clusters.map(clusterRow)]),
     agentsBlock(clusters, now),
     refusalsBlock(status, now),
@@ -34,30 +31,25 @@ export function statusTable(status: Status, now = new Date()): string {
 }
 
 /** The cells of a cluster under `CLUSTER_HEADING`. */
-export function clusterRow({
-  cluster,
-  suspended,
-  pendingConnects,
-  connects,
-  bytes,
-  limits,
-  tunnels,
-}: ClusterStatus): string[] {
-  const serving = tunnels.filter(({ probe }) => !probe);
-  const { total, outcomes } = connects;
-  const ok = outcomes === undefined ? undefined : (outcomes["ok"] ?? 0);
+function clusterRow(status: ClusterStatus): string[] {
+  const { cluster, suspended, limits, tunnels } = status;
+  const agents = agentsCell(tunnels.filter(({ probe }) => !probe));
+  return [cluster, suspended ? "suspended" : "open", agents, ...figureCells([status]), limitsCell(limits)];
+}
+
+/** The cells under `FIGURES`, of a cluster at all servers together. */
+export function figureCells(at: readonly ClusterStatus[]): string[] {
+  const sum = (figure: (status: ClusterStatus) => number) => at.reduce((total, status) => total + figure(status), 0);
+  const ok = sum(({ connects }) => connects.outcomes["ok"] ?? 0);
+  const open = at.flatMap(({ tunnels }) => tunnels.map(({ probe, streams }) => (probe ? 0 : streams)));
   return [
-    cluster,
-    suspended ? "suspended" : "open",
-    agentsCell(serving),
-    count(pendingConnects),
-    count(serving.reduce((sum, { streams }) => sum + streams, 0)),
-    ok === undefined ? "-" : count(ok),
-    ok === undefined ? "-" : count(total - ok),
-    String(connects.perSecond),
-    size(bytes.carried),
-    size(bytes.perSecond),
-    limitsCell(limits),
+    count(sum(({ pendingConnects }) => pendingConnects)),
+    count(open.reduce((total, streams) => total + streams, 0)),
+    count(ok),
+    count(sum(({ connects }) => connects.total) - ok),
+    String(Math.round(sum(({ connects }) => connects.perSecond) * 10) / 10),
+    size(sum(({ bytes }) => bytes.carried)),
+    size(sum(({ bytes }) => bytes.perSecond)),
   ];
 }
 
@@ -145,8 +137,12 @@ function refusalsBlock({ clusters, refusals }: Status, now: Date): string[] {
   ];
 }
 
+/** The longest target in a column, which is as wide as its widest cell; `--json` has all of it. */
+const MAX_TARGET = 60;
+
 function refusalRow({ side, code, from, target, reason, at, times }: RefusalStatus, now: Date): string[] {
-  const who = [side, from, target === undefined ? "" : `to ${target}`].filter((part) => part !== "").join(" ");
+  const to = target === undefined ? "" : `to ${printable(target, MAX_TARGET)}`;
+  const who = [side, from, to].filter((part) => part !== "").join(" ");
   return [ago(at, now), count(times), who, code, reason];
 }
 
@@ -160,6 +156,10 @@ export function columns(rows: readonly (readonly string[])[]): string[] {
       .join("  ")
       .trimEnd(),
   );
+}
+
+export function problemLine(problem: string): string {
+  return `! ${printable(problem, 500)}`;
 }
 
 /** A number with separators of thousands. */
@@ -210,7 +210,7 @@ export function agentTable({ agentId, pendingDials, memory, uplinks }: AgentStat
   const heading = ["SERVER", "STATE", "SERVER-ID", "ADDRESS", "SINCE", "RTT", "RATE", "STREAMS"];
   const first = `agent ${printable(agentId)}: ${held}, ${counted(pendingDials, "target")} being dialled`;
   const failures = uplinks.flatMap(({ server, failure }) =>
-    failure === undefined ? [] : [`! ${printable(server)}: ${printable(failure, 500)}`],
+    failure === undefined ? [] : [problemLine(`${server}: ${failure}`)],
   );
   return `${[first, ...failures, "", ...columns([heading, ...rows])].join("\n")}\n`;
 }
@@ -227,7 +227,7 @@ export function routerTable({ draining, connections, faults, routes, backends }:
   const backendRows = backends.map(({ backend, state, connections }) => [backend, state, count(connections)]);
   const lines = [
     first,
-    ...faults.map((fault) => `! ${printable(fault, 500)}`),
+    ...faults.map(problemLine),
     "",
     ...columns([["ROUTE", "BACKENDS", "SEND-PROXY", "NAMES"], ...routeRows]),
     "",
