@@ -4,9 +4,9 @@ import { listenerOf, type Product } from "./product.ts";
 import { builtVersion } from "./version.ts";
 
 /**
- * Konnectivity in its HTTP CONNECT mode, and in its gRPC mode for callers over HTTP/2: a server listens on a unix socket
- * or on TCP, not on both. By default each of its processes logs seven lines for every connection, so it is measured
- * without them, too.
+ * Konnectivity in its HTTP CONNECT mode, and in its gRPC mode for callers over HTTP/2: a server listens on a unix
+ * socket or on TCP, not on both. By default each of its processes logs seven lines for every connection, so it is
+ * measured without them, too.
  */
 export function konnectivity(server: string, agent: string): Product[] {
   const overHttp2 = variant("konnectivity", server, agent, { mode: "grpc" });
