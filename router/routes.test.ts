@@ -155,13 +155,17 @@ test("a broken file keeps the routes that it had, and touches no other", () => {
 test("a name that is claimed twice stays with the file that has it", () => {
   const files = [changed("a", [route("x", "y")], [route("a1")]), same("b", [route("x")])];
   assert.deepEqual(names(files), ["a1", "x"]);
-  assert.deepEqual(resolved(files).faults, ['a: sni "x" is taken by another route (b): leave it in one route only.']);
+  assert.deepEqual(resolved(files).faults, [
+    'a: route "x": sni "x" is taken by route "x" (b): leave it in one route only.',
+  ]);
   assert.equal(resolved(files).table.find("y"), undefined);
 });
 
 test("a name that is there twice in one file is a fault of that file", () => {
   const files = [changed("a", [route("x"), route("y", "x")])];
-  assert.deepEqual(resolved(files).faults, ['a: sni "x" is taken by another route (a): leave it in one route only.']);
+  assert.deepEqual(resolved(files).faults, [
+    'a: route "y": sni "x" is taken by route "x" (a): leave it in one route only.',
+  ]);
   assert.deepEqual(names(files), []);
 });
 
@@ -185,8 +189,8 @@ test("a refused file keeps the names that it wanted to give up, although others 
   assert.deepEqual(names(files), ["x", "z"]);
   assert.equal(resolved(files).inUse.get("b"), held);
   assert.deepEqual(
-    resolved(files).faults.map((fault) => fault.slice(0, 10)),
-    ['b: sni "z"', 'a: sni "x"'],
+    resolved(files).faults.map((fault) => fault.replace(/ is taken .*/, "")),
+    ['a: route "x": sni "x"', 'b: route "y": sni "z"'],
   );
 });
 
@@ -211,11 +215,11 @@ for (const [first, second] of [
     const found = resolved([changed("a", [newcomer]), same("b", before)]);
     assert.deepEqual(found.table.routes, before);
     assert.deepEqual(found.faults, [
-      `a: document 2: sni "${second}" overlaps "${first}" of another route (b): leave it in one route only.`,
+      `a: document 2: route "fine.example.org": sni "${second}" overlaps sni "${first}" of route "${first}" (b): leave it in one route only.`,
     ]);
     const both = [{ ...route(first), document: 1 }, newcomer];
     assert.deepEqual(resolved([changed("a", both, before)]).faults, [
-      `a: document 2: sni "${second}" overlaps "${first}" of another route (a, document 1): leave it in one route only.`,
+      `a: document 2: route "fine.example.org": sni "${second}" overlaps sni "${first}" of route "${first}" (a, document 1): leave it in one route only.`,
     ]);
   });
 }

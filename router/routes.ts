@@ -5,7 +5,6 @@ import { DocumentStore } from "../shared/documents/document-store.ts";
 import type { FileLog, WatchTiming } from "../shared/documents/file-watcher.ts";
 import {
   type FileCandidate,
-  NameReservation,
   type Reservation,
   type Resolved,
   resolveConflicts,
@@ -58,24 +57,16 @@ function proxyProtocol(value: string): "v2" | "off" {
 
 /** Decides which files of routes can be in use together: a mistake in one file must not affect the routes of others. */
 export function resolveRoutes(candidates: readonly FileCandidate<Route>[]): Resolved<Route> {
-  return resolveConflicts(candidates, { reservationsOf: routeReservations, prefix: () => "", wasResolved: true });
+  return resolveConflicts(candidates, "route", routeReservations);
 }
 
-/** A route is in one file and does not change. */
-const known = new WeakMap<Route, readonly Reservation[]>();
-
 /** The names that a route cannot share with another one. Within one route they may overlap. */
-function routeReservations(route: Route, file: string): readonly Reservation[] {
-  const found = known.get(route);
-  if (found !== undefined) return found;
-  const owner = `another route (${file}${route.document === undefined ? "" : `, document ${route.document}`})`;
-  const reservations = route.sni.flatMap((name) => {
-    const reserved = { kind: "sni", name, cure: "leave it in one route only", owner };
-    const under = wildcardsOver(name).map((wildcard) => new NameReservation(route, { ...reserved, wildcard }));
-    return [new NameReservation(route, reserved), ...under];
+function routeReservations({ sni }: Route): Reservation[] {
+  return sni.flatMap((name) => {
+    const reserved = { what: `sni "${name}"`, cure: "leave it in one route only" };
+    const under = wildcardsOver(name).map((key): Reservation => ({ key, shares: "by names under it", ...reserved }));
+    return [{ key: name, ...reserved }, ...under];
   });
-  known.set(route, reservations);
-  return reservations;
 }
 
 /** All wildcards that stand for this name, or for every name that this wildcard stands for. */

@@ -325,7 +325,7 @@ describe("documents that change", { concurrency: 4 }, () => {
   test("clusters of which one would let in the other's certificates stop the start, and change nothing later", async () => {
     await using mine = await Tenants.create(["blue"], ["gold", "lime"]);
     await mine.get("lime").write({ agents: { identities: [] } });
-    await assert.rejects(mine.start(), /the CA in agents\.ca is also that of cluster "gold"/);
+    await assert.rejects(mine.start(), /agents\.ca without agents\.identities overlaps .* of cluster "gold"/);
     await mine.get("lime").write();
     const server = await mine.start();
     await mine.get("lime").write({ agents: { identities: [] } });
@@ -347,7 +347,10 @@ describe("documents that change", { concurrency: 4 }, () => {
       string,
     ];
     const flags = { clusterCert: cert, clusterKey: key, clusterCaCert: ca };
-    await assert.rejects(mine.start(flags), /a certificate of one cluster would open the other/);
+    await assert.rejects(
+      mine.start(flags),
+      /without agents\.identities overlaps agents\.ca \(left out: the server's\) with "O=agents:gold"/,
+    );
   });
 
   test("behind a balancer the source is who the PROXY header says, and only a trusted balancer may say it", async () => {
@@ -445,7 +448,9 @@ describe("documents that change", { concurrency: 4 }, () => {
     await until(async () => !/keys\.jwks/.test(await readyz()));
     const agent = await agentAt(server, "blue", { at: mine.get("blue"), token: await issuer.token() });
     await mine.get("red").write({ agents: { token: { jwt } } });
-    await until(async () => /and agents\.token of cluster "blue" .* take the same tokens/.test(await readyz()));
+    await until(async () =>
+      /agents\.token\.jwt .* is taken by cluster "blue" .*: give each cluster an audience/.test(await readyz()),
+    );
     agent.session.destroy();
   });
 

@@ -59,7 +59,6 @@ export class FlagTls {
   readonly crl: WatchedCrl | undefined;
   readonly #expiry: readonly SideExpiry[];
   readonly #expiryLog: ConditionLog;
-  #authorities: FlagAuthorities = {};
 
   /** Throws a `ConfigError`. */
   constructor({ options, log }: ServerContext, watcher: FlagTlsWatcher) {
@@ -104,13 +103,8 @@ export class FlagTls {
     for (const side of this.#expiry) yield* side;
   }
 
-  /** The CAs of the flags: the same object as long as none changes. */
   get authorities(): FlagAuthorities {
-    const agents = this.agents?.content.ca;
-    const callers = this.callers?.content.ca;
-    const { agents: agentsBefore, callers: callersBefore } = this.#authorities;
-    if (agents !== agentsBefore || callers !== callersBefore) this.#authorities = { agents, callers };
-    return this.#authorities;
+    return { agents: this.agents?.content.ca, callers: this.callers?.content.ca };
   }
 
   certificates(): CertificateState[] {

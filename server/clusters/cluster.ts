@@ -62,11 +62,6 @@ export interface CallerSide extends ClusterSide {
   readonly fromClusters?: readonly string[] | undefined;
 }
 
-/** A cluster in a sentence: its name, its file and the number of its document. */
-export function describeCluster({ name, file, document }: Cluster): string {
-  return `cluster "${name}" (${file}${document === undefined ? "" : `, document ${document}`})`;
-}
-
 // ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The parts in which a new version of a cluster differs from the last one. */

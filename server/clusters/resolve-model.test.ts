@@ -148,7 +148,6 @@ test("whatever documents say, no credential and no name leads to two clusters, a
         const again = resolveClusters(
           [...inUse].map(([path, before]) => ({ file: path, before, next: before })),
           FLAGS,
-          {},
         );
         assert.deepEqual(again.problems, []);
       }

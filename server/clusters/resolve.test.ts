@@ -61,25 +61,25 @@ for (const [what, first, second, sentence] of [
     "every name",
     clusterText("blue"),
     "name: red\nagents: {identities: [CN=red]}\ncallers: {uds: /r}",
-    /each needs agents\.sni, and this one has none/,
+    /agents\.sni \(left out: every name\) overlaps "blue\.agents\.example" of cluster "blue" .* each needs agents\.sni/,
   ],
   [
     "every name of the first",
     "name: blue\nagents: {identities: [CN=blue]}\ncallers: {uds: /b}",
     clusterText("red"),
-    /cluster "blue" \(a\) has none and answers to every name/,
+    /"red\.agents\.example" overlaps agents\.sni \(left out: every name\) of cluster "blue" \(a\)/,
   ],
   [
     "a CA without identities",
     clusterText("blue"),
     clusterText("red").replace('["CN=red"]', "[]"),
-    /agents\.ca is left out, .* also that of cluster "blue" \(a\), and agents\.identities is missing here/,
+    /agents\.ca \(left out: the server's\) without agents\.identities overlaps .* of cluster "blue" \(a\)/,
   ],
   [
     "a CA that the first believes without identities",
     clusterText("blue").replace('["CN=blue"]', "[]"),
     clusterText("red"),
-    /cluster "blue" \(a\) has no identities for it/,
+    /overlaps agents\.ca \(left out: the server's\) without agents\.identities of cluster "blue" \(a\)/,
   ],
 ] as const) {
   test(`the second document that wants ${what} is the problem, whatever the order of the files`, () => {
@@ -151,7 +151,7 @@ test("clusters that leave their CA to a server that has none share nothing", () 
   assert.deepEqual(problemsOf(resolveClusters(files, { agents: "", callers: "" })), []);
   assert.match(
     problemsOf(resolveClusters(files, FLAGS)).join(),
-    /agents\.ca is left out, and the server's is also that of/,
+    /agents\.ca \(left out: the server's\) without agents\.identities is taken by/,
   );
 });
 
@@ -185,18 +185,45 @@ test("two clusters of one file may not have one name", () => {
 test("clusters that conflict by other CAs in the flags both stay in use, and the second is a problem until it is mended", () => {
   const before = ["a", "b"].map((name) => clusters(name, clusterText(name, "").replace(`["CN=${name}"]`, "['CN=*']")));
   const files = before.map((inUse, index) => ({ file: index === 0 ? "a" : "b", before: inUse, next: inUse }));
-  const none = {};
-  const resolved = resolveClusters(files, FLAGS, none);
+  const resolved = resolveClusters(files, FLAGS);
   assert.deepEqual([...resolved.inUse.values()], before);
   assert.deepEqual(
     resolved.problems.map(({ file }) => file),
     ["b"],
   );
-  assert.match(resolved.problems[0]?.sentence ?? "", /one certificate can have "CN=\*" here and "CN=\*" there/);
+  assert.match(resolved.problems[0]?.sentence ?? "", /with the wildcard "CN=\*" is taken by cluster "a" \(a\)/);
   const mended = clusters("b", clusterText("b"));
   const open = [{ file: "a", before: before[0] ?? [], next: clusters("a", clusterText("a")) }];
   const next = [...open, { file: "b", before: before[1] ?? [], next: mended }];
-  assert.deepEqual(resolveClusters(next, FLAGS, none).problems, []);
+  assert.deepEqual(resolveClusters(next, FLAGS).problems, []);
+});
+
+test("clusters of one file that conflict by other CAs in the flags both stay in use, and the file is a problem", () => {
+  const before = clusters(
+    "a",
+    ...["blue", "red"].map((name) => clusterText(name).replace(`["CN=${name}"]`, "['CN=*']")),
+  );
+  const resolved = resolveClusters([{ file: "a", before, next: before }], FLAGS);
+  assert.equal(resolved.inUse.get("a"), before);
+  assert.match(
+    problemsOf(resolved).join("\n"),
+    /^a: document 2: .*is taken by cluster "blue" \(a, document 1\)[^\n]*$/,
+  );
+});
+
+test("a document that gives up a wildcard lets another cluster in under the same CA in the same change", () => {
+  const wildcard = clusters("a", clusterText("blue").replace("CN=blue", "CN=blue-*"));
+  const candidates = (next: readonly Cluster[]) => [
+    { file: "0", before: NOTHING, next: clusters("0", clusterText("red")) },
+    { file: "a", before: wildcard, next },
+  ];
+  const refused = resolveClusters(candidates(wildcard), FLAGS);
+  assert.deepEqual([refused.inUse.get("0"), refused.inUse.get("a")], [NOTHING, wildcard]);
+  assert.match(
+    problemsOf(refused).join("\n"),
+    /^0: cluster "red": agents\.ca .* overlaps .* with the wildcard "CN=blue-\*" of cluster "blue" \(a\): clusters that share a CA, [^\n]*$/,
+  );
+  assert.deepEqual(problemsOf(resolveClusters(candidates(clusters("a", clusterText("blue"))), FLAGS)), []);
 });
 
 test("a file that conflicts with two others is told of both, and refuses nothing itself", () => {
@@ -211,7 +238,9 @@ test("a file that conflicts with two others is told of both, and refuses nothing
     }).map(([file, text]) => ({ file, before: NOTHING, next: clusters(file, text) })),
   );
   const told = problemsOf(resolved);
-  assert.equal(told.length, 2, told.join("\n"));
+  assert.equal(resolved.inUse.get("d")?.[0]?.name, "gold");
+  assert.equal(told.length, 3, told.join("\n"));
   assert.match(told.join("\n"), /c: .*agents\.sni "blue\.agents\.example" is taken by cluster "blue" \(a\)/);
   assert.match(told.join("\n"), /c: .*callers\.uds "\/run\/red\.sock" is taken by cluster "red" \(b\)/);
+  assert.match(told.join("\n"), /c: .*callers\.sni "lime\.callers\.example" is taken by cluster "gold" \(d\)/);
 });

@@ -4,7 +4,7 @@ import type { FileLog, WatchTiming } from "../../shared/documents/file-watcher.t
 import type { DocumentProblem } from "../../shared/documents/resolve-conflicts.ts";
 import { type Cluster, type ClusterChanges, changesOf, ServerNames, type SideName } from "./cluster.ts";
 import { MaterialFiles, parseClusterFile } from "./read.ts";
-import { type FlagAuthorities, NO_FLAGS, resolveClusters } from "./reservations.ts";
+import { type FlagAuthorities, resolveClusters } from "./reservations.ts";
 
 /**
  * Called for each difference; after one change of the files first for removed, then for changed, then for added ones.
@@ -34,11 +34,9 @@ export class ClusterStore {
   static async open(
     path: string,
     log: FileLog,
-    { timing, flags = () => NO_FLAGS }: StoreOptions = {},
+    { timing, flags = () => ({}) }: StoreOptions = {},
   ): Promise<ClusterStore> {
     const materials = new MaterialFiles();
-    /** The flags by which all clusters in use were found to have no conflicts. */
-    let resolvedBy: FlagAuthorities | undefined;
     let store: ClusterStore | undefined;
     const documents = await DocumentStore.open<Cluster>({
       path,
@@ -46,22 +44,10 @@ export class ClusterStore {
       timing,
       kind: "a cluster file",
       tooLarge: "give each cluster a file of its own",
-      parse: (file, text) => {
-        const { paths, load } = parseClusterFile(file, text, materials);
-        return {
-          paths,
-          load: () => {
-            const content = load();
-            return { ...content, documents: content.documents.map((cluster) => asBefore(store, cluster)) };
-          },
-        };
-      },
+      parse: (file, text) => parseClusterFile(file, text, materials),
       resolve: (candidates, inputs) => {
-        const now = flags();
-        const resolved = resolveClusters(candidates, now, resolvedBy);
-        if (resolved.problems.length === 0 || resolvedBy === undefined) resolvedBy = now;
         materials.retain(inputs);
-        return resolved;
+        return resolveClusters(candidates, flags());
       },
       onChecked: () => {
         if (store !== undefined) store.#publish();
@@ -130,15 +116,4 @@ function namesOf(clusters: Iterable<Cluster>): SideNames {
   const all = [...clusters];
   const of = (side: SideName) => new ServerNames(all.map((cluster) => ({ value: cluster, names: cluster[side].sni })));
   return { agents: of("agents"), callers: of("callers") };
-}
-
-/** The object of a cluster that has not changed. */
-function asBefore(store: ClusterStore | undefined, cluster: Cluster): Cluster {
-  const old = store?.clusters.get(cluster.name);
-  const isSame =
-    old !== undefined &&
-    old.file === cluster.file &&
-    old.document === cluster.document &&
-    changesOf(old, cluster) === undefined;
-  return isSame ? old : cluster;
 }

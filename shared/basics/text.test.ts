@@ -2,15 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import fc from "fast-check";
-import {
-  editDistance,
-  matchesWildcard,
-  nearest,
-  revealsSecret,
-  seconds,
-  shellQuoted,
-  wildcardsOverlap,
-} from "./text.ts";
+import { editDistance, matchesWildcard, nearest, revealsSecret, seconds, shellQuoted } from "./text.ts";
 
 const KNOWN = ["server-cert", "server-key", "server-ca-cert", "uds-name", "agent-port", "admin-port"];
 
@@ -83,24 +75,6 @@ test("wildcards match as the equal regular expression does", () => {
 test("first and last piece never share a character", () => {
   assert.equal(matchesWildcard(["ab", "ba"], "aba"), false);
   assert.equal(matchesWildcard(["ab", "ba"], "abba"), true);
-});
-
-test("two patterns meet where one value of few letters matches both, and nowhere else", () => {
-  const letters = ["a", "b"];
-  /** All values up to seven letters: as long as two patterns of four need one to match both. */
-  const values = [""];
-  for (let at = 0; (values[at] ?? "").length < 7; at++) {
-    for (const letter of letters) values.push(`${values[at]}${letter}`);
-  }
-  const pattern = fc.array(fc.constantFrom("a", "b", "*"), { maxLength: 4 }).map((part) => part.join("").split("*"));
-  fc.assert(
-    fc.property(pattern, pattern, (one, other) => {
-      const expected = values.some((value) => matchesWildcard(one, value) && matchesWildcard(other, value));
-      assert.equal(wildcardsOverlap(one, other), expected, `${one.join("*")} and ${other.join("*")}`);
-      assert.equal(wildcardsOverlap(other, one), expected);
-    }),
-    { numRuns: 3000 },
-  );
 });
 
 test("a shell reads a quoted path back as it was", () => {

@@ -119,20 +119,6 @@ export function matchesSubject(pattern: string, subject: string): boolean {
   return wanted.length === parts.length && wanted.every((part, i) => matchesWildcard(part.split("*"), parts[i] ?? ""));
 }
 
-/**
- * Is there a value that matches both patterns, given as for `matchesWildcard`? For two patterns with stars there is
- * one as soon as their ends agree: what stands between the stars of one fits into a star of the other.
- */
-export function wildcardsOverlap(one: readonly string[], other: readonly string[]): boolean {
-  if (one.length <= 1) return matchesWildcard(other, one[0] ?? "");
-  if (other.length <= 1) return matchesWildcard(one, other[0] ?? "");
-  const [start, otherStart] = [one[0] ?? "", other[0] ?? ""];
-  const [end, otherEnd] = [one.at(-1) ?? "", other.at(-1) ?? ""];
-  return (
-    (start.startsWith(otherStart) || otherStart.startsWith(start)) && (end.endsWith(otherEnd) || otherEnd.endsWith(end))
-  );
-}
-
 /** Words for the types of values, by zod's names. */
 const KINDS: Readonly<Record<string, string>> = {
   string: "a text",

@@ -3,8 +3,6 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
 import tls, { type TLSSocket } from "node:tls";
-import fc from "fast-check";
-import { matchesWildcard } from "../basics/text.ts";
 import { Authority, type CertificateAndKey } from "../pki/certificates.ts";
 import {
   certificateVerdict,
@@ -12,7 +10,6 @@ import {
   type PeerIdentity,
   type PeerVerification,
   parsePattern,
-  patternsMeet,
   permits,
   shortSubject,
   subjectOf,
@@ -65,52 +62,6 @@ for (const [pattern, partial, expected] of MATCHES) {
     assert.equal(matches(parsePattern(pattern), identity(partial)), expected);
   });
 }
-
-const MEETINGS: [string, string, boolean][] = [
-  ["CN=blue-agent", "CN=red-agent", false],
-  ["CN=agent-*", "CN=agent-blue", true],
-  ["CN=agent-*", "CN=*-blue", true],
-  ["CN=blue-*", "CN=red-*", false],
-  ["DNS=*.Blue.example", "DNS=a.blue.EXAMPLE", true],
-  ["O=tenant:blue", "O=tenant:red", false],
-  ["CN=kube-apiserver,O=tenant:blue", "O=tenant:red,CN=kube-apiserver", false],
-  ["CN=kube-apiserver", "CN=kube-apiserver,O=tenant:red", true],
-  ["CN=blue", "O=red", true],
-  ["CN=blue", "DNS=red.example", true],
-  ["O=nodes,O=tenant:blue", "O=nodes,O=tenant:red", false],
-  ["O=nodes", "O=nodes,O=tenant:red", true],
-  ["CN=*", "CN=a", true],
-  ["CN=a\\*", "CN=a*", true],
-  ["CN=a\\*", "CN=ab", false],
-];
-for (const [one, other, expected] of MEETINGS) {
-  test(`one certificate ${expected ? "may" : "cannot"} have both ${one} and ${other}`, () => {
-    assert.equal(patternsMeet(parsePattern(one), parsePattern(other)), expected);
-    assert.equal(patternsMeet(parsePattern(other), parsePattern(one)), expected);
-  });
-}
-
-test("two patterns meet whenever a certificate that was issued for one matches the other", () => {
-  const value = fc.constantFrom("a", "b", "ab", "*", "a*", "*b");
-  const part = fc.tuple(fc.constantFrom("CN", "O", "DNS"), value).map((both) => both.join("="));
-  const pattern = fc.array(part, { minLength: 1, maxLength: 3 }).map((parts) => parsePattern(parts.join(",")));
-  const values = fc.uniqueArray(fc.constantFrom("a", "b", "ab", "aab"), { maxLength: 2 });
-  const certificate = fc.record({ cn: fc.constantFrom("a", "b", "ab", "aab"), o: values, dns: values }).map(identity);
-  const inField = { CN: "cn", O: "o", DNS: "dns", URI: "uri" } as const;
-  fc.assert(
-    fc.property(pattern, pattern, certificate, (issuedFor, other, holder) => {
-      const named = issuedFor.parts.map(({ field }) => field);
-      const asIssued = named.every((field) =>
-        [holder[inField[field]] ?? []]
-          .flat()
-          .every((one) => issuedFor.parts.some((its) => its.field === field && matchesWildcard(its.pieces, one))),
-      );
-      fc.pre(asIssued && matches(issuedFor, holder) && matches(other, holder));
-      assert.ok(patternsMeet(issuedFor, other), `${issuedFor.text} and ${other.text}`);
-    }),
-    { numRuns: 500, maxSkipsPerRun: 1_000 },
-  );
-});
 
 for (const [text, sentence] of [
   ["", /it is empty/],

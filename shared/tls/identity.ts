@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from "node:tls";
 import { bytesIn } from "../basics/bytes.ts";
 import { RecentMap } from "../basics/collections.ts";
-import { matchesWildcard, wildcardsOverlap } from "../basics/text.ts";
+import { matchesWildcard } from "../basics/text.ts";
 import { shownCertificate } from "../node/sockets.ts";
 import { type CredentialFault, printable } from "../outcomes.ts";
 import { chainFrom, MAX_CHAIN, parseAltNames, sha256 } from "./certificate-fields.ts";
@@ -51,7 +51,7 @@ export function parsePattern(text: string): IdentityPattern {
     const equals = part.indexOf("=");
     if (equals < 0) throw refuse(`"${part.trim()}" has no "=" (a comma inside a value is written "\\,")`);
     const name = part.slice(0, equals).trim();
-    const field = FIELDS.find((each) => each === name.toUpperCase()); // one shared string: thousands are compared
+    const field = FIELDS.find((each) => each === name.toUpperCase());
     if (field === undefined) throw refuse(`"${name}" is none of CN, O, DNS, URI`);
     const value = part.slice(equals + 1).trim();
     if (value === "") throw refuse(`${field} has no value`);
@@ -66,30 +66,6 @@ export function matches(pattern: IdentityPattern, identity: Omit<PeerIdentity, "
   return pattern.parts.every(({ field, pieces }) =>
     values(identity, field).some((value) => matchesWildcard(pieces, value)),
   );
-}
-
-/**
- * Whether one certificate may match both patterns. A certificate that was issued for a pattern has, in the fields that
- * the pattern names, the values that it names and no others; its other fields may have any value (decision 0021).
- */
-export function patternsMeet(one: IdentityPattern, other: IdentityPattern): boolean {
-  // With one part in each pattern, the second direction gives the same answer.
-  return mayMatch(one, other) || (one.parts.length + other.parts.length > 2 && mayMatch(other, one));
-}
-
-/** Whether a certificate issued for `issued` may match `asked`. Plain loops: at a start, thousands are compared. */
-function mayMatch(issued: IdentityPattern, asked: IdentityPattern): boolean {
-  for (const { field, pieces } of asked.parts) {
-    let isNamed = false;
-    let meets = false;
-    for (const part of issued.parts) {
-      if (part.field !== field) continue;
-      isNamed = true;
-      meets ||= wildcardsOverlap(part.pieces, pieces);
-    }
-    if (isNamed && !meets) return false;
-  }
-  return true;
 }
 
 /** Whether this identity may use the port of this role. Without patterns: any but the other role's. */
