@@ -120,6 +120,16 @@ test("a name may move from one cluster to another in one change", () => {
   assert.deepEqual(resolved.problems, []);
 });
 
+test("files that exchange a name keep what they have while a third file conflicts, and exchange it when it is mended", () => {
+  const before = [clusters("a", named("blue", "x.example")), clusters("b", named("red", "y.example"))];
+  const next = [clusters("a", named("blue", "y.example")), clusters("b", named("red", "x.example"))];
+  const files = ["a", "b"].map((file, at) => ({ file, before: before[at] ?? NOTHING, next: next[at] ?? NOTHING }));
+  const wrong = { file: "c", before: NOTHING, next: clusters("c", named("green", "x.example")) };
+  assert.deepEqual([...resolveClusters([...files, wrong]).inUse.values()], [...before, NOTHING]);
+  const mended = { ...wrong, next: clusters("c", named("green", "z.example")) };
+  assert.deepEqual([...resolveClusters([...files, mended]).inUse.values()], [...next, mended.next]);
+});
+
 test("a cluster may move to another file", () => {
   const resolved = resolveClusters([
     { file: "a", before: clusters("a", clusterText("blue")), next: NOTHING },
