@@ -224,6 +224,7 @@ for (const [what, flood] of [
   ["PING", (session: ClientHttp2Session) => void session.ping(() => {})],
   ["SETTINGS", (session: ClientHttp2Session) => session.settings({ enablePush: false })],
   ["resets", (session: ClientHttp2Session) => request(session).close(NGHTTP2_CANCEL)],
+  ["resets of refused CONNECTs", (session: ClientHttp2Session) => request(session, "x:0").close(NGHTTP2_CANCEL)],
 ] as const) {
   test(`a flood of ${what} ends its own session alone`, async (t) => {
     const onStream = (stream: Stream) => void stream.on("error", () => {});
@@ -237,6 +238,22 @@ for (const [what, flood] of [
     await until(() => world.lines.some(({ msg }) => msg === "HTTP/2 connection of a caller ended"));
   });
 }
+
+test("a connection ends after ten minutes without a CONNECT, and stays as long as it has one", async (t) => {
+  await using world = await start([echoing()]);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { session, socket } = client(world, t);
+  const stream = await established(session);
+  t.mock.timers.tick(3_600_000);
+  stream.end("still here");
+  assert.equal(await textOf(stream), "still here");
+  await new Promise((answered) => session.ping(answered));
+  t.mock.timers.tick(599_999);
+  assert.equal(session.closed, false);
+  t.mock.timers.tick(1);
+  await once(socket, "close");
+  t.mock.timers.reset();
+});
 
 test("as many pings as grpc-go sends while it downloads are no flood", async (t) => {
   await using world = await start([echoing()]);

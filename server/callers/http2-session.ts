@@ -8,6 +8,7 @@ import {
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { destroySession } from "../../shared/node/http.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, type CallerHost } from "./authenticate.ts";
@@ -44,7 +45,7 @@ const STREAM_RESETS = 10_000;
  * downloads.
  */
 const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
-/** A CONNECT that its caller resets before the answer costs as much as this many of them. */
+/** A CONNECT that its caller resets before it has the answer costs as much as this many of them. */
 const RESET_CONNECT = 20;
 
 const { NGHTTP2_ENHANCE_YOUR_CALM } = constants;
@@ -61,6 +62,8 @@ export class CallerSession {
   readonly #emptyFrames = new TokenBucket(EMPTY_FRAMES);
   readonly #streams = new Set<ServerHttp2Stream>();
   #allowed = NEW_STREAMS;
+  /** It ends; frames that came with the last one are still to be read. */
+  #isFlooded = false;
 
   /** The first byte that is unread in the connection's socket is that of the connection preface. */
   constructor(connection: IncomingConnection, host: CallerHost, context: ServerContext) {
@@ -95,16 +98,16 @@ export class CallerSession {
   }
 
   #onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
+    stream.on("error", ignore);
+    if (this.#isFlooded) return;
     this.#streams.add(stream);
     this.#connection.clearDeadline();
-    stream.on("error", ignore);
     stream.once("close", () => {
       this.#streams.delete(stream);
-      if (!stream.headersSent) this.#chargeEmpty(RESET_CONNECT);
+      if (!wasServed(stream)) this.#chargeEmpty(RESET_CONNECT);
       if (this.#streams.size === 0) this.#onIdle();
       this.#allowMore();
     });
-    if (stream.closed) return; // its reset came with it
     setImmediate(() => this.#allowMore());
     if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
       this.#connect(stream, headers[":authority"], headers);
@@ -136,9 +139,10 @@ export class CallerSession {
   }
 
   #chargeEmpty(count: number): void {
-    if (this.#session.destroyed || this.#emptyFrames.charge(count) === 0) return;
-    this.#log("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM)");
-    this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM);
+    if (this.#isFlooded || this.#emptyFrames.charge(count) === 0) return;
+    this.#isFlooded = true;
+    const flood = new Error("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM)");
+    destroySession(this.#session, flood, NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
   #log(reason: string): void {
@@ -160,6 +164,11 @@ function sessionOptions({ options }: ServerContext) {
       maxHeaderListSize: options.headerLimit,
     },
   };
+}
+
+/** Whether the target was connected, or its caller has read why not. */
+function wasServed({ headersSent, sentHeaders, writableFinished }: ServerHttp2Stream): boolean {
+  return headersSent && (sentHeaders?.[":status"] === 200 || writableFinished);
 }
 
 function ignore(): void {}

@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type IncomingMessage } from "node:http";
-import type { AddressInfo } from "node:net";
+import { constants, performServerHandshake } from "node:http2";
+import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { WebSocket, WebSocketServer } from "ws";
-import { feedParser, type TakenData, takeDataListener } from "./http.ts";
+import { destroySession, feedParser, type TakenData, takeDataListener } from "./http.ts";
+import { connectRequest, FLAG, FRAME, FrameReader, frame, PREFACE, settings } from "./testing/http2-frames.ts";
 
 class Source extends Duplex {
   override _read(): void {}
@@ -25,6 +27,28 @@ test("the HTTP parser has read what it was given when the call returns", () => {
   feedParser(source, Buffer.from("TP/1.1\r\nHost: a\r\n\r\n"));
   assert.deepEqual(urls, ["a:1"]);
   source.destroy();
+});
+
+test("an HTTP/2 session may be destroyed while frames of the same read are still to come", async (t) => {
+  const server = createTcpServer((socket) => {
+    const session = performServerHandshake(socket).on("error", () => {});
+    session.on("stream", (stream) => {
+      stream.on("error", () => {});
+      destroySession(session, new Error("a flood"), constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    });
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  const client = connect((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});
+  const end = frame({ type: FRAME.data, flags: FLAG.endStream, stream: 3 });
+  client.write(Buffer.concat([PREFACE, settings(), connectRequest(1, "a:1"), connectRequest(3, "a:1"), end]));
+  const reader = new FrameReader();
+  const codes: number[] = [];
+  client.on("data", (chunk) => {
+    for (const { type, payload } of reader.push(chunk)) if (type === FRAME.goaway) codes.push(payload.readUInt32BE(4));
+  });
+  await once(client, "close");
+  assert.deepEqual(codes, [constants.NGHTTP2_ENHANCE_YOUR_CALM]);
 });
 
 /** The server's end of a WebSocket, and its socket. */

@@ -1,3 +1,4 @@
+import type { ServerHttp2Session } from "node:http2";
 import type { Duplex } from "node:stream";
 
 // What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and
@@ -9,6 +10,14 @@ import type { Duplex } from "node:stream";
  */
 export function feedParser(stream: Duplex, bytes: Buffer): void {
   stream.emit("data", bytes);
+}
+
+/**
+ * Destroys an HTTP/2 session when the callback that runs now has returned; `code` is that of its GOAWAY. Inside a
+ * callback of the session, Node.js 22 ends the process if the rest of the same read opens a stream and ends it.
+ */
+export function destroySession(session: ServerHttp2Session, error: Error, code: number): void {
+  setImmediate(() => session.destroy(error, code));
 }
 
 /** What has taken the place of ws's listener. */
