@@ -11,6 +11,7 @@ COPY shared ./shared
 COPY server ./server
 COPY agent ./agent
 COPY router ./router
+COPY sidecars ./sidecars
 COPY cli ./cli
 COPY scripts/build.mjs scripts/revision.mjs ./scripts/
 # The commit, for `culvert_build_info`: there is no .git here. docker build --build-arg REVISION=$(git rev-parse HEAD)

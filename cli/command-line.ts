@@ -95,6 +95,17 @@ service("router", "Forward TLS connections to the server whose name they ask for
   });
 });
 
+service("socks5-proxy", "Be a SOCKS5 proxy beside a container, through the tunnels of servers.", async (argv) => {
+  const [{ runService }, { socks5ProxyOptions }] = await Promise.all([
+    import("./service.ts"),
+    import("../sidecars/options.ts"),
+  ]);
+  await runService(socks5ProxyOptions, withoutRun(argv), async (values, log) => {
+    const { startSocks5Proxy } = await import("../sidecars/socks5-proxy.ts");
+    return startSocks5Proxy(values, { log });
+  });
+}).alias("konnectivity-socks5-proxy");
+
 program
   .command("demo")
   .description(
@@ -257,8 +268,8 @@ function fullName(command: Command): string {
 }
 
 /** A command with an option table of its own: commander only passes the rest of the command line on. */
-function service(name: string, summary: string, action: (argv: readonly string[]) => Promise<void>): void {
-  program
+function service(name: string, summary: string, action: (argv: readonly string[]) => Promise<void>): Command {
+  return program
     .command(name)
     .description(summary)
     .usage("[options]")
@@ -266,6 +277,11 @@ function service(name: string, summary: string, action: (argv: readonly string[]
     .allowUnknownOption()
     .allowExcessArguments()
     .action((_options: unknown, command: Command) => action(command.args));
+}
+
+/** HyperShift's sidecars have an argument `run`, which means nothing. */
+function withoutRun(argv: readonly string[]): readonly string[] {
+  return argv.filter((argument, at) => argument !== "run" || argv[at - 1]?.startsWith("--") === true);
 }
 
 /** Commander's message, except for `--once=1`, which takes no value, and for a flag that this command does not have. */

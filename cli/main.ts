@@ -9,7 +9,8 @@ process.on("SIGUSR1", () => {});
  * for process 1, which is the main process of a container: short commands end as a shell reports it. Whatever has
  * listeners of its own handles the signals itself.
  */
-const isService = ["server", "agent", "router"].includes(process.argv[2] ?? "");
+const SERVICES = ["server", "agent", "router", "socks5-proxy", "http-proxy"];
+const isService = SERVICES.includes(process.argv[2] ?? "");
 for (const [signal, code] of [
   ["SIGTERM", 143],
   ["SIGINT", 130],

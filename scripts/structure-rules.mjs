@@ -217,6 +217,11 @@ export const FOLDERS = {
     ],
     ...["shared/http", "shared/limits", "shared/listen", "shared/relay", "shared/runtime", "prom-client", "zod"],
   ],
+  sidecars: [
+    ...["shared", "shared/address", "shared/admin", "shared/basics", "shared/config", "shared/dial"],
+    ...["shared/documents", "shared/http", "shared/kubernetes", "shared/names", "shared/net", "shared/relay"],
+    ...["shared/runtime", "shared/tls", "dns-packet", "prom-client"],
+  ],
   "cli/pki": [
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http"],
     ...["shared/kubernetes", "shared/pki", "shared/tls", "zod"],
@@ -225,7 +230,7 @@ export const FOLDERS = {
   "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "shared/net", "zod"],
   cli: [
     ...["agent", "agent/context", "agent/doctor", "cli/demo", "cli/pki", "cli/status", "router", "server"],
-    ...["server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
+    ...["sidecars", "server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
     ...["shared/limits", "shared/node", "shared/runtime", "commander", "zod"],
   ],
 };
@@ -259,6 +264,7 @@ export const CODE_LINES = {
   "server/replicas": 388,
   "server/tokens": 590,
   "server/tunnels": 1636,
+  sidecars: 1000,
   shared: 113,
   "shared/address": 464,
   "shared/admin": 329,

@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import { CODE_LINES, FOLDERS } from "./structure-rules.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const PRODUCT = ["shared", "server", "agent", "router", "cli"];
+const PRODUCT = ["shared", "server", "agent", "router", "sidecars", "cli"];
 const MOST_LINES = 400;
 
 /** A test of a text that somebody may reword any day: an error's message, a close reason, a reason phrase. */

@@ -80,7 +80,7 @@ test("without leaves nothing else of a bundle is changed", async () => {
 });
 
 test("everything that opens or accepts TLS takes its CAs through trustIn", () => {
-  const folders = ["agent", "router", "server", "shared"];
+  const folders = ["agent", "router", "server", "shared", "sidecars"];
   const all = folders.flatMap((folder) => {
     const entries = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });
     return entries.map((entry) => `${folder}/${entry}`);

@@ -1,0 +1,101 @@
+import { parseTarget } from "../shared/address/target.ts";
+import { logRows } from "../shared/config/common-options.ts";
+import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/config/options.ts";
+
+// The options of both sidecars. Names and defaults of HyperShift's sidecars work: they stand in the column of
+// Konnectivity.
+
+const upstream = section("Servers", {
+  server: option.list(
+    [],
+    "Callers' ports of culvert servers, host:port. The next one is asked when one is away or has no agent. Empty: --konnectivity-hostname and --konnectivity-port.",
+    { item: serverAddress },
+  ),
+  konnectivityHostname: option.address("konnectivity-server-local", "Host of the one server, in place of --server."),
+  konnectivityPort: option.port(8090, "Port of the one server, with --konnectivity-hostname."),
+  caCert: option.file(
+    "/etc/konnectivity/proxy-ca/ca.crt",
+    "CA certificates (PEM) that the server's certificate must come from.",
+    { konnectivity: "--ca-cert-path" },
+  ),
+  cert: option.file("/etc/konnectivity/proxy-client/tls.crt", "Certificate (PEM) by which servers know the caller.", {
+    konnectivity: "--tls-cert-path",
+  }),
+  key: option.file("/etc/konnectivity/proxy-client/tls.key", "Private key (PEM) of --cert.", {
+    konnectivity: "--tls-key-path",
+  }),
+});
+
+const listening = section("Clients", {
+  port: option.port(8090, "TCP port for clients. 0: off.", { konnectivity: "--serving-port" }),
+  bindAddress: option.address("127.0.0.1", "Address of the port. Empty: all interfaces."),
+  udsName: option.string("", "Path of a unix socket for clients. Its file is replaced."),
+});
+
+const bounds = section("Deadlines and bounds", {
+  handshakeTimeoutMs: option.duration("10s", "From the accepted connection to the end of its request.", { min: "1ms" }),
+  connectTimeoutMs: option.duration("9s", "From the request of a client to its open tunnel.", { min: "1ms" }),
+  maxConnections: option.integer(10_000, "Connections of clients at once. More are closed.", {
+    min: 1,
+    max: 1_000_000,
+  }),
+  stallTimeoutMs: option.duration(
+    "15m",
+    "A connection is ended when its peer reads no byte for this time while data waits for it, and when no data passes for this time after one side has ended. Idle connections are not ended.",
+    { min: "1s" },
+  ),
+  drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
+});
+
+const common = { ...upstream, ...listening, ...bounds };
+
+/** The health ports of the two differ, because both may run in one pod. */
+function operations(healthPort: number) {
+  return section("Health", {
+    healthPort: option.port(healthPort, "Port of /healthz, /livez, /readyz and /metrics. 0: off."),
+    healthBindAddress: option.address("", "Address of the health port. Empty: all interfaces."),
+  });
+}
+
+const socks5Rows = {
+  ...common,
+  loginFile: option.file(
+    "",
+    "File with user:password, which clients must send (RFC 1929). Read again when it changes. Empty: clients need no password.",
+  ),
+  ...operations(8099),
+  ...logRows,
+};
+
+export const socks5ProxyOptions = defineOptions({
+  command: "socks5-proxy",
+  summary:
+    "A SOCKS5 proxy on loopback, for a container beside it: connections go through the tunnels of culvert servers.",
+  envPrefix: "CULVERT_SOCKS5_PROXY",
+  example: ["culvert socks5-proxy --server culvert:8090 --ca-cert ca.crt --cert tls.crt --key tls.key --port 1080"],
+  options: socks5Rows,
+  foreign: {},
+  resolve: (draft) => resolveCommon(draft as unknown as Draft<typeof common>),
+});
+
+/** What both sidecars have. */
+export type SidecarOptions = OptionsOf<{ readonly options: typeof common & ReturnType<typeof operations> }>;
+export type Socks5ProxyOptions = OptionsOf<typeof socks5ProxyOptions>;
+
+function resolveCommon({ values, given, problem }: Draft<typeof common>): void {
+  if (values.port === 0 && values.udsName === "") problem("Where do clients connect? Give --port or --uds-name.");
+  if (values.server.length > 0 && given("konnectivityHostname")) {
+    problem("--server and --konnectivity-hostname both name servers: give one of them.");
+  }
+  if (values.server.length > 0) return;
+  values.server = [serverAddress(`${values.konnectivityHostname}:${values.konnectivityPort}`)];
+}
+
+function serverAddress(text: string): string {
+  try {
+    parseTarget(text);
+  } catch (error) {
+    throw new Error(`needs host:port: ${(error as Error).message}`);
+  }
+  return text;
+}
