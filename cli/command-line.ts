@@ -106,6 +106,17 @@ service("socks5-proxy", "Be a SOCKS5 proxy beside a container, through the tunne
   });
 }).alias("konnectivity-socks5-proxy");
 
+service("http-proxy", "Be an HTTP proxy beside a container, through the tunnels of servers.", async (argv) => {
+  const [{ runService }, { httpProxyOptions }] = await Promise.all([
+    import("./service.ts"),
+    import("../sidecars/options.ts"),
+  ]);
+  await runService(httpProxyOptions, withoutRun(argv), async (values, log) => {
+    const { startHttpProxy } = await import("../sidecars/http-proxy.ts");
+    return startHttpProxy(values, { log });
+  });
+}).alias("konnectivity-https-proxy");
+
 program
   .command("demo")
   .description(

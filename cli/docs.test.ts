@@ -31,6 +31,7 @@ const PAGES = [
   "docs/link.md",
   "docs/link-protocol.md",
   "docs/load-balancers.md",
+  "docs/sidecars.md",
   "docs/logs.md",
   "docs/glossary.md",
   "docs/kubernetes.md",
@@ -90,7 +91,8 @@ test("the documents that docs/clusters.md shows are taken as they stand", () => 
 });
 
 test("files and folders of the sources that the pages name exist", () => {
-  const path = /`((?:shared|server|agent|router|cli|e2e|scripts|fuzz|helm|docs)\/(?![^`]*NAME)[\w./-]*[\w/])`/g;
+  const path =
+    /`((?:shared|server|agent|router|sidecars|cli|e2e|scripts|fuzz|helm|docs)\/(?![^`]*NAME)[\w./-]*[\w/])`/g;
   const named = [...PAGES, ...DECISIONS].flatMap((name) => [...page(name).matchAll(path)].map(([, file = ""]) => file));
   const isThere = (file: string) => ["", ".ts", ".test.ts"].some((end) => existsSync(join(ROOT, `${file}${end}`)));
   assert.ok(named.length > 50);

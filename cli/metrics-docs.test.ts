@@ -1,11 +1,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { prepared } from "../agent/testing/agent.ts";
 import { TestRouter } from "../router/testing/router.ts";
-import { fetchText, start } from "../server/testing/server.ts";
+import { fetchText, pki, start } from "../server/testing/server.ts";
+import { defaultsOf } from "../shared/config/options.ts";
+import { createLogger } from "../shared/runtime/logger.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
+import { socks5ProxyOptions } from "../sidecars/options.ts";
+import type { Sidecar } from "../sidecars/sidecar.ts";
+import { startSocks5Proxy } from "../sidecars/socks5-proxy.ts";
 
 const PAGE = readFileSync(join(ROOT, "docs/metrics.md"), "utf8");
 
@@ -32,7 +37,17 @@ function differences(shown: readonly string[], listed: readonly string[]): strin
   ];
 }
 
-test("docs/metrics.md lists each metric that server, agent and router show, and no other", async (t) => {
+async function startedSidecar(t: TestContext): Promise<Sidecar> {
+  const [caCert = "", cert = "", key = ""] = ["ca.pem", "cert.pem", "key.pem"].map((name) => join(pki.folder, name));
+  const ports = { port: 0, healthPort: 0, healthBindAddress: "127.0.0.1" };
+  const options = { ...defaultsOf(socks5ProxyOptions), caCert, cert, key, ...ports };
+  const log = createLogger({ level: "silent", format: "json", name: "sidecar" });
+  const sidecar = await startSocks5Proxy(options, { log, listenEphemeral: true });
+  t.after(() => sidecar.destroy(new Error("the test ends")));
+  return sidecar;
+}
+
+test("docs/metrics.md lists each metric that a process shows, and no other", async (t) => {
   await using server = await start();
   const agent = await (await prepared(t)).start();
   await using router = await new TestRouter().start([]);
@@ -40,6 +55,7 @@ test("docs/metrics.md lists each metric that server, agent and router show, and 
     server: server.addresses.admin?.port,
     agent: agent.addresses.health?.port,
     router: router.router.addresses.admin?.port,
+    sidecar: (await startedSidecar(t)).addresses.health?.port,
   };
   for (const [process, port] of Object.entries(ports)) {
     const shown = await shownAt(port);
@@ -73,7 +89,7 @@ test("what the page says is left out where no names are shown is left out, and t
 const FLEET_LABEL = "culvert_fleet";
 
 test("each expression on the page, and each name beside one of Konnectivity's, is of a metric that is shown", () => {
-  const listed = ["server", "agent", "router"].flatMap((process) => rowsOf(process).map(({ name }) => name));
+  const listed = ["server", "agent", "router", "sidecar"].flatMap((process) => rowsOf(process).map(({ name }) => name));
   const prose = PAGE.replaceAll(/<!-- \w+ -->\n[\s\S]*?<!-- end -->/g, "");
   const used = [...prose.matchAll(/\bculvert_\w+/g)].map(([name]) => name.replace(/_(?:bucket|count|sum)$/, ""));
   assert.ok(used.length > 30);

@@ -7,6 +7,8 @@ const SELDOM = ["@peculiar/x509", "kerberos", "quickjs-wasi", "pino-pretty", "@n
 for (const [file, unused] of [
   ["cli/command-line.ts", [...SELDOM, "fastify", "jose", "pino", "prom-client", "ws", "yaml", "zod"]],
   ["server/server.ts", [...SELDOM, "fastify", "jose", "yaml"]],
+  ["sidecars/socks5-proxy.ts", [...SELDOM, "dns-packet", "fastify", "jose", "yaml"]],
+  ["sidecars/http-proxy.ts", [...SELDOM, "dns-packet", "fastify", "jose", "yaml"]],
   ["agent/agent.ts", [...SELDOM, "fastify", "jose", "yaml"]],
 ] as const) {
   test(`no package that only some processes use, or use later, is loaded with ${file}`, () => {

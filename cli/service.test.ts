@@ -4,6 +4,7 @@ import { agentOptions } from "../agent/context/options.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
+import { httpProxyOptions, socks5ProxyOptions } from "../sidecars/options.ts";
 import { flagHint } from "./service.ts";
 
 test("a flag of another command is hinted at by this command's name for it, or by the command that has it", async () => {
@@ -37,16 +38,17 @@ test("a guess at an unknown flag is one that has an effect in this command", asy
   assert.equal(await problemOf("--admin-adress=1"), "There is no flag --admin-adress. Did you mean --admin-port?");
 });
 
-test("server, agent and router can run on one machine: no two of their ports have the same default", () => {
-  const tables = [serverOptions, agentOptions, routerOptions];
+test("all services can run on one machine: no two of their ports have the same default", () => {
+  const tables = [serverOptions, agentOptions, routerOptions, socks5ProxyOptions, httpProxyOptions];
   const ports = tables.flatMap(({ command, options }) =>
     Object.entries(options).flatMap(([key, { default: port }]) => {
-      // It is the server's port, which the agent dials.
-      if (!/port$/i.test(key) || key === "proxyServerPort" || port === 0) return [];
+      // The server's port, which agents and sidecars dial. Sidecars have the port of HyperShift's, apart from servers.
+      if (!/port$/i.test(key) || ["proxyServerPort", "konnectivityPort"].includes(key) || port === 0) return [];
+      if (command.endsWith("-proxy") && key === "port") return [];
       return [{ port, option: `${command} ${key}` }];
     }),
   );
-  assert.equal(ports.length, 10);
+  assert.equal(ports.length, 12);
   for (const { port, option } of ports) {
     const same = ports.filter((other) => other.port === port).map((other) => other.option);
     assert.deepEqual(same, [option]);

@@ -12,7 +12,7 @@ import { type Closable, run } from "../shared/runtime/run.ts";
 type LogValues = { readonly logLevel: string; readonly logFormat: "auto" | "json" | "pretty" };
 
 /**
- * `culvert server`, `culvert agent` and `culvert router`: reads the options, makes the log, runs the process. A wrong
+ * Every command that is a service: reads the options, makes the log, runs the process. A wrong
  * configuration ends with exit code 2 before anything is opened. Every fault is reported without a stack: as sentences
  * on stderr or, where the log is JSON, as lines of the log, so that log collectors find nothing else on stdout and
  * stderr.

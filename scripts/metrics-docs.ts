@@ -8,6 +8,7 @@ import type { Registry } from "prom-client";
 import { AgentMetrics } from "../agent/context/metrics.ts";
 import { RouterMetrics } from "../router/metrics.ts";
 import { ServerMetrics } from "../server/metrics/server-metrics.ts";
+import { SidecarMetrics } from "../sidecars/metrics.ts";
 
 const FILE = fileURLToPath(new URL("../docs/metrics.md", import.meta.url));
 
@@ -28,6 +29,7 @@ const PROCESSES: Readonly<Record<string, Registries>> = {
   server: new ServerMetrics(),
   agent: { registry: new AgentMetrics().registry },
   router: new RouterMetrics(NONE),
+  sidecar: new SidecarMetrics({ connections: () => 0, sessions: () => 0 }),
 };
 
 const written = readFileSync(FILE, "utf8");

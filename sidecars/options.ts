@@ -1,6 +1,7 @@
 import { parseTarget } from "../shared/address/target.ts";
 import { logRows } from "../shared/config/common-options.ts";
 import { type Draft, defineOptions, type OptionsOf, option, section } from "../shared/config/options.ts";
+import { type ProxyServer, parseProxyUrl } from "../shared/dial/proxy-route.ts";
 
 // The options of both sidecars. Names and defaults of HyperShift's sidecars work: they stand in the column of
 // Konnectivity.
@@ -78,8 +79,53 @@ export const socks5ProxyOptions = defineOptions({
   resolve: (draft) => resolveCommon(draft as unknown as Draft<typeof common>),
 });
 
+const httpRows = {
+  ...common,
+  ...section("Proxies of the hosted cluster", {
+    httpProxy: option.string(
+      "",
+      "Proxy of the hosted cluster for http:// URLs, which is reached through the tunnel: http://[user:password@]host[:port], or https://.",
+    ),
+    httpsProxy: option.string("", "The same for CONNECT."),
+    noProxy: option.string(
+      "",
+      "Targets that these proxies are not asked for, as in NO_PROXY: names, addresses, CIDRs, *.",
+    ),
+    proxyCa: option.file(
+      "",
+      "CA certificates (PEM) for https:// proxies, besides Node's and those of /etc/pki/tls/certs.",
+    ),
+  }),
+  ...operations(8100),
+  ...logRows,
+};
+
+export const httpProxyOptions = defineOptions({
+  command: "http-proxy",
+  summary:
+    "An HTTP proxy on loopback, for CONNECT and http:// URLs: connections go through the tunnels of culvert servers.",
+  envPrefix: "CULVERT_HTTP_PROXY",
+  example: ["culvert http-proxy --server culvert:8090 --ca-cert ca.crt --cert tls.crt --key tls.key --port 3128"],
+  options: httpRows,
+  foreign: {},
+  resolve: (draft) => {
+    resolveCommon(draft as unknown as Draft<typeof common>);
+    for (const [flag, url] of [
+      ["--http-proxy", draft.values.httpProxy],
+      ["--https-proxy", draft.values.httpsProxy],
+    ] as const) {
+      try {
+        if (url !== "") parseHttpProxy(url);
+      } catch (error) {
+        draft.problem(`${flag} ${(error as Error).message}.`);
+      }
+    }
+  },
+});
+
 /** What both sidecars have. */
 export type SidecarOptions = OptionsOf<{ readonly options: typeof common & ReturnType<typeof operations> }>;
+export type HttpProxyOptions = OptionsOf<typeof httpProxyOptions>;
 export type Socks5ProxyOptions = OptionsOf<typeof socks5ProxyOptions>;
 
 function resolveCommon({ values, given, problem }: Draft<typeof common>): void {
@@ -98,4 +144,11 @@ function serverAddress(text: string): string {
     throw new Error(`needs host:port: ${(error as Error).message}`);
   }
   return text;
+}
+
+/** Throws an Error whose message continues the name of an option. */
+export function parseHttpProxy(text: string): ProxyServer {
+  const proxy = parseProxyUrl(text);
+  if (proxy.scheme === "http" || proxy.scheme === "https") return proxy;
+  throw new Error("must begin with http:// or https://");
 }

@@ -1,16 +1,23 @@
+import type { EventEmitter } from "node:events";
 import { constants } from "node:http2";
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../shared/address/target.ts";
 import { resetSocket } from "../shared/relay/reset.ts";
 import { splice } from "../shared/relay/splice.ts";
 import type { SidecarContext } from "./context.ts";
+import type { Dialer } from "./dialer.ts";
 import { Refusal, toRefusal } from "./refusal.ts";
 
 /**
  * Dials the target for a client. `client` closes when nobody waits for it any more. Rejects with a `Refusal`, which is
- * counted and logged.
+ * counted and logged. `open`: how the target is dialled, if not directly.
  */
-export async function dialFor(client: Duplex, target: Target, context: SidecarContext): Promise<Duplex> {
+export async function dialFor(
+  client: EventEmitter,
+  target: Target,
+  context: SidecarContext,
+  open = (dialer: Dialer, signal: AbortSignal): Promise<Duplex> => dialer.dial(target, signal),
+): Promise<Duplex> {
   const { options, metrics, dialer, throttledLog } = context;
   const startedAt = performance.now();
   const over = new AbortController();
@@ -18,7 +25,7 @@ export async function dialFor(client: Duplex, target: Target, context: SidecarCo
   const timer = setTimeout(() => over.abort(LATE), options.connectTimeoutMs);
   client.on("close", cancel);
   try {
-    const stream = await dialer.dial(target, over.signal);
+    const stream = await open(dialer, over.signal);
     metrics.dialled(performance.now() - startedAt);
     return stream;
   } catch (error) {
@@ -53,8 +60,9 @@ export async function relay(client: Duplex, stream: Duplex, target: Target, cont
 }
 
 /** Ends a tunnel so that its target sees a failure and not a clean end. */
-function resetTunnel(stream: Duplex): void {
+export function resetTunnel(stream: Duplex): void {
   if ("rstCode" in stream && "close" in stream) {
     (stream.close as (code: number) => void).call(stream, constants.NGHTTP2_CONNECT_ERROR);
+    stream.destroy();
   } else resetSocket(stream);
 }

@@ -107,7 +107,8 @@ export class Sidecar {
     }
     if (this.#unixProtocol !== undefined) {
       await unlink(udsName).catch(() => {});
-      const wrong = (error: Error): Error => new ConfigError(`--uds-name: cannot listen on ${udsName}: ${error.message}`);
+      const wrong = (error: Error): Error =>
+        new ConfigError(`--uds-name: cannot listen on ${udsName}: ${error.message}`);
       await listen(this.#unixProtocol.server, { path: udsName }, wrong);
       this.addresses.uds = udsName;
     }

@@ -59,8 +59,8 @@ function lastStep(client: Socket, reader: Socks5Reader, context: SidecarContext)
     };
     const onData = (chunk: Buffer): void => {
       for (const step of reader.push(chunk)) {
-        if (step.kind !== "answer") return done(step);
-        client.write(step.bytes);
+        if (step.kind === "answer") client.write(step.bytes);
+        else done(step);
       }
     };
     const timer = setTimeout(() => {

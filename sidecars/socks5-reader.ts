@@ -110,10 +110,10 @@ export class Socks5Reader {
     const [version, command, , type, nameLength] = this.#bytes;
     if (version !== undefined && version !== VERSION) return this.#refuse(EMPTY, "its request cannot be read");
     if (type === undefined) return undefined;
-    const size = type === IPV4 ? 4 : type === IPV6 ? 16 : type === NAME ? nameLength && 1 + nameLength : 0;
+    const size = type === IPV4 ? 4 : type === IPV6 ? 16 : type === NAME ? 1 + (nameLength ?? Number.NaN) : 0;
     // An unknown type has no known length, so the request cannot be read to its end.
     if (size === 0) return this.#refuse(replyOf(REPLY.addressTypeNotSupported), "its address has an unknown type");
-    if (size === undefined || this.#bytes.length < 4 + size + 2) return undefined;
+    if (!(this.#bytes.length >= 4 + size + 2)) return undefined;
     const request = this.#take(4 + size + 2);
     if (command !== CONNECT) return this.#refuse(replyOf(REPLY.commandNotSupported), "it asks for more than CONNECT");
     return this.#connect(hostOf(type, request.subarray(4, 4 + size)), request.readUInt16BE(4 + size));

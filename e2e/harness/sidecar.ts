@@ -1,7 +1,13 @@
 import { join } from "node:path";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger, type Logger } from "../../shared/runtime/logger.ts";
-import { type Socks5ProxyOptions, socks5ProxyOptions } from "../../sidecars/options.ts";
+import { startHttpProxy } from "../../sidecars/http-proxy.ts";
+import {
+  type HttpProxyOptions,
+  httpProxyOptions,
+  type Socks5ProxyOptions,
+  socks5ProxyOptions,
+} from "../../sidecars/options.ts";
 import type { Sidecar } from "../../sidecars/sidecar.ts";
 import { startSocks5Proxy } from "../../sidecars/socks5-proxy.ts";
 import type { World } from "./world.ts";
@@ -17,9 +23,18 @@ export interface RunningSidecar extends AsyncDisposable {
 type SidecarWorld = Pick<World, "dir" | "server">;
 
 /** `culvert socks5-proxy` in front of the server of a world. */
-export async function startSocks5(world: SidecarWorld, more: Partial<Socks5ProxyOptions> = {}): Promise<RunningSidecar> {
+export async function startSocks5(
+  world: SidecarWorld,
+  more: Partial<Socks5ProxyOptions> = {},
+): Promise<RunningSidecar> {
   const options = { ...defaultsOf(socks5ProxyOptions), ...valuesFor(world), ...more };
   return running(await startSocks5Proxy(options, { log: sidecarLog(), listenEphemeral: true }));
+}
+
+/** `culvert http-proxy` in front of the server of a world. */
+export async function startHttp(world: SidecarWorld, more: Partial<HttpProxyOptions> = {}): Promise<RunningSidecar> {
+  const options = { ...defaultsOf(httpProxyOptions), ...valuesFor(world), ...more };
+  return running(await startHttpProxy(options, { log: sidecarLog(), listenEphemeral: true }));
 }
 
 function valuesFor(world: SidecarWorld) {
