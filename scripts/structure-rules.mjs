@@ -288,5 +288,5 @@ export const CODE_LINES = {
   "shared/runtime": 797,
   "shared/tls": 1209,
   "shared/wire": 373,
-  "shared/yamux": 1509,
+  "shared/yamux": 1405,
 };

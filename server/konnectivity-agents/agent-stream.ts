@@ -3,6 +3,7 @@ import { compact } from "../../shared/basics/bytes.ts";
 import { DESTROYED, memoryNeeded } from "../../shared/limits/memory-account.ts";
 import { streamReset } from "../../shared/yamux/errors.ts";
 import { type CountedStream, ReadBuffer, type StreamMemory } from "../../shared/yamux/flow-control.ts";
+import type { SessionMemory } from "../../shared/yamux/session-memory.ts";
 
 type Done = (error?: Error | null) => void;
 
@@ -11,7 +12,7 @@ const WRITE_HIGH_WATER_MARK = 64 * 1024;
 
 /** What a stream uses of its tunnel. */
 export interface StreamTunnel {
-  readonly memory: StreamMemory;
+  readonly memory: SessionMemory;
   /** `done` is called when the agent has taken the bytes as far as HTTP/2 goes. */
   send(connectID: bigint, bytes: Buffer, done: Done): void;
   /** Asks the agent to close its connection to the target. */
@@ -45,12 +46,12 @@ export class AgentStream extends Duplex implements CountedStream {
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK });
     this.connectID = connectID;
     this.#tunnel = tunnel;
-    this.#incoming = new ReadBuffer(tunnel.memory, () => performance.now());
+    this.#incoming = new ReadBuffer(tunnel.memory.ofPool, () => performance.now());
     this.on("error", ignore); // between answer and splice there is no other listener
   }
 
   get memory(): StreamMemory {
-    return this.#tunnel.memory;
+    return this.#tunnel.memory.ofPool;
   }
 
   /** Bytes received that the reader has not taken. */
@@ -60,10 +61,6 @@ export class AgentStream extends Duplex implements CountedStream {
 
   get lastProgressAt(): number {
     return this.#incoming.lastProgressAt;
-  }
-
-  get longestPauseMs(): number {
-    return this.#incoming.longestPauseMs;
   }
 
   /** Ends it, because the memory that it holds is needed. */

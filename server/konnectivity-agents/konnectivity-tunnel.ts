@@ -9,7 +9,7 @@ import { type MemoryAccount, PRESSURE } from "../../shared/limits/memory-account
 import { type LinkPace, PeerViolation } from "../../shared/link/link-events.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { sessionLost, YamuxError } from "../../shared/yamux/errors.ts";
-import { SessionMemory } from "../../shared/yamux/stream-table.ts";
+import { SessionMemory } from "../../shared/yamux/session-memory.ts";
 import { DialRecord, sessionRefusal } from "../tunnels/opening.ts";
 import type { ConnectedAgent, OpenOptions, Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentCall } from "./agent-call.ts";

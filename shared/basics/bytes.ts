@@ -127,31 +127,6 @@ export class ByteQueue {
   }
 }
 
-/**
- * When bytes that wait for a reader moved last, and how long they usually stand still. The kernel takes more for a full
- * socket only when a third of its buffer is free: a reader of 100 KB/s moves once in 14 s over TCP, by 1.4 MiB.
- */
-export class ProgressTracker {
-  lastProgressAt: number;
-  longestPauseMs = 0;
-
-  /** Something waits from now on, after there was nothing. */
-  constructor(now: number) {
-    this.lastProgressAt = now;
-  }
-
-  /** Something waits again, after there was nothing. */
-  restart(now: number): void {
-    this.lastProgressAt = now;
-  }
-
-  /** A part of what waits has been taken. */
-  progress(now: number): void {
-    this.longestPauseMs = Math.max(this.longestPauseMs, now - this.lastProgressAt);
-    this.lastProgressAt = now;
-  }
-}
-
 /** The plaintext of one TLS record at most, bytes (RFC 8446 §5.1): what one read at the other end brings. */
 const RECORD = 16 * 1024;
 

@@ -2,16 +2,17 @@ import { QueueNode } from "../basics/collections.ts";
 
 /** How short memory is, and what stops then; each level includes those before it (docs/decisions/0020). */
 export const PRESSURE = {
-  /** At most half of what may be held is held. */
+  /** At most what may be held is held. */
   none: 0,
-  /** More than half: a new stream begins with a small window. */
-  tight: 1,
-  /** More than all: `reserve` refuses, so that no window grows, and links keep no more than they need to move. */
-  over: 2,
+  /**
+   * More is held: a new stream begins with a small window, `reserve` refuses, so that no window grows, and links keep
+   * no more than they need to move. What has stood still for longest is ended.
+   */
+  over: 1,
   /** Connections alone hold more than `limits.memory` allows: each of them is slowed down. */
-  slowed: 3,
+  slowed: 2,
   /** Nothing more can be reclaimed: no stream begins. */
-  full: 4,
+  full: 3,
 } as const;
 export type Pressure = (typeof PRESSURE)[keyof typeof PRESSURE];
 
@@ -57,8 +58,6 @@ export interface Reclaimable {
   readonly held: number;
   /** Time since when nothing of them has moved, ms on the clock of `performance.now()`. */
   readonly lastProgressAt: number;
-  /** The longest time for which they stood still and then moved again, ms; 0: they never did. */
-  readonly longestPauseMs: number;
   /** Ends it, because memory is short. */
   evict(): void;
 }
@@ -99,8 +98,6 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable, MemoryHolder {
-  /** These bytes are never taken in parts. */
-  readonly longestPauseMs = 0;
   #account: HolderAccount;
   readonly #onEvict: () => void;
   readonly #node = new QueueNode<MemoryHolder>(this);

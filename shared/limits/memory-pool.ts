@@ -74,8 +74,7 @@ export class MemoryPool {
 
   get pressure(): Pressure {
     if (this.#isFull) return PRESSURE.full;
-    if (this.#isOver) return PRESSURE.over;
-    return this.held * 2 > this.limit ? PRESSURE.tight : PRESSURE.none;
+    return this.#isOver ? PRESSURE.over : PRESSURE.none;
   }
 
   /** Whether the process is full, and a cluster that takes `footprint` bytes of it has more than its part. */
@@ -85,9 +84,7 @@ export class MemoryPool {
 
   /** What the pressure on the process means for a cluster that holds `held` bytes. */
   pressureOn(held: number): Pressure {
-    const { pressure } = this;
-    if (pressure === PRESSURE.none || held * 2 <= this.fairShare) return PRESSURE.none;
-    return held > this.fairShare ? pressure : PRESSURE.tight;
+    return held > this.fairShare ? this.pressure : PRESSURE.none;
   }
 
   /** Credit was refused lately, and a cluster that holds and promises `committed` bytes has more than its part. */
@@ -157,16 +154,10 @@ export class MemoryPool {
     if (this.#isFull || [...this.#shares].some(({ held, cap }) => held > cap)) this.#passes.later();
   }
 
-  /** Slow readers are spared unless the process is short, or another cluster cannot get its part. */
-  get #level(): ReclaimLevel {
-    if (!this.#isOver) return RECLAIM.longStalled;
-    return this.isProcessShort || this.#roomWanted ? RECLAIM.slow : RECLAIM.stalled;
-  }
-
   /** Clusters that hold most come first, and only what is beyond a fair part is taken from each. */
   #reclaimAll(target: number, now: number): void {
     const part = target / Math.max(1, this.active);
-    const level = this.#level;
+    const level = this.#isOver ? RECLAIM.stalled : RECLAIM.longStalled;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
       if (this.held <= target) break;
@@ -239,8 +230,7 @@ export class MemoryShare implements MemoryAccount {
    * may be silent or have no carrier now, and no connection could free that.
    */
   get capPressure(): Pressure {
-    if (this.held * 2 <= this.#cap) return PRESSURE.none;
-    if (this.held <= this.#cap) return PRESSURE.tight;
+    if (this.held <= this.#cap) return PRESSURE.none;
     if (this.#heldByConnections <= this.#cap) return PRESSURE.over;
     return this.#overrun?.lasts ? PRESSURE.full : PRESSURE.slowed;
   }

@@ -28,7 +28,7 @@ interface WatchedLink {
 /**
  * Checks whether the peer of a link acknowledges what it is sent. A peer that acknowledges nothing loses its link. One
  * that acknowledges next to nothing holds as much memory, and loses its link when memory is short. After a move to a
- * slower line, what is buffered may need minutes: such a link goes on, and is the last to be given up.
+ * slower line, what is buffered may need minutes: such a link goes on.
  *
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
@@ -42,8 +42,8 @@ export class AckProgress implements MemoryHolder, Reclaimable {
   #acked = 0;
   /** Checks in a row with bytes to acknowledge and none acknowledged. */
   #silentLooks = 0;
-  /** When the peer was last seen to make progress, if it did so at the last check. */
-  #progressAt: number | undefined;
+  /** The peer made progress at the last check. */
+  #makesProgress = false;
   /** Number of carriers in a row that were lost without progress, and what the peer had received at the last loss. */
   #fruitless = 0;
   #ackedAtLoss = -1;
@@ -62,7 +62,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
     if (news > 0 || bytes === 0) this.#silentLooks = 0;
     while ((this.#ends[0] ?? acked + 1) <= acked) this.#ends.shift();
     if (suspended) return;
-    this.#progressAt = news * DRAINED_WITHIN >= bytes ? performance.now() : undefined;
+    this.#makesProgress = news * DRAINED_WITHIN >= bytes;
     if (bytes === 0) return;
     if (this.#silentLooks === MOST_LOOKS) {
       const seconds = (MOST_LOOKS * LOOK_MS) / 1_000;
@@ -99,11 +99,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
   }
 
   get lastProgressAt(): number {
-    return this.#progressAt ?? performance.now() - this.#ends.length * LOOK_MS;
-  }
-
-  get longestPauseMs(): number {
-    return this.#progressAt === undefined ? 0 : LOOK_MS;
+    return performance.now() - (this.#makesProgress ? 0 : this.#ends.length * LOOK_MS);
   }
 
   evict(): void {

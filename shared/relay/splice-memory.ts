@@ -2,7 +2,6 @@ import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
-import { ProgressTracker } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
 import {
@@ -47,6 +46,8 @@ export interface SpliceAccount extends HolderAccount {
  * stopped, that is several times what the stream's window allows.
  */
 export class SpliceMemory implements MemoryHolder, Reclaimable {
+  /** When a sink last took something of what waits. */
+  lastProgressAt = 0;
   readonly #account: SpliceAccount;
   readonly #directions: readonly WaitingSink[];
   readonly #onEvict: () => void;
@@ -55,7 +56,6 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
   #held = 0;
   #taken = 0;
   #listens = false;
-  #progress: ProgressTracker | undefined;
 
   constructor(account: SpliceAccount, directions: readonly WaitingSink[], onEvict: () => void) {
     this.#account = account;
@@ -78,10 +78,7 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
       held += waitingIn(direction);
       taken += direction.taken;
     }
-    if (this.#progress === undefined) {
-      if (held > 0) this.#progress = new ProgressTracker(performance.now());
-    } else if (this.#held === 0) this.#progress.restart(performance.now());
-    else if (taken !== this.#taken) this.#progress.progress(performance.now());
+    if (this.#held === 0 || taken !== this.#taken) this.lastProgressAt = performance.now();
     this.#taken = taken;
     this.#set(held);
     if (held > 0) {
@@ -125,14 +122,6 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     if (!this.#isBroken || this.#held === 0) return;
     if (errored && wasMemoryNeeded(errored)) this.#countOrphaned();
     this.close();
-  }
-
-  get lastProgressAt(): number {
-    return this.#progress?.lastProgressAt ?? 0;
-  }
-
-  get longestPauseMs(): number {
-    return this.#progress?.longestPauseMs ?? 0;
   }
 
   *reclaimables(): Iterable<Reclaimable> {

@@ -1,4 +1,4 @@
-import { ByteQueue, ProgressTracker } from "../basics/bytes.ts";
+import { ByteQueue } from "../basics/bytes.ts";
 import type { Reclaimable } from "../limits/memory-account.ts";
 import { YamuxError } from "./errors.ts";
 
@@ -20,12 +20,10 @@ export interface CreditBudget {
   readonly mustShrink: boolean;
 }
 
-/** Where a stream counts what it holds and takes credit from: the session's memory, or an account's part of it. */
+/** Where a stream counts what it holds and takes credit from: its session, and the account that pays for it. */
 export interface StreamMemory extends CreditBudget {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
-  /** The stream is destroyed and holds nothing any more. */
-  forget(stream: CountedStream): void;
 }
 
 /** A stream as the memory that counts it knows it. */
@@ -118,11 +116,13 @@ export class ReceiveWindow {
 
 /**
  * What a stream has received and its reader has not taken: one piece in the Duplex's own buffer, the rest queued here.
- * Most streams have a reader that takes all at once, so queue and tracker are made only when they are needed.
+ * Most streams have a reader that takes all at once, so the queue is made only when it is needed.
  */
 export class ReadBuffer {
   /** Bytes that the reader has not taken, queued or in the Duplex's own buffer. */
   unread = 0;
+  /** When bytes that wait for the reader moved last. */
+  lastProgressAt = 0;
   #counter: StreamMemory;
   readonly #now: () => number;
   /** The part of `unread` that the session counts: not what passes through to a reader that takes it at once. */
@@ -130,9 +130,6 @@ export class ReadBuffer {
   /** Unread bytes that the reader had taken and put back; their credit has been given already. */
   #returned = 0;
   #queue: ByteQueue | undefined;
-  #progress: ProgressTracker | undefined;
-  /** Bytes are left unread, so taking some of them is progress. */
-  #isWaiting = false;
 
   constructor(counter: StreamMemory, now: () => number) {
     this.#counter = counter;
@@ -148,14 +145,6 @@ export class ReadBuffer {
 
   get queued(): number {
     return this.#queue?.bytes ?? 0;
-  }
-
-  get lastProgressAt(): number {
-    return this.#progress?.lastProgressAt ?? 0;
-  }
-
-  get longestPauseMs(): number {
-    return this.#progress?.longestPauseMs ?? 0;
   }
 
   enqueue(piece: Buffer): void {
@@ -175,10 +164,6 @@ export class ReadBuffer {
   /** What the reader has left waits from now on. */
   startWaiting(): void {
     this.#count();
-    if (this.#isWaiting || this.unread === 0) return;
-    this.#isWaiting = true;
-    if (this.#progress === undefined) this.#progress = new ProgressTracker(this.#now());
-    else this.#progress.restart(this.#now());
   }
 
   /**
@@ -188,9 +173,8 @@ export class ReadBuffer {
     const taken = this.unread - left - this.queued;
     if (taken <= 0) return 0;
     this.unread -= taken;
+    if (this.#held > 0) this.lastProgressAt = this.#now();
     this.#count();
-    if (this.#isWaiting) this.#progress?.progress(this.#now());
-    this.#isWaiting &&= this.unread > 0;
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
     return taken - again;
@@ -214,6 +198,7 @@ export class ReadBuffer {
   #count(): void {
     const delta = this.unread - this.#held;
     if (delta === 0) return;
+    if (this.#held === 0) this.lastProgressAt = this.#now();
     this.#held = this.unread;
     this.#counter.hold(delta);
   }

@@ -197,7 +197,7 @@ function eachThirdTime(): MemoryAccount {
   return {
     ...UNBOUNDED,
     get pressure() {
-      return ++asked % 3 === 0 ? PRESSURE.tight : PRESSURE.none;
+      return ++asked % 3 === 0 ? PRESSURE.over : PRESSURE.none;
     },
   };
 }

@@ -1,12 +1,11 @@
-import { ById, QueueNode } from "../basics/collections.ts";
-import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
-import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
-import { AccountPart, type SessionBudget } from "./account-part.ts";
+import { ById } from "../basics/collections.ts";
+import type { MemoryAccount } from "../limits/memory-account.ts";
 import { LateDataLimit, OwnStreamIds, PeerStreamIds, type SessionOptions } from "./bounds.ts";
 import { sessionLost, YamuxError } from "./errors.ts";
-import { type CountedStream, type Pings, ReceiveWindow, type StreamMemory } from "./flow-control.ts";
+import { type Pings, ReceiveWindow } from "./flow-control.ts";
 import { Flag, FrameType, SPEC_INITIAL_WINDOW } from "./frame.ts";
 import type { SendQueue } from "./send-queue.ts";
+import { SessionMemory } from "./session-memory.ts";
 import { Stream, type StreamOwner } from "./stream.ts";
 
 /** The streams of one session: who may use which id, which windows they begin with, and what they share. */
@@ -90,7 +89,7 @@ export class StreamTable implements StreamOwner {
 
   #add(id: number, sendWindow: number, account?: MemoryAccount): Stream {
     const { initialWindow, freshWindow, maxWindow, now } = this.options;
-    const size = this.memory.isTight(account) ? initialWindow : Math.max(initialWindow, freshWindow);
+    const size = this.memory.isShort(account) ? initialWindow : Math.max(initialWindow, freshWindow);
     const receiveWindow = new ReceiveWindow(size, maxWindow, now());
     const stream = new Stream(id, this, sendWindow, receiveWindow);
     this.#streams.add(stream);
@@ -117,7 +116,7 @@ export class StreamTable implements StreamOwner {
   /** Both directions are over, or the stream was reset: the id can be forgotten. */
   release(stream: Stream): void {
     if (!this.#streams.delete(stream)) return;
-    this.memory.release(stream);
+    this.memory.release(stream, stream.receiveWindow.reserved);
     if (!stream.acknowledged && this.isOurs(stream)) this.pendingOpens--;
     this.lateData.allow(stream.allowance);
     stream.turn.leave();
@@ -129,179 +128,5 @@ export class StreamTable implements StreamOwner {
     for (const stream of this.#streams) stream.onOver(sessionLost(cause));
     this.#streams.clear();
     this.memory.close();
-  }
-}
-
-/** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
-const RECLAIM_MS = 50;
-
-/**
- * What the streams of one session hold, against the session's budget and the pool. Streams that another account pays
- * for are in a part of their own.
- */
-export class SessionMemory implements MemoryHolder, StreamMemory, SessionBudget {
-  resets = 0;
-  readonly #budget: number;
-  readonly #pool: MemoryAccount;
-  readonly #now: () => number;
-  readonly #open: Iterable<CountedStream>;
-  /** Streams that are over on the wire, with bytes that no reader has taken yet. */
-  readonly #unreadStreams = new Set<CountedStream>();
-  readonly #node = new QueueNode<MemoryHolder>(this);
-  /** What other accounts than the pool pay for. */
-  #parts: Map<MemoryAccount, AccountPart> | undefined;
-  #reservedCredit = 0;
-  #held = 0;
-  #timer: NodeJS.Timeout | undefined;
-
-  /** @param open the streams of the session that are not over */
-  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<CountedStream>) {
-    this.#budget = budget;
-    this.#pool = pool;
-    this.#now = now;
-    this.#open = open;
-    pool.enter(this.#node);
-  }
-
-  /** Bytes received that no reader has taken. */
-  get held(): number {
-    return this.#held;
-  }
-
-  /** The number of streams that the session has forgotten and that still hold bytes. */
-  get unreadStreams(): number {
-    return this.#unreadStreams.size;
-  }
-
-  /** Returns what counts for the stream from now on: the part that this account pays for. Its node leaves with it. */
-  charge(stream: QueueNode<CountedStream>, account: MemoryAccount): StreamMemory {
-    this.#parts ??= new Map();
-    const part = this.#parts.get(account) ?? new AccountPart(account, this);
-    this.#parts.set(account, part);
-    part.streams.join(stream);
-    return part;
-  }
-
-  get mustShrink(): boolean {
-    return this.#pool.mustShrink;
-  }
-
-  /** New streams begin with a small window. `payer`: the account of a stream that the pool does not pay for. */
-  isTight(payer: MemoryAccount | undefined): boolean {
-    if (this.#held * 2 > this.#budget || this.#pool.pressure >= PRESSURE.tight) return true;
-    return payer !== undefined && payer.pressure >= PRESSURE.tight;
-  }
-
-  get #isSpent(): boolean {
-    return this.#held > this.#budget;
-  }
-
-  /** The stream that holds most is reset, even if it moves. */
-  get isOverrun(): boolean {
-    return this.#held > 2 * this.#budget;
-  }
-
-  hold(delta: number): void {
-    this.#pool.hold(delta);
-    this.count(delta);
-  }
-
-  readonly #reclaim = (): void => {
-    this.#timer = undefined;
-    for (const part of this.#parts?.values() ?? []) {
-      if (!part.isSpent) continue;
-      this.#resetStalled(part.reclaimables(), () => part.held <= part.most * RECLAIM_TO);
-      if (part.isSpent) this.reclaimSoon();
-    }
-    if (!this.#isSpent) return;
-    this.#resetStalled(this.#holders(), () => this.#held <= this.#budget * RECLAIM_TO);
-    if (this.#isSpent) this.reclaimSoon();
-  };
-
-  #resetStalled(streams: Iterable<CountedStream>, isEnough: () => boolean): void {
-    this.resets += reclaim(streams, isEnough, this.#now(), RECLAIM.stalled);
-  }
-
-  /** All streams that hold something, whoever pays. */
-  *#holders(): Iterable<CountedStream> {
-    for (const stream of this.#open) if (stream.held > 0) yield stream;
-    yield* this.#unreadStreams;
-  }
-
-  /** Streams that the pool pays for. */
-  *reclaimables(): Iterable<CountedStream> {
-    for (const stream of this.#holders()) if (stream.memory === this) yield stream;
-  }
-
-  reserve(bytes: number): boolean {
-    return this.reserveFrom(this.#pool, bytes);
-  }
-
-  giveBack(bytes: number): void {
-    this.giveBackTo(this.#pool, bytes);
-  }
-
-  /** The stream is over on the wire: its credit is free, but not yet what it holds. */
-  release(stream: Stream): void {
-    stream.memory.giveBack(stream.receiveWindow.reserved);
-    if (stream.held > 0) this.#unreadStreams.add(stream);
-  }
-
-  forget(stream: CountedStream): void {
-    this.#unreadStreams.delete(stream);
-  }
-
-  /** The session is over. Streams that were over before and are unread belong to their readers. */
-  close(): void {
-    clearTimeout(this.#timer);
-    this.#node.leave();
-    for (const part of this.#parts?.values() ?? []) part.close();
-  }
-
-  /** Resets the stream that holds most, among the open ones and those that are over. */
-  resetLargest(): void {
-    let largest: CountedStream | undefined;
-    for (const stream of this.#holders()) if (stream.held > (largest?.held ?? 0)) largest = stream;
-    if (largest === undefined) return;
-    this.resets++;
-    largest.evict();
-  }
-
-  // ── for its parts ──────────────────────────────────────────────────────────────────────────────────────────────
-
-  /** What the session's budget leaves for more held bytes. */
-  get leftToHold(): number {
-    return this.#budget - this.#held;
-  }
-
-  /** What it leaves for more credit. */
-  get leftToReserve(): number {
-    return this.#budget - this.#reservedCredit;
-  }
-
-  /** The bytes that the session holds, whoever pays, have changed by `delta`. */
-  count(delta: number): void {
-    this.#held += delta;
-    if (this.#isSpent) this.reclaimSoon();
-  }
-
-  reclaimSoon(): void {
-    this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
-  }
-
-  reserveFrom(account: MemoryAccount, bytes: number): boolean {
-    if (this.#isSpent || bytes > this.leftToReserve || !account.reserve(bytes)) return false;
-    this.#reservedCredit += bytes;
-    return true;
-  }
-
-  giveBackTo(account: MemoryAccount, bytes: number): void {
-    this.#reservedCredit -= bytes;
-    account.release(bytes);
-  }
-
-  /** No stream is charged to the account any more. */
-  removePart(account: MemoryAccount): void {
-    this.#parts?.delete(account);
   }
 }

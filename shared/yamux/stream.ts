@@ -1,12 +1,13 @@
 import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
-import { DESTROYED, type MemoryAccount, memoryNeeded } from "../limits/memory-account.ts";
+import { DESTROYED, type MemoryAccount, type MemoryHolder, memoryNeeded } from "../limits/memory-account.ts";
 import type { SessionOptions } from "./bounds.ts";
 import { streamReset } from "./errors.ts";
 import { type CountedStream, type Pings, ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType } from "./frame.ts";
 import { SendBuffer, type SendingStream, type SendQueue } from "./send-queue.ts";
+import type { SessionMemory } from "./session-memory.ts";
 
 type WriteDone = (error?: Error | null) => void;
 
@@ -18,10 +19,7 @@ export interface StreamOwner {
   readonly options: SessionOptions;
   readonly queue: SendQueue;
   readonly pings: Pings;
-  readonly memory: StreamMemory & {
-    /** Another account pays for the stream from now on. */
-    charge(stream: QueueNode<CountedStream>, account: MemoryAccount): StreamMemory;
-  };
+  readonly memory: SessionMemory;
   sendAck(stream: Stream): void;
   /** Both directions are over, or the stream was reset. */
   release(stream: Stream): void;
@@ -47,7 +45,7 @@ export class Stream extends Duplex {
   onAcknowledged: (() => void) | undefined;
   /** What RST says, of either end, in a code of whoever uses the session; 0: nothing. */
   resetCode = 0;
-  /** Counts what it holds: for the session, or for the account that pays (`chargeTo`). */
+  /** Counts what it holds, in the session and in the account that pays. */
   memory: StreamMemory;
   readonly receiveWindow: ReceiveWindow;
   readonly #table: StreamOwner;
@@ -65,8 +63,8 @@ export class Stream extends Duplex {
   #sentOneWay = 0;
   /** The writer has ended; FIN goes when all is sent. */
   #finalDone: WriteDone | undefined;
-  /** Node of this stream among those that an account pays for (`chargeTo`). */
-  #charged: QueueNode<CountedStream> | undefined;
+  /** Node of this stream in the account that it was charged to. */
+  #charged: QueueNode<MemoryHolder> | undefined;
 
   /** @param sendWindow bytes that the peer takes before it gives credit */
   constructor(id: number, table: StreamOwner, sendWindow: number, receiveWindow: ReceiveWindow) {
@@ -74,9 +72,9 @@ export class Stream extends Duplex {
     super({ readableHighWaterMark: 0, writableHighWaterMark: WRITE_HIGH_WATER_MARK, decodeStrings: true });
     this.id = id;
     this.#table = table;
-    this.memory = table.memory;
+    this.memory = table.memory.ofPool;
     this.receiveWindow = receiveWindow;
-    this.#incoming = new ReadBuffer(table.memory, table.options.now);
+    this.#incoming = new ReadBuffer(this.memory, table.options.now);
     this.#outgoing = new SendBuffer(sendWindow);
   }
 
@@ -94,10 +92,6 @@ export class Stream extends Duplex {
     return this.#incoming.lastProgressAt;
   }
 
-  get longestPauseMs(): number {
-    return this.#incoming.longestPauseMs;
-  }
-
   /** Bytes that the peer may still send. */
   get allowance(): number {
     return this.#remoteEnded ? 0 : this.receiveWindow.allowance;
@@ -113,9 +107,15 @@ export class Stream extends Duplex {
   /** Another account than the session's pays from now on; once. A stream whose window has grown stays as it is. */
   chargeTo(account: MemoryAccount): void {
     if (this.destroyed || this.receiveWindow.reserved > 0) return;
-    this.#charged = new QueueNode<CountedStream>(this);
-    this.memory = this.#table.memory.charge(this.#charged, account);
+    this.memory = this.#table.memory.paidBy(account);
     this.#incoming.moveTo(this.memory);
+    this.#charged = new QueueNode<MemoryHolder>(this);
+    account.enter(this.#charged);
+  }
+
+  /** What the account that it was charged to could reclaim. */
+  *reclaimables(): Iterable<CountedStream> {
+    if (this.held > 0) yield this;
   }
 
   /** Ends the stream with RST on the wire, which tells the peer the code. */
@@ -315,7 +315,7 @@ export class Stream extends Duplex {
       this.#sendUpdate(Flag.rst, this.resetCode);
     }
     this.#charged?.leave();
-    this.memory.forget(this);
+    this.#table.memory.forget(this);
     this.emit(DESTROYED);
     this.onAcknowledged = undefined;
     const abandoned = this.#writeDone ?? this.#finalDone;

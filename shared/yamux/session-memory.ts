@@ -1,0 +1,133 @@
+import { QueueNode } from "../basics/collections.ts";
+import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
+import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
+import type { CountedStream, StreamMemory } from "./flow-control.ts";
+
+/** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
+const RECLAIM_MS = 50;
+
+/**
+ * What the streams of one session hold, against the session's budget. An account pays for each of them as well: the
+ * pool, or one that the stream was charged to (`paidBy`), where the session carries streams of several clusters.
+ */
+export class SessionMemory implements MemoryHolder {
+  resets = 0;
+  /** Counts the streams that the pool pays for. */
+  readonly ofPool: StreamMemory;
+  readonly #budget: number;
+  readonly #pool: MemoryAccount;
+  readonly #now: () => number;
+  readonly #open: Iterable<CountedStream>;
+  /** Streams that are over on the wire, with bytes that no reader has taken yet. */
+  readonly #unreadStreams = new Set<CountedStream>();
+  readonly #node = new QueueNode<MemoryHolder>(this);
+  #reservedCredit = 0;
+  #held = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param open the streams of the session that are not over */
+  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<CountedStream>) {
+    this.#budget = budget;
+    this.#pool = pool;
+    this.#now = now;
+    this.#open = open;
+    this.ofPool = this.paidBy(pool);
+    pool.enter(this.#node);
+  }
+
+  /** Bytes received that no reader has taken. */
+  get held(): number {
+    return this.#held;
+  }
+
+  /** The number of streams that the session has forgotten and that still hold bytes. */
+  get unreadStreams(): number {
+    return this.#unreadStreams.size;
+  }
+
+  /** Counts a stream in the session and in the account that pays for it. */
+  paidBy(account: MemoryAccount): StreamMemory {
+    return {
+      get mustShrink() {
+        return account.mustShrink;
+      },
+      hold: (delta) => {
+        account.hold(delta);
+        this.#held += delta;
+        if (this.#isSpent) this.#reclaimSoon();
+      },
+      reserve: (bytes) => {
+        if (this.#isSpent || this.#reservedCredit + bytes > this.#budget || !account.reserve(bytes)) return false;
+        this.#reservedCredit += bytes;
+        return true;
+      },
+      giveBack: (bytes) => {
+        this.#reservedCredit -= bytes;
+        account.release(bytes);
+      },
+    };
+  }
+
+  /** New streams that this account pays for begin with a small window. */
+  isShort(account: MemoryAccount = this.#pool): boolean {
+    return this.#isSpent || account.pressure >= PRESSURE.over;
+  }
+
+  get #isSpent(): boolean {
+    return this.#held > this.#budget;
+  }
+
+  /** The stream that holds most is reset, even if it moves. */
+  get isOverrun(): boolean {
+    return this.#held > 2 * this.#budget;
+  }
+
+  #reclaimSoon(): void {
+    this.#timer ??= setTimeout(this.#reclaim, RECLAIM_MS).unref();
+  }
+
+  readonly #reclaim = (): void => {
+    this.#timer = undefined;
+    if (!this.#isSpent) return;
+    const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
+    this.resets += reclaim(this.#holders(), isEnough, this.#now(), RECLAIM.stalled);
+    if (this.#isSpent) this.#reclaimSoon();
+  };
+
+  /** All streams that hold something, whoever pays. */
+  *#holders(): Iterable<CountedStream> {
+    for (const stream of this.#open) if (stream.held > 0) yield stream;
+    yield* this.#unreadStreams;
+  }
+
+  /** Streams that the pool pays for. */
+  *reclaimables(): Iterable<CountedStream> {
+    for (const stream of this.#holders()) if (stream.memory === this.ofPool) yield stream;
+  }
+
+  /** The stream is over on the wire: its credit is free, but not yet what it holds. */
+  release(stream: CountedStream, reserved: number): void {
+    stream.memory.giveBack(reserved);
+    if (stream.held > 0) this.#unreadStreams.add(stream);
+  }
+
+  /** The stream is destroyed and holds nothing any more. */
+  forget(stream: CountedStream): void {
+    this.#unreadStreams.delete(stream);
+  }
+
+  /** The session is over. Streams that were over before and are unread belong to their readers. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#node.leave();
+  }
+
+  /** Resets the stream that holds most, among the open ones and those that are over. */
+  resetLargest(): void {
+    let largest: CountedStream | undefined;
+    for (const stream of this.#holders()) if (stream.held > (largest?.held ?? 0)) largest = stream;
+    if (largest === undefined) return;
+    this.resets++;
+    largest.evict();
+  }
+}
