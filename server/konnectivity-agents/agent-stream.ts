@@ -1,8 +1,9 @@
 import { Duplex } from "node:stream";
 import { compact } from "../../shared/basics/bytes.ts";
-import { DESTROYED, memoryNeeded } from "../../shared/limits/memory-account.ts";
+import { QueueNode } from "../../shared/basics/collections.ts";
+import { DESTROYED, memoryNeeded, type Reclaimable } from "../../shared/limits/memory-account.ts";
 import { streamReset } from "../../shared/yamux/errors.ts";
-import { type CountedStream, ReadBuffer, type StreamMemory } from "../../shared/yamux/flow-control.ts";
+import { ReadBuffer } from "../../shared/yamux/flow-control.ts";
 import type { SessionMemory } from "../../shared/yamux/session-memory.ts";
 
 type Done = (error?: Error | null) => void;
@@ -33,8 +34,10 @@ export interface StreamTunnel {
  * The agent closes both directions in either case, as it does with Konnectivity's server: after `end()` only what the
  * target has sent so far still comes, and after the target's end further writes are dropped.
  */
-export class AgentStream extends Duplex implements CountedStream {
+export class AgentStream extends Duplex implements Reclaimable {
   readonly connectID: bigint;
+  /** Node of this stream in the account that pays for it. */
+  readonly charged = new QueueNode<Reclaimable>(this);
   readonly #tunnel: StreamTunnel;
   readonly #incoming: ReadBuffer;
   #state: "open" | "closing" | "over" = "open";
@@ -48,10 +51,6 @@ export class AgentStream extends Duplex implements CountedStream {
     this.#tunnel = tunnel;
     this.#incoming = new ReadBuffer(tunnel.memory.ofPool, () => performance.now());
     this.on("error", ignore); // between answer and splice there is no other listener
-  }
-
-  get memory(): StreamMemory {
-    return this.#tunnel.memory.ofPool;
   }
 
   /** Bytes received that the reader has not taken. */
@@ -133,7 +132,7 @@ export class AgentStream extends Duplex implements CountedStream {
     else if (!this.#isReadPending && this.readableLength + this.#incoming.queued > 0) this.#incoming.enqueue(piece);
     else this.#give(compact(piece));
     this.#settleRead();
-    this.#incoming.startWaiting();
+    this.#incoming.count();
   }
 
   /** The reader is flowing and nothing waits in front of the piece. */
@@ -158,6 +157,7 @@ export class AgentStream extends Duplex implements CountedStream {
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
     this.#incoming.clear();
     this.#close();
+    this.charged.leave();
     this.#tunnel.forget(this);
     this.emit(DESTROYED);
     done(error);

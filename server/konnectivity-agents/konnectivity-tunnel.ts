@@ -278,6 +278,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
       const stream = new AgentStream(connectID, this);
       this.#connections.set(connectID, stream);
       this.#streams.add(stream);
+      this.#bounds.memory.enter(stream.charged);
       return stream;
     };
     if (dial?.onConnected(connect) !== true) this.requestClose(connectID);

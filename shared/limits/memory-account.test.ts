@@ -1,18 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Queue, type QueueNode } from "../basics/collections.ts";
-import { HeldBytes, type MemoryHolder } from "./memory-account.ts";
+import { HeldBytes, type Reclaimable } from "./memory-account.ts";
 
 /** An account that keeps what has entered it, as a share of the pool does. */
 class Account {
   held = 0;
-  readonly holders = new Queue<MemoryHolder>();
+  readonly holders = new Queue<Reclaimable>();
 
   hold(delta: number): void {
     this.held += delta;
   }
 
-  enter(node: QueueNode<MemoryHolder>): void {
+  enter(node: QueueNode<Reclaimable>): void {
     this.holders.join(node);
   }
 
@@ -34,6 +34,6 @@ test("bytes that another account pays for are reclaimed by that one, and those t
     ],
   );
   bytes.add(10);
-  for (const holder of now.holders) for (const each of holder.reclaimables()) each.evict();
+  for (const holder of now.holders) holder.evict();
   assert.deepEqual([before.both, now.both, bytes.held], [[0, 0], [0, 0], 0]);
 });

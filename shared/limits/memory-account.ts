@@ -21,7 +21,7 @@ export interface HolderAccount {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
   /** Memory can be reclaimed from this holder until its node leaves the queue. */
-  enter(node: QueueNode<MemoryHolder>): void;
+  enter(node: QueueNode<Reclaimable>): void;
 }
 
 /** The bound of what all links of a cluster keep together. */
@@ -46,15 +46,9 @@ export interface MemoryAccount extends LinkPool {
   onRefused(): void;
 }
 
-/** What has entered an account: a session, a link, a connection. */
-export interface MemoryHolder {
-  /** What could be evicted now. */
-  reclaimables(): Iterable<Reclaimable>;
-}
-
 /** Something that holds memory and whose end frees it: a stream whose reader has stopped, a link whose peer has. */
 export interface Reclaimable {
-  /** Bytes that its end would free. */
+  /** Bytes that its end would free; 0: it cannot be evicted now. */
   readonly held: number;
   /** Time since when nothing of them has moved, ms on the clock of `performance.now()`. */
   readonly lastProgressAt: number;
@@ -97,10 +91,10 @@ export function wasMemoryNeeded(error: Error): boolean {
 export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
-export class HeldBytes implements Reclaimable, MemoryHolder {
+export class HeldBytes implements Reclaimable {
   #account: HolderAccount;
   readonly #onEvict: () => void;
-  readonly #node = new QueueNode<MemoryHolder>(this);
+  readonly #node = new QueueNode<Reclaimable>(this);
   #held = 0;
   #addedAt = 0;
 
@@ -140,10 +134,6 @@ export class HeldBytes implements Reclaimable, MemoryHolder {
     if (this.#held > 0) this.#account.hold(-this.#held);
     this.#held = 0;
     this.#node.leave();
-  }
-
-  *reclaimables(): Iterable<Reclaimable> {
-    yield this;
   }
 
   evict(): void {

@@ -6,7 +6,7 @@ import { QueueNode } from "../basics/collections.ts";
 import { until } from "../basics/testing/wait.ts";
 import { MemoryMetrics } from "../runtime/common-metrics.ts";
 import { Instruments } from "../runtime/metrics.ts";
-import { type MemoryHolder, PRESSURE } from "./memory-account.ts";
+import { PRESSURE, type Reclaimable } from "./memory-account.ts";
 import { MemoryPool, type MemoryShare } from "./memory-pool.ts";
 import { Held, MOVING } from "./testing/held.ts";
 
@@ -237,7 +237,7 @@ test("metrics show what is held, promised, allowed, refused and ended; zeros bef
   metrics.watch(pool);
   pool.reserve(30, 30);
   pool.share("").hold(1_200);
-  pool.onRefused();
+  pool.share("").onRefused();
   assert.deepEqual(await values(), [
     "culvert_agent_memory_held_bytes 1200",
     "culvert_agent_memory_reserved_bytes 30",
@@ -266,11 +266,13 @@ test("however many connections are ended, the pool looks again every 50 ms and n
   const pool = new MemoryPool(100 * KIB);
   const share = pool.share("red");
   let passes = 0;
-  const counted: MemoryHolder = {
-    reclaimables: () => {
+  const counted: Reclaimable = {
+    get held() {
       passes++;
-      return [];
+      return 0;
     },
+    lastProgressAt: 0,
+    evict: () => {},
   };
   share.enter(new QueueNode(counted));
   const moving = new Held(share, 200 * KIB, MOVING);

@@ -1,14 +1,6 @@
 import { Queue, type QueueNode } from "../basics/collections.ts";
-import { type MemoryAccount, type MemoryHolder, PRESSURE, type Pressure } from "./memory-account.ts";
-import {
-  CapOverrun,
-  RECLAIM,
-  RECLAIM_TO,
-  type ReclaimLevel,
-  ReclaimPasses,
-  reclaim,
-  reclaimablesOf,
-} from "./reclaim.ts";
+import { type MemoryAccount, PRESSURE, type Pressure, type Reclaimable } from "./memory-account.ts";
+import { CapOverrun, RECLAIM, RECLAIM_TO, type ReclaimLevel, ReclaimPasses, reclaim } from "./reclaim.ts";
 
 /** For this time after a refusal of credit, ms, sessions that have much of it give some back. */
 const WANTED_MS = 1_000;
@@ -124,14 +116,6 @@ export class MemoryPool {
     return false;
   }
 
-  release(bytes: number): void {
-    this.reserved -= bytes;
-  }
-
-  onRefused(): void {
-    this.refused++;
-  }
-
   /** The process takes `excess` bytes more than it should; 0: it has enough. `isFull`: it can take little more. */
   onProcess(excess: number, isFull = false): void {
     this.#processExcess = excess;
@@ -190,7 +174,7 @@ export class MemoryShare implements MemoryAccount {
   readonly links = new LinksAccount(this);
   readonly #pool: MemoryPool;
   readonly #onClosed: () => void;
-  readonly #holders = new Queue<MemoryHolder>();
+  readonly #holders = new Queue<Reclaimable>();
   #cap = Number.POSITIVE_INFINITY;
   #reserved = 0;
   #orphaned = 0;
@@ -279,7 +263,7 @@ export class MemoryShare implements MemoryAccount {
 
   release(bytes: number): void {
     this.#reserved -= bytes;
-    this.#pool.release(bytes);
+    this.#pool.reserved -= bytes;
     this.#onChanged();
   }
 
@@ -292,16 +276,16 @@ export class MemoryShare implements MemoryAccount {
   }
 
   onRefused(): void {
-    this.#pool.onRefused();
+    this.#pool.refused++;
   }
 
-  enter(node: QueueNode<MemoryHolder>): void {
+  enter(node: QueueNode<Reclaimable>): void {
     this.#holders.join(node);
   }
 
   /** Evicts connections and links up to this level until there is enough; returns their number. */
   reclaim(isEnough: () => boolean, now: number, level: ReclaimLevel): number {
-    return reclaim(reclaimablesOf([...this.#holders, ...this.links.holders]), isEnough, now, level);
+    return reclaim([...this.#holders, ...this.links.holders], isEnough, now, level);
   }
 
   /** Reclaims what the cap does not allow, from what has stopped; returns how many connections and links were ended. */
@@ -311,7 +295,7 @@ export class MemoryShare implements MemoryAccount {
     const ended = this.#overrun?.reclaim(this.#holders, () => this.#heldByConnections, this.#cap, now) ?? 0;
     if (this.held <= this.#cap) return ended;
     const isEnough = () => this.held <= this.#cap * RECLAIM_TO;
-    return ended + reclaim(reclaimablesOf(this.links.holders), isEnough, now, RECLAIM.stalled);
+    return ended + reclaim(this.links.holders, isEnough, now, RECLAIM.stalled);
   }
 
   /** The cluster is not served any more; what is open counts until it ends. */
@@ -325,7 +309,7 @@ export class MemoryShare implements MemoryAccount {
 class LinksAccount {
   /** Bytes held now. */
   held = 0;
-  readonly holders = new Queue<MemoryHolder>();
+  readonly holders = new Queue<Reclaimable>();
   readonly #share: MemoryShare;
 
   constructor(share: MemoryShare) {
@@ -341,7 +325,7 @@ class LinksAccount {
     this.#share.hold(delta);
   }
 
-  enter(node: QueueNode<MemoryHolder>): void {
+  enter(node: QueueNode<Reclaimable>): void {
     this.holders.join(node);
   }
 }

@@ -1,4 +1,4 @@
-import type { MemoryHolder, Reclaimable } from "./memory-account.ts";
+import type { Reclaimable } from "./memory-account.ts";
 
 /** Whom memory is taken from; each level includes those before it. */
 export const RECLAIM = {
@@ -49,11 +49,6 @@ export function reclaim(
     count++;
   }
   return count;
-}
-
-/** What could be evicted of these. */
-export function* reclaimablesOf(holders: Iterable<MemoryHolder>): Iterable<Reclaimable> {
-  for (const holder of holders) yield* holder.reclaimables();
 }
 
 /** When not enough could be reclaimed, it is tried again after this time, ms. */
@@ -117,9 +112,8 @@ export class CapOverrun {
    * Ends connections; returns how many. Those that still move are ended only when the cluster stays far above the cap:
    * readers that take a byte now and then would hold as much as those that have stopped.
    */
-  reclaim(connections: Iterable<MemoryHolder>, held: () => number, cap: number, now: number): number {
-    const reclaimTo = (bytes: number, level: ReclaimLevel) =>
-      reclaim(reclaimablesOf(connections), () => held() <= bytes, now, level);
+  reclaim(connections: Iterable<Reclaimable>, held: () => number, cap: number, now: number): number {
+    const reclaimTo = (bytes: number, level: ReclaimLevel) => reclaim(connections, () => held() <= bytes, now, level);
     const ended = reclaimTo(cap * RECLAIM_TO, RECLAIM.stalled);
     const most = cap * OVERRUN.times;
     this.#farSince = held() > most ? (this.#farSince ?? now) : undefined;

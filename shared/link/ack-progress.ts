@@ -1,6 +1,6 @@
 import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import type { MemoryHolder, Reclaimable } from "../limits/memory-account.ts";
+import type { Reclaimable } from "../limits/memory-account.ts";
 import { PeerViolation } from "./link-events.ts";
 
 /** How often progress is checked, ms. */
@@ -32,9 +32,9 @@ interface WatchedLink {
  *
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
-export class AckProgress implements MemoryHolder, Reclaimable {
+export class AckProgress implements Reclaimable {
   /** The place of this link among those that can free memory. */
-  readonly place = new QueueNode<MemoryHolder>(this);
+  readonly place = new QueueNode<Reclaimable>(this);
   readonly #link: WatchedLink;
   readonly #look: QueueNode<() => void>;
   /** Where the link ended at the last checks, oldest first, as far as the peer has not acknowledged it. */
@@ -95,7 +95,7 @@ export class AckProgress implements MemoryHolder, Reclaimable {
   }
 
   get held(): number {
-    return this.#link.unacknowledged;
+    return this.#ends.length > LOOKS_WHEN_SHORT ? this.#link.unacknowledged : 0;
   }
 
   get lastProgressAt(): number {
@@ -104,10 +104,6 @@ export class AckProgress implements MemoryHolder, Reclaimable {
 
   evict(): void {
     this.#end("memory is short, and the other end does not acknowledge what it is sent");
-  }
-
-  *reclaimables(): Iterable<Reclaimable> {
-    if (this.#ends.length > LOOKS_WHEN_SHORT) yield this;
   }
 
   stop(): void {

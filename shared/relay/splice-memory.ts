@@ -4,13 +4,7 @@ import type { Duplex } from "node:stream";
 import { TLSSocket } from "node:tls";
 import { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import {
-  DESTROYED,
-  type HolderAccount,
-  type MemoryHolder,
-  type Reclaimable,
-  wasMemoryNeeded,
-} from "../limits/memory-account.ts";
+import { DESTROYED, type MemoryAccount, type Reclaimable, wasMemoryNeeded } from "../limits/memory-account.ts";
 
 /**
  * Interval at which what waits in sockets is counted, ms. It is also counted when a socket first takes nothing more: no
@@ -36,28 +30,23 @@ export interface WaitingSink {
   readonly taken: number;
 }
 
-/** The account that a splice is counted in. */
-export interface SpliceAccount extends HolderAccount {
-  countOrphaned(bytes: number): void;
-}
-
 /**
  * Counts what a splice holds in the sockets beside its stream, in Node and in the kernel. For a reader that has
  * stopped, that is several times what the stream's window allows.
  */
-export class SpliceMemory implements MemoryHolder, Reclaimable {
+export class SpliceMemory implements Reclaimable {
   /** When a sink last took something of what waits. */
   lastProgressAt = 0;
-  readonly #account: SpliceAccount;
+  readonly #account: MemoryAccount;
   readonly #directions: readonly WaitingSink[];
   readonly #onEvict: () => void;
-  readonly #node = new QueueNode<MemoryHolder>(this);
+  readonly #node = new QueueNode<Reclaimable>(this);
   #counting: QueueNode<() => void> | undefined;
   #held = 0;
   #taken = 0;
   #listens = false;
 
-  constructor(account: SpliceAccount, directions: readonly WaitingSink[], onEvict: () => void) {
+  constructor(account: MemoryAccount, directions: readonly WaitingSink[], onEvict: () => void) {
     this.#account = account;
     this.#directions = directions;
     this.#onEvict = onEvict;
@@ -122,10 +111,6 @@ export class SpliceMemory implements MemoryHolder, Reclaimable {
     if (!this.#isBroken || this.#held === 0) return;
     if (errored && wasMemoryNeeded(errored)) this.#countOrphaned();
     this.close();
-  }
-
-  *reclaimables(): Iterable<Reclaimable> {
-    yield this;
   }
 
   evict(): void {

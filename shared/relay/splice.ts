@@ -1,10 +1,10 @@
 import type { Duplex } from "node:stream";
 import type { QueueNode } from "../basics/collections.ts";
 import { SharedInterval } from "../basics/timers.ts";
-import { memoryNeeded, wasMemoryNeeded } from "../limits/memory-account.ts";
+import { type MemoryAccount, memoryNeeded, wasMemoryNeeded } from "../limits/memory-account.ts";
 import { type Pace, Pump } from "./pump.ts";
 import { endedByReset } from "./reset.ts";
-import { type SpliceAccount, SpliceMemory } from "./splice-memory.ts";
+import { SpliceMemory } from "./splice-memory.ts";
 
 export interface SpliceTotals {
   /** Bytes taken from the caller, towards the target. */
@@ -33,7 +33,7 @@ export interface SpliceOptions {
   readonly corkCaller?: boolean;
   readonly corkTarget?: boolean;
   /** The account of what waits in the sockets, which may end the splice when memory is short. */
-  readonly memory?: SpliceAccount;
+  readonly memory?: MemoryAccount;
   /** Called with the bytes of every chunk, either way. */
   readonly pace?: Pace | undefined;
 }

@@ -1,5 +1,4 @@
 import { ByteQueue } from "../basics/bytes.ts";
-import type { Reclaimable } from "../limits/memory-account.ts";
 import { YamuxError } from "./errors.ts";
 
 /** The reader keeps up when it takes half a window within this many round trips: then the window is too small. */
@@ -24,11 +23,6 @@ export interface CreditBudget {
 export interface StreamMemory extends CreditBudget {
   /** Bytes that are held have changed by `delta`. */
   hold(delta: number): void;
-}
-
-/** A stream as the memory that counts it knows it. */
-export interface CountedStream extends Reclaimable {
-  readonly memory: StreamMemory;
 }
 
 /** What growth is decided by. */
@@ -156,14 +150,9 @@ export class ReadBuffer {
     return this.#queue?.take();
   }
 
-  /** Bytes have arrived. `startWaiting` has to follow when the reader could have taken them. */
+  /** Bytes have arrived. `count` has to follow when the reader could have taken them. */
   onReceived(bytes: number): void {
     this.unread += bytes;
-  }
-
-  /** What the reader has left waits from now on. */
-  startWaiting(): void {
-    this.#count();
   }
 
   /**
@@ -174,7 +163,7 @@ export class ReadBuffer {
     if (taken <= 0) return 0;
     this.unread -= taken;
     if (this.#held > 0) this.lastProgressAt = this.#now();
-    this.#count();
+    this.count();
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
     return taken - again;
@@ -186,16 +175,17 @@ export class ReadBuffer {
     if (returned <= 0) return;
     this.unread += returned;
     this.#returned += returned;
-    this.startWaiting();
+    this.count();
   }
 
   clear(): void {
     this.unread = 0;
     this.#queue = undefined;
-    this.#count();
+    this.count();
   }
 
-  #count(): void {
+  /** Counts what the reader has left, which waits from now on. */
+  count(): void {
     const delta = this.unread - this.#held;
     if (delta === 0) return;
     if (this.#held === 0) this.lastProgressAt = this.#now();

@@ -1,7 +1,6 @@
-import { QueueNode } from "../basics/collections.ts";
-import { type MemoryAccount, type MemoryHolder, PRESSURE } from "../limits/memory-account.ts";
+import { type MemoryAccount, PRESSURE, type Reclaimable } from "../limits/memory-account.ts";
 import { RECLAIM, RECLAIM_TO, reclaim } from "../limits/reclaim.ts";
-import type { CountedStream, StreamMemory } from "./flow-control.ts";
+import type { StreamMemory } from "./flow-control.ts";
 
 /** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
 const RECLAIM_MS = 50;
@@ -10,29 +9,27 @@ const RECLAIM_MS = 50;
  * What the streams of one session hold, against the session's budget. An account pays for each of them as well: the
  * pool, or one that the stream was charged to (`paidBy`), where the session carries streams of several clusters.
  */
-export class SessionMemory implements MemoryHolder {
+export class SessionMemory {
   resets = 0;
   /** Counts the streams that the pool pays for. */
   readonly ofPool: StreamMemory;
   readonly #budget: number;
   readonly #pool: MemoryAccount;
   readonly #now: () => number;
-  readonly #open: Iterable<CountedStream>;
+  readonly #open: Iterable<Reclaimable>;
   /** Streams that are over on the wire, with bytes that no reader has taken yet. */
-  readonly #unreadStreams = new Set<CountedStream>();
-  readonly #node = new QueueNode<MemoryHolder>(this);
+  readonly #unreadStreams = new Set<Reclaimable>();
   #reservedCredit = 0;
   #held = 0;
   #timer: NodeJS.Timeout | undefined;
 
   /** @param open the streams of the session that are not over */
-  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<CountedStream>) {
+  constructor(budget: number, pool: MemoryAccount, now: () => number, open: Iterable<Reclaimable>) {
     this.#budget = budget;
     this.#pool = pool;
     this.#now = now;
     this.#open = open;
     this.ofPool = this.paidBy(pool);
-    pool.enter(this.#node);
   }
 
   /** Bytes received that no reader has taken. */
@@ -95,36 +92,29 @@ export class SessionMemory implements MemoryHolder {
   };
 
   /** All streams that hold something, whoever pays. */
-  *#holders(): Iterable<CountedStream> {
+  *#holders(): Iterable<Reclaimable> {
     for (const stream of this.#open) if (stream.held > 0) yield stream;
     yield* this.#unreadStreams;
   }
 
-  /** Streams that the pool pays for. */
-  *reclaimables(): Iterable<CountedStream> {
-    for (const stream of this.#holders()) if (stream.memory === this.ofPool) yield stream;
-  }
-
-  /** The stream is over on the wire: its credit is free, but not yet what it holds. */
-  release(stream: CountedStream, reserved: number): void {
-    stream.memory.giveBack(reserved);
+  /** The stream is over on the wire, and may still hold something. */
+  onOver(stream: Reclaimable): void {
     if (stream.held > 0) this.#unreadStreams.add(stream);
   }
 
   /** The stream is destroyed and holds nothing any more. */
-  forget(stream: CountedStream): void {
+  forget(stream: Reclaimable): void {
     this.#unreadStreams.delete(stream);
   }
 
   /** The session is over. Streams that were over before and are unread belong to their readers. */
   close(): void {
     clearTimeout(this.#timer);
-    this.#node.leave();
   }
 
   /** Resets the stream that holds most, among the open ones and those that are over. */
   resetLargest(): void {
-    let largest: CountedStream | undefined;
+    let largest: Reclaimable | undefined;
     for (const stream of this.#holders()) if (stream.held > (largest?.held ?? 0)) largest = stream;
     if (largest === undefined) return;
     this.resets++;

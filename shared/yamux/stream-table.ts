@@ -116,7 +116,8 @@ export class StreamTable implements StreamOwner {
   /** Both directions are over, or the stream was reset: the id can be forgotten. */
   release(stream: Stream): void {
     if (!this.#streams.delete(stream)) return;
-    this.memory.release(stream, stream.receiveWindow.reserved);
+    stream.memory.giveBack(stream.receiveWindow.reserved); // but not yet what it holds
+    this.memory.onOver(stream);
     if (!stream.acknowledged && this.isOurs(stream)) this.pendingOpens--;
     this.lateData.allow(stream.allowance);
     stream.turn.leave();

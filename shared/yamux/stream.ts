@@ -1,10 +1,10 @@
 import { Duplex } from "node:stream";
 import { compact } from "../basics/bytes.ts";
 import { QueueNode } from "../basics/collections.ts";
-import { DESTROYED, type MemoryAccount, type MemoryHolder, memoryNeeded } from "../limits/memory-account.ts";
+import { DESTROYED, type MemoryAccount, memoryNeeded, type Reclaimable } from "../limits/memory-account.ts";
 import type { SessionOptions } from "./bounds.ts";
 import { streamReset } from "./errors.ts";
-import { type CountedStream, type Pings, ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
+import { type Pings, ReadBuffer, type ReceiveWindow, type StreamMemory } from "./flow-control.ts";
 import { Flag, FrameType } from "./frame.ts";
 import { SendBuffer, type SendingStream, type SendQueue } from "./send-queue.ts";
 import type { SessionMemory } from "./session-memory.ts";
@@ -63,8 +63,8 @@ export class Stream extends Duplex {
   #sentOneWay = 0;
   /** The writer has ended; FIN goes when all is sent. */
   #finalDone: WriteDone | undefined;
-  /** Node of this stream in the account that it was charged to. */
-  #charged: QueueNode<MemoryHolder> | undefined;
+  /** Node of this stream in the account that pays for it. */
+  readonly #charged = new QueueNode<Reclaimable>(this);
 
   /** @param sendWindow bytes that the peer takes before it gives credit */
   constructor(id: number, table: StreamOwner, sendWindow: number, receiveWindow: ReceiveWindow) {
@@ -73,6 +73,7 @@ export class Stream extends Duplex {
     this.id = id;
     this.#table = table;
     this.memory = table.memory.ofPool;
+    table.options.pool.enter(this.#charged);
     this.receiveWindow = receiveWindow;
     this.#incoming = new ReadBuffer(this.memory, table.options.now);
     this.#outgoing = new SendBuffer(sendWindow);
@@ -109,13 +110,7 @@ export class Stream extends Duplex {
     if (this.destroyed || this.receiveWindow.reserved > 0) return;
     this.memory = this.#table.memory.paidBy(account);
     this.#incoming.moveTo(this.memory);
-    this.#charged = new QueueNode<MemoryHolder>(this);
     account.enter(this.#charged);
-  }
-
-  /** What the account that it was charged to could reclaim. */
-  *reclaimables(): Iterable<CountedStream> {
-    if (this.held > 0) yield this;
   }
 
   /** Ends the stream with RST on the wire, which tells the peer the code. */
@@ -272,7 +267,7 @@ export class Stream extends Duplex {
     if (this.#takesAtOnce) this.#give(piece);
     else this.#keep(piece);
     this.#settleRead();
-    this.#incoming.startWaiting();
+    this.#incoming.count();
   }
 
   /** The reader is flowing and nothing waits in front of the piece. */
@@ -314,7 +309,7 @@ export class Stream extends Duplex {
       this.#release();
       this.#sendUpdate(Flag.rst, this.resetCode);
     }
-    this.#charged?.leave();
+    this.#charged.leave();
     this.#table.memory.forget(this);
     this.emit(DESTROYED);
     this.onAcknowledged = undefined;

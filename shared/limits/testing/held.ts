@@ -1,16 +1,16 @@
 import { QueueNode } from "../../basics/collections.ts";
-import type { MemoryHolder, Reclaimable } from "../memory-account.ts";
+import type { Reclaimable } from "../memory-account.ts";
 import type { MemoryShare } from "../memory-pool.ts";
 
 /** For `stalledMs`: the reader takes a byte now and then. */
 export const MOVING = -1e9;
 
 /** A connection that holds bytes of a share, and has not moved for a while. */
-export class Held implements Reclaimable, MemoryHolder {
+export class Held implements Reclaimable {
   held: number;
   readonly lastProgressAt: number;
   readonly #share: Pick<MemoryShare, "hold" | "enter">;
-  readonly #place = new QueueNode<MemoryHolder>(this);
+  readonly #place = new QueueNode<Reclaimable>(this);
 
   constructor(share: Pick<MemoryShare, "hold" | "enter">, held: number, stalledMs = 1_000) {
     this.#share = share;
@@ -18,10 +18,6 @@ export class Held implements Reclaimable, MemoryHolder {
     this.lastProgressAt = performance.now() - stalledMs;
     share.hold(held);
     share.enter(this.#place);
-  }
-
-  *reclaimables(): Iterable<Reclaimable> {
-    yield this;
   }
 
   get isOver(): boolean {
