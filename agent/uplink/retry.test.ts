@@ -71,7 +71,7 @@ test("the reason keeps what an operator can look up", () => {
 });
 
 test("a 503 is not called draining: what the server said is in the reason", () => {
-  const crowded = "more agents connect than this server has time for: come back in 3 s";
+  const crowded = "too many connections of agents have not sent their hello: come back in 3 s";
   const { label, reason, refused, waitMs } = retryAfter(
     new LinkRefused({ status: 503, reason: crowded, retryAfterMs: 3_000 }),
     ...([0, 0, least] as const),

@@ -50,12 +50,9 @@ export function requireFirstHand({ onlyResumes }: AgentPeer): void {
 
 /**
  * Counts the connection of an authenticated agent among those whose hello is awaited (`HelloPlaces`). Throws
- * `overloaded` if no more of them may wait, or if more agents connect than this server has time for.
+ * `overloaded` if no more of them may wait.
  */
-export function joinHellos({ credential, host }: Admission, { socket, retryAfterMs }: IncomingConnection): void {
-  if (retryAfterMs !== undefined) {
-    throw new CulvertError("overloaded", "more agents connect than this server has time for", { retryAfterMs });
-  }
+export function joinHellos({ credential, host }: Admission, { socket }: IncomingConnection): void {
   if (!(credential instanceof CulvertError)) host.tunnels.hellos.join(socket); // otherwise see `deadline`
 }
 

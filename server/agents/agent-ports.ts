@@ -94,7 +94,6 @@ export class AgentPorts {
         option: "--agent-port",
         hostOption: "--agent-bind-address",
         keepaliveMs: 0, // the carrier has its own
-        clientsObeyRetryAfter: true,
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection),
       },
@@ -120,7 +119,6 @@ export class AgentPorts {
         option: "--agent-insecure-port",
         hostOption: "--agent-insecure-bind-address",
         keepaliveMs: 0,
-        clientsObeyRetryAfter: true,
         pacedClose: this.#pacedClose,
         onConnection: (connection) => upgrades.take(connection as IncomingConnection<AgentHost>),
       },

@@ -126,15 +126,17 @@ export class Carrying {
 
   #resuming({ request, connection, host, credential }: AdmittedUpgrade): Resuming | undefined {
     const { options, draining } = this.#context;
-    const { retryAfterMs, remote } = connection;
-    if (retryAfterMs !== undefined || draining()) return undefined;
-    if (connection instanceof CarriedConnection) return undefined;
+    if (draining() || connection instanceof CarriedConnection) return undefined;
     const foreign = foreignLink(request.rawHeaders, options.serverId);
     if (foreign === undefined) return undefined;
     const { link, owner } = foreign;
     const { name: cluster } = host.tunnels;
     const identity = credential instanceof CulvertError ? "" : credential.identity;
-    return { owner, place: `${owner} ${cluster}`, line: { remote, cluster, identity, link, server: owner } };
+    return {
+      owner,
+      place: `${owner} ${cluster}`,
+      line: { remote: connection.remote, cluster, identity, link, server: owner },
+    };
   }
 
   #begin(stream: Duplex, { request, connection, host, deadline }: AdmittedUpgrade, { place, line }: Resuming): void {

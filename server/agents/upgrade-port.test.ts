@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
+import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { type ConnectionOptions, createServer, connect as dialTls, type TLSSocket } from "node:tls";
@@ -21,6 +22,7 @@ import { ServerMetrics } from "../metrics/server-metrics.ts";
 import { serverOptions } from "../options/options.ts";
 import { collect, type Line, pki } from "../testing/server.ts";
 import type { VerificationResult } from "../tokens/verifier.ts";
+import { hellosAllowed } from "../tunnels/agent-limits.ts";
 import { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import { Links } from "../tunnels/links.ts";
 import { UnauthenticatedCarriers } from "./admission.ts";
@@ -28,11 +30,10 @@ import type { AgentHost } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
 import { UpgradePort } from "./upgrade-port.ts";
 
+const MAX_AGENTS = 10;
+
 /** A port of agents on loopback, each connection coming through the host that `hostOf` its server name has. */
-async function portOf(
-  hostOf: (serverName: string) => AgentHost,
-  { retryAfterMs, ...more }: Partial<AgentsContext["options"]> & { retryAfterMs?: number } = {},
-) {
+async function portOf(hostOf: (serverName: string) => AgentHost, more: Partial<AgentsContext["options"]> = {}) {
   const lines: Line[] = [];
   const destination = { write: (line: string) => void lines.push(JSON.parse(line)) };
   const log = createLogger({ level: "debug", format: "json", name: "server", destination });
@@ -56,7 +57,7 @@ async function portOf(
     const connection = new IncomingConnection<AgentHost>(socket);
     connection.handedOn(socket);
     UNAUTHENTICATED.add(connection);
-    Object.assign(connection, { host: hostOf(String(socket.servername)), retryAfterMs });
+    connection.host = hostOf(String(socket.servername));
     port.take(connection);
   });
   await once(tls.listen(0, "127.0.0.1"), "listening");
@@ -95,7 +96,7 @@ async function portOf(
 }
 
 function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
-  const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: 10, drainTimeoutMs: 0 });
+  const tunnels = new ClusterTunnels(name, { serverId: "srv", maxAgents: MAX_AGENTS, drainTimeoutMs: 0 });
   return {
     tunnels,
     identities: [],
@@ -114,15 +115,16 @@ function hostOf(name: string, more: Partial<AgentHost> = {}): AgentHost {
 
 test("an agent that is turned away reads 503 and when to come back; an unauthenticated peer only that it is one", async () => {
   const host = hostOf("default");
-  await using it = await portOf(() => host, { retryAfterMs: 4_200 });
+  for (let joined = 0; joined < hellosAllowed(MAX_AGENTS); joined++) host.tunnels.hellos.join(new PassThrough());
+  await using it = await portOf(() => host);
   const turnedAway = await it.ask(pki.agent).over;
   assert.match(turnedAway, /^HTTP\/1\.1 503 /);
-  assert.match(turnedAway, /\r\nretry-after: 5\r\n/i);
+  assert.match(turnedAway, /\r\nretry-after: 1\r\n/i);
   assert.match(
     turnedAway,
-    /\r\nproxy-status: culvert; error=connection_limit_reached; details="[^"]+: come back in 5 s"\r\n/i,
+    /\r\nproxy-status: culvert; error=connection_limit_reached; details="[^"]+: come back in 1 s"\r\n/i,
   );
-  assert.match(turnedAway, /come back in 5 s\n$/);
+  assert.match(turnedAway, /come back in 1 s\n$/);
   const unauthenticated = await it.ask({}).over;
   assert.match(unauthenticated, /^HTTP\/1\.1 401 /);
   assert.doesNotMatch(unauthenticated, /retry-after/i);

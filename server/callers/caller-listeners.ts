@@ -48,7 +48,6 @@ export class CallerListeners {
         proxyProtocol: serverProxyProtocol,
         keepaliveMs: frontendKeepaliveMs,
         protocols: ["h2", "http/1.1"],
-        clientsObeyRetryAfter: false, // kube-apiserver would not come back later
         onConnection: (connection) => this.accept(connection.host, connection),
       },
       this.#context,

@@ -1,12 +1,10 @@
 import { networkOf } from "../../shared/address/network.ts";
 import { RecentMap } from "../../shared/basics/collections.ts";
-import { type TokenBucket, TokenBuckets } from "../../shared/basics/rate-limit.ts";
-import { type HandshakeBudget, WASTE } from "../../shared/listen/handshake-budget.ts";
+import type { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import type { HandshakeBudget } from "../../shared/listen/handshake-budget.ts";
 
 /** Time for which a network is proven after a client from it has shown a valid credential, ms. */
 const PROOF_MS = 600_000;
-/** Minimum age of a proof before a newer one replaces it, ms, because connections arrive by the thousand. */
-const RENEW_MS = 60_000;
 /** Maximum number of proven networks for one side of a cluster; the oldest proof makes room for a new one. */
 const MAX_PROOFS = 1_024;
 
@@ -45,11 +43,7 @@ export class HandshakeLimit {
 
   /** Records that a client from this address has shown a valid credential of this cluster. */
   proved(address: string): void {
-    const network = networkOf(address);
-    const now = performance.now();
-    const before = this.#provedAt.get(network);
-    if (before !== undefined && now - before < RENEW_MS) return;
-    this.#provedAt.set(network, now);
+    this.#provedAt.set(networkOf(address), performance.now());
   }
 }
 
@@ -57,7 +51,6 @@ class Budget implements HandshakeBudget {
   bucket: TokenBucket | undefined;
   sentence = "";
   readonly provenAs: string | undefined;
-  readonly waste = new TokenBuckets(WASTE);
   readonly #onReached: () => void;
   #isExhausted = false;
 

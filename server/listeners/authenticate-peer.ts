@@ -1,13 +1,10 @@
 import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
 import { networkOf } from "../../shared/address/network.ts";
 import type { PresentedToken } from "../../shared/http/bearer.ts";
-import { giveBack, type HandshakeBudget } from "../../shared/listen/handshake-budget.ts";
-import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import type { HandshakeBudget } from "../../shared/listen/handshake-budget.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { ClientTrust } from "../../shared/tls/client-trust.ts";
 import {
-  hasSlowKey,
   type IdentityPattern,
   type PeerIdentity,
   permits,
@@ -150,21 +147,8 @@ export async function authenticateByToken(
       throw new CulvertError("overloaded", unavailable, { retryAfterMs, cause: new Error(detail) });
     }
     rules.handshakes?.proved(address);
-    refundHandshakeBytes(socket);
     return { identity: result.ok, verifier };
   });
-}
-
-/**
- * Gives back the bytes of its handshake that were counted for a certificate that is not accepted: a client with a token
- * may show one of another CA as well, for example that of a service mesh.
- */
-function refundHandshakeBytes(socket: Socket): void {
-  const connection = IncomingConnection.of(socket);
-  if (connection === undefined || connection.wastedBytes === 0) return;
-  if (!(socket instanceof TLSSocket) || hasSlowKey(socket)) return;
-  giveBack(connection, connection.wastedBytes);
-  connection.wastedBytes = 0;
 }
 
 export const TOKENS_NOT_ACCEPTED = "tokens are not taken here any more";

@@ -25,8 +25,6 @@ interface Port extends ListenAddress {
   readonly proxyProtocol: "off" | "optional" | "required";
   /** TCP keepalive, ms; 0: off. */
   readonly keepaliveMs: number;
-  /** Whether its clients come back later when they are told to. */
-  readonly clientsObeyRetryAfter: boolean;
   /** How its connections end if many are lost together. */
   readonly pacedClose?: PacedClose;
 }
@@ -110,7 +108,7 @@ export const MESSAGES = {
 
 /** The bounds for unauthenticated peers on a port, and the log of the connections that fail. */
 function acceptRules(
-  { name, proxyProtocol, keepaliveMs, clientsObeyRetryAfter, pacedClose }: Port,
+  { name, proxyProtocol, keepaliveMs, pacedClose }: Port,
   { options, metrics, log, throttledLog, unauthenticatedMemory: memory }: ServerContext,
   { failed, dropped, reasonOf }: (typeof MESSAGES)[keyof typeof MESSAGES],
 ): AcceptRules {
@@ -121,7 +119,6 @@ function acceptRules(
     handshakeTimeoutMs: options.handshakeTimeoutMs,
     maxHandshakes: options.maxHandshakes,
     maxWaitingHandshakes: options.maxWaitingHandshakes,
-    clientsObeyRetryAfter,
     backlog: options.listenBacklog,
     memory,
     keepAliveMs: keepaliveMs === 0 ? undefined : keepaliveMs,

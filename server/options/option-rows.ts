@@ -200,7 +200,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   maxWaitingHandshakes: option.integer(
     8_192,
-    "On each port, clients that wait for the server to begin their TLS handshake; it does so in order, a few at a time. One more is dropped; of agents, some are told when to come back.",
+    "On each port, clients that wait for the server to begin their TLS handshake; it does so in order, a few at a time. One more drops the oldest of the network (IPv4 /32, IPv6 /64) that has most.",
     { min: 1, max: 1_000_000 },
   ),
   headerTimeoutMs: option.duration("10s", "From the accepted connection to its complete request header.", {

@@ -103,7 +103,6 @@ export class PeerPort {
         option: "--peer-port",
         hostOption: "--peer-bind-address",
         keepaliveMs: 0,
-        clientsObeyRetryAfter: false,
         onConnection: (connection) => connections.take(connection),
       },
       this.#context,

@@ -163,7 +163,7 @@ async function strangersChain(bytes: number) {
 
 test("a network whose certificates are not accepted inside has to wait, and no other one does", async (t) => {
   const { authority, agent, material } = await pki();
-  const stranger = await strangersChain(20 * 1024);
+  const stranger = await strangersChain(11 * 1024);
   const now = performance.now();
   t.mock.method(performance, "now", () => now); // the network regains no bytes meanwhile
   const servers = new InnerServers();

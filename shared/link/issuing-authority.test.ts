@@ -28,7 +28,6 @@ async function listener(t: TestContext, ca: string) {
     handshakeTimeoutMs: 60_000,
     maxHandshakes: 100,
     maxWaitingHandshakes: 100,
-    clientsObeyRetryAfter: false,
     backlog: 128,
     onConnection: ({ socket, verifiedBy }) => pending.shift()?.(verifyPeer(socket, verifiedBy)),
     onHandshakeFailed: ({ error }) => pending.shift()?.({ refusal: error.message }),

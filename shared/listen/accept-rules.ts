@@ -6,6 +6,8 @@ import type { PacedClose } from "./paced-close.ts";
 
 /** The bounds of a port for clients that have not authenticated. */
 export interface AcceptRules extends HandshakeBounds {
+  /** Maximum time that a connection waits for its handshake, and that the handshake takes. */
+  readonly handshakeTimeoutMs: number;
   /** How balancers name the client behind them (PROXY protocol, version 1 or 2). Absent: no header is read. */
   readonly proxyProtocol?:
     | {

@@ -126,7 +126,6 @@ export class Acceptor {
     const { raw } = connection;
     const { maxHandshakes, handshakeTimeoutMs, memory = UNBOUNDED } = this.#rules;
     const { mostBefore = Number.POSITIVE_INFINITY, handshakeName } = this.#protocol;
-    this.#queue.onArrival();
     this.#reading.add(connection, connection.network);
     const oldest = this.#reading.size > maxHandshakes ? this.#reading.oldestOfFullest : undefined;
     if (oldest !== undefined) this.#dropOldest(oldest, "dropped");

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { TokenBuckets } from "../basics/rate-limit.ts";
 import { until } from "../basics/testing/wait.ts";
-import { type HandshakeBudget, UNLIMITED, WASTE } from "./handshake-budget.ts";
+import { type HandshakeBudget, UNLIMITED } from "./handshake-budget.ts";
 import { HandshakeBytes } from "./handshake-bytes.ts";
 import type { IncomingConnection } from "./incoming-connection.ts";
 
@@ -114,11 +113,7 @@ test("handshakes of networks take turns: hundreds of one network delay no other 
 
 test("the proven networks of one side of a cluster take turns together, and others do not wait for all of them", async (t) => {
   const { begin } = fixture(t);
-  const [blue, red] = ["blue", "red"].map((provenAs) => ({
-    take: () => true,
-    provenAs,
-    waste: new TokenBuckets(WASTE),
-  }));
+  const [blue, red] = ["blue", "red"].map((provenAs) => ({ take: () => true, provenAs }));
   const all = Array.from({ length: 200 }, (_, index) => begin(`network ${index}`, blue));
   await hasItsTurn(t, all, begin("network 0", red));
 });

@@ -7,10 +7,8 @@ import type { HandshakeInProgress, IncomingConnection } from "./incoming-connect
 
 /** Maximum number of handshakes that are read at a time: OpenSSL may verify all of them in one turn. */
 const READ_AT_ONCE = 4;
-/** Time for which handshakes are read while others wait, ms. */
+/** Interval in which the bytes are counted, and time for which handshakes are read while others wait, ms. */
 const SLICE_MS = 1;
-/** Interval of the checks, ms. */
-const LOOK_MS = 10;
 
 /**
  * Watches the TLS handshakes in progress of a port. It counts the bytes of those whose certificate is not accepted, and
@@ -28,10 +26,8 @@ export class HandshakeBytes {
   /** Handshakes that are being read. */
   readonly #read = new Set<HandshakeInProgress>();
   readonly #end: (connection: IncomingConnection) => void;
-  /** The timer of the checks; present while a handshake is in progress. */
-  #looks: QueueNode<() => void> | undefined;
-  /** The timer of the turns; present while more handshakes are in progress than are read. */
-  #turns: QueueNode<() => void> | undefined;
+  /** Present while a handshake is in progress. */
+  #timer: QueueNode<() => void> | undefined;
 
   /** `end` is called for each handshake that must end because its source owes bytes. */
   constructor(end: (connection: IncomingConnection) => void) {
@@ -48,25 +44,17 @@ export class HandshakeBytes {
     const handshake = { connection, bytesBefore: connection.raw.bytesRead, charged: 0 };
     connection.handshake = handshake;
     this.#all.add(handshake, sourceOf(connection));
-    this.#looks ??= SharedInterval.every(LOOK_MS).add(this.#look);
-    if (this.#read.size < READ_AT_ONCE) {
-      this.#read.add(handshake);
-      return;
-    }
-    setReading(connection.raw, false);
-    this.#turns ??= SharedInterval.every(SLICE_MS).add(this.#turn);
+    this.#timer ??= SharedInterval.every(SLICE_MS).add(this.#onTimer);
+    if (this.#read.size < READ_AT_ONCE) this.#read.add(handshake);
+    else setReading(connection.raw, false);
   }
 
   /** The handshake is over. `isHarmless`: its client was accepted, or has shown no certificate. */
   leave(connection: IncomingConnection, isHarmless = false): void {
     const handshake = this.#forget(connection);
     if (handshake === undefined) return;
-    if (isHarmless) {
-      this.#wasted.charge(connection, -handshake.charged);
-      return;
-    }
-    if (this.#charge(handshake)) this.#endIndebted();
-    connection.wastedBytes = handshake.charged;
+    if (isHarmless) this.#wasted.charge(connection, -handshake.charged);
+    else if (this.#charge(handshake)) this.#endIndebted();
   }
 
   /**
@@ -78,8 +66,7 @@ export class HandshakeBytes {
   }
 
   stop(): void {
-    this.#looks?.leave();
-    this.#turns?.leave();
+    this.#timer?.leave();
   }
 
   #forget(connection: IncomingConnection): HandshakeInProgress | undefined {
@@ -98,23 +85,18 @@ export class HandshakeBytes {
     return handshake.charged > charged && this.#wasted.charge(connection, handshake.charged - charged);
   }
 
-  /** Counts what has come in the handshakes that are being read. */
-  #count(): void {
+  readonly #onTimer = (): void => {
     let isOwed = false;
     for (const handshake of this.#read) if (this.#charge(handshake)) isOwed = true;
     if (isOwed) this.#endIndebted();
-  }
-
-  readonly #look = (): void => {
-    this.#count();
+    if (this.#read.size < this.#all.size) this.#turn();
     if (this.#all.size > 0) return;
-    this.#looks?.leave();
-    this.#looks = undefined;
+    this.#timer?.leave();
+    this.#timer = undefined;
   };
 
   /** The handshakes that were read pause, and the next ones are read. */
-  readonly #turn = (): void => {
-    this.#count();
+  #turn(): void {
     const before = [...this.#read];
     this.#read.clear();
     for (const handshake of this.#takeNext()) {
@@ -123,10 +105,7 @@ export class HandshakeBytes {
       setReading(handshake.connection.raw, true);
     }
     for (const handshake of before) if (!this.#read.has(handshake)) setReading(handshake.connection.raw, false);
-    if (this.#all.size > READ_AT_ONCE) return;
-    this.#turns?.leave();
-    this.#turns = undefined;
-  };
+  }
 
   /** Takes out all before any is put back: the only handshake of a source would be the next one again. */
   #takeNext(): HandshakeInProgress[] {

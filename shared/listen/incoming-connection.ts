@@ -55,12 +55,8 @@ export class IncomingConnection<Host = unknown> implements QueuedHandshake {
   budget: HandshakeBudget = UNLIMITED;
   /** The time at which the handshake began, by `performance.now()`. */
   begunAt = 0;
-  /** The time after which the client should come back, ms. Set when the server has too many clients. */
-  retryAfterMs: number | undefined;
   /** Its TLS handshake, while that is in progress. */
   handshake: HandshakeInProgress | undefined;
-  /** Bytes of its handshake that were counted as wasted, because its certificate was not accepted. */
-  wastedBytes = 0;
   /** Set by the owner of the connection: ends it and tells the peer why. Absent: the connection is destroyed. */
   onFlood: ((sentence: string) => void) | undefined;
   /** The bytes that the client has sent before its turn; present in the states `preface` and `queued`. */

@@ -146,15 +146,13 @@ test("a network whose certificates are not accepted has to wait, as long as they
   await using it = await listening();
   const stranger = await longChain(await (await Authority.create("stranger")).issue({ cn: "client", usage: "client" }));
   const clock = stopClock(t);
-  for (let chains = 1; chains <= 2; chains++) {
-    it.tls(stranger);
-    await it.next(chains);
-  }
+  it.tls(stranger);
+  await it.next();
   it.tls();
   it.tls({ localAddress: "127.0.0.2" } as tls.ConnectionOptions);
-  assert.equal((await it.next(3)).socket.remoteAddress, "127.0.0.2");
+  assert.equal((await it.next(2)).socket.remoteAddress, "127.0.0.2");
   clock.mock.restore();
-  assert.equal((await it.next(4)).socket.remoteAddress, "127.0.0.1");
+  assert.equal((await it.next(3)).socket.remoteAddress, "127.0.0.1");
   assert.deepEqual(it.failed, []);
 });
 

@@ -40,7 +40,6 @@ before(async () => {
     handshakeTimeoutMs: 10_000,
     maxHandshakes: 100,
     maxWaitingHandshakes: 100,
-    clientsObeyRetryAfter: false,
     backlog: 128,
     onConnection: ({ socket, host }) => secured.push({ socket, host }),
     onHandshakeFailed: ({ error }) => failed.push(error.message),

@@ -276,13 +276,6 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   return chain;
 }
 
-/** Whether a chain that was not accepted has a key that is slow to verify. */
-export function hasSlowKey(socket: TLSSocket): boolean {
-  const certificate = socket.getPeerCertificate(true);
-  const chain = certificate?.fingerprint256 === undefined ? [] : chainFrom(certificate);
-  return chain.length >= MAX_CHAIN || chain.some(isSlowToVerify);
-}
-
 /** Usual exponents have 17 bits. One as long as the key makes each verification take 8 ms and not 0.1. */
 function isSlowToVerify({ exponent = "" }: PeerCertificate): boolean {
   return exponent.length > "0xffffffff".length;

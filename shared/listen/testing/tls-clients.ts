@@ -68,7 +68,6 @@ export class Fixture implements AsyncDisposable {
       handshakeTimeoutMs: 60_000, // longer than any test waits
       maxHandshakes: 1_000,
       maxWaitingHandshakes: 1_000,
-      clientsObeyRetryAfter: false,
       backlog: 128,
       onConnection: ({ socket, host }) => this.secured.push({ socket, host }),
       onHandshakeFailed: ({ how, error, remote }) => this.failed.push(`${how} ${remote} ${error.message}`),
