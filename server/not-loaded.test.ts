@@ -13,6 +13,14 @@ test("nothing that serves a fleet is loaded with a server: it costs no memory wi
   );
 });
 
+test("nothing that Konnectivity's agents need is loaded with a server, before the first of them comes", () => {
+  const loaded = loadedWith("server/server.ts");
+  assert.deepEqual(
+    loaded.filter((file) => /konnectivity|bufbuild/.test(file)),
+    [],
+  );
+});
+
 /** The URLs of all scripts that this process has compiled. */
 async function loadedNow(): Promise<readonly string[]> {
   const urls: string[] = [];

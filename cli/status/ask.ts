@@ -137,6 +137,10 @@ const tunnel = z.object({
   agent: z.string(),
   identity: z.string(),
   remote: z.string(),
+  /** Older servers have culvert's own agents alone. */
+  protocol: z.string().default("culvert"),
+  /** The agent takes no packets, because one of its targets does not. */
+  standsStill: z.boolean().default(false),
   connectedAt: z.iso.datetime(),
   /** True for a tunnel of `culvert doctor`, which only measures. Older servers do not send it. */
   probe: z.boolean().default(false),

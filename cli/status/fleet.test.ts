@@ -18,6 +18,7 @@ function tunnel(agent: string, change: Partial<TunnelStatus> = {}): TunnelStatus
     probe: false,
     draining: false,
     suspended: false,
+    ...{ protocol: "culvert", standsStill: false },
     streams: 3,
     roundTripMs: 1.2,
     ...change,

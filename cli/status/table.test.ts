@@ -22,6 +22,7 @@ const AGENT: TunnelStatus = {
   probe: false,
   draining: false,
   suspended: false,
+  ...{ protocol: "culvert", standsStill: false },
   streams: 3,
   roundTripMs: 1.2,
 };
@@ -209,4 +210,15 @@ test("a long target is cut, so that the columns after it stay on the screen", ()
   const [heading = "", row = ""] = block(statusTable({ ...EMPTY, refusals }, NOW), 3);
   assert.ok(heading.indexOf("REASON") < 120, heading);
   assert.match(row, /caller CN=x to a{57}\.\.\. /);
+});
+
+test("an agent of Konnectivity is named, and one that takes no packets does not count as one that serves", () => {
+  const stock = { ...AGENT, agent: "node-2", protocol: "konnectivity" };
+  const tunnels = [AGENT, stock, { ...stock, agent: "node-3", standsStill: true }];
+  const text = statusTable({ ...EMPTY, clusters: [{ ...BLUE, tunnels }] }, NOW);
+  assert.match(block(text, 1)[1] ?? "", /^blue +open +2, 1 stands still /);
+  const links = block(text, 2).slice(1);
+  assert.match(links[0] ?? "", /^blue +node-1 +up +CN=agent/);
+  assert.match(links[1] ?? "", /^blue +node-2 +up, konnectivity +CN=agent/);
+  assert.match(links[2] ?? "", /^blue +node-3 +stands still, konnectivity +CN=agent/);
 });

@@ -57,7 +57,7 @@ export function figureCells(at: readonly ClusterStatus[]): string[] {
 function agentsCell(tunnels: readonly TunnelStatus[]): string {
   const states = tunnels.map(linkState);
   const among = (wanted: LinkState) => states.filter((state) => state === wanted).length;
-  const others = (["suspended", "draining"] as const).filter((state) => among(state) > 0);
+  const others = (["suspended", "stands still", "draining"] as const).filter((state) => among(state) > 0);
   return [count(among("up")), ...others.map((state) => `${count(among(state))} ${state}`)].join(", ");
 }
 
@@ -83,7 +83,7 @@ function agentsBlock(clusters: readonly ClusterStatus[], now: Date): string[] {
 
 /** The cells of a tunnel, but for its cluster. */
 export function agentRow(
-  { agent, identity, remote, connectedAt, roundTripMs, pace, streams, ...link }: TunnelStatus,
+  { agent, identity, remote, protocol, connectedAt, roundTripMs, pace, streams, ...link }: TunnelStatus,
   now: Date,
 ) {
   // On a slow line the answer to a ping may wait behind seconds of payload. The acknowledgements did, too.
@@ -91,7 +91,7 @@ export function agentRow(
   const roundTrip = ms === null ? "-" : `${measured}${ms} ms`;
   return [
     agent,
-    linkState(link),
+    protocol === "culvert" ? linkState(link) : `${linkState(link)}, ${printable(protocol, 20)}`,
     identity,
     withoutMapping(remote),
     ago(connectedAt, now),
@@ -111,12 +111,14 @@ function rateCell(pace: PaceStatus): string {
   return known.join(", ") || "-";
 }
 
-type LinkState = "probe" | "suspended" | "draining" | "up";
+type LinkState = "probe" | "suspended" | "stands still" | "draining" | "up";
 
 /** A suspended link waits for its agent's next connection, even if it drains. */
-function linkState({ probe, suspended, draining }: Record<"probe" | "suspended" | "draining", boolean>): LinkState {
-  if (probe) return "probe";
-  return suspended ? "suspended" : draining ? "draining" : "up";
+function linkState(link: Pick<TunnelStatus, "probe" | "suspended" | "standsStill" | "draining">): LinkState {
+  if (link.probe) return "probe";
+  if (link.suspended) return "suspended";
+  if (link.standsStill) return "stands still";
+  return link.draining ? "draining" : "up";
 }
 
 /** `/status` does not include connections that ended before their request. */

@@ -68,7 +68,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   #isLeaving = false;
   #isClosed = false;
   /** Present while the tunnel ends at the next moment without streams. */
-  #ending: { readonly reason: string; readonly timer: NodeJS.Timeout | undefined } | undefined;
+  #ending: { readonly reason: string; readonly at: number; readonly timer: NodeJS.Timeout } | undefined;
 
   /** `onLeaving`: it takes no more streams. */
   constructor(
@@ -310,7 +310,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   /** Open streams go on: GOAWAY would end them all, because the agent closes a connection that has got one. */
   drain(): void {
     this.#leave();
-    this.#endWhenIdle("this server is shutting down", undefined);
+    this.#endWhenIdle("this server is shutting down", MAX_TIMER_MS);
   }
 
   async close(deadlineMs: number): Promise<void> {
@@ -326,14 +326,14 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   }
 
   /** An earlier deadline stays. */
-  #endWhenIdle(reason: string, withinMs: number | undefined): void {
+  #endWhenIdle(reason: string, withinMs: number): void {
     if (this.#isClosed) return;
-    clearTimeout(this.#ending?.timer);
-    const timer =
-      withinMs === undefined
-        ? undefined
-        : setTimeout(() => this.#end(reason), Math.min(withinMs, MAX_TIMER_MS)).unref();
-    this.#ending = { reason, timer };
+    const ms = Math.min(withinMs, MAX_TIMER_MS);
+    const at = performance.now() + ms;
+    if (this.#ending === undefined || at < this.#ending.at) {
+      clearTimeout(this.#ending?.timer);
+      this.#ending = { reason, at, timer: setTimeout(() => this.#end(reason), ms).unref() };
+    }
     this.#endIfIdle();
   }
 

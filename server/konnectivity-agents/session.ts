@@ -1,10 +1,10 @@
-import { performServerHandshake, type ServerHttp2Session } from "node:http2";
+import { constants, performServerHandshake, type ServerHttp2Session } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 
 /** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
 const MAX_CALLS = 2;
-/** Headers of an agent's call: grpc-go sends about ten. */
+/** Headers of an agent's call: grpc-go sends about ten. Their size is bounded by nghttp2 before its peer's ACK. */
 const MAX_HEADERS = 64;
 const MAX_SETTINGS = 32;
 /** What an agent may send before it is authenticated, bytes (RFC 9113 §6.9.2). */
@@ -15,7 +15,7 @@ const FIRST_WINDOW = 65_535;
  */
 export const AGENT_WINDOW = 16 * 1024 * 1024;
 /** grpc-go measures the bandwidth by a ping in each round trip while it receives, nearly 1,000 a second at home. */
-const PINGS = { burst: 5_000, perSecond: 2_000 };
+const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };
 
 /** The HTTP/2 session of an agent, whose preface is unread in the socket. It ends with the socket. */
 export function openSession({ socket, raw }: IncomingConnection, headerLimit: number): ServerHttp2Session {
@@ -32,10 +32,11 @@ export function openSession({ socket, raw }: IncomingConnection, headerLimit: nu
       initialWindowSize: FIRST_WINDOW,
     },
   });
-  const pings = new TokenBucket(PINGS);
-  session.on("ping", () => {
-    if (pings.take(1) > 0) session.destroy();
-  });
+  const emptyFrames = new TokenBucket(EMPTY_FRAMES);
+  const onEmptyFrame = (): void => {
+    if (emptyFrames.take(1) > 0) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  };
+  session.on("ping", onEmptyFrame).on("remoteSettings", onEmptyFrame);
   session.on("error", () => {}); // its streams and its socket tell of the end
   return session;
 }

@@ -15,6 +15,8 @@ export interface ClusterConnects {
 /** The numbers of a tunnel at a scrape. */
 export interface LiveTunnel {
   readonly agent: { readonly probe: boolean; readonly identifiers: AgentIdentifiers };
+  readonly protocol: "culvert" | "konnectivity";
+  readonly standsStill: boolean;
   /** The agent accepts no callers' streams: it only measures, or is leaving. */
   readonly draining: boolean;
   readonly suspended: boolean;
@@ -117,6 +119,14 @@ export class LiveMetrics {
       "Tunnels of agents: also those that have lost their connection, or are going away.",
       () => this.#each((cluster) => count(cluster, ({ agent }) => (agent.probe ? 0 : 1))),
       () => this.tunnels.value,
+    );
+    make.gaugeByCluster("culvert_server_konnectivity_agents", "Tunnels of Konnectivity's own agents.", () =>
+      this.#each((cluster) => count(cluster, ({ protocol }) => (protocol === "konnectivity" ? 1 : 0))),
+    );
+    make.gaugeByCluster(
+      "culvert_server_agents_standing_still",
+      "Konnectivity's agents that take no packets, because one of their targets takes nothing: others are asked.",
+      () => this.#each((cluster) => count(cluster, ({ standsStill }) => (standsStill ? 1 : 0))),
     );
     make.gaugeByCluster("culvert_server_streams", "Open streams in tunnels.", () =>
       this.#each((cluster) => count(cluster, ({ streamCount }) => streamCount)),

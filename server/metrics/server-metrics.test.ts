@@ -28,7 +28,7 @@ function tunnelOf(
 ): LiveTunnel {
   const { probe = false, identifiers = {}, ...rest } = special;
   const none = { draining: probe, suspended: false, streamCount: 0, bufferedBytes: 0, resetForMemory: 0 };
-  return { agent: { probe, identifiers }, ...none, ...rest };
+  return { agent: { probe, identifiers }, protocol: "culvert", standsStill: false, ...none, ...rest };
 }
 
 test("a connection is counted from CONNECT to its end, under our name and Konnectivity's", async () => {
@@ -90,6 +90,19 @@ test("an agent whose link is suspended holds its tunnel, and is none of Konnecti
   );
   Object.assign(links, { carried: 2, suspended: 0 });
   has(await lines(metrics), `${K}_ready_backend_connections 2`, `${K}_ready_backends{proxy_strategy="default"} 2`);
+});
+
+test("agents of Konnectivity are counted, and those of them that take no packets", async () => {
+  const metrics = new ServerMetrics({ processMetrics: false });
+  const stock = tunnelOf({ protocol: "konnectivity" });
+  metrics.live.watch(() => [
+    clusterOf("blue", tunnelOf(), stock, tunnelOf({ protocol: "konnectivity", standsStill: true })),
+  ]);
+  has(
+    await lines(metrics),
+    'culvert_server_konnectivity_agents{cluster="blue"} 2',
+    'culvert_server_agents_standing_still{cluster="blue"} 1',
+  );
 });
 
 test("Konnectivity's ready backends are told apart by the strategies that may choose them", async () => {
