@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { percentile } from "../bench/stats.ts";
+import type { Connection } from "../harness/caller.ts";
+import { WHOLE_MATRICES } from "../harness/counts.ts";
+import { certificateFlags, KonnectivityAgent } from "../harness/konnectivity-agent.ts";
+import { captureLog } from "../harness/log-lines.ts";
+import { Payload } from "../harness/payload.ts";
+import { sourceTarget } from "../harness/targets/plain.ts";
+import { tcpTarget } from "../harness/targets/tcp.ts";
+import { waitFor } from "../harness/wait.ts";
+import { startWorld } from "../harness/world.ts";
+import { goMissing } from "../interop/go-peer.ts";
+
+// One connection of Konnectivity's own agent against a hundred others. With Konnectivity's server they all stop.
+
+const skip = goMissing;
+const OTHERS = 100;
+const EVERY_MS = 100;
+const STOPPED_MS = WHOLE_MATRICES ? 30_000 : 6_000;
+
+const { log, lines } = captureLog();
+const world = await startWorld({ log, agents: 0, targets: ["echo"], server: { agentWaitMs: 15_000 } });
+after(() => world[Symbol.asyncDispose]());
+
+async function startAgent(agentId: string): Promise<KonnectivityAgent> {
+  const port = world.server.addresses.agents?.port ?? 0;
+  const opened = lines.filter(({ msg }) => msg === "tunnel opened").length;
+  const agent = await KonnectivityAgent.start(world.dir.path, {
+    port,
+    flags: [...certificateFlags(world.dir.path), `--agent-id=${agentId}`, "--v=0"],
+  });
+  await waitFor(() => lines.filter(({ msg }) => msg === "tunnel opened").length > opened);
+  return agent;
+}
+
+/** Connections that echo a few bytes now and then. */
+class Others implements AsyncDisposable {
+  readonly #connections: Connection[] = [];
+
+  static async open(): Promise<Others> {
+    const others = new Others();
+    for (let at = 0; at < OTHERS; at++) others.#connections.push(await world.connect("echo"));
+    return others;
+  }
+
+  /** Times of echoes in this period, ms. Rejects if one is lost. */
+  async echoes(periodMs: number): Promise<number[]> {
+    const until = performance.now() + periodMs;
+    const times = await Promise.all(
+      this.#connections.map(async (connection, at) => {
+        const own: number[] = [];
+        await sleep((at * EVERY_MS) / OTHERS);
+        while (performance.now() < until) {
+          const sentAt = performance.now();
+          await connection.send("ping");
+          assert.equal(String(await connection.readBytes(4, 10_000)), "ping");
+          own.push(performance.now() - sentAt);
+          await sleep(EVERY_MS);
+        }
+        return own;
+      }),
+    );
+    return times.flat();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { socket } of this.#connections) socket.destroy();
+  }
+}
+
+test("a caller that reads nothing for long holds up none of 100 others, and then gets every byte", {
+  skip,
+}, async (t) => {
+  using agent = await startAgent("reader");
+  assert.ok(agent);
+  await using others = await Others.open();
+  const size = 48 * 1024 * 1024;
+  await using source = await sourceTarget({ bytes: size });
+  const idle = percentile(await others.echoes(4_000), 99);
+  await using stopped = await world.connect(source.address);
+  stopped.socket.pause();
+  await sleep(2_000); // the agent has sent all of it, as fast as it could
+  const beside = percentile(await others.echoes(STOPPED_MS), 99);
+  t.diagnostic(`p99 ${idle.toFixed(1)} ms idle, ${beside.toFixed(1)} ms beside a caller that reads nothing`);
+  assert.ok(beside < 2 * idle + 20, `${beside} ms, and ${idle} ms without it`);
+  const read = await stopped.readBytes(size, 60_000);
+  assert.ok(read.equals(new Payload().whole(size)));
+});
+
+test("a caller that reads nothing of endless bytes is ended, and none of 100 others is lost", { skip }, async () => {
+  using agent = await startAgent("endless");
+  assert.ok(agent);
+  await using others = await Others.open();
+  await using source = await sourceTarget();
+  await using stopped = await world.connect(source.address);
+  stopped.socket.pause();
+  const echoes = others.echoes(STOPPED_MS);
+  await waitFor(() => lines.some(({ outcome }) => outcome === "stalled"));
+  assert.ok((await echoes).length > 0);
+});
+
+test("a target that takes nothing stops its agent: status says so, and the dials go to another one", {
+  skip,
+}, async () => {
+  using agent = await startAgent("standing");
+  assert.ok(agent);
+  await using sink = await tcpTarget((socket) => socket.pause());
+  await using upload = await world.connect(sink.address);
+  const filling = setInterval(() => upload.socket.writableNeedDrain || upload.socket.write(Buffer.alloc(65_536)), 1);
+  try {
+    const tunnelOf = (agentId: string) =>
+      [...world.server.tunnels.tunnels()].find((each) => each.agent.agentId === agentId);
+    await waitFor(() => tunnelOf("standing")?.standsStill, { deadlineMs: 30_000 });
+    const refused = await world.connect("echo");
+    assert.equal(refused.status, 504);
+    assert.match(refused.reason, /stands still/);
+    using other = await startAgent("moving");
+    assert.ok(other);
+    for (let times = 0; times < 5; times++) {
+      await using connection = await world.connect("echo");
+      await connection.send("hello");
+      assert.equal(await connection.read(), "hello");
+    }
+    assert.equal(tunnelOf("moving")?.standsStill, false);
+  } finally {
+    clearInterval(filling);
+  }
+});
