@@ -7,7 +7,7 @@ import {
 } from "node:http2";
 import { deferred } from "../../shared/basics/promises.ts";
 import { printable } from "../../shared/outcomes.ts";
-import { AGENT_WINDOW } from "./session.ts";
+import { AgentWindow } from "./agent-window.ts";
 
 /** Statuses of gRPC ("Status codes and their use in gRPC"). */
 const STATUS = {
@@ -73,19 +73,20 @@ export class AgentCall {
     this.stream.respond({ ":status": 200, "content-type": GRPC, ...headers }, { waitForTrailers: true });
   }
 
-  /** Reads the stream, however fast its connections are read, and looks whether the agent is there. */
-  read(onChunk: (chunk: Buffer) => void, pingMs: number): void {
-    const session = this.#session;
-    session.settings({ initialWindowSize: AGENT_WINDOW });
-    session.setLocalWindowSize(AGENT_WINDOW);
+  /** Reads the stream from now on, and looks whether the agent is there. */
+  read(onChunk: (chunk: Buffer) => void, pingMs: number): AgentWindow {
+    const window = new AgentWindow(this.#session, this.stream);
     this.stream.on("data", (chunk: Buffer) => {
       this.#lastByteAt = performance.now();
+      window.onReceived(chunk.length);
       onChunk(chunk);
     });
+    void this.ended.then(() => window.close());
     this.#pings = setInterval(() => {
       if (performance.now() - this.#lastByteAt > SILENT_INTERVALS * pingMs) this.#lose();
       else this.#ping();
     }, pingMs).unref();
+    return window;
   }
 
   #ping(): void {

@@ -14,6 +14,7 @@ import { DialRecord, sessionRefusal } from "../tunnels/opening.ts";
 import type { ConnectedAgent, OpenOptions, Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentCall } from "./agent-call.ts";
 import { AgentStream, type StreamTunnel } from "./agent-stream.ts";
+import type { AgentWindow } from "./agent-window.ts";
 import { Dial } from "./dial.ts";
 import { PacketSender } from "./packet-sender.ts";
 import { RoundTrips } from "./round-trips.ts";
@@ -52,6 +53,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   readonly memory: SessionMemory;
   readonly #call: AgentCall;
   readonly #bounds: TunnelBounds;
+  readonly #window: AgentWindow;
   readonly #sender: PacketSender;
   readonly #reader: PacketReader;
   readonly #roundTrips: RoundTrips;
@@ -90,7 +92,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
     this.#sender = new PacketSender(call.stream);
     this.#roundTrips = new RoundTrips((connectID) => this.requestClose(connectID));
     this.#reader = new PacketReader({ onData: this.#onData, onPacket: this.#onPacket });
-    call.read(this.#onChunk, bounds.keepaliveMs);
+    this.#window = call.read(this.#onChunk, bounds.keepaliveMs);
     void call.ended.then((cause) => this.#onEnded(cause));
   }
 
@@ -230,7 +232,9 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
       return;
     }
     stream.onData(part);
-    if (stream.held > 0 && this.#holdsTooMuch) this.memory.resetLargest();
+    if (stream.held === 0) this.#window.onTaken(part.length);
+    else if (this.#holdsTooMuch) this.memory.resetLargest();
+    else this.#window.onLeft(stream, this.#bounds.budget);
   };
 
   /** No window bounds what a slow reader makes this tunnel hold, so that one is ended here even if it still moves. */

@@ -9,11 +9,6 @@ const MAX_HEADERS = 64;
 const MAX_SETTINGS = 32;
 /** What an agent may send before it is authenticated, bytes (RFC 9113 §6.9.2). */
 const FIRST_WINDOW = 65_535;
-/**
- * What may be on its way from an agent, bytes: as much as one fast connection needs on a long path. All of it is read
- * at once, whatever the readers of its connections do.
- */
-export const AGENT_WINDOW = 16 * 1024 * 1024;
 /** grpc-go measures the bandwidth by a ping in each round trip while it receives, nearly 1,000 a second at home. */
 const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };
 
