@@ -255,7 +255,7 @@ export const CODE_LINES = {
   "server/callers": 1165,
   "server/cluster-runtime": 1013,
   "server/clusters": 836,
-  "server/konnectivity-agents": 1057,
+  "server/konnectivity-agents": 1061,
   "server/listeners": 528,
   "server/metrics": 536,
   "server/operators": 475,

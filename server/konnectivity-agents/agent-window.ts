@@ -1,5 +1,5 @@
 import type { ServerHttp2Session, ServerHttp2Stream } from "node:http2";
-import type { Reclaimable } from "../../shared/limits/memory-account.ts";
+import type { AgentStream } from "./agent-stream.ts";
 
 /** The least window, and the largest: the latter lets 160 MB/s through on a path of 100 ms. Bytes. */
 const LEAST = 256 * 1024;
@@ -22,9 +22,11 @@ const MOVING_MS = 200;
  */
 const STOPPED_MS = 2_000;
 
+type SlowStream = Pick<AgentStream, "held" | "lastProgressAt" | "longestPauseMs">;
+
 /**
- * How fast the gRPC stream of an agent is read. Its window is what may be on its way, and so what others wait behind: it
- * is as large as the path needs, which a ping in each round trip of a transfer measures, as grpc-go does.
+ * How fast the gRPC stream of an agent is read. Its window is what may be on its way, and so what others wait behind.
+ * It is as large as the path needs, which a ping in each round trip of a transfer measures, as grpc-go does.
  *
  * A caller that takes its bytes more slowly than the agent sends them slows all of the agent down: the window shrinks,
  * and then there are pauses, short ones for little that is left, with `LEAST` bytes between two of them. So a large
@@ -84,7 +86,7 @@ export class AgentWindow {
   }
 
   /** A caller has left bytes, of `most` that may be left. */
-  onLeft({ held, lastProgressAt, longestPauseMs }: Reclaimable, most: number): void {
+  onLeft({ held, lastProgressAt, longestPauseMs }: SlowStream, most: number): void {
     if (held < LEFT_FREELY || this.#pause !== undefined || this.#sincePause < LEAST) return;
     const idleMs = performance.now() - lastProgressAt;
     const moves = idleMs < Math.max(MOVING_MS, 2 * Math.min(longestPauseMs, STOPPED_MS));
