@@ -6,6 +6,7 @@ import {
   type ServerHttp2Stream,
 } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { isGrpc } from "../../shared/konnectivity/grpc-call.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { destroySession } from "../../shared/node/http.ts";
@@ -13,6 +14,7 @@ import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, type CallerHost } from "./authenticate.ts";
 import { serveConnect } from "./connect.ts";
+import { serveGrpc } from "./grpc-service.ts";
 import { Http2Caller, refuseRequest } from "./http2-caller.ts";
 
 /**
@@ -51,7 +53,8 @@ const RESET_CONNECT = 20;
 const { NGHTTP2_ENHANCE_YOUR_CALM } = constants;
 
 /**
- * One HTTP/2 connection of a caller that has proved who it is (RFC 9113 §8.5). Each stream is a CONNECT of its own.
+ * One HTTP/2 connection of a caller that has proved who it is (RFC 9113 §8.5). Each stream is a CONNECT of its own, or
+ * a call of Konnectivity's gRPC service.
  * It ends with its connection, after some time without streams, and when its peer sends a flood.
  */
 export class CallerSession {
@@ -111,7 +114,8 @@ export class CallerSession {
     setImmediate(() => this.#allowMore());
     if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
       this.#connect(stream, headers[":authority"], headers);
-    } else refuseRequest(stream);
+    } else if (isGrpc(headers)) serveGrpc(stream, headers, this.#connection, this.#host, this.#context);
+    else refuseRequest(stream);
   }
 
   #connect(stream: ServerHttp2Stream, authority: string, headers: IncomingHttpHeaders): void {

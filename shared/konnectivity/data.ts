@@ -31,8 +31,11 @@ export function encodeData(connectID: bigint, payload: Buffer): readonly Buffer[
   return [encodePacket({ case: "data", value: { connectID, error: "", data: payload } })];
 }
 
-/** The bytes before a payload of `length` bytes, gRPC's own included. */
-function dataHead(id: number, length: number): Buffer {
+/**
+ * The bytes before a payload of `length` bytes, gRPC's own included: whoever writes them writes the payload next.
+ * `id`: from 0 to `MAX_CONNECT_ID`.
+ */
+export function dataHead(id: number, length: number): Buffer {
   const body = 1 + varintLength(id) + 1 + varintLength(length) + length;
   const message = 3 + varintLength(body) + body;
   const head = Buffer.allocUnsafe(FRAME_HEAD + message - length);

@@ -1,0 +1,82 @@
+import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from "node:http2";
+import { printable } from "../outcomes.ts";
+
+/** Codes of gRPC, "Status codes and their use in gRPC". */
+export const GRPC_STATUS = {
+  OK: 0,
+  CANCELLED: 1,
+  INVALID_ARGUMENT: 3,
+  DEADLINE_EXCEEDED: 4,
+  PERMISSION_DENIED: 7,
+  RESOURCE_EXHAUSTED: 8,
+  UNIMPLEMENTED: 12,
+  UNAVAILABLE: 14,
+  UNAUTHENTICATED: 16,
+} as const;
+export type GrpcStatus = keyof typeof GRPC_STATUS;
+
+/** How long a call stays open on the peer's side after its status, ms. */
+const PEER_MS = 1_000;
+
+/** Whether a request is a call of gRPC, of whatever method. */
+export function isGrpc(headers: IncomingHttpHeaders): boolean {
+  return headers[":method"] === "POST" && /^application\/grpc(?:$|[+;])/.test(headers["content-type"] ?? "");
+}
+
+/**
+ * The server's side of one gRPC call: the header before its first message, and the status after its last ("gRPC over
+ * HTTP2", Responses). Owns no bytes: messages are read from and written to `stream`.
+ */
+export class GrpcCall {
+  readonly stream: ServerHttp2Stream;
+  #trailers: Record<string, string> = {};
+
+  constructor(stream: ServerHttp2Stream) {
+    this.stream = stream;
+    stream.on("error", ignore); // "close" follows
+  }
+
+  /** The call has not ended, and its caller is there. */
+  get isOpen(): boolean {
+    const { closed, destroyed, writableEnded } = this.stream;
+    return !closed && !destroyed && !writableEnded;
+  }
+
+  /** Sends the header; `metadata`: fields for the caller. */
+  respond(metadata: Record<string, string> = {}): void {
+    const { stream } = this;
+    if (!this.isOpen || stream.headersSent) return;
+    stream.once("wantTrailers", () => {
+      stream.sendTrailers(this.#trailers);
+      this.#waitForPeer();
+    });
+    stream.respond({ ...ANSWER, ...metadata }, { waitForTrailers: true });
+  }
+
+  /** Ends the call when all messages are written; without any, header and status are one ("Trailers-Only"). */
+  end(status: GrpcStatus, sentence = ""): void {
+    if (!this.isOpen) return;
+    this.#trailers = { "grpc-status": String(GRPC_STATUS[status]) };
+    if (sentence !== "") this.#trailers["grpc-message"] = printable(sentence).replaceAll("%", "%25");
+    if (this.stream.headersSent) {
+      this.stream.end();
+      return;
+    }
+    this.stream.respond({ ...ANSWER, ...this.#trailers }, { endStream: true });
+    this.#waitForPeer();
+  }
+
+  /**
+   * A peer that has the status ends its side, as gRPC libraries do. A reset at once (RFC 9113 §8.1) would overtake the
+   * trailers.
+   */
+  #waitForPeer(): void {
+    const { stream } = this;
+    const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), PEER_MS);
+    stream.once("close", () => clearTimeout(timer));
+  }
+}
+
+const ANSWER = { ":status": 200, "content-type": "application/grpc" } as const;
+
+function ignore(): void {}
