@@ -24,8 +24,8 @@ async function whyNoGo(): Promise<string | undefined> {
   }
 }
 
-/** Folders beside this file: one of yamux, and one of gRPC. */
-type Peer = "go" | "go-grpc";
+/** Folders beside this file: one of yamux, one of gRPC, and one of konnectivity-client. */
+type Peer = "go" | "go-grpc" | "go-konnectivity-client";
 
 const building = new Map<Peer, Promise<string>>();
 

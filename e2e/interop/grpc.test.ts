@@ -41,21 +41,6 @@ test("a konnectivity-agent that is not to dial culvert is named in the log, and 
   assert.match(String(line["reason"]), /speaks gRPC \(HTTP\/2\), as konnectivity-agent does.*--konnectivity-agents/);
 });
 
-for (const via of ["tls", "uds"] as const) {
-  test(`a kube-apiserver whose egress file says GRPC is told over ${via} which line to change`, { skip }, async () => {
-    const { callers, uds } = world.server.addresses;
-    const logged = lines.length;
-    const said =
-      via === "tls"
-        ? await grpcClient(`127.0.0.1:${callers?.port}`, ...credentials("server-ca", "client"))
-        : await grpcClient(`unix:${uds}`);
-    assert.match(said, GO_SAYS);
-    const line = await waitFor(() => lines.slice(logged).find(({ msg }) => msg === "request refused"));
-    assert.match(String(line["reason"]), /speaks gRPC.*write proxyProtocol: HTTPConnect/);
-    if (via === "tls") assert.equal(line["caller"], "CN=culvert-client");
-  });
-}
-
 test("agent and doctor that dial konnectivity-server name it", { skip }, async () => {
   const flags = ["-mode", "server", ...credentials("cluster-ca", "cluster")];
   const child = spawn(await goPeerBinary("go-grpc"), flags, { stdio: ["pipe", "pipe", "inherit"] });
