@@ -186,7 +186,7 @@ const bounds = section("Deadlines and bounds", {
   ),
   establishedGapMs: option.duration(
     "100ms",
-    "On the unix socket, the first bytes of a target that speaks first are held back this long after the 200: kube-apiserver fails if one read returns both.",
+    "The first bytes of a target that speaks first are held back this long after the 200 on a unix socket, and after the DIAL_RSP of gRPC: kube-apiserver fails if one read returns both.",
   ),
   handshakeTimeoutMs: option.duration(
     "10s",

@@ -106,6 +106,7 @@ test("the manifest of an mTLS Konnectivity server starts with one warning line",
   assert.deepEqual(problems, []);
   assert.deepEqual(warnings, [
     "Accepted without effect: --logtostderr, --v (klog's: use --log-level and --log-format); " +
+      "--mode (callers may speak gRPC and HTTP CONNECT, whatever it says); " +
       "--xfr-channel-size (streams have windows: --max-window).",
   ]);
   assert.deepEqual(
@@ -116,8 +117,7 @@ test("the manifest of an mTLS Konnectivity server starts with one warning line",
 
 test("what is not built yet is refused with a sentence, never accepted without effect", async () => {
   const refused: [string, RegExp][] = [
-    ["--mode=grpc", /proxyProtocol: HTTPConnect/],
-    ["--mode=quic", /has no mode "quic"/],
+    ["--mode=quic", /has no mode "quic"; known are grpc and http-connect/],
     ["--proxy-strategies=random", /has no strategy "random"; known are destHost, cidr, defaultRoute, default/],
     ["--server-count=some", /--server-count .*number/],
   ];

@@ -3,6 +3,8 @@ import type { ForeignFlagEffect, OptionsOf } from "../../shared/config/options.t
 import { rows } from "./option-rows.ts";
 import { resolveOptions } from "./resolve-options.ts";
 
+const BOTH_MODES = "callers may speak gRPC and HTTP CONNECT, whatever it says";
+
 export const serverOptions = defineService({
   command: "server",
   summary: "Takes CONNECT requests from callers and carries them through the tunnels that agents have dialled.",
@@ -15,7 +17,7 @@ export const serverOptions = defineService({
   foreign: {
     mode: {
       boolean: false,
-      help: "culvert speaks HTTP CONNECT only; in the EgressSelectorConfiguration write `proxyProtocol: HTTPConnect`.",
+      help: BOTH_MODES,
       effectOf: effectOfMode,
     },
     ...SERVER_ONLY,
@@ -29,11 +31,7 @@ export type ServerOptions = OptionsOf<typeof serverOptions>;
 export const DEFAULT_CLUSTER = "default";
 
 function effectOfMode(value: string): ForeignFlagEffect {
-  if (value === "" || value === "http-connect") return "harmless";
-  if (value !== "grpc")
-    return { refused: `has no mode ${JSON.stringify(value.slice(0, 40))}; culvert speaks http-connect.` };
-  return {
-    refused:
-      "culvert speaks HTTP CONNECT only. Leave the flag out and change one line of kube-apiserver's --egress-selector-config-file: `proxyProtocol: HTTPConnect`.",
-  };
+  if (value === "") return "harmless";
+  if (value === "grpc" || value === "http-connect") return { ignored: BOTH_MODES };
+  return { refused: `has no mode ${JSON.stringify(value.slice(0, 40))}; known are grpc and http-connect.` };
 }
