@@ -82,7 +82,7 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
     this.source = host.kind === "unix" ? undefined : connection.source;
     this.gapMs = options.establishedGapMs;
     this.#deadline = setTimeout(() => {
-      this.#call.end("DEADLINE_EXCEEDED", "the DIAL_REQ did not arrive in time");
+      this.#call.end("deadlineExceeded", "the DIAL_REQ did not arrive in time");
       this.destroy();
     }, options.headerTimeoutMs);
     this.on("error", ignore);
@@ -107,11 +107,11 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   refuse({ code, message }: CulvertError): void {
     if (this.#state !== "closed") {
       const error = printable(message);
-      if (outcome(code).http === undefined) this.#end("CANCELLED");
+      if (outcome(code).http === undefined) this.#end("cancelled");
       else {
         this.#answer({ case: "dialResponse", value: { random: this.#random, connectID: 0n, error } });
-        if (code === "unauthenticated") this.#end("UNAUTHENTICATED", error);
-        else this.#end("OK");
+        if (code === "unauthenticated") this.#end("unauthenticated", error);
+        else this.#end("ok");
       }
     }
     this.destroy();
@@ -121,7 +121,7 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   reset(): void {
     if (this.#state === "open" && this.writableLength === 0) {
       this.#answer({ case: "closeResponse", value: { connectID, error: "the connection was reset" } });
-      this.#end("OK");
+      this.#end("ok");
     }
     this.destroy();
   }
@@ -173,8 +173,8 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   #onCallerClosed(): void {
     if (this.#state === "open") {
       this.#answer({ case: "closeResponse", value: { connectID, error: "" } });
-      this.#end("OK");
-    } else this.#end("CANCELLED");
+      this.#end("ok");
+    } else this.#end("cancelled");
     this.push(null);
     this.#written();
   }
@@ -185,7 +185,7 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
     if (this.#reader.isInMessage) this.#fail(new Error("the caller's packets ended in the middle of one"));
     else if (this.#state !== "waiting") this.#onCallerClosed();
     else {
-      this.#end("OK");
+      this.#end("ok");
       this.destroy();
     }
   };
@@ -244,7 +244,7 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   override _final(done: Done): void {
     if (this.#state === "open") {
       this.#answer({ case: "closeResponse", value: { connectID, error: "" } }, done);
-      this.#end("OK");
+      this.#end("ok");
       this.push(null);
     } else done();
   }
@@ -270,7 +270,7 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   }
 
   #fail(error: Error): void {
-    this.#end("INVALID_ARGUMENT", error.message);
+    this.#end("invalid", error.message);
     this.destroy(error);
   }
 

@@ -22,7 +22,7 @@ export function serveGrpc(
 ): void {
   const call = new GrpcCall(stream);
   if (headers[":path"] !== PROXY) {
-    call.end("UNIMPLEMENTED", UNIMPLEMENTED);
+    call.end("unimplemented", UNIMPLEMENTED);
     return;
   }
   const credential = { host, verify: async () => authenticateWithoutToken(host, connection) };

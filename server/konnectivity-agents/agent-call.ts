@@ -6,21 +6,9 @@ import {
   type ServerHttp2Stream,
 } from "node:http2";
 import { deferred } from "../../shared/basics/promises.ts";
+import { type GrpcStatus, trailersOf } from "../../shared/konnectivity/grpc-call.ts";
 import { printable } from "../../shared/outcomes.ts";
 import { AgentWindow } from "./agent-window.ts";
-
-/** Statuses of gRPC ("Status codes and their use in gRPC"). */
-const STATUS = {
-  invalid: 3,
-  alreadyExists: 6,
-  permissionDenied: 7,
-  resourceExhausted: 8,
-  unimplemented: 12,
-  internal: 13,
-  unavailable: 14,
-  unauthenticated: 16,
-} as const;
-export type GrpcStatus = keyof typeof STATUS;
 
 const GRPC = "application/grpc";
 
@@ -42,7 +30,7 @@ export class AgentCall {
   #lastByteAt = performance.now();
   #pings: NodeJS.Timeout | undefined;
   #probe: NodeJS.Timeout | undefined;
-  #status: { readonly "grpc-status": number; readonly "grpc-message": string } | undefined;
+  #status: Record<string, string> | undefined;
   #isOver = false;
 
   constructor(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, session: ServerHttp2Session) {
@@ -125,7 +113,7 @@ export class AgentCall {
   /** Ends the call after what was written. */
   end(status: GrpcStatus, sentence: string): void {
     if (this.#status !== undefined) return;
-    this.#status = { "grpc-status": STATUS[status], "grpc-message": encodeURI(printable(sentence)) };
+    this.#status = trailersOf(status, sentence);
     this.#onOver(undefined);
     if (!this.stream.destroyed) this.stream.end();
     this.#session.close();

@@ -1,3 +1,4 @@
+import type { GrpcStatus } from "../../shared/konnectivity/grpc-call.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import {
   agentStatus,
@@ -12,7 +13,6 @@ import type { AgentHost } from "../agents/authenticate-agent.ts";
 import type { AgentsContext } from "../agents/context.ts";
 import { AGENT_LINES } from "../agents/run-tunnel.ts";
 import type { Credential } from "../tunnels/links.ts";
-import type { GrpcStatus } from "./agent-call.ts";
 
 // Why a konnectivity-agent gets no tunnel: the refusals of all agents, as statuses of gRPC.
 

@@ -1,19 +1,27 @@
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from "node:http2";
 import { printable } from "../outcomes.ts";
 
-/** Codes of gRPC, "Status codes and their use in gRPC". */
-export const GRPC_STATUS = {
-  OK: 0,
-  CANCELLED: 1,
-  INVALID_ARGUMENT: 3,
-  DEADLINE_EXCEEDED: 4,
-  PERMISSION_DENIED: 7,
-  RESOURCE_EXHAUSTED: 8,
-  UNIMPLEMENTED: 12,
-  UNAVAILABLE: 14,
-  UNAUTHENTICATED: 16,
+/** Statuses of gRPC ("Status codes and their use in gRPC"). */
+const STATUS = {
+  ok: 0,
+  cancelled: 1,
+  invalid: 3,
+  deadlineExceeded: 4,
+  alreadyExists: 6,
+  permissionDenied: 7,
+  resourceExhausted: 8,
+  unimplemented: 12,
+  internal: 13,
+  unavailable: 14,
+  unauthenticated: 16,
 } as const;
-export type GrpcStatus = keyof typeof GRPC_STATUS;
+export type GrpcStatus = keyof typeof STATUS;
+
+/** The trailers of a call. */
+export function trailersOf(status: GrpcStatus, sentence = ""): Record<string, string> {
+  const code = { "grpc-status": String(STATUS[status]) };
+  return sentence === "" ? code : { ...code, "grpc-message": printable(sentence).replaceAll("%", "%25") };
+}
 
 /** How long a call stays open on the peer's side after its status, ms. */
 const PEER_MS = 1_000;
@@ -56,8 +64,7 @@ export class GrpcCall {
   /** Ends the call when all messages are written; without any, header and status are one ("Trailers-Only"). */
   end(status: GrpcStatus, sentence = ""): void {
     if (!this.isOpen) return;
-    this.#trailers = { "grpc-status": String(GRPC_STATUS[status]) };
-    if (sentence !== "") this.#trailers["grpc-message"] = printable(sentence).replaceAll("%", "%25");
+    this.#trailers = trailersOf(status, sentence);
     if (this.stream.headersSent) {
       this.stream.end();
       return;
