@@ -4,6 +4,7 @@ import { clientHello } from "./targets/client-hello.ts";
 import { connectAnswer } from "./targets/connect-answer.ts";
 import { connectTarget } from "./targets/connect-target.ts";
 import { handshake } from "./targets/handshake.ts";
+import { konnectivityPackets } from "./targets/konnectivity-packets.ts";
 import { pac } from "./targets/pac.ts";
 import { proxyChallenges } from "./targets/proxy-challenges.ts";
 import { proxyHeader } from "./targets/proxy-header.ts";
@@ -18,6 +19,7 @@ export const TARGETS: readonly Target[] = [
   yamuxSession,
   streamHead,
   handshake,
+  konnectivityPackets,
   clientHello,
   proxyHeader,
   connectTarget,

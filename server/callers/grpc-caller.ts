@@ -14,7 +14,7 @@ import type { CallerHost } from "./authenticate.ts";
 import type { CallerEnd } from "./caller-end.ts";
 
 /** Bytes of the process that one call takes while it carries nothing; measured. */
-const CALL_BYTES = 20 * 1024;
+const CALL_BYTES = 15 * 1024;
 
 /**
  * The payload of one packet at most, bytes. konnectivity-client queues ten packets for its reader, and ends the
