@@ -1,12 +1,13 @@
 import type { IncomingMessage } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
+import { Penalties } from "../../shared/basics/rate-limit.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
 import { valuesOf } from "../../shared/listen/first-request.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
-import { printable, toCulvertError } from "../../shared/outcomes.ts";
+import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly, openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type PortHandler, type WaitingConnections } from "../listeners/port-connections.ts";
@@ -154,6 +155,9 @@ export class CallerListeners {
   }
 }
 
+/** A caller that floods and reconnects at once is one flood. */
+const AFTER_VIOLATION = "an HTTP/2 connection of this caller was a flood, or broke the protocol: connect again";
+
 /** The connections of one virtual host or unix socket: reads one CONNECT of each, and refuses other requests. */
 class CallersOfHost implements PortHandler {
   /** Every connection that has not closed. */
@@ -161,6 +165,8 @@ class CallersOfHost implements PortHandler {
   readonly #host: CallerHost;
   readonly #context: ServerContext;
   readonly #sessions = new Set<CallerSession>();
+  /** Of HTTP/2, by the names of callers. */
+  readonly #violations = new Penalties();
 
   constructor(host: CallerHost, waiting: WaitingConnections, context: ServerContext) {
     const { options, metrics, throttledLog } = context;
@@ -197,23 +203,25 @@ class CallersOfHost implements PortHandler {
   /** Only a caller that has proved who it is gets a session. */
   onHttp2(connection: IncomingConnection): void {
     try {
-      authenticateWithoutToken(this.#host, connection);
+      const { name } = authenticateWithoutToken(this.#host, connection);
       this.#context.files.requireRoom("overloaded");
+      const waitMs = this.#violations.leftMs(name);
+      if (waitMs > 0) throw new CulvertError("overloaded", `${AFTER_VIOLATION} in ${Math.ceil(waitMs / 1_000)} s`);
+      void this.#serveHttp2(connection, name);
     } catch (error) {
       if (!this.connections.leaveWaiting(connection)) return;
       const reason = printable(toCulvertError(error).message);
       reply.refuseHttp2(connection.socket, reason);
       this.#logRefused(connection, reason);
-      return;
     }
-    void this.#serveHttp2(connection);
   }
 
   /** What serves HTTP/2 is loaded when the first of its callers comes. */
-  async #serveHttp2(connection: IncomingConnection): Promise<void> {
+  async #serveHttp2(connection: IncomingConnection, caller: string): Promise<void> {
     const { CallerSession } = await import("./http2-session.ts");
     if (!this.connections.leaveWaiting(connection)) return; // it has ended meanwhile
-    const session = new CallerSession(connection, this.#host, this.#context);
+    const onViolation = () => this.#violations.add(caller);
+    const session = new CallerSession(connection, this.#host, onViolation, this.#context);
     this.#sessions.add(session);
     connection.socket.once("close", () => this.#sessions.delete(session));
   }

@@ -239,6 +239,17 @@ for (const [what, flood] of [
   });
 }
 
+test("a caller that comes again at once after a flood is refused for a second, with a sentence", async (t) => {
+  await using world = await start([echoing()]);
+  const { session, socket } = client(world, t);
+  while (!socket.destroyed) {
+    for (let i = 0; i < 50 && !session.destroyed && !session.closed; i++) session.ping(() => {});
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  const [, , sentence] = await once(client(world, t).session, "goaway");
+  assert.match(String(sentence), /was a flood, or broke the protocol: connect again in 1 s/);
+});
+
 test("a connection ends after ten minutes without a CONNECT, and stays as long as it has one", async (t) => {
   await using world = await start([echoing()]);
   t.mock.timers.enable({ apis: ["setTimeout"] });

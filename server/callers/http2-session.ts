@@ -50,6 +50,10 @@ const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
 /** A CONNECT that its caller resets before it has the answer costs as much as this many of them. */
 const RESET_CONNECT = 20;
 
+const FLOOD = "CULVERT_HTTP2_FLOOD";
+/** Errors of a session that its caller has caused. A lost connection, and a GOAWAY of the caller, are none. */
+const VIOLATIONS = [FLOOD, "ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"];
+
 const { NGHTTP2_ENHANCE_YOUR_CALM } = constants;
 
 /**
@@ -68,8 +72,11 @@ export class CallerSession {
   /** It ends; frames that came with the last one are still to be read. */
   #isFlooded = false;
 
-  /** The first byte that is unread in the connection's socket is that of the connection preface. */
-  constructor(connection: IncomingConnection, host: CallerHost, context: ServerContext) {
+  /**
+   * The first byte that is unread in the connection's socket is that of the connection preface. `onViolation`: the
+   * caller has sent a flood, or has broken the protocol.
+   */
+  constructor(connection: IncomingConnection, host: CallerHost, onViolation: () => void, context: ServerContext) {
     const { socket, raw } = connection;
     this.#connection = connection;
     this.#host = host;
@@ -84,7 +91,10 @@ export class CallerSession {
     session.on("ping", () => this.#chargeEmpty(1));
     session.on("remoteSettings", () => this.#chargeEmpty(1));
     session.on("localSettings", () => this.#allowMore());
-    session.on("error", (error) => this.#log(error.message));
+    session.on("error", (error) => {
+      this.#log(error.message);
+      if (VIOLATIONS.includes((error as NodeJS.ErrnoException).code ?? "")) onViolation();
+    });
     const { memory } = host.tunnels;
     const bytes = CONNECTION_BYTES[host.kind];
     memory.onConnection(bytes);
@@ -111,7 +121,13 @@ export class CallerSession {
       if (this.#streams.size === 0) this.#onIdle();
       this.#allowMore();
     });
-    setImmediate(() => this.#allowMore());
+    setImmediate(() => this.#serve(stream, headers));
+  }
+
+  /** In the next turn: a CONNECT whose reset came with it costs nothing more. */
+  #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
+    this.#allowMore();
+    if (stream.closed || stream.destroyed) return;
     if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
       this.#connect(stream, headers[":authority"], headers);
     } else if (isGrpc(headers)) serveGrpc(stream, headers, this.#connection, this.#host, this.#context);
@@ -146,7 +162,7 @@ export class CallerSession {
     if (this.#isFlooded || this.#emptyFrames.charge(count) === 0) return;
     this.#isFlooded = true;
     const flood = new Error("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM)");
-    destroySession(this.#session, flood, NGHTTP2_ENHANCE_YOUR_CALM);
+    destroySession(this.#session, Object.assign(flood, { code: FLOOD }), NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
   #log(reason: string): void {
