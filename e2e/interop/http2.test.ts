@@ -1,18 +1,27 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
 import { buffer, text } from "node:stream/consumers";
 import { after, test } from "node:test";
 import { connect as connectTls } from "node:tls";
 import { promisify } from "node:util";
 import { FRAME, FrameReader, PREFACE, settings } from "../../shared/node/testing/http2-frames.ts";
+import { selfSigned } from "../harness/certificate.ts";
+import { Payload } from "../harness/payload.ts";
 import { callerTls } from "../harness/pki-files.ts";
+import { Program } from "../harness/program.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
-import { blackHoleTarget } from "../harness/targets/absent.ts";
-import { refusedTarget } from "../harness/targets.ts";
-import { waitFor } from "../harness/wait.ts";
+import { started } from "../harness/started.ts";
+import { blackHoleTarget, freePort } from "../harness/targets/absent.ts";
+import { listenOnLoopback } from "../harness/targets/tcp.ts";
+import { refusedTarget, TARGETS } from "../harness/targets.ts";
+import { takesConnections, waitFor } from "../harness/wait.ts";
 import { startWorld, type Via } from "../harness/world.ts";
+import { missingProgram } from "../proxies/harness/missing.ts";
 import { goMissing, goPeerBinary } from "./go-peer.ts";
 
 const HTTP_1_1_REQUIRED = 13;
@@ -107,4 +116,89 @@ test("a caller over HTTP/2 without a certificate is asked for HTTP/1.1, with a s
   assert.deepEqual([first?.type, goaway?.type, more], [FRAME.settings, FRAME.goaway, []]);
   assert.equal(goaway?.payload.readUInt32BE(4), HTTP_1_1_REQUIRED);
   assert.match(String(goaway?.payload.subarray(8)), /client certificate/);
+});
+
+const noNghttpx = missingProgram("nghttpx");
+
+/** nghttp2's own client is that of its proxy: HTTP/1.1 from curl, HTTP/2 to the server. */
+async function startNghttpx(): Promise<{ readonly url: string } & AsyncDisposable> {
+  const port = await freePort();
+  const file = (name: string): string => world.dir.file(name);
+  const backend = `127.0.0.1,${world.server.addresses.callers?.port};;proto=h2;tls;sni=localhost`;
+  const tls = [`--cacert=${file("server-ca.crt")}`, `--client-cert-file=${file("client.crt")}`];
+  const program = new Program("nghttpx", [
+    ...[
+      "nghttpx",
+      "--conf=/dev/null",
+      "--http2-proxy",
+      "--workers=1",
+      `--client-private-key-file=${file("client.key")}`,
+    ],
+    ...[...tls, `--frontend=127.0.0.1,${port};no-tls`, `--backend=${backend}`],
+  ]);
+  return await started(Object.assign(program, { url: `http://127.0.0.1:${port}` }), () =>
+    waitFor(() => takesConnections({ port }), { what: "nghttpx to listen" }),
+  );
+}
+
+test("nghttp2 carries curl's CONNECTs, to http and to https", { skip: noNghttpx }, async () => {
+  await using proxy = await startNghttpx();
+  await using http = await TARGETS.http();
+  await using https = await TARGETS.https();
+  const ca = world.dir.file("target.crt");
+  await writeFile(ca, https.certificate.cert);
+  for (const url of [`http://${http.address}/bytes/1000000`, `https://${https.address}/bytes/1000000`]) {
+    const curl = ["--silent", "--show-error", "--fail", "--proxytunnel", "--proxy", proxy.url, "--cacert", ca, url];
+    const { stdout } = await promisify(execFile)("curl", curl, { encoding: "buffer", maxBuffer: 2_000_000 });
+    assert.ok(stdout.equals(new Payload().whole(1_000_000)), url);
+  }
+});
+
+test("a refused CONNECT is refused through nghttp2 as well", { skip: noNghttpx }, async () => {
+  await using proxy = await startNghttpx();
+  await using target = await refusedTarget();
+  const curl = promisify(execFile)("curl", [
+    "--silent",
+    "--verbose",
+    "--proxytunnel",
+    "--proxy",
+    proxy.url,
+    target.address,
+  ]);
+  const { stderr } = (await curl.catch((error) => error)) as { readonly stderr: string };
+  assert.match(stderr, /HTTP\/1\.1 502.*proxy-status: culvert; error=connection_refused/is);
+});
+
+/** Agrees on h2 with the proxy, and then writes HTTP/1.1, as all of Go's net/http does with a proxy over TLS. */
+test("Prometheus scrapes an https target through the callers' port", {
+  skip: missingProgram("prometheus"),
+}, async () => {
+  const certificate = await selfSigned();
+  const target = createServer(certificate, (_request, response) => response.end("answer 42\n"));
+  await listenOnLoopback(target);
+  const { port } = target.address() as AddressInfo;
+  await writeFile(world.dir.file("cas.crt"), callerTls(world.dir.path).ca + certificate.cert);
+  const scrape = {
+    ...{
+      job_name: "target",
+      scheme: "https",
+      scrape_interval: "1s",
+      static_configs: [{ targets: [`127.0.0.1:${port}`] }],
+    },
+    proxy_url: `https://127.0.0.1:${world.server.addresses.callers?.port}`,
+    tls_config: { ca_file: "cas.crt", cert_file: "client.crt", key_file: "client.key" },
+  };
+  await writeFile(world.dir.file("prometheus.yaml"), JSON.stringify({ scrape_configs: [scrape] }));
+  const own = await freePort();
+  await using _prometheus = new Program("prometheus", [
+    ...["prometheus", `--config.file=${world.dir.file("prometheus.yaml")}`, `--web.listen-address=127.0.0.1:${own}`],
+    `--storage.tsdb.path=${world.dir.file("tsdb")}`,
+  ]);
+  const value = async () => {
+    const answer = await fetch(`http://127.0.0.1:${own}/api/v1/query?query=answer`);
+    const { data } = (await answer.json()) as { data: { result: { value: [number, string] }[] } };
+    return data.result[0]?.value[1];
+  };
+  assert.equal(await waitFor(value, { deadlineMs: 30_000, everyMs: 200, what: "a scrape" }), "42");
+  target.close();
 });
