@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type ClientHttp2Session, connect } from "node:http2";
 import { after, before, describe, test } from "node:test";
+import { connect as connectTls } from "node:tls";
 import { PREFACE } from "../../shared/node/testing/http2-frames.ts";
 import { assertUnharmed, BESIDE_ANYBODY } from "../harness/bystander.ts";
 import { startAgentProcess } from "../harness/cluster-processes.ts";
@@ -51,11 +54,14 @@ const USUAL = [
   "headers that are references to a large one",
 ];
 
+/** What the document of the hostile cluster allows. */
+const STREAMS = 1_000;
+
 describe("a caller over HTTP/2 that floods", () => {
   let tenants: TwoTenants;
 
   before(async () => {
-    tenants = await startTwoTenants({ process: GROWTH_MEASURED });
+    tenants = await startTwoTenants({ process: GROWTH_MEASURED, red: { limits: { streams: STREAMS } } });
   });
   after(() => tenants?.[Symbol.asyncDispose]());
 
@@ -67,7 +73,9 @@ describe("a caller over HTTP/2 that floods", () => {
       await using _agent = await startAgentProcess(red, agentPort);
       await using source = await TARGETS.source();
       await using sink = await TARGETS.sink();
-      const tls = { ca: red.ca, servername: red.sni, ...(await red.callerPair) };
+      // Each has a name of its own: a caller that comes again after a flood has to wait.
+      const pair = await red.authority.issue({ cn: kind, o: ["callers:red"], usage: "client" });
+      const tls = { ca: red.ca, servername: red.sni, ...pair };
       const growth = await ResidentGrowth.of(tenants.server, tenants.calmServer);
       await using flood = await startFlood("http2", { port, tls, kind, source: source.address, sink: sink.address });
       t.diagnostic(await assertUnharmed(tenants, { windows: 8 }));
@@ -91,4 +99,35 @@ describe("a caller over HTTP/2 that floods", () => {
     await growth.assertBounded();
     assert.ok(Number(flood.counts["opened"]) > 100, `${flood.counts["opened"]} connections were opened`);
   });
+
+  test("5000 CONNECTs at once are no flood: each is answered, those beyond the cluster's limit with a sentence", async () => {
+    const { red, callerPort: port, agentPort } = tenants;
+    await using _agent = await startAgentProcess(red, agentPort);
+    await using sink = await TARGETS.sink();
+    const tls = { ca: red.ca, servername: red.sni, ...(await red.callerPair) };
+    const socket = connectTls({ port, host: "127.0.0.1", ALPNProtocols: ["h2"], ...tls });
+    const session = connect("https://red", { createConnection: () => socket });
+    try {
+      const answers = await Promise.all(Array.from({ length: 5_000 }, () => answerTo(session, sink.address)));
+      const of = (status: number) => answers.filter((answer) => answer.startsWith(`${status} `));
+      assert.deepEqual([of(200).length, of(429).length], [STREAMS, 5_000 - STREAMS]);
+      assert.match(of(429)[0] ?? "", new RegExp(`${STREAMS} connections are open`));
+      assert.equal(session.closed, false);
+    } finally {
+      session.destroy();
+    }
+  });
 });
+
+/** Status and body; a tunnel stays open. */
+async function answerTo(session: ClientHttp2Session, authority: string): Promise<string> {
+  const stream = session.request({ ":method": "CONNECT", ":authority": authority });
+  stream.on("error", () => {});
+  const [{ ":status": status }] = await once(stream, "response");
+  if (status === 200) return "200 ";
+  let body = "";
+  stream.setEncoding("utf8").on("data", (piece: string) => (body += piece));
+  // Node's client may take the reset after the answer for an end that came too early.
+  await new Promise((resolve) => stream.once("close", resolve));
+  return `${status} ${body}`;
+}
