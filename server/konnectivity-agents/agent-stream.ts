@@ -38,8 +38,6 @@ export class AgentStream extends Duplex implements Reclaimable {
   readonly connectID: bigint;
   /** Node of this stream in the account that pays for it. */
   readonly charged = new QueueNode<Reclaimable>(this);
-  /** The longest time for which its reader took nothing, and then did again, ms; 0: it never paused. */
-  longestPauseMs = 0;
   readonly #tunnel: StreamTunnel;
   readonly #incoming: ReadBuffer;
   #state: "open" | "closing" | "over" = "open";
@@ -62,6 +60,10 @@ export class AgentStream extends Duplex implements Reclaimable {
 
   get lastProgressAt(): number {
     return this.#incoming.lastProgressAt;
+  }
+
+  get longestPauseMs(): number {
+    return this.#incoming.longestPauseMs;
   }
 
   /** Ends it, because the memory that it holds is needed. */
@@ -116,9 +118,7 @@ export class AgentStream extends Duplex implements Reclaimable {
 
   /** Counts what the reader has taken since the last call. */
   #settleRead(): void {
-    const { lastProgressAt } = this.#incoming;
     this.#incoming.onRead(this.readableLength);
-    this.longestPauseMs = Math.max(this.longestPauseMs, this.#incoming.lastProgressAt - lastProgressAt);
   }
 
   override unshift(chunk: Buffer, encoding?: BufferEncoding): void {

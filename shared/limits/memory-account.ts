@@ -52,6 +52,8 @@ export interface Reclaimable {
   readonly held: number;
   /** Time since when nothing of them has moved, ms on the clock of `performance.now()`. */
   readonly lastProgressAt: number;
+  /** The longest time for which it stood still and then moved again, ms; 0: it never did. */
+  readonly longestPauseMs: number;
   /** Ends it, because memory is short. */
   evict(): void;
 }
@@ -92,6 +94,8 @@ export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable {
+  /** These bytes are never taken in parts. */
+  readonly longestPauseMs = 0;
   #account: HolderAccount;
   readonly #onEvict: () => void;
   readonly #node = new QueueNode<Reclaimable>(this);

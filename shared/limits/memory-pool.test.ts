@@ -170,17 +170,49 @@ test("credit refused to a cluster below its part makes others end what has stopp
   blue.release(4 * KIB);
 });
 
-test("readers that move are not ended, also where the process is short of memory or another cluster lacks its part", async () => {
+/** At 100 KB/s: it holds far more than others, and stands still for 14 s between two steps. */
+const steadyIn = (share: MemoryShare) => new Held(share, 60 * KIB, 13_000, 14_000);
+
+test("above the limit a slow reader is spared, and one that has stopped is ended", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const steady = steadyIn(red);
+  const stopped = [1, 2, 3].map(() => new Held(red, 15 * KIB, 300));
+  await looked();
+  assert.deepEqual([steady.isOver, stopped.filter(({ isOver }) => isOver).length], [false, 1]);
+});
+
+test("a cluster with slow readers only gets no new streams, and none of the readers is ended", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const steady = [1, 2].map(() => steadyIn(red));
+  await looked();
+  assert.deepEqual([steady.filter(({ isOver }) => isOver).length, red.pressure], [0, full]);
+});
+
+test("slow readers are ended last, when the process is short of memory or another cluster lacks its part", async () => {
   for (const lack of ["process", "part"]) {
     const pool = new MemoryPool(100 * KIB);
     const [blue, red] = [pool.share("blue"), pool.share("red")];
     const stopped = new Held(red, 10 * KIB, 300);
-    const moving = [1, 2].map(() => new Held(red, 60 * KIB, MOVING));
+    const steady = [1, 2].map(() => steadyIn(red));
     if (lack === "process") pool.onProcess(50 * KIB);
     else assert.equal(blue.reserve(4 * KIB), false);
     await looked();
-    assert.deepEqual([stopped.isOver, moving.some(({ isOver }) => isOver), red.pressure], [true, false, full], lack);
+    assert.deepEqual([stopped.isOver, steady.filter(({ isOver }) => isOver).length], [true, 1], lack);
   }
+});
+
+test("a reader that pauses for more than twice as long as ever before counts as stopped", async () => {
+  const pool = new MemoryPool(100 * KIB);
+  const red = pool.share("red");
+  const slower = new Held(red, 60 * KIB, 4_100, 2_000);
+  const hour = new Held(red, 60 * KIB, 41_000, 3_600_000);
+  await looked();
+  assert.deepEqual([slower.isOver, hour.isOver], [false, true], "an hour counts as 20 s");
+  new Held(red, 50 * KIB, MOVING);
+  await looked();
+  assert.equal(slower.isOver, true);
 });
 
 test("the share of a cluster that is not served any more counts until it holds nothing", () => {
@@ -272,6 +304,7 @@ test("however many connections are ended, the pool looks again every 50 ms and n
       return 0;
     },
     lastProgressAt: 0,
+    longestPauseMs: 0,
     evict: () => {},
   };
   share.enter(new QueueNode(counted));

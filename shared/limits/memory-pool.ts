@@ -129,6 +129,12 @@ export class MemoryPool {
     this.#passes.soon();
   }
 
+  /** Slow readers are spared unless the process is short, or another cluster cannot get its part. */
+  get #level(): ReclaimLevel {
+    if (!this.#isOver) return RECLAIM.longStalled;
+    return this.isProcessShort || this.#roomWanted ? RECLAIM.slow : RECLAIM.stalled;
+  }
+
   #reclaim(): void {
     const now = performance.now();
     if (this.#isOver || this.#roomWanted) this.#reclaimAll(Math.min(this.#allowed, this.limit * RECLAIM_TO), now);
@@ -141,7 +147,7 @@ export class MemoryPool {
   /** Clusters that hold most come first, and only what is beyond a fair part is taken from each. */
   #reclaimAll(target: number, now: number): void {
     const part = target / Math.max(1, this.active);
-    const level = this.#isOver ? RECLAIM.stalled : RECLAIM.longStalled;
+    const level = this.#level;
     const above = [...this.#shares].filter(({ held }) => held > part).sort((one, other) => other.held - one.held);
     for (const share of above) {
       if (this.held <= target) break;

@@ -4,10 +4,12 @@ import type { Reclaimable } from "./memory-account.ts";
 export const RECLAIM = {
   /** From readers that have stood still for longer than a slow one does: taken when somebody needs more memory. */
   longStalled: 0,
-  /** From readers that stand still: more is held than may be. */
+  /** From readers that stand still and have not moved after such a pause before: more is held than may be. */
   stalled: 1,
+  /** From readers that make progress in steps, as those behind a large socket buffer do: nothing else is left. */
+  slow: 2,
   /** From whoever holds most, even if it moves: a cluster stays far above its `limits.memory`. */
-  moving: 2,
+  moving: 3,
 } as const;
 export type ReclaimLevel = (typeof RECLAIM)[keyof typeof RECLAIM];
 
@@ -17,8 +19,10 @@ const LONGEST_SLOW_PAUSE_MS = 20_000;
 const SHORTEST_STALL_MS = 200;
 
 /** The first level at which memory is taken from a reader that has stood still for this time. */
-function levelOf(stalledMs: number): ReclaimLevel {
+function levelOf({ longestPauseMs }: Reclaimable, stalledMs: number): ReclaimLevel {
   if (stalledMs < SHORTEST_STALL_MS) return RECLAIM.moving;
+  // Twice its longest pause, because pauses vary; bounded, or one that paused for an hour once could do so again.
+  if (stalledMs < 2 * Math.min(longestPauseMs, LONGEST_SLOW_PAUSE_MS)) return RECLAIM.slow;
   return stalledMs < LONGEST_SLOW_PAUSE_MS ? RECLAIM.stalled : RECLAIM.longStalled;
 }
 
@@ -35,7 +39,7 @@ export function reclaim(
   const found: { readonly candidate: Reclaimable; readonly level: ReclaimLevel; readonly weight: number }[] = [];
   for (const candidate of candidates) {
     const stalledMs = Math.max(0, now - candidate.lastProgressAt);
-    const own = levelOf(stalledMs);
+    const own = levelOf(candidate, stalledMs);
     if (candidate.held > 0 && own <= level) {
       found.push({ candidate, level: own, weight: candidate.held * Math.max(1, stalledMs) });
     }

@@ -51,6 +51,7 @@ test("one that acknowledges next to nothing is among the first to be given up wh
   const small = {
     held: 999_000,
     lastProgressAt: performance.now() - 30_000,
+    longestPauseMs: 0,
     evict: () => assert.fail(),
   };
   const isEnough = () => link.ended.length > 0;

@@ -33,6 +33,8 @@ interface WatchedLink {
  * Only time with a carrier counts, over all carriers together: a peer may answer pings, or come again and again.
  */
 export class AckProgress implements Reclaimable {
+  /** A link that makes progress counts as moving, however slow it is. */
+  readonly longestPauseMs = 0;
   /** The place of this link among those that can free memory. */
   readonly place = new QueueNode<Reclaimable>(this);
   readonly #link: WatchedLink;

@@ -174,10 +174,16 @@ test("the time without progress begins when a sink last took something", async (
   const begun = memory.lastProgressAt;
   await sleep(250); // two looks
   assert.equal(memory.lastProgressAt, begun);
+  assert.equal(memory.longestPauseMs, 0);
   one.taken = 1;
   memory.onWrite(true);
   await looked();
   assert.ok(memory.lastProgressAt > begun);
+  assert.equal(
+    memory.longestPauseMs,
+    memory.lastProgressAt - begun,
+    "the time for which it stood still, and then moved again",
+  );
   memory.close();
 });
 

@@ -37,6 +37,7 @@ export interface WaitingSink {
 export class SpliceMemory implements Reclaimable {
   /** When a sink last took something of what waits. */
   lastProgressAt = 0;
+  longestPauseMs = 0;
   readonly #account: MemoryAccount;
   readonly #directions: readonly WaitingSink[];
   readonly #onEvict: () => void;
@@ -67,7 +68,11 @@ export class SpliceMemory implements Reclaimable {
       held += waitingIn(direction);
       taken += direction.taken;
     }
-    if (this.#held === 0 || taken !== this.#taken) this.lastProgressAt = performance.now();
+    const now = performance.now();
+    if (this.#held > 0 && taken !== this.#taken) {
+      this.longestPauseMs = Math.max(this.longestPauseMs, now - this.lastProgressAt);
+    }
+    if (this.#held === 0 || taken !== this.#taken) this.lastProgressAt = now;
     this.#taken = taken;
     this.#set(held);
     if (held > 0) {

@@ -117,6 +117,8 @@ export class ReadBuffer {
   unread = 0;
   /** When bytes that wait for the reader moved last. */
   lastProgressAt = 0;
+  /** The longest time for which the reader took nothing, and then did again, ms. */
+  longestPauseMs = 0;
   #counter: StreamMemory;
   readonly #now: () => number;
   /** The part of `unread` that the session counts: not what passes through to a reader that takes it at once. */
@@ -162,7 +164,7 @@ export class ReadBuffer {
     const taken = this.unread - left - this.queued;
     if (taken <= 0) return 0;
     this.unread -= taken;
-    if (this.#held > 0) this.lastProgressAt = this.#now();
+    if (this.#held > 0) this.#onProgress(this.#now());
     this.count();
     const again = Math.min(taken, this.#returned);
     this.#returned -= again;
@@ -182,6 +184,11 @@ export class ReadBuffer {
     this.unread = 0;
     this.#queue = undefined;
     this.count();
+  }
+
+  #onProgress(now: number): void {
+    this.longestPauseMs = Math.max(this.longestPauseMs, now - this.lastProgressAt);
+    this.lastProgressAt = now;
   }
 
   /** Counts what the reader has left, which waits from now on. */

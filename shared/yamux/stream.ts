@@ -93,6 +93,10 @@ export class Stream extends Duplex {
     return this.#incoming.lastProgressAt;
   }
 
+  get longestPauseMs(): number {
+    return this.#incoming.longestPauseMs;
+  }
+
   /** Bytes that the peer may still send. */
   get allowance(): number {
     return this.#remoteEnded ? 0 : this.receiveWindow.allowance;

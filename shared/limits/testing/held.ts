@@ -9,12 +9,15 @@ export const MOVING = -1e9;
 export class Held implements Reclaimable {
   held: number;
   readonly lastProgressAt: number;
+  readonly longestPauseMs: number;
   readonly #share: Pick<MemoryShare, "hold" | "enter">;
   readonly #place = new QueueNode<Reclaimable>(this);
 
-  constructor(share: Pick<MemoryShare, "hold" | "enter">, held: number, stalledMs = 1_000) {
+  /** `longestPauseMs`: the time for which it stood still before, and then moved again. */
+  constructor(share: Pick<MemoryShare, "hold" | "enter">, held: number, stalledMs = 1_000, longestPauseMs = 0) {
     this.#share = share;
     this.held = held;
+    this.longestPauseMs = longestPauseMs;
     this.lastProgressAt = performance.now() - stalledMs;
     share.hold(held);
     share.enter(this.#place);
