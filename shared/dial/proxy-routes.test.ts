@@ -83,10 +83,8 @@ test("the next route is tried when one fails, and later attempts remember it", a
 });
 
 test("when all fail, the fault is the most informative one, with the messages of all", async (t) => {
-  const gone = await socks(t, 0);
-  await gone.close();
-  const forbids = await socks(t, 2);
-  const unreached = await socks(t, 4);
+  const [gone, forbids, unreached] = [await socks(t, 0), await socks(t, 2), await socks(t, 4)];
+  await gone.close(); // after the others have their ports, or one of them could get this one
   const error = await rejected(routes({ proxies: [gone.at, forbids.at, unreached.at] }), "proxy_forbidden");
   assert.equal(error.at, forbids.at);
   assert.match(error.message, /refused the connection: .*; .* does not allow connections .*; .* cannot reach/);
