@@ -9,7 +9,7 @@ import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { isGrpc } from "../../shared/konnectivity/grpc-call.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { destroySession } from "../../shared/node/http.ts";
+import { deferDestroy } from "../../shared/node/http.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, type CallerHost } from "./authenticate.ts";
@@ -85,6 +85,7 @@ export class CallerSession {
     socket.allowHalfOpen = false;
     raw.allowHalfOpen = false;
     const session = performServerHandshake(socket, sessionOptions(context));
+    deferDestroy(session);
     this.#session = session;
     session.setLocalWindowSize(SESSION_WINDOW);
     session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));
@@ -162,7 +163,7 @@ export class CallerSession {
     if (this.#isFlooded || this.#emptyFrames.charge(count) === 0) return;
     this.#isFlooded = true;
     const flood = new Error("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM)");
-    destroySession(this.#session, Object.assign(flood, { code: FLOOD }), NGHTTP2_ENHANCE_YOUR_CALM);
+    this.#session.destroy(Object.assign(flood, { code: FLOOD }), NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
   #log(reason: string): void {

@@ -13,11 +13,13 @@ export function feedParser(stream: Duplex, bytes: Buffer): void {
 }
 
 /**
- * Destroys an HTTP/2 session when the callback that runs now has returned; `code` is that of its GOAWAY. Inside a
- * callback of the session, Node.js 22 ends the process if the rest of the same read opens a stream and ends it.
+ * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned. Inside a callback of the
+ * session, Node.js 22.23 ends the process if the rest of the same read opens a stream and ends it; and Node itself
+ * destroys a session there when its peer says GOAWAY with an error.
  */
-export function destroySession(session: ServerHttp2Session, error: Error, code: number): void {
-  setImmediate(() => session.destroy(error, code));
+export function deferDestroy(session: ServerHttp2Session): void {
+  const destroy = session.destroy.bind(session);
+  session.destroy = (error, code) => void setImmediate(destroy, error, code);
 }
 
 /** What has taken the place of ws's listener. */
