@@ -2,7 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { loadedWith } from "../shared/runtime/testing/loaded-with.ts";
 
-const SELDOM = ["@peculiar/x509", "kerberos", "quickjs-wasi", "pino-pretty", "@nats-io/transport-node"];
+const SELDOM = [
+  "@bufbuild/protobuf",
+  "@bufbuild/protobuf/codegenv2",
+  "@nats-io/transport-node",
+  "@peculiar/x509",
+  "kerberos",
+  "pino-pretty",
+  "quickjs-wasi",
+];
 
 for (const [file, unused] of [
   ["cli/command-line.ts", [...SELDOM, "fastify", "jose", "pino", "prom-client", "ws", "yaml", "zod"]],

@@ -275,7 +275,7 @@ export const CODE_LINES = {
   "shared/documents": 956,
   "shared/faults": 263,
   "shared/http": 303,
-  "shared/konnectivity": 349,
+  "shared/konnectivity": 350,
   "shared/kubernetes": 380,
   "shared/limits": 754,
   "shared/link": 2776,

@@ -22,4 +22,5 @@ test("a caller whose credential was revoked since the handshake gets the sentenc
   const { error } = await call.next("dialResponse");
   assert.equal(error, "the certificate is 100 % revoked");
   assert.equal(await call.status(), `16 ${error}`);
+  call.cut();
 });

@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { encodePacket } from "../../shared/konnectivity/packet.ts";
+import type { Stream } from "../../shared/yamux/stream.ts";
 import { type FakeAgent, fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { start } from "./testing/caller.ts";
 import { CallOfTest } from "./testing/grpc-call.ts";
@@ -285,6 +286,19 @@ test("a target that takes nothing holds up its caller", async () => {
     return stands;
   });
   assert.ok(before > 8_000_000, `${before} still wait at the caller`);
+});
+
+test("a connection drains although the bytes of a caller were not read when its target reset", async () => {
+  const targets: Stream[] = [];
+  await using world = await startGrpc([fakeAgent({ onTarget: (stream) => void targets.push(stream.pause()) })]);
+  const call = world.call();
+  const connectID = await call.open();
+  call.sendData(connectID, Buffer.alloc(2_000_000));
+  await until(() => (targets[0]?.readableLength ?? 0) > 0 && call.stream.writableLength > 0);
+  targets[0]?.destroy(new Error("reset"));
+  assert.equal((await call.next("closeResponse")).error, "the connection was reset");
+  world.callers.drain();
+  await until(() => call.connectionClosed);
 });
 
 test("another method is UNIMPLEMENTED, in an answer without messages", async () => {

@@ -61,9 +61,13 @@ export class GrpcCall {
     stream.respond({ ...ANSWER, ...metadata }, { waitForTrailers: true });
   }
 
-  /** Ends the call when all messages are written; without any, header and status are one ("Trailers-Only"). */
+  /**
+   * Ends the call when all messages are written; without any, header and status are one ("Trailers-Only"). What still
+   * comes is dropped: Node keeps a stream, and its session, until it is read.
+   */
   end(status: GrpcStatus, sentence = ""): void {
     if (!this.isOpen) return;
+    this.stream.resume();
     this.#trailers = trailersOf(status, sentence);
     if (this.stream.headersSent) {
       this.stream.end();

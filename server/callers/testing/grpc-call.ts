@@ -17,11 +17,15 @@ export class CallOfTest {
   /** Those of the header as well, in an answer without messages. */
   trailers: IncomingHttpHeaders = {};
   closed = false;
+  connectionClosed = false;
 
   constructor(socket: Socket, headers: OutgoingHttpHeaders = {}) {
     socket.removeAllListeners("data");
     const session = connect("http://localhost", { createConnection: () => socket });
     session.on("error", () => {});
+    session.on("close", () => {
+      this.connectionClosed = true;
+    });
     this.#session = session;
     this.stream = session.request(
       {
@@ -47,7 +51,6 @@ export class CallOfTest {
     this.stream.on("error", () => {});
     this.stream.on("close", () => {
       this.closed = true;
-      session.close();
     });
   }
 
