@@ -252,7 +252,7 @@ export const CODE_LINES = {
   router: 897,
   server: 437,
   "server/agents": 1590,
-  "server/callers": 1441,
+  "server/callers": 1446,
   "server/cluster-runtime": 1013,
   "server/clusters": 836,
   "server/konnectivity-agents": 1051,

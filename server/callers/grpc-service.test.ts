@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { encodePacket } from "../../shared/konnectivity/packet.ts";
+import { FRAME, frame, PREFACE, settings } from "../../shared/node/testing/http2-frames.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { type FakeAgent, fakeAgent } from "../tunnels/testing/fake-agent.ts";
 import { start } from "./testing/caller.ts";
@@ -13,6 +14,7 @@ async function startGrpc(agents: readonly FakeAgent[], options: Parameters<typeo
   const calls: CallOfTest[] = [];
   return {
     ...world,
+    callRaw: world.call,
     call: (headers = {}) => {
       const call = new CallOfTest(world.call().socket, headers);
       calls.push(call);
@@ -299,6 +301,22 @@ test("a connection drains although the bytes of a caller were not read when its 
   assert.equal((await call.next("closeResponse")).error, "the connection was reset");
   world.callers.drain();
   await until(() => call.connectionClosed);
+});
+
+test("grpc-go's GOAWAY before it closes a connection, which nghttp2 does not accept, is no violation", async () => {
+  await using world = await startGrpc([echo()]);
+  const leaving = world.call();
+  const goaway = frame({ type: FRAME.goaway, payload: Buffer.from("0000000100000000", "hex") });
+  await leaving.open();
+  leaving.socket.write(goaway); // stream 1 is the caller's own
+  const other = world.callRaw();
+  other.socket.write(Buffer.concat([PREFACE, settings(), goaway])); // before its first call, too
+  await until(() => leaving.closed && (other.ended || other.socket.destroyed));
+  await world.call().open();
+  assert.deepEqual(
+    world.lines.filter(({ msg }) => msg.startsWith("HTTP/2")),
+    [],
+  );
 });
 
 test("another method is UNIMPLEMENTED, in an answer without messages", async () => {

@@ -50,9 +50,17 @@ const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
 /** A CONNECT that its caller resets before it has the answer costs as much as this many of them. */
 const RESET_CONNECT = 20;
 
+/** The connection is lost: each of its CONNECTs has a line of its own. */
+const LOST = ["ECONNRESET", "EPIPE"];
 const FLOOD = "CULVERT_HTTP2_FLOOD";
 /** Errors of a session that its caller has caused. A lost connection, and a GOAWAY of the caller, are none. */
 const VIOLATIONS = [FLOOD, "ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"];
+
+/**
+ * `NGHTTP2_ERR_PROTO`. The GOAWAY of a client names a stream of its server. That of grpc-go, before it closes a
+ * connection, names the last of its own: a violation to nghttp2, which ends the session.
+ */
+const PROTOCOL_ERROR = -505;
 
 const { NGHTTP2_ENHANCE_YOUR_CALM } = constants;
 
@@ -69,6 +77,8 @@ export class CallerSession {
   readonly #emptyFrames = new TokenBucket(EMPTY_FRAMES);
   readonly #streams = new Set<ServerHttp2Stream>();
   #allowed = NEW_STREAMS;
+  /** It has had streams that are no calls of gRPC. */
+  #hasConnects = false;
   /** It ends; frames that came with the last one are still to be read. */
   #isFlooded = false;
 
@@ -92,9 +102,10 @@ export class CallerSession {
     session.on("ping", () => this.#chargeEmpty(1));
     session.on("remoteSettings", () => this.#chargeEmpty(1));
     session.on("localSettings", () => this.#allowMore());
-    session.on("error", (error) => {
+    session.on("error", (error: NodeJS.ErrnoException) => {
+      if (LOST.includes(error.code ?? "") || (error.errno === PROTOCOL_ERROR && !this.#hasConnects)) return;
       this.#log(error.message);
-      if (VIOLATIONS.includes((error as NodeJS.ErrnoException).code ?? "")) onViolation();
+      if (VIOLATIONS.includes(error.code ?? "")) onViolation();
     });
     const { memory } = host.tunnels;
     const bytes = CONNECTION_BYTES[host.kind];
@@ -114,6 +125,7 @@ export class CallerSession {
   #onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
     stream.on("error", ignore);
     if (this.#isFlooded) return;
+    if (!isGrpc(headers)) this.#hasConnects = true;
     this.#streams.add(stream);
     this.#connection.clearDeadline();
     stream.once("close", () => {

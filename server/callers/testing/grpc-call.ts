@@ -9,6 +9,7 @@ type ValueOf<C extends ControlPacket["case"], P = ControlPacket> = P extends { c
 
 /** One gRPC call of a caller, on an HTTP/2 connection of its own, which writes and reads Konnectivity's packets. */
 export class CallOfTest {
+  readonly socket: Socket;
   readonly stream: ClientHttp2Stream;
   readonly #session: ReturnType<typeof connect>;
   readonly packets: ControlPacket[] = [];
@@ -20,6 +21,7 @@ export class CallOfTest {
   connectionClosed = false;
 
   constructor(socket: Socket, headers: OutgoingHttpHeaders = {}) {
+    this.socket = socket;
     socket.removeAllListeners("data");
     const session = connect("http://localhost", { createConnection: () => socket });
     session.on("error", () => {});
