@@ -19,6 +19,7 @@ const UNIT = [
   ...["shared/link/inner-tls", "shared/link/link.test", "shared/link/server-certificate", "shared/yamux/session.test"],
   ...["shared/yamux/stream", "shared/limits/memory-limit", "shared/limits/quiet-collection"],
   "server/callers/http2-session",
+  "server/konnectivity-agents/session",
 ];
 const E2E = [
   ...["scenarios/reset", "scenarios/half-close", "scenarios/end-and-reset", "scenarios/protocols"],

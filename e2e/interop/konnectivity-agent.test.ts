@@ -4,6 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { OpenCaller, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
 import { connectThrough } from "../harness/caller.ts";
@@ -55,7 +56,7 @@ test("by certificate: small and large bytes both ways, errors of the dial, and i
   await waitFor(() => logged("tunnel lost", from)[0]);
 });
 
-test("an agent that is not let in has the server's sentence in its log, and comes back when it is", {
+test("an agent that is not let in has the server's sentence in its log", {
   skip,
 }, async () => {
   const from = lines.length;
@@ -96,6 +97,23 @@ test("two servers behind one address: it looks for --server-count of them, and e
   }
   assert.ok(agent.lines.some((line) => /newServerCount=2/.test(line)));
   first.destroy(new Error("the test is over"));
+});
+
+test("a server that is replaced has the agent back within 10 s, which its own intervals allow", { skip }, async () => {
+  await using place = await startWorld({ log, agents: 0, targets: ["echo"], server: { agentWaitMs: 15_000 } });
+  const port = portOf(place);
+  using agent = await KonnectivityAgent.start(place.dir.path, { port, flags: certificateFlags(place.dir.path) });
+  assert.ok(agent);
+  await place.connect("echo").then((connection) => connection.socket.destroy());
+  await place.server.close();
+  const stoppedAt = performance.now();
+  await sleep(1_000);
+  const from = lines.length;
+  await place.startServer({ agentPort: port });
+  await waitFor(() => logged("tunnel opened", from)[0]);
+  assert.ok(performance.now() - stoppedAt < 10_000);
+  await using connection = await place.connect("echo");
+  assert.equal(connection.status, 200);
 });
 
 test("by token: it is let in without a certificate", { skip }, async () => {

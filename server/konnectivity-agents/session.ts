@@ -1,6 +1,8 @@
 import { constants, performServerHandshake, type ServerHttp2Session } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { destroySession } from "../../shared/node/http.ts";
 
 /** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
 const MAX_CALLS = 2;
@@ -29,9 +31,11 @@ export function openSession({ socket, raw }: IncomingConnection, headerLimit: nu
   });
   const emptyFrames = new TokenBucket(EMPTY_FRAMES);
   const onEmptyFrame = (): void => {
-    if (emptyFrames.take(1) > 0) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    if (session.destroyed || emptyFrames.take(1) === 0) return;
+    const flood = new PeerViolation("it sends too many frames that carry nothing (PING, SETTINGS)");
+    destroySession(session, flood, constants.NGHTTP2_ENHANCE_YOUR_CALM);
   };
-  session.on("ping", onEmptyFrame).on("remoteSettings", onEmptyFrame);
+  for (const event of ["ping", "remoteSettings", "stream"]) session.on(event, onEmptyFrame);
   session.on("error", () => {}); // its streams and its socket tell of the end
   return session;
 }
