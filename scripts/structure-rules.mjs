@@ -255,7 +255,7 @@ export const CODE_LINES = {
   "server/callers": 1446,
   "server/cluster-runtime": 1013,
   "server/clusters": 836,
-  "server/konnectivity-agents": 1051,
+  "server/konnectivity-agents": 1055,
   "server/listeners": 528,
   "server/metrics": 538,
   "server/operators": 475,

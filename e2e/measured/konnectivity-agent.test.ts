@@ -9,7 +9,7 @@ import { captureLog } from "../harness/log-lines.ts";
 import { Payload } from "../harness/payload.ts";
 import { sourceTarget } from "../harness/targets/plain.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
-import { waitFor } from "../harness/wait.ts";
+import { standing, waitFor } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 import { goMissing } from "../interop/go-peer.ts";
 
@@ -81,7 +81,8 @@ test("a caller that reads nothing for long holds up none of 100 others, and then
   const idle = percentile(await others.echoes(4_000), 99);
   await using stopped = await world.connect(source.address);
   stopped.socket.pause();
-  await sleep(2_000); // the agent has sent all of it, as fast as it could
+  const [tunnel] = world.server.tunnels.tunnels();
+  await standing(() => tunnel?.bufferedBytes); // the agent has sent all of it
   const beside = percentile(await others.echoes(STOPPED_MS), 99);
   t.diagnostic(`p99 ${idle.toFixed(1)} ms idle, ${beside.toFixed(1)} ms beside a caller that reads nothing`);
   assert.ok(beside < 2 * idle + 20, `${beside} ms, and ${idle} ms without it`);
