@@ -2,7 +2,7 @@ import { constants, performServerHandshake, type ServerHttp2Session } from "node
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { destroySession } from "../../shared/node/http.ts";
+import { deferDestroy } from "../../shared/node/http.ts";
 
 /** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
 const MAX_CALLS = 2;
@@ -29,11 +29,12 @@ export function openSession({ socket, raw }: IncomingConnection, headerLimit: nu
       initialWindowSize: FIRST_WINDOW,
     },
   });
+  deferDestroy(session);
   const emptyFrames = new TokenBucket(EMPTY_FRAMES);
   const onEmptyFrame = (): void => {
     if (session.destroyed || emptyFrames.take(1) === 0) return;
     const flood = new PeerViolation("it sends too many frames that carry nothing (PING, SETTINGS)");
-    destroySession(session, flood, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    session.destroy(flood, constants.NGHTTP2_ENHANCE_YOUR_CALM);
   };
   for (const event of ["ping", "remoteSettings", "stream"]) session.on(event, onEmptyFrame);
   session.on("error", () => {}); // its streams and its socket tell of the end
