@@ -10,7 +10,7 @@ import { startSlowLine } from "../harness/slow-line.ts";
 import { startWorld } from "../harness/world.ts";
 
 const LINE = { bytesPerSecond: 20_000, queueBytes: 64 * 1024, rttMs: 300 };
-const CONNECTS = 10;
+const CONNECTS = 5;
 const BYTES = 4_000;
 
 test("CONNECTs of one HTTP/2 connection are whole over a line of 20 kB/s", async () => {

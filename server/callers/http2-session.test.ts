@@ -10,6 +10,7 @@ import {
 import { type TestContext, test } from "node:test";
 import { deferred } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { connectRequest, PREFACE, settings } from "../../shared/node/testing/http2-frames.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
@@ -238,6 +239,19 @@ for (const [what, flood] of [
     await until(() => world.lines.some(({ msg }) => msg === "HTTP/2 connection of a caller ended"));
   });
 }
+
+test("a flood of headers over the limit ends its own session", async (t) => {
+  await using world = await start([echoing()]);
+  const { socket } = world.call();
+  t.after(() => socket.destroy());
+  socket.write(Buffer.concat([PREFACE, settings()]));
+  const field = Buffer.alloc(16_000, "\x00\x01a\x01b");
+  for (let stream = 1; !socket.destroyed; stream += 2) {
+    socket.write(connectRequest(stream, "10.0.0.1:1", field));
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await until(() => world.lines.some(({ reason }) => /too large headers/.test(reason ?? "")));
+});
 
 test("a caller that comes again at once after a flood is refused for a second, with a sentence", async (t) => {
   await using world = await start([echoing()]);

@@ -6,6 +6,7 @@ import {
   type ServerHttp2Stream,
 } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
+import { SharedInterval } from "../../shared/basics/timers.ts";
 import { isGrpc } from "../../shared/konnectivity/grpc-call.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
@@ -52,6 +53,10 @@ const RESET_CONNECT = 20;
 
 /** The connection is lost: each of its CONNECTs has a line of its own. */
 const LOST = ["ECONNRESET", "EPIPE"];
+
+/** Interval between two checks for requests that Node has refused by itself, ms. */
+const LOOK_MS = 250;
+
 const FLOOD = "CULVERT_HTTP2_FLOOD";
 /** Errors of a session that its caller has caused. A lost connection, and a GOAWAY of the caller, are none. */
 const VIOLATIONS = [FLOOD, "ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"];
@@ -79,6 +84,8 @@ export class CallerSession {
   #allowed = NEW_STREAMS;
   /** It has had streams that are no calls of gRPC. */
   #hasConnects = false;
+  /** Streams that were served, or were refused by Node. */
+  #begun = 0;
   /** It ends; frames that came with the last one are still to be read. */
   #isFlooded = false;
 
@@ -107,12 +114,14 @@ export class CallerSession {
       this.#log(error.message);
       if (VIOLATIONS.includes(error.code ?? "")) onViolation();
     });
+    const looks = SharedInterval.every(LOOK_MS).add(() => this.#chargeRefused());
     const { memory } = host.tunnels;
     const bytes = CONNECTION_BYTES[host.kind];
     memory.onConnection(bytes);
     session.once("close", () => {
       memory.onConnection(-bytes);
       connection.clearDeadline();
+      looks.leave();
     });
     this.#onIdle();
   }
@@ -124,6 +133,7 @@ export class CallerSession {
 
   #onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
     stream.on("error", ignore);
+    this.#begun++;
     if (this.#isFlooded) return;
     if (!isGrpc(headers)) this.#hasConnects = true;
     this.#streams.add(stream);
@@ -171,10 +181,18 @@ export class CallerSession {
     this.#connection.setDeadline(IDLE_MS, () => this.#session.close());
   }
 
+  /** Node reads the header of a request that is too large, refuses it, and emits nothing. Its stream has a number. */
+  #chargeRefused(): void {
+    if (this.#session.destroyed) return;
+    const begun = Math.ceil((this.#session.state.lastProcStreamID ?? 0) / 2); // those of a client are odd
+    this.#chargeEmpty((begun - this.#begun) * RESET_CONNECT);
+    this.#begun = begun;
+  }
+
   #chargeEmpty(count: number): void {
     if (this.#isFlooded || this.#emptyFrames.charge(count) === 0) return;
     this.#isFlooded = true;
-    const flood = new Error("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM)");
+    const flood = new Error("a flood of frames without a CONNECT (PING, SETTINGS, RST_STREAM, too large headers)");
     this.#session.destroy(Object.assign(flood, { code: FLOOD }), NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
