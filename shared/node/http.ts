@@ -13,13 +13,17 @@ export function feedParser(stream: Duplex, bytes: Buffer): void {
 }
 
 /**
- * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned. Inside a callback of the
- * session, Node.js 22.23 ends the process if the rest of the same read opens a stream and ends it; and Node itself
- * destroys a session there when its peer says GOAWAY with an error.
+ * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned, if it is called with an
+ * error. Inside a callback of the session, Node.js 22.23 ends the process if the rest of the same read opens a stream
+ * and ends it; and Node itself destroys a session there when its peer says GOAWAY with an error. Without an error it is
+ * the end of a session that was closed before, which may not wait.
  */
 export function deferDestroy(session: ServerHttp2Session): void {
   const destroy = session.destroy.bind(session);
-  session.destroy = (error, code) => void setImmediate(destroy, error, code);
+  session.destroy = (error, code) => {
+    if (error) setImmediate(destroy, error, code);
+    else destroy(error, code);
+  };
 }
 
 /** What has taken the place of ws's listener. */
