@@ -1,8 +1,9 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
+import { type KonnectivityPrograms, konnectivityPrograms } from "../harness/konnectivity-programs.ts";
 import { controlPlaneModule, versionFlags } from "./control-plane-module.ts";
-import { cachedFolder, digestOf, go, goIsInstalled } from "./go-build.ts";
+import { BUILD_DEADLINE_MS, cachedFolder, digestOf, go, goIsInstalled } from "./go-build.ts";
 import { run } from "./world/run.ts";
 
 /** The newest Kubernetes that builds as ordinary modules; its go.mod and go.sum are in the tree. */
@@ -19,6 +20,7 @@ export interface Assets {
   readonly kubectl: string;
   readonly nodeStandIn: string;
   readonly egressDialer: string;
+  readonly konnectivity: KonnectivityPrograms;
 }
 
 /** This machine has neither the programs nor the means to build them; the message says what is missing. */
@@ -35,15 +37,16 @@ const CONTROL_PLANE_PROGRAMS = ["kube-apiserver", "etcd", "kubectl"];
  */
 export async function findOrBuildAssets(version: string, signal: AbortSignal): Promise<Assets> {
   const controlPlane = givenControlPlane() ?? (await builtControlPlane(version, signal));
-  const node = await builtNode(signal);
+  const { nodeStandIn, egressDialer } = await nodePrograms(signal);
   const kubeApiserver = join(controlPlane, "kube-apiserver");
   return {
     version: await versionOf(kubeApiserver),
     kubeApiserver,
     etcd: join(controlPlane, "etcd"),
     kubectl: join(controlPlane, "kubectl"),
-    nodeStandIn: join(node, "node-stand-in"),
-    egressDialer: join(node, "egress-dialer"),
+    nodeStandIn,
+    egressDialer,
+    konnectivity: await konnectivityPrograms(signal),
   };
 }
 
@@ -78,14 +81,18 @@ async function generatedModule(version: string, folder: string, signal: AbortSig
   return folder;
 }
 
-async function builtNode(signal: AbortSignal): Promise<string> {
+/** Our own Go programs, built once for each state of their sources. */
+export async function nodePrograms(
+  signal: AbortSignal = AbortSignal.timeout(BUILD_DEADLINE_MS),
+): Promise<Pick<Assets, "nodeStandIn" | "egressDialer">> {
   const flags = buildFlags("-s -w");
-  return await cachedFolder(`node-${digestOf(NODE, ...flags)}`, async (folder) => {
+  const folder = await cachedFolder(`node-${digestOf(NODE, ...flags)}`, async (folder) => {
     await needGo("there is no Go to build the node stand-in and the egress dialer");
     const done = progress("building the node stand-in and the egress dialer");
     await build(NODE, folder, flags, signal);
     done();
   });
+  return { nodeStandIn: join(folder, "node-stand-in"), egressDialer: join(folder, "egress-dialer") };
 }
 
 function buildFlags(linker: string): string[] {

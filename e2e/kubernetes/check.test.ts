@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { belongsTo, type Check } from "./check.ts";
-import type { CallerRoute } from "./world/egress.ts";
+import type { Lane } from "./world/lanes.ts";
 
 const CHECK: Check = { name: "cp", deadlineMs: 1_000, run: async () => ({ printed: "" }) };
-const LANES: readonly CallerRoute[] = ["uds", "tcp", "direct"];
+const LANES: readonly Lane[] = ["uds", "tcp", "direct"];
 
-function lanesOf(check: Check, { lanes = LANES, full = false } = {}): CallerRoute[] {
+function lanesOf(check: Check, { lanes = LANES, full = false } = {}): Lane[] {
   return lanes.filter((lane) => belongsTo(lane, check, lanes, full));
 }
 

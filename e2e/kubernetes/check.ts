@@ -1,6 +1,6 @@
 import type { Program } from "../harness/program.ts";
-import type { CallerRoute } from "./world/egress.ts";
 import type { Kubectl } from "./world/kubectl.ts";
+import type { Lane } from "./world/lanes.ts";
 import type { World } from "./world/world.ts";
 
 /** Something that has to hold for whoever uses kubectl. */
@@ -9,7 +9,7 @@ export interface Check {
   readonly name: string;
   readonly deadlineMs: number;
   /** The lanes that it can run on. Left out: every lane. */
-  readonly lanes?: readonly CallerRoute[];
+  readonly lanes?: readonly Lane[];
   /** It runs on each of its lanes in every run; other checks do so only in a full run. */
   readonly everyLane?: true;
   /** It mostly waits: it is started first, and the others run meanwhile. */
@@ -28,7 +28,7 @@ export type Goal = "time" | "dial";
 /** What a check works with. */
 export interface Stage {
   readonly world: World;
-  readonly lane: CallerRoute;
+  readonly lane: Lane;
   readonly kubeApiserver: Program;
   /** Of the lane's kube-apiserver; what it runs is killed at the check's deadline. */
   readonly kubectl: Kubectl;
@@ -50,7 +50,7 @@ export interface Seen {
 /** A check on a lane that is over. */
 export interface Row extends Seen {
   readonly check: string;
-  readonly lane: CallerRoute;
+  readonly lane: Lane;
   readonly seconds: number;
   readonly goal?: Goal | undefined;
   readonly trouble?: true | undefined;
@@ -60,13 +60,11 @@ export interface Row extends Seen {
   readonly failure?: string;
 }
 
-export const CULVERT_LANES: readonly CallerRoute[] = ["uds", "tcp"];
-
 /**
  * Whether a check belongs to this lane of a run that has `lanes`. Unless the run is full, a check that is not marked
  * `everyLane` belongs to the first of the run's lanes that it can run on.
  */
-export function belongsTo(lane: CallerRoute, check: Check, lanes: readonly CallerRoute[], full: boolean): boolean {
+export function belongsTo(lane: Lane, check: Check, lanes: readonly Lane[], full: boolean): boolean {
   const possible = lanes.filter((each) => check.lanes?.includes(each) ?? true);
   return full || check.everyLane ? possible.includes(lane) : possible[0] === lane;
 }

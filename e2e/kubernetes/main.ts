@@ -14,13 +14,14 @@ import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { SERVER_COUNT } from "./checks/server-count.ts";
+import { SIDE_BY_SIDE } from "./checks/side-by-side.ts";
 import { SLOW_BYTES_PER_SECOND, SLOW_LINE } from "./checks/slow-line.ts";
 import { STREAMS } from "./checks/streams.ts";
 import { whatIsMissing } from "./prerequisites.ts";
 import { type Report, rowLine, section, withSection } from "./report.ts";
 import { Runner } from "./run-checks.ts";
 import { readSettings, type Settings, USAGE } from "./settings.ts";
-import type { CallerRoute } from "./world/egress.ts";
+import { type Lane, TUNNELS } from "./world/lanes.ts";
 import { createWorld, type World } from "./world/world.ts";
 
 const RESULTS = fileURLToPath(new URL("../../docs/kubernetes-results.md", import.meta.url));
@@ -73,12 +74,13 @@ async function runLanes(world: World, settings: Settings, charts: readonly Check
 
 async function runLane(
   world: World,
-  lane: CallerRoute,
+  lane: Lane,
   { lanes, full, only, repeat }: Settings,
   charts: readonly Check[],
 ): Promise<Row[]> {
   if (lane === "direct") await world.network.open();
   else await world.network.close();
+  world.culvert.useAgents(lane === "direct" ? [] : TUNNELS[lane].agents);
   const kubeApiserver = await world.startKubeApiserver(lane === "direct" ? undefined : world.egress(lane));
   const runner = new Runner(world, lane, kubeApiserver, repeat);
   const wanted = (checks: readonly Check[]) =>
@@ -94,6 +96,7 @@ async function runLane(
     await world.network.slow(undefined);
   }
   await runner.run(wanted(FAILURES));
+  await runner.run(wanted([SIDE_BY_SIDE]));
   await runner.run(wanted(charts));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;

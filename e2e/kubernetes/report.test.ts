@@ -20,6 +20,11 @@ test("each check is a line with its lanes side by side, and what it costs more t
   assert.ok(lines.includes("| dials | p50 0.10 ms | p50 2.50 ms (+2.4 ms) |  | 500 / · | `500 dials` |"));
 });
 
+test("only lanes that have run are columns", () => {
+  const [head] = section({ ...REPORT, rows: [{ ...COPY, lane: "mixed", seconds: 1 }] }).match(/^\| check .*$/m) ?? [];
+  assert.equal(head, "| check | gRPC, both agents | dials | printed |");
+});
+
 test("what is over its goal is said", () => {
   const lines = section(REPORT).split("\n");
   assert.ok(lines.includes("- met: cp, unix socket, 1.40 ×"));
@@ -29,8 +34,8 @@ test("what is over its goal is said", () => {
 
 test("a check that does not hold is marked on screen and in the table", () => {
   const failed: Row = { check: "exec", lane: "tcp", seconds: 1, printed: "", failure: "expected a b, and saw c" };
-  assert.match(rowLine(failed), /^✗ TCP \+ mTLS {2}exec: 1\.00 s │ expected a b, and saw c$/);
-  assert.ok(section({ ...REPORT, rows: [failed] }).includes("| exec |  |  | **failed** |"));
+  assert.match(rowLine(failed), /^✗ TCP \+ mTLS +exec: 1\.00 s │ expected a b, and saw c$/);
+  assert.ok(section({ ...REPORT, rows: [failed] }).includes("| exec | **failed** | · |  |"));
 });
 
 test("a version's section takes the place of its earlier one, and the newest version comes first", () => {

@@ -1,5 +1,5 @@
 import type { Row } from "./check.ts";
-import type { CallerRoute } from "./world/egress.ts";
+import { CULVERT_LANES, type Lane, titleOf } from "./world/lanes.ts";
 
 /** One Kubernetes version on one machine. */
 export interface Report {
@@ -9,9 +9,8 @@ export interface Report {
   readonly rows: readonly Row[];
 }
 
-const LANES: Record<CallerRoute, string> = { direct: "directly", uds: "unix socket", tcp: "TCP + mTLS" };
-const ALL_LANES = Object.keys(LANES) as CallerRoute[];
-const CULVERT_LANES = ALL_LANES.filter((lane) => lane !== "direct");
+const ALL_LANES: readonly Lane[] = ["direct", ...CULVERT_LANES];
+const TITLE_WIDTH = Math.max(...ALL_LANES.map((lane) => titleOf(lane).length));
 const TIME_GOAL = 1.5;
 const DIAL_GOAL_MS = 5;
 const LINE_LENGTH = 240;
@@ -26,7 +25,7 @@ export function rowLine({ check, lane, seconds, dials, failure, printed, recover
     ...(recoveredSeconds === undefined ? [] : [`recovered after ${inSeconds(recoveredSeconds)}`]),
   ];
   const mark = failure === undefined ? "✓" : "✗";
-  return `${mark} ${LANES[lane].padEnd(11)} ${check}: ${figures.join(", ")} │ ${failure ?? cut(printed, LINE_LENGTH)}`;
+  return `${mark} ${titleOf(lane).padEnd(TITLE_WIDTH)} ${check}: ${figures.join(", ")} │ ${failure ?? cut(printed, LINE_LENGTH)}`;
 }
 
 /** The section of the results about one version. */
@@ -35,14 +34,22 @@ export function section({ kubernetes, circumstances, rows }: Report): string {
   const checks = names.map((name) => new RowsOfCheck(rows.filter(({ check }) => check === name)));
   const troubles = checks.filter(({ trouble }) => trouble);
   const uses = checks.filter(({ trouble }) => !trouble);
+  const lanes = ALL_LANES.filter((lane) => rows.some((row) => row.lane === lane));
+  const tunnels = CULVERT_LANES.filter((lane) => lanes.includes(lane));
   return [
     `${HEADING}${kubernetes}`,
     circumstances,
-    table(["check", ...ALL_LANES.map(nameOf), "dials", "printed"], uses.map(useCells)),
+    table(
+      ["check", ...lanes.map(titleOf), "dials", "printed"],
+      uses.map((check) => useCells(check, lanes, tunnels)),
+    ),
     `Goals: for exec, cp and downloads ${TIME_GOAL} × the direct time; for a dial ${DIAL_GOAL_MS} ms more at the median.`,
     goalLines(uses).join("\n"),
     "Trouble, how soon kubectl tells of it, and (→) how soon after its end kubectl gets through again:",
-    table(["trouble", ...CULVERT_LANES.map(nameOf), "kubectl's message"], troubles.map(troubleCells)),
+    table(
+      ["trouble", ...tunnels.map(titleOf), "kubectl's message"],
+      troubles.map((check) => troubleCells(check, tunnels)),
+    ),
   ].join("\n\n");
 }
 
@@ -71,12 +78,12 @@ class RowsOfCheck {
     return this.first.trouble === true;
   }
 
-  on(lane: CallerRoute): Row | undefined {
+  on(lane: Lane): Row | undefined {
     return this.#rows.find((row) => row.lane === lane);
   }
 
   /** What it costs more than directly, in the unit of its goal. */
-  cost(lane: CallerRoute): { readonly text: string; readonly met: boolean } | undefined {
+  cost(lane: Lane): { readonly text: string; readonly met: boolean } | undefined {
     const [here, direct] = [this.on(lane), this.on("direct")];
     if (!here || !direct) return undefined;
     if (this.first.goal === "time") {
@@ -89,12 +96,12 @@ class RowsOfCheck {
   }
 }
 
-function useCells(check: RowsOfCheck): string[] {
-  const dials = CULVERT_LANES.map((lane) => check.on(lane)?.dials ?? "·").join(" / ");
-  return [check.first.check, ...ALL_LANES.map((lane) => timeCell(check, lane)), dials, printedCell(check)];
+function useCells(check: RowsOfCheck, lanes: readonly Lane[], tunnels: readonly Lane[]): string[] {
+  const dials = tunnels.map((lane) => check.on(lane)?.dials ?? "·").join(" / ");
+  return [check.first.check, ...lanes.map((lane) => timeCell(check, lane)), dials, printedCell(check)];
 }
 
-function timeCell(check: RowsOfCheck, lane: CallerRoute): string {
+function timeCell(check: RowsOfCheck, lane: Lane): string {
   const row = check.on(lane);
   if (!row) return "";
   if (row.failure !== undefined) return "**failed**";
@@ -103,8 +110,8 @@ function timeCell(check: RowsOfCheck, lane: CallerRoute): string {
   return cost === undefined ? figure : `${figure} (${cost.text})`;
 }
 
-function troubleCells(check: RowsOfCheck): string[] {
-  const cells = CULVERT_LANES.map((lane) => {
+function troubleCells(check: RowsOfCheck, tunnels: readonly Lane[]): string[] {
+  const cells = tunnels.map((lane) => {
     const row = check.on(lane);
     if (!row) return "";
     if (row.failure !== undefined) return "**failed**";
@@ -122,7 +129,7 @@ function printedCell(check: RowsOfCheck): string {
   const quoted = ({ printed }: Row) => `\`${cut(printed, CELL_LENGTH).replaceAll("|", "\\|")}\``;
   const different = new Set(rows.map(quoted));
   if (different.size <= 1) return [...different].join("");
-  return rows.map((row) => `${nameOf(row.lane)}: ${quoted(row)}`).join("<br>");
+  return rows.map((row) => `${titleOf(row.lane)}: ${quoted(row)}`).join("<br>");
 }
 
 function goalLines(checks: readonly RowsOfCheck[]): string[] {
@@ -132,7 +139,7 @@ function goalLines(checks: readonly RowsOfCheck[]): string[] {
       CULVERT_LANES.map((lane) => {
         const cost = check.cost(lane);
         if (cost === undefined) return "";
-        return `- ${cost.met ? "met" : "**not met**"}: ${check.first.check}, ${nameOf(lane)}, ${cost.text}`;
+        return `- ${cost.met ? "met" : "**not met**"}: ${check.first.check}, ${titleOf(lane)}, ${cost.text}`;
       }),
     )
     .filter((line) => line !== "");
@@ -144,10 +151,6 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 
 function versionOf(text: string): string {
   return /^## Kubernetes (\S+)/.exec(text)?.[1] ?? "";
-}
-
-function nameOf(lane: CallerRoute): string {
-  return LANES[lane];
 }
 
 function inSeconds(seconds: number): string {

@@ -3,18 +3,18 @@ import type { Program } from "../harness/program.ts";
 import type { Check, Row, Seen, Stage } from "./check.ts";
 import { rowLine } from "./report.ts";
 import type { KubeApiserver } from "./world/control-plane.ts";
-import type { CallerRoute } from "./world/egress.ts";
+import type { Lane } from "./world/lanes.ts";
 import type { World } from "./world/world.ts";
 
 /** Where checks are run: a world whose kube-apiserver goes along one lane. */
 export class Runner {
   readonly #world: World;
-  readonly #lane: CallerRoute;
+  readonly #lane: Lane;
   readonly #kubeApiserver: KubeApiserver;
   readonly #repeat: number;
   readonly rows: Row[] = [];
 
-  constructor(world: World, lane: CallerRoute, kubeApiserver: KubeApiserver, repeat: number) {
+  constructor(world: World, lane: Lane, kubeApiserver: KubeApiserver, repeat: number) {
     this.#world = world;
     this.#lane = lane;
     this.#kubeApiserver = kubeApiserver;

@@ -4,7 +4,7 @@ import { NEWEST } from "./assets.ts";
 import { readSettings } from "./settings.ts";
 
 test("without arguments all lanes are run once, on the newest version", () => {
-  const lanes = ["uds", "tcp", "direct"];
+  const lanes = ["uds", "tcp", "grpc", "grpc-stock", "connect-stock", "mixed", "direct"];
   const usual = { kubernetes: NEWEST, lanes, full: false, only: "", repeat: 1, write: false };
   assert.deepEqual(readSettings([], false), usual);
   assert.deepEqual(readSettings([], true), { ...usual, full: true });

@@ -1,8 +1,8 @@
 import { parseArgs } from "node:util";
 import { NEWEST, OLDER } from "./assets.ts";
-import type { CallerRoute } from "./world/egress.ts";
+import { CULVERT_LANES, type Lane } from "./world/lanes.ts";
 
-const LANES: readonly CallerRoute[] = ["uds", "tcp", "direct"];
+const LANES: readonly Lane[] = [...CULVERT_LANES, "direct"];
 
 export const USAGE = `npm run e2e:kubernetes -- [options]
 
@@ -17,7 +17,7 @@ earlier lane can have. With CULVERT_FULL=1 all checks run on all lanes.`;
 
 export interface Settings {
   readonly kubernetes: string;
-  readonly lanes: readonly CallerRoute[];
+  readonly lanes: readonly Lane[];
   /** Does each check run on all lanes that it can run on? */
   readonly full: boolean;
   readonly only: string;

@@ -1,8 +1,9 @@
 import { statSync } from "node:fs";
 import { PayloadCheck } from "../../harness/payload.ts";
-import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { PORTS } from "../world/addresses.ts";
 import { inMain } from "../world/kubectl.ts";
+import { lanesWith } from "../world/lanes.ts";
 import { type Cut, resumes, whileCut } from "./cut-path.ts";
 import { checkedFile, payloadFile } from "./payload-file.ts";
 import { spoken } from "./protocol.ts";
@@ -18,9 +19,12 @@ const TWO: readonly Cut[] = [{ at: 0.25 }, { at: 0.6 }];
 /** The last one lasts: the agent dials in vain for a while. */
 const LASTING: readonly Cut[] = [{ at: 0.2 }, { at: 0.4 }, { at: 0.6, awayMs: 2_000 }];
 
-const cutOften = { deadlineMs: 90_000, lanes: CULVERT_LANES } as const;
+const cutOften = { deadlineMs: 90_000, lanes: lanesWith("culvert") } as const;
 
-/** The agent's connection is cut, again and again; whoever uses kubectl notices a pause (docs/link.md). */
+/**
+ * The agent's connection is cut, again and again; whoever uses kubectl notices a pause (docs/link.md). A stock agent
+ * resumes nothing.
+ */
 export const CUTS: readonly Check[] = [
   { name: "logs -f, 30 s of silence, connection cut meanwhile", ...cutOften, beside: true, run: silence },
   { name: "exec -i, 100 MB in and out, connection cut 3 times", ...cutOften, run: exec },

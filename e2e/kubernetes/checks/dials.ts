@@ -1,8 +1,10 @@
 import { PayloadCheck } from "../../harness/payload.ts";
+import type { Program } from "../../harness/program.ts";
 import { waitFor } from "../../harness/wait.ts";
-import { type Check, CULVERT_LANES, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
+import { type Check, expect, oneLine, type Seen, type Stage, since } from "../check.ts";
 import { NODE, PORTS } from "../world/addresses.ts";
 import { inMain } from "../world/kubectl.ts";
+import { CULVERT_LANES } from "../world/lanes.ts";
 import type { Finished } from "../world/run.ts";
 import { nothingLeftBehind } from "./leftovers.ts";
 
@@ -66,12 +68,10 @@ async function proxiedDownload({ kubectl }: Stage): Promise<Seen> {
 
 /** A caller that dies takes its tunnels with it: at the server, at the agent and at the target. */
 async function held(stage: Stage): Promise<Seen> {
-  const { culvert, network, node, assets } = stage.world;
+  const { culvert, node } = stage.world;
   const before = await node.openConnections("http");
   const descriptors = { server: culvert.server.fdCount(), agent: culvert.agent.fdCount() };
-  const args = ["--target", HTTP, "--count", String(HELD), "--in-flight", "20", "--hold"];
-  await using caller = network.controlPlane.start("egress-dialer", [assets.egressDialer, ...way(stage), ...args]);
-  await caller.waitForLog(new RegExp(`"held":${HELD}\\b`));
+  await using caller = await holding(stage, HELD);
   const during = await node.openConnections("http");
   expect(during - before >= HELD, `${HELD} more connections at the target`, `${before}, then ${during}`);
   await caller.kill();
@@ -89,6 +89,15 @@ async function held(stage: Stage): Promise<Seen> {
 function dialer(stage: Stage, args: readonly string[]): Promise<Finished> {
   const { assets, network } = stage.world;
   return network.controlPlane.must([assets.egressDialer, ...way(stage), ...args], { signal: stage.signal });
+}
+
+/** The same, while it keeps its connections open. */
+export async function holding(stage: Stage, count: number): Promise<Program> {
+  const { assets, network } = stage.world;
+  const args = ["--target", HTTP, "--count", String(count), "--in-flight", "20", "--hold"];
+  const dialer = network.controlPlane.start("egress-dialer", [assets.egressDialer, ...way(stage), ...args]);
+  await dialer.waitForLog(new RegExp(`"held":${count}\\b`));
+  return dialer;
 }
 
 function way({ world, lane }: Stage): string[] {

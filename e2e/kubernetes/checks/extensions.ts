@@ -1,6 +1,7 @@
 import { waitFor } from "../../harness/wait.ts";
-import { type Check, CULVERT_LANES, expect, oneLine, type Seen, type Stage } from "../check.ts";
+import { type Check, expect, oneLine, type Seen, type Stage } from "../check.ts";
 import type { Culvert } from "../world/culvert.ts";
+import { CULVERT_LANES } from "../world/lanes.ts";
 import { AGGREGATED_API, judgedBy } from "../world/objects.ts";
 import { nothingLeftBehind } from "./leftovers.ts";
 

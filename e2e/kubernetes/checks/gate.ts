@@ -1,5 +1,6 @@
-import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { CONTROL_PLANE, NODE, PORTS, SERVICES } from "../world/addresses.ts";
+import { CULVERT_LANES } from "../world/lanes.ts";
 import type { Namespace } from "../world/namespace.ts";
 
 /** Before anything else is believed: what the other checks reach, they reach through culvert. */

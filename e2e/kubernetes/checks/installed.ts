@@ -1,5 +1,5 @@
 import type { Check, Seen, Stage } from "../check.ts";
-import type { CallerRoute } from "../world/egress.ts";
+import type { Lane } from "../world/lanes.ts";
 import { Site } from "./installed-site.ts";
 import { HYPERSHIFT, KKP, type Variant, WITH_CERTIFICATES, WITH_TOKENS } from "./installed-variants.ts";
 
@@ -21,7 +21,7 @@ async function used(site: Site): Promise<void> {
   await site.helmTests();
 }
 
-function check(name: string, lane: CallerRoute, run: Check["run"]): Check {
+function check(name: string, lane: Lane, run: Check["run"]): Check {
   return { name: `charts installed by helm: ${name}`, deadlineMs: 120_000, lanes: [lane], run };
 }
 

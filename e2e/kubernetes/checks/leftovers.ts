@@ -8,16 +8,16 @@ import type { Culvert } from "../world/culvert.ts";
 export async function nothingLeftBehind(culvert: Culvert): Promise<void> {
   let seen = "";
   const settled = async () => {
-    const [server, agent] = await Promise.all([culvert.scrapeServer(), culvert.scrapeAgent()]);
+    const [server, agents] = await Promise.all([culvert.scrapeServer(), culvert.agentLoad()]);
     const pending = {
       connects: server.sum("culvert_server_pending_opens", {}),
-      dials: agent.value("culvert_agent_pending_dials"),
+      dials: agents.dials,
     };
     const open = {
       established: server.sum("culvert_server_established_connections", {}),
       connections: server.sum("culvert_server_connections", {}),
       streams: server.sum("culvert_server_streams", {}),
-      agentStreams: agent.value("culvert_agent_streams"),
+      agentStreams: agents.streams,
     };
     seen = JSON.stringify({ pending, open });
     return Object.values(pending).every((n) => n === 0) && new Set(Object.values(open)).size === 1;

@@ -3,6 +3,7 @@ import { MAIN } from "../../harness/processes.ts";
 import type { Program } from "../../harness/program.ts";
 import { Scrape } from "../../harness/scrape.ts";
 import { CONTROL_PLANE, PORTS } from "./addresses.ts";
+import type { AgentKind } from "./lanes.ts";
 import type { Namespace } from "./namespace.ts";
 import type { Network } from "./network.ts";
 
@@ -10,21 +11,40 @@ const READY_MS = 15_000;
 /** kube-apiserver keeps connections for the next request, and a drain waits for them. */
 const DRAIN = "1s";
 
+export const AGENT_IDS: Readonly<Record<AgentKind, string>> = { culvert: "node", konnectivity: "stock" };
+
 type Options = Readonly<Record<string, string | number>>;
 
-/** The server in the control plane's namespace and the agent in the node's, as processes that come and go. */
+/** Where things are that are started here. */
+interface Files {
+  /** The folder of culvert's certificates. */
+  readonly pki: string;
+  /** Konnectivity's agent. */
+  readonly stockAgent: string;
+}
+
+/** The server in the control plane's namespace and the agents in the node's, as processes that come and go. */
 export class Culvert implements AsyncDisposable {
   readonly #network: Network;
-  readonly #pki: string;
+  readonly #files: Files;
   readonly udsName: string;
+  /** Kinds of the lane's agents. */
+  #kinds: readonly AgentKind[] = ["culvert"];
   #server: Program | undefined;
-  #agent: Program | undefined;
-  #agents = 0;
+  /** The newest of each kind. */
+  readonly #agents = new Map<AgentKind, Program>();
+  #started = 0;
 
-  constructor(network: Network, pki: string, udsName: string) {
+  constructor(network: Network, files: Files, udsName: string) {
     this.#network = network;
-    this.#pki = pki;
+    this.#files = files;
     this.udsName = udsName;
+  }
+
+  /** What `startAgent` starts from now on. */
+  useAgents(kinds: readonly AgentKind[]): void {
+    this.#kinds = kinds;
+    this.#agents.clear();
   }
 
   get server(): Program {
@@ -32,9 +52,15 @@ export class Culvert implements AsyncDisposable {
     return this.#server;
   }
 
+  /** The lane's only agent, or its first. */
   get agent(): Program {
-    if (!this.#agent) throw new Error("no culvert agent has been started");
-    return this.#agent;
+    return this.agentOf(this.#kinds[0]);
+  }
+
+  agentOf(kind: AgentKind | undefined): Program {
+    const agent = kind && this.#agents.get(kind);
+    if (!agent) throw new Error(`no agent of ${kind} has been started`);
+    return agent;
   }
 
   get serverRuns(): boolean {
@@ -42,7 +68,7 @@ export class Culvert implements AsyncDisposable {
   }
 
   get programs(): Program[] {
-    return [this.#server, this.#agent].filter((program) => program !== undefined);
+    return [...(this.#server ? [this.#server] : []), ...this.#agents.values()];
   }
 
   /** Both listeners for callers at once; resolves when they are open. `more` are options of this one start. */
@@ -55,33 +81,55 @@ export class Culvert implements AsyncDisposable {
       healthPort: PORTS.serverHealth,
       healthShowsClusters: "true",
       drainTimeout: DRAIN,
-      ...serverFiles(this.#pki),
+      ...serverFiles(this.#files.pki),
       ...more,
     });
     const ready = () => answers(this.#network.controlPlane, PORTS.serverHealth);
     await this.#server.waitUntil(ready, READY_MS, "a server that is ready");
   }
 
-  /** Does not wait; an agent that is there already is left alone. */
+  /** One of each kind of the lane. Does not wait; an agent that is there already is left alone. */
   startAgent(): void {
-    this.#agents++;
-    this.#agent = this.#start(this.#network.node, "agent", {
+    this.#started++;
+    for (const kind of this.#kinds) this.#agents.set(kind, this.startAgentOf(kind, AGENT_IDS[kind], this.#ports[kind]));
+  }
+
+  /** Another agent, which its caller ends. It takes `port`, and one of Konnectivity the next one as well. */
+  startAgentOf(kind: AgentKind, agentId: string, port: number, more: Options = {}): Program {
+    const options = {
       proxyServerHost: CONTROL_PLANE.ipv4,
       proxyServerPort: PORTS.agents,
-      agentId: "node",
-      healthServerPort: this.#agentHealth,
-      adminServerPort: 0,
-      drainTimeout: DRAIN,
-      ...agentFiles(this.#pki),
-    });
+      agentId,
+      healthServerHost: "127.0.0.1",
+      healthServerPort: port,
+      ...agentFiles(this.#files.pki),
+      ...more,
+    };
+    const { node } = this.#network;
+    if (kind === "culvert") return this.#start(node, "agent", { ...options, adminServerPort: 0, drainTimeout: DRAIN });
+    // By default it writes a line for each packet.
+    const stock = { ...options, adminServerPort: port + 1, v: 2 };
+    return node.start("konnectivity-agent", [this.#files.stockAgent, ...flags(stock)]);
   }
 
   scrapeServer(): Promise<Scrape> {
     return scrape(this.#network.controlPlane, PORTS.serverHealth);
   }
 
-  scrapeAgent(): Promise<Scrape> {
-    return scrape(this.#network.node, this.#agentHealth);
+  /** Dials and streams that an agent of the lane has. A stock agent does not tell of its dials. */
+  async loadOf(kind: AgentKind): Promise<{ readonly dials: number; readonly streams: number }> {
+    const figures = await scrape(this.#network.node, this.#ports[kind]);
+    if (kind === "konnectivity") {
+      return { dials: 0, streams: figures.sum("konnectivity_network_proxy_agent_open_endpoint_connections", {}) };
+    }
+    return { dials: figures.value("culvert_agent_pending_dials"), streams: figures.value("culvert_agent_streams") };
+  }
+
+  /** The same, of all together. */
+  async agentLoad(): Promise<{ readonly dials: number; readonly streams: number }> {
+    const loads = await Promise.all(this.#kinds.map((kind) => this.loadOf(kind)));
+    const sum = (figure: "dials" | "streams") => loads.reduce((all, load) => all + load[figure], 0);
+    return { dials: sum("dials"), streams: sum("streams") };
   }
 
   /**
@@ -90,13 +138,15 @@ export class Culvert implements AsyncDisposable {
   async resuming(): Promise<number> {
     const { stdout } = await this.#network.node.must([
       ...["curl", "-sS", "-m", "5"],
-      `http://127.0.0.1:${this.#agentHealth}/readyz?verbose`,
+      `http://127.0.0.1:${this.#ports.culvert}/readyz?verbose`,
     ]);
     return Number(/, resuming (\d+)/.exec(stdout)?.[1] ?? 0);
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#agent?.stop(), this.#server?.stop()]);
+    // A stock agent ends by its second SIGTERM.
+    this.#agents.get("konnectivity")?.signal("SIGTERM");
+    await Promise.all(this.programs.map((program) => program.stop()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -104,8 +154,9 @@ export class Culvert implements AsyncDisposable {
   }
 
   /** Two agents that replace each other share the node's ports, as pods do not. */
-  get #agentHealth(): number {
-    return PORTS.agentHealth + 10 * (this.#agents % 2);
+  get #ports(): Readonly<Record<AgentKind, number>> {
+    const culvert = PORTS.agentHealth + 10 * (this.#started % 2);
+    return { culvert, konnectivity: culvert + 1 };
   }
 
   #start(where: Namespace, command: "server" | "agent", options: Options): Program {

@@ -1,20 +1,17 @@
 import { join } from "node:path";
 import { PORTS } from "./addresses.ts";
+import { type CulvertLane, TUNNELS } from "./lanes.ts";
 import type { Pair } from "./pki.ts";
 
-/**
- * A way from the control plane to the node: over a listener of the server, or (for comparison) with no culvert at all.
- */
-export type CallerRoute = "uds" | "tcp" | "direct";
-
 /** What kube-apiserver's `--egress-selector-config-file` names (README: "kube-apiserver"); JSON is YAML, too. */
-export function egressOverUnixSocket(udsName: string): string {
-  return egressSelector({ uds: { udsName } });
+export function egressAlong(lane: CulvertLane, udsName: string, caller: Pair): string {
+  const { protocol, transport } = TUNNELS[lane];
+  return transport === "TCP" ? egressOverTcp(caller) : egressSelector(protocol, { uds: { udsName } });
 }
 
 export function egressOverTcp({ ca, cert, key }: Pair): string {
   const tlsConfig = { caBundle: ca, clientCert: cert, clientKey: key };
-  return egressSelector({ tcp: { url: `https://127.0.0.1:${PORTS.callers}`, tlsConfig } });
+  return egressSelector("HTTPConnect", { tcp: { url: `https://127.0.0.1:${PORTS.callers}`, tlsConfig } });
 }
 
 /** The client of the set that `culvert pki` wrote. */
@@ -23,11 +20,10 @@ export function callerPair(culvertPki: string): Pair {
   return { ca: file("server-ca.crt"), cert: file("client.crt"), key: file("client.key") };
 }
 
-function egressSelector(transport: object): string {
-  const connection = { proxyProtocol: "HTTPConnect", transport };
+function egressSelector(proxyProtocol: "HTTPConnect" | "GRPC", transport: object): string {
   return JSON.stringify({
     apiVersion: "apiserver.k8s.io/v1beta1",
     kind: "EgressSelectorConfiguration",
-    egressSelections: [{ name: "cluster", connection }],
+    egressSelections: [{ name: "cluster", connection: { proxyProtocol, transport } }],
   });
 }

@@ -4,7 +4,8 @@ import { TempDir } from "../../harness/temp.ts";
 import type { Assets } from "../assets.ts";
 import { ControlPlane, type KubeApiserver } from "./control-plane.ts";
 import { Culvert } from "./culvert.ts";
-import { type CallerRoute, callerPair, egressOverTcp, egressOverUnixSocket } from "./egress.ts";
+import { callerPair, egressAlong } from "./egress.ts";
+import type { CulvertLane } from "./lanes.ts";
 import { createNetwork, type Network } from "./network.ts";
 import { NodeStandIn } from "./node.ts";
 import { RUNNING, worldObjects } from "./objects.ts";
@@ -27,17 +28,17 @@ export class World implements AsyncDisposable {
     this.pki = pki;
     this.network = network;
     this.controlPlane = new ControlPlane(network.controlPlane, assets, pki, dir);
-    this.culvert = new Culvert(network, pki.culvert, dir.file("s"));
+    this.culvert = new Culvert(network, { pki: pki.culvert, stockAgent: assets.konnectivity.agent }, dir.file("s"));
     this.node = new NodeStandIn(network.node, assets.nodeStandIn, pki);
   }
 
   /** The content of the file that leads a kube-apiserver (or its dialer alone) along a lane. */
-  egress(lane: Exclude<CallerRoute, "direct">): string {
-    return lane === "uds" ? egressOverUnixSocket(this.culvert.udsName) : egressOverTcp(callerPair(this.pki.culvert));
+  egress(lane: CulvertLane): string {
+    return egressAlong(lane, this.culvert.udsName, callerPair(this.pki.culvert));
   }
 
   /** The same in a file. */
-  egressFile(lane: Exclude<CallerRoute, "direct">): string {
+  egressFile(lane: CulvertLane): string {
     const path = this.dir.file(`egress-${lane}.yaml`);
     writeFileSync(path, this.egress(lane));
     return path;

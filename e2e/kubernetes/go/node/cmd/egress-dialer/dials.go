@@ -119,11 +119,10 @@ func (t *tally) result(dials int, took time.Duration) dialsResult {
 }
 
 func readBanner(conn net.Conn) error {
-	err := conn.SetReadDeadline(time.Now().Add(bannerTimeout))
-	var line string
-	if err == nil {
-		line, err = bufio.NewReader(conn).ReadString('\n')
-	}
+	// konnectivity-client's connections have no deadlines.
+	late := time.AfterFunc(bannerTimeout, func() { conn.Close() })
+	defer late.Stop()
+	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err == nil && !strings.HasPrefix(line, "SSH-2.0-") {
 		err = fmt.Errorf("no banner but %q", line)
 	}
