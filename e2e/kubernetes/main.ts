@@ -12,6 +12,7 @@ import { EXTENSIONS } from "./checks/extensions.ts";
 import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts";
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
+import { INSTALLERS } from "./checks/installers.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { SERVER_COUNT } from "./checks/server-count.ts";
 import { SIDE_BY_SIDE } from "./checks/side-by-side.ts";
@@ -96,6 +97,7 @@ async function runLane(
     await world.network.slow(undefined);
   }
   await runner.run(wanted(FAILURES));
+  await runner.run(wanted(INSTALLERS));
   await runner.run(wanted([SIDE_BY_SIDE]));
   await runner.run(wanted(charts));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);

@@ -38,8 +38,20 @@ export function roleOf({ name, namespace }: Account, rules: readonly object[]): 
   ];
 }
 
-export async function tokenOf(kubectl: Kubectl, { name, namespace }: Account): Promise<string> {
-  return (await kubectl.must(["create", "token", name, `--namespace=${namespace}`])).stdout.trim();
+/** Lets the account ask for TokenReviews. */
+export function delegatorOf({ name, namespace }: Account): object {
+  return {
+    ...{ apiVersion: `${RBAC}/v1`, kind: "ClusterRoleBinding", metadata: { name: `${namespace}:${name}` } },
+    roleRef: { apiGroup: RBAC, kind: "ClusterRole", name: "system:auth-delegator" },
+    subjects: [{ kind: "ServiceAccount", name, namespace }],
+  };
+}
+
+/** Its audience is the API server's unless one is named. */
+export async function tokenOf(kubectl: Kubectl, { name, namespace }: Account, audience?: string): Promise<string> {
+  const command = ["create", "token", name, `--namespace=${namespace}`];
+  if (audience !== undefined) command.push(`--audience=${audience}`);
+  return (await kubectl.must(command)).stdout.trim();
 }
 
 /** Writes a kubeconfig with a token of the account, and returns its path. */

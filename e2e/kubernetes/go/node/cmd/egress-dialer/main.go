@@ -21,6 +21,10 @@ import (
 func main() {
 	config := flag.String("config", "", "EgressSelectorConfiguration, as kube-apiserver reads it")
 	direct := flag.Bool("direct", false, "dial without it")
+	overTLS := flag.String("grpc-over-tls", "", "host:port of a server to dial without it, with --ca, --cert and --key")
+	ca := flag.String("ca", "", "CA of that server")
+	cert := flag.String("cert", "", "certificate for that server")
+	key := flag.String("key", "", "its key")
 	target := flag.String("target", "", "host:port to dial")
 	count := flag.Int("count", 1, "dials in all")
 	inFlight := flag.Int("in-flight", 1, "dials at a time")
@@ -29,7 +33,13 @@ func main() {
 	download := flag.Int64("download", 0, "dial once and read /bytes/N of the HTTP server there")
 	flag.Parse()
 
-	dial, err := dialer(*config, *direct)
+	var dial utilnet.DialFunc
+	var err error
+	if *overTLS != "" {
+		dial, err = grpcOverTLS(*overTLS, *ca, *cert, *key)
+	} else {
+		dial, err = dialer(*config, *direct)
+	}
 	check(err)
 	d := dials{dial: dial, target: *target, count: *count, inFlight: *inFlight, banner: *banner}
 	switch {
