@@ -13,6 +13,7 @@ import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts"
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { INSTALLERS } from "./checks/installers.ts";
+import { MIGRATION } from "./checks/migration.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { SERVER_COUNT } from "./checks/server-count.ts";
 import { SIDE_BY_SIDE } from "./checks/side-by-side.ts";
@@ -98,7 +99,7 @@ async function runLane(
   }
   await runner.run(wanted(FAILURES));
   await runner.run(wanted(INSTALLERS));
-  await runner.run(wanted([SIDE_BY_SIDE]));
+  await runner.run(wanted([SIDE_BY_SIDE, MIGRATION]));
   await runner.run(wanted(charts));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;
