@@ -172,7 +172,7 @@ export const FAULTS = {
   // The upgrade, and the tunnel.
   grpc_server: {
     says: "What answers at {by} looks like konnectivity-server, or another server of gRPC, and not like culvert.",
-    next: "Correct host and port in --server: agents of culvert and of Konnectivity cannot be mixed (docs/konnectivity.md). If a culvert server is there, something in between lets no WebSockets through: ask who runs it, and look at the server's log.",
+    next: "Correct host and port in --server: konnectivity-server takes no agents of culvert (docs/konnectivity.md). If a culvert server is there, something in between lets no WebSockets through: ask who runs it, and look at the server's log.",
   },
   upgrade_stripped: {
     says: "The server is reached, but not the WebSocket upgrade: something in between takes it away.",
