@@ -282,7 +282,7 @@ export const CODE_LINES = {
   "shared/listen": 1501,
   "shared/names": 461,
   "shared/net": 154,
-  "shared/node": 147,
+  "shared/node": 149,
   "shared/pki": 130,
   "shared/relay": 409,
   "shared/runtime": 801,

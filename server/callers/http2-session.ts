@@ -102,7 +102,7 @@ export class CallerSession {
     socket.allowHalfOpen = false;
     raw.allowHalfOpen = false;
     const session = performServerHandshake(socket, sessionOptions(context));
-    deferDestroy(session);
+    deferDestroy(session, socket);
     this.#session = session;
     session.setLocalWindowSize(SESSION_WINDOW);
     session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));

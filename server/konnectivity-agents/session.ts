@@ -29,7 +29,7 @@ export function openSession({ socket, raw }: IncomingConnection, headerLimit: nu
       initialWindowSize: FIRST_WINDOW,
     },
   });
-  deferDestroy(session);
+  deferDestroy(session, socket);
   const emptyFrames = new TokenBucket(EMPTY_FRAMES);
   const onEmptyFrame = (): void => {
     if (session.destroyed || emptyFrames.take(1) === 0) return;

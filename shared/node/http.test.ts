@@ -33,7 +33,7 @@ test("the HTTP parser has read what it was given when the call returns", () => {
 async function goawaysFor(bytes: Buffer, onSession: (session: ServerHttp2Session) => void): Promise<number[]> {
   const server = createTcpServer((socket) => {
     const session = performServerHandshake(socket).on("error", () => {});
-    deferDestroy(session);
+    deferDestroy(session, socket);
     session.on("stream", (stream) => stream.on("error", () => {}));
     onSession(session);
   });

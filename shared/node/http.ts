@@ -12,15 +12,21 @@ export function feedParser(stream: Duplex, bytes: Buffer): void {
   stream.emit("data", bytes);
 }
 
+/** Time for the peer to read the last frames of a session, and to end its socket as well, ms. */
+const LINGER_MS = 1_000;
+
 /**
  * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned, if it is called with an
  * error. Inside a callback of the session, Node.js 22.23 ends the process if the rest of the same read opens a stream
  * and ends it; and Node itself destroys a session there when its peer says GOAWAY with an error. Without an error it is
  * the end of a session that was closed before, which may not wait.
+ *
+ * Either way the socket is destroyed a moment later: Node would wait for ever for a peer that does not end its side.
  */
-export function deferDestroy(session: ServerHttp2Session): void {
+export function deferDestroy(session: ServerHttp2Session, socket: Duplex): void {
   const destroy = session.destroy.bind(session);
   session.destroy = (error, code) => {
+    setTimeout(() => socket.destroy(), LINGER_MS).unref();
     if (error) setImmediate(destroy, error, code);
     else destroy(error, code);
   };
