@@ -48,7 +48,40 @@ const bounds = section("Deadlines and bounds", {
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
 });
 
-const common = { ...upstream, ...listening, ...bounds };
+/** What HyperShift's sidecars take for APIs of clouds. */
+const CLOUD_APIS = [".amazonaws.com", ".amazonaws.com.cn", ".microsoftonline.com", ".azure.com", ".azure.cn"];
+
+const resolving = section("Names", {
+  clusterDns: option.string(
+    "",
+    "Name server of the cluster, host:port, which is asked over TCP through the tunnel. Empty: the agent resolves names, or, with --resolve-from-guest-cluster-dns, the Service openshift-dns/dns-default does.",
+  ),
+  kubeconfig: option.file(
+    "",
+    "Kubeconfig of the hosted cluster. Names such as name.namespace.svc become the ClusterIP of their Service.",
+    { environment: "KUBECONFIG" },
+  ),
+  resolveFromGuestClusterDns: option.boolean(false, "The name server of the hosted cluster resolves other names."),
+  resolveFromManagementClusterDns: option.boolean(
+    false,
+    "Where the cluster's name server has failed, this machine's resolves names. It also sets --direct-fallback.",
+  ),
+  disableResolver: option.boolean(false, "The agent resolves all names, whatever other options say."),
+  preferIpv4: option.boolean(false, "Of a name that has IPv4 addresses, only those are dialled."),
+});
+
+const direct = section("Without the tunnel", {
+  connectDirectlyToCloudApis: option.boolean(
+    false,
+    "Names of --direct-suffixes are dialled from here, through HTTPS_PROXY and NO_PROXY of the environment.",
+  ),
+  directSuffixes: option.list(CLOUD_APIS, "Ends of the names that --connect-directly-to-cloud-apis means.", {
+    item: (text) => text.toLowerCase(),
+  }),
+  directFallback: option.boolean(false, "Dial targets from here while no server can be reached, or none has an agent."),
+});
+
+const common = { ...upstream, ...listening, ...resolving, ...direct, ...bounds };
 
 /** The health ports of the two differ, because both may run in one pod. */
 function operations(healthPort: number) {
@@ -110,6 +143,8 @@ export const httpProxyOptions = defineOptions({
   foreign: {},
   resolve: (draft) => {
     resolveCommon(draft as unknown as Draft<typeof common>);
+    // As HyperShift's: its proxy sends addresses to the hosted cluster's proxy, and the agent knows no Service.
+    if (draft.values.kubeconfig !== "") draft.values.resolveFromGuestClusterDns = true;
     for (const [flag, url] of [
       ["--http-proxy", draft.values.httpProxy],
       ["--https-proxy", draft.values.httpsProxy],
@@ -133,8 +168,22 @@ function resolveCommon({ values, given, problem }: Draft<typeof common>): void {
   if (values.server.length > 0 && given("konnectivityHostname")) {
     problem("--server and --konnectivity-hostname both name servers: give one of them.");
   }
+  if (values.resolveFromManagementClusterDns && !given("directFallback")) values.directFallback = true;
+  if (values.clusterDns !== "" && isNoTarget(values.clusterDns)) problem("--cluster-dns needs host:port.");
+  if (values.resolveFromGuestClusterDns && values.clusterDns === "" && values.kubeconfig === "") {
+    problem("--resolve-from-guest-cluster-dns needs --kubeconfig (KUBECONFIG) or --cluster-dns.");
+  }
   if (values.server.length > 0) return;
   values.server = [serverAddress(`${values.konnectivityHostname}:${values.konnectivityPort}`)];
+}
+
+function isNoTarget(text: string): boolean {
+  try {
+    parseTarget(text);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
 function serverAddress(text: string): string {

@@ -83,7 +83,7 @@ export class Sidecar {
         throttledLog.write("warn", { server, reason: message }, "a server could not serve a dial");
       },
     });
-    this.#context = { options, log, throttledLog, metrics, dialer: new Dialer(this.#upstream) };
+    this.#context = { options, log, throttledLog, metrics, dialer: new Dialer(options, this.#upstream) };
     this.#protocol = protocol(this.#context);
     this.#unixProtocol = options.udsName === "" ? undefined : protocol(this.#context);
     for (const { server } of this.#protocols) server.on("connection", this.#onConnection);
@@ -91,6 +91,11 @@ export class Sidecar {
 
   get metrics(): SidecarMetrics {
     return this.#context.metrics;
+  }
+
+  /** Whether there is an HTTP/2 session to any server. */
+  get hasSession(): boolean {
+    return this.#upstream.sessions > 0;
   }
 
   get #protocols(): LocalProtocol[] {

@@ -32,13 +32,16 @@ export async function startNameServer(
   const tcp = createServer((socket) => {
     socket.on("error", () => {});
     socket.on("data", (bytes: Buffer) => {
-      const query = bytes.subarray(2);
-      const { name, type } = questionOf(query);
-      const reply = type === undefined ? undefined : replyTo(query, answer(name, type, "tcp"));
-      if (reply === undefined) return;
-      const length = Buffer.alloc(2);
-      length.writeUInt16BE(reply.length);
-      socket.write(Buffer.concat([length, reply]));
+      // Several questions may come at once.
+      for (let at = 0; at < bytes.length; at += 2 + bytes.readUInt16BE(at)) {
+        const query = bytes.subarray(at + 2, at + 2 + bytes.readUInt16BE(at));
+        const { name, type } = questionOf(query);
+        const reply = type === undefined ? undefined : replyTo(query, answer(name, type, "tcp"));
+        if (reply === undefined) continue;
+        const length = Buffer.alloc(2);
+        length.writeUInt16BE(reply.length);
+        socket.write(Buffer.concat([length, reply]));
+      }
     });
   });
   const udp = await bindBoth(tcp, port, host);
