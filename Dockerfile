@@ -38,7 +38,7 @@ COPY --chmod=0644 LICENSE README.md CHANGELOG.md ./
 COPY --chmod=0755 docker/culvert /usr/local/bin/
 # Where Konnectivity's images have theirs: upstream's in /, OpenShift's in /usr/bin.
 COPY --chmod=0755 docker/proxy-server docker/proxy-agent /
-COPY --chmod=0755 docker/proxy-server docker/proxy-agent /usr/bin/
+COPY --chmod=0755 docker/proxy-server docker/proxy-agent docker/control-plane-operator /usr/bin/
 ARG REVISION=
 LABEL org.opencontainers.image.title="culvert" \
       org.opencontainers.image.description="Reach Kubernetes clusters you have no network to" \

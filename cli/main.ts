@@ -9,8 +9,7 @@ process.on("SIGUSR1", () => {});
  * for process 1, which is the main process of a container: short commands end as a shell reports it. Whatever has
  * listeners of its own handles the signals itself.
  */
-const SERVICES = ["server", "agent", "router", "socks5-proxy", "http-proxy"];
-const isService = SERVICES.includes(process.argv[2] ?? "");
+const isService = /^(?:server|agent|router|(?:konnectivity-)?(?:socks5|https?)-proxy)$/.test(process.argv[2] ?? "");
 for (const [signal, code] of [
   ["SIGTERM", 143],
   ["SIGINT", 130],
