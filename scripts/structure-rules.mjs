@@ -219,8 +219,8 @@ export const FOLDERS = {
   ],
   sidecars: [
     ...["shared", "shared/address", "shared/admin", "shared/basics", "shared/config", "shared/dial"],
-    ...["shared/documents", "shared/http", "shared/kubernetes", "shared/names", "shared/net", "shared/relay"],
-    ...["shared/runtime", "shared/tls", "dns-packet", "prom-client"],
+    ...["shared/documents", "shared/http", "shared/kubernetes", "shared/names", "shared/net", "shared/node"],
+    ...["shared/relay", "shared/runtime", "shared/tls", "dns-packet", "prom-client"],
   ],
   "cli/pki": [
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http"],

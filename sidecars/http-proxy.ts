@@ -108,6 +108,7 @@ function forward(asked: IncomingMessage, answer: ServerResponse, stream: Duplex,
   });
   if (!hasBody(asked)) onward.end();
   else {
+    onward.flushHeaders(); // the body may come much later, or after 100 (Continue)
     asked.on("data", (chunk: Buffer) => {
       if (!onward.write(chunk)) asked.pause();
     });

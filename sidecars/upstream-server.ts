@@ -6,6 +6,7 @@ import { connect as secure, type TLSSocket } from "node:tls";
 import { formatTarget, type Target } from "../shared/address/target.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { dialTcp } from "../shared/dial/dial-tcp.ts";
+import { writeStringsAsBuffers } from "../shared/node/http2.ts";
 import { trustIn } from "../shared/tls/authorities.ts";
 import { connectOverHttp1 } from "./http-connect.ts";
 import { Refusal, refusalOf, serverAway } from "./refusal.ts";
@@ -209,6 +210,7 @@ function openStream(session: ClientHttp2Session, authority: string, at: string, 
       const { ":status": status = 0, "proxy-status": field } = headers;
       if (status === 200) {
         failOnReset(stream);
+        writeStringsAsBuffers(stream);
         resolve(stream);
       } else void sentenceOf(stream).then((text) => reject(refusalOf(status, field?.toString(), text)));
     });
