@@ -24,8 +24,8 @@ async function whyNoGo(): Promise<string | undefined> {
   }
 }
 
-/** Folders beside this file: one of yamux, one of gRPC, one of HTTP/2, and one of konnectivity-client. */
-type Peer = "go" | "go-grpc" | "go-http2" | "go-konnectivity-client";
+/** Folders beside this file: one of yamux, one of gRPC, one of HTTP/2, one of konnectivity-client, and one of proxies. */
+type Peer = "go" | "go-grpc" | "go-http2" | "go-konnectivity-client" | "go-proxies";
 
 const building = new Map<Peer, Promise<string>>();
 
