@@ -9,6 +9,7 @@ import { pac } from "./targets/pac.ts";
 import { proxyChallenges } from "./targets/proxy-challenges.ts";
 import { proxyHeader } from "./targets/proxy-header.ts";
 import { socks } from "./targets/socks.ts";
+import { socks5Requests } from "./targets/socks5-requests.ts";
 import { streamHead } from "./targets/stream-head.ts";
 import { yamuxFrames } from "./targets/yamux-frames.ts";
 import { yamuxSession } from "./targets/yamux-session.ts";
@@ -17,6 +18,7 @@ import { yamuxSession } from "./targets/yamux-session.ts";
 export const TARGETS: readonly Target[] = [
   yamuxFrames,
   yamuxSession,
+  socks5Requests,
   streamHead,
   handshake,
   konnectivityPackets,

@@ -264,7 +264,7 @@ export const CODE_LINES = {
   "server/replicas": 388,
   "server/tokens": 590,
   "server/tunnels": 1640,
-  sidecars: 1629,
+  sidecars: 1632,
   shared: 113,
   "shared/address": 465,
   "shared/admin": 329,

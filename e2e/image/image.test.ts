@@ -129,8 +129,8 @@ describe("the image, built step by step with this machine in place of its base",
 
   test("everybody can read its files and only root can write them, although the clone was private to its user", () => {
     const wrong: string[] = [];
-    for (const path of ["proxy-server", "proxy-agent", "usr/bin/proxy-server", "usr/local/bin/culvert", "app"])
-      walk(image.root.at(path));
+    const programs = ["proxy-server", "proxy-agent", "usr/bin/proxy-server", "usr/bin/control-plane-operator"];
+    for (const path of [...programs, "usr/local/bin/culvert", "app"]) walk(image.root.at(path));
     assert.deepEqual(wrong, []);
 
     function walk(path: string): void {

@@ -24,7 +24,7 @@ async function whyNoGo(): Promise<string | undefined> {
   }
 }
 
-/** Folders beside this file: one of yamux, one of gRPC, one of HTTP/2, one of konnectivity-client, and one of proxies. */
+/** Folders beside this file: of yamux, gRPC, HTTP/2, konnectivity-client and proxies. */
 type Peer = "go" | "go-grpc" | "go-http2" | "go-konnectivity-client" | "go-proxies";
 
 const building = new Map<Peer, Promise<string>>();
