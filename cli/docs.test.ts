@@ -147,7 +147,7 @@ test("every flag that the pages name is an option of culvert, or of a tool that 
   for (const name of PAGES) {
     for (const [flag] of page(name)
       .replace(OF_ANOTHER_TOOL, "")
-      .matchAll(/(?<![\w-])--[a-z][a-z-]*[a-z]/g)) {
+      .matchAll(/(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]/g)) {
       assert.ok(others.test(flag) || options.includes(`\`${flag}\``) || flag === "--mode", `${name}: ${flag}`);
     }
   }
