@@ -23,12 +23,14 @@ const callersPort = (world: HttpWorld): number => world.server.addresses.callers
 
 test("of several servers the next one serves while one is away, or has no agent", async () => {
   await using world = await startWorld({ targets: ["http"] });
-  const full = callersPort(world);
+  const full = world.server;
+  const port = callersPort(world);
   const empty = await world.startServer({ serverId: "empty", udsName: "", agentWaitMs: 20 });
   for (const first of ["127.0.0.1:1", `127.0.0.1:${empty.addresses.callers?.port}`]) {
-    await using proxy = await startSocks5(world, { server: [first, `127.0.0.1:${full}`] });
+    await using proxy = await startSocks5(world, { server: [first, `127.0.0.1:${port}`] });
     assert.equal(await hello(proxy, world), HELLO);
   }
+  full.destroy(new Error("the test ends"));
 });
 
 test("after a restart of the server the next connection works, in less than two seconds", async () => {
