@@ -107,6 +107,7 @@ export class Server implements AsyncDisposable {
         const { callers } = this.addresses;
         return callers !== undefined && isOwnPort(dialled, remote, callers);
       },
+      listeners: () => Object.values(this.addresses).filter((address) => typeof address !== "string"),
       peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
     });
     const waiting = new WaitingConnections(options.maxWaitingConnections);

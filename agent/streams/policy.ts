@@ -1,6 +1,11 @@
-import { BlockList, isIPv4, type SocketAddress } from "node:net";
-import { networkInterfaces } from "node:os";
 import { dialledAddress, embeddedIPv4 } from "../../shared/address/network.ts";
+import {
+  isOwnListener,
+  type ListeningAddress,
+  machineAddresses,
+  SPECIAL_RANGES,
+  type SpecialRange,
+} from "../../shared/address/special-addresses.ts";
 import { type AddressRule, matchesRule, parseRule, type Rule } from "../../shared/address/target.ts";
 
 export interface PolicyOptions {
@@ -9,7 +14,7 @@ export interface PolicyOptions {
   /** This machine's loopback may be dialled. */
   readonly allowLoopback: boolean;
   /** Where this agent listens, as `server.address()` says it; a wildcard stands for each address of the machine. */
-  readonly ownListeners?: () => readonly { readonly address: string; readonly port: number }[];
+  readonly ownListeners?: () => readonly ListeningAddress[];
   readonly machineAddresses?: () => readonly string[];
 }
 
@@ -38,9 +43,9 @@ export class TargetPolicy {
   constructor(options: PolicyOptions) {
     this.#allow = options.allow.map((text) => parseRule(text, "--allow-target"));
     this.#deny = options.deny.map((text) => parseRule(text, "--deny-target"));
-    this.#special = options.allowLoopback ? SPECIAL.filter(({ kind }) => kind !== "loopback") : SPECIAL;
+    this.#special = options.allowLoopback ? SPECIAL_RANGES.filter(({ kind }) => kind !== "loopback") : SPECIAL_RANGES;
     this.#ownListeners = options.ownListeners ?? (() => []);
-    this.#machineAddresses = options.machineAddresses ?? interfaceAddresses;
+    this.#machineAddresses = options.machineAddresses ?? machineAddresses;
   }
 
   /** The reason why this target may not be dialled, as the end of a sentence; `undefined` if it may. */
@@ -56,7 +61,9 @@ export class TargetPolicy {
     const behind = this.#deny.find((rule) => embedded.some((inside) => matchesRule(rule, host, inside, port)));
     if (behind !== undefined) return `--deny-target ${behind.text} covers the IPv4 address in it`;
 
-    if (this.#isOwnListener(address, port)) return "it is a listener of the agent itself";
+    if (isOwnListener(this.#ownListeners(), address, port, this.#machineAddresses)) {
+      return "it is a listener of the agent itself";
+    }
     if (this.#allow.length > 0 && !this.#allow.some((rule) => matchesRule(rule, host, address, port))) {
       return "no --allow-target of the agent covers it";
     }
@@ -70,49 +77,6 @@ export class TargetPolicy {
     }
     return undefined;
   }
-
-  /** A listener on all addresses is reached by loopback and by each address of the machine. */
-  #isOwnListener(address: SocketAddress, port: number): boolean {
-    return this.#ownListeners().some((own) => {
-      if (own.port !== port) return false;
-      if (own.address !== "0.0.0.0" && own.address !== "::") return equal(dialledAddress(own.address), address);
-      return isLoopback(address) || this.#machineAddresses().some((mine) => equal(dialledAddress(mine), address));
-    });
-  }
-}
-
-/** Addresses that are refused unless a rule names them. */
-interface SpecialRange {
-  readonly kind: "loopback" | "link-local" | "cloud-metadata";
-  readonly prefix: number;
-  readonly list: BlockList;
-}
-
-/** RFC 1122 §3.2.1.3, RFC 4291 §2.5.3; the kernel dials it for the unspecified address, too (`dialledAddress`). */
-const LOOPBACK_RANGES = [special("loopback", "127.0.0.0", 8), special("loopback", "::1", 128)];
-
-const SPECIAL: readonly SpecialRange[] = [
-  ...LOOPBACK_RANGES,
-  // RFC 3927, RFC 4291 §2.5.6.
-  special("link-local", "169.254.0.0", 16),
-  special("link-local", "fe80::", 10),
-  // Where clouds hand out credentials of the machine, outside the link-local ranges.
-  special("cloud-metadata", "fd00:ec2::", 32), // AWS
-  special("cloud-metadata", "fd20:ce::254", 128), // Google Cloud
-  special("cloud-metadata", "fd00:42::42", 128), // Scaleway
-  special("cloud-metadata", "100.100.100.200", 32), // Alibaba
-  special("cloud-metadata", "192.0.0.192", 32), // Oracle
-  special("cloud-metadata", "168.63.129.16", 32), // Azure
-];
-
-function special(kind: SpecialRange["kind"], network: string, prefix: number): SpecialRange {
-  const list = new BlockList();
-  list.addSubnet(network, prefix, isIPv4(network) ? "ipv4" : "ipv6");
-  return { kind, prefix, list };
-}
-
-function isLoopback(address: SocketAddress): boolean {
-  return LOOPBACK_RANGES.some(({ list }) => list.check(address));
 }
 
 function isSingle(rule: AddressRule): boolean {
@@ -123,12 +87,4 @@ function isSingle(rule: AddressRule): boolean {
 function names(rule: Rule, range: SpecialRange): boolean {
   if (rule.kind === "host") return false;
   return isSingle(rule) || (range.list.check(rule.network) && rule.prefix >= range.prefix);
-}
-
-function equal(one: SocketAddress | undefined, other: SocketAddress): boolean {
-  return one?.address === other.address;
-}
-
-function interfaceAddresses(): string[] {
-  return Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map((entry) => entry.address));
 }

@@ -10,6 +10,7 @@ import { permits } from "../../shared/tls/identity.ts";
 import { agreedFeatures, FEATURES, HANDSHAKE_VERSION, isAlreadyConnected } from "../../shared/wire/handshake.ts";
 import { isViolation } from "../../shared/yamux/errors.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
+import { DESTINATIONS } from "../destinations/serve-destination.ts";
 import type { PeerRules } from "../listeners/authenticate-peer.ts";
 import { type AgentPlace, refused } from "../tunnels/agent-places.ts";
 import { AgentStreams } from "../tunnels/agent-streams.ts";
@@ -18,6 +19,9 @@ import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
 import type { AgentsContext } from "./context.ts";
 import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
+
+/** The kinds of streams that agents may open. */
+const AGENT_STREAM_KINDS = [DESTINATIONS];
 
 // From the hello of an agent, outside or inside an inner TLS, to the end of its tunnel: the checks of the hello, the
 // place and the link, the tunnel while it runs, and its log.
@@ -135,8 +139,9 @@ export async function runTunnel(
   { agentId, instance, software, probe = false, features }: Hello,
   { cluster, place, entry, identifiers }: ReservedTunnel,
   { identity, peer, token }: Credential,
-  { options, links, servers, metrics, throttledLog }: AgentsContext,
+  context: AgentsContext,
 ): Promise<void> {
+  const { options, links, servers, metrics, throttledLog } = context;
   const agent = { agentId, instance, identity, peer, software: printable(software), probe, identifiers };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
@@ -171,7 +176,7 @@ export async function runTunnel(
     { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
     pipe,
-    new AgentStreams(agreedFeatures(features)),
+    new AgentStreams(agreedFeatures(probe ? [] : features), AGENT_STREAM_KINDS, { agent, cluster }, context),
   );
   place.join(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));

@@ -4,6 +4,7 @@ import { until } from "../../shared/basics/testing/wait.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
 import type { ClusterChanges } from "../clusters/cluster.ts";
+import { Destinations } from "../clusters/destinations.ts";
 import type { ClusterRuntime } from "./cluster-runtime.ts";
 import { clusterOf, runtimeOf } from "./testing/clusters.ts";
 
@@ -36,6 +37,17 @@ test("a target against the rules is forbidden before anything is counted", () =>
   );
   for (let attempt = 0; attempt < 10; attempt++) assert.equal(refusal(served)?.code, "forbidden");
   assert.equal(refusal(served, { host: "192.0.2.1", port: 443 }), undefined);
+});
+
+test("what an agent asks for is a destination of its cluster, and counts against the limits as a CONNECT does", () => {
+  const destinations = new Destinations(["10.0.0.1:10250"]);
+  const limits = { connectsPerSecond: 2 };
+  const served = runtimeOf(clusterOf("blue", { destinations, limits, targets: new TargetRules([], ["10.0.0.0/8"]) }));
+  assert.throws(() => served.requireDestination({ host: "10.0.0.1", port: 443 }), /not among the allowed destinations/);
+  for (let admitted = 0; admitted < 4; admitted++) served.requireDestination(TARGET);
+  assert.throws(() => served.requireDestination(TARGET), /limits\.connectsPerSecond/);
+  const suspended = runtimeOf(clusterOf("blue", { destinations, suspended: true }));
+  assert.throws(() => suspended.requireDestination(TARGET), /is suspended/);
 });
 
 test("CONNECTs beyond the limit are refused with a time to come back", () => {

@@ -168,6 +168,19 @@ export class ClusterRuntime {
    */
   requireAdmission(target: Target): void {
     this.requireTarget(target);
+    this.#requireRoom();
+  }
+
+  /** The same for a destination that an agent asks for: it counts against the limits as a CONNECT does. */
+  requireDestination(target: Target): void {
+    const { name, suspended, destinations } = this.#cluster;
+    if (suspended) throw new CulvertError("forbidden", `cluster "${name}" is suspended`);
+    const objection = destinations.objection(target);
+    if (objection !== undefined) throw new CulvertError("forbidden", printable(objection));
+    this.#requireRoom();
+  }
+
+  #requireRoom(): void {
     const { limits } = this.#cluster;
     const pending = this.tunnels.pendingConnects - this.tunnels.ofPeers.pending;
     if (limits.pendingConnects !== undefined && pending >= limits.pendingConnects) {

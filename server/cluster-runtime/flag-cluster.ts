@@ -3,6 +3,7 @@ import { ConfigError } from "../../shared/config/options.ts";
 import { type IdentityPattern, parsePattern } from "../../shared/tls/identity.ts";
 import { TargetRules } from "../clusters/access-rules.ts";
 import type { Cluster } from "../clusters/cluster.ts";
+import { Destinations } from "../clusters/destinations.ts";
 import type { TokenTrust } from "../clusters/document.ts";
 import { DEFAULT_CLUSTER, type ServerOptions } from "../options/options.ts";
 import type { ClusterSource } from "./clusters.ts";
@@ -23,6 +24,7 @@ export function flagCluster(options: ServerOptions): ClusterSource {
       uds: options.udsName === "" ? undefined : options.udsName,
     },
     targets: new TargetRules([], []),
+    destinations: new Destinations(options.allowedDestination),
     limits: {},
     suspended: false,
   };

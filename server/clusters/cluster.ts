@@ -4,6 +4,7 @@ import type { IdentityPattern } from "../../shared/tls/identity.ts";
 import type { CrlFile } from "../../shared/tls/revocation-list.ts";
 import type { TlsPair } from "../../shared/tls/tls-material.ts";
 import type { InnerTlsRule, SourceCidrs, TargetRules } from "./access-rules.ts";
+import type { Destinations } from "./destinations.ts";
 import type { Limits, TokenTrust } from "./document.ts";
 import type { RoutingKeys } from "./routing-rules.ts";
 
@@ -24,6 +25,8 @@ export interface Cluster {
   readonly callers: CallerSide;
   /** The targets that its callers may ask for, decided before a tunnel is chosen. */
   readonly targets: TargetRules;
+  /** What its agents may reach through this server. */
+  readonly destinations: Destinations;
   readonly limits: Limits;
   /** A suspended cluster keeps its names and accepts nobody. */
   readonly suspended: boolean;
@@ -75,6 +78,7 @@ export interface ClusterChanges {
   readonly fromClusters: boolean;
   readonly allow: boolean;
   readonly deny: boolean;
+  readonly allowedDestinations: boolean;
   readonly limits: boolean;
   readonly suspended: boolean;
 }
@@ -101,6 +105,7 @@ export function changesOf(before: Cluster, now: Cluster): ClusterChanges | undef
     fromClusters: !isDeepStrictEqual(before.callers.fromClusters, now.callers.fromClusters),
     allow: !isDeepStrictEqual(before.targets.allow, now.targets.allow),
     deny: !isDeepStrictEqual(before.targets.deny, now.targets.deny),
+    allowedDestinations: !isDeepStrictEqual(before.destinations.texts, now.destinations.texts),
     limits: !isDeepStrictEqual(before.limits, now.limits),
     suspended: before.suspended !== now.suspended,
   };

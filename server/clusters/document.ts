@@ -5,6 +5,7 @@ import { formatSize, inRange, parseBoolean, parseSize } from "../../shared/confi
 import { list, orIssue, parsed, section, text } from "../../shared/documents/schema.ts";
 import { parsePattern } from "../../shared/tls/identity.ts";
 import { INNER_TLS_RULES, type InnerTlsRule, SourceCidrs, TargetRules } from "./access-rules.ts";
+import { Destinations } from "./destinations.ts";
 import { Claims, parseStrategy } from "./routing-rules.ts";
 
 /**
@@ -138,9 +139,14 @@ export const clusterDocument = section({
   callers: callers.optional().transform(orIssue((given) => withPair(given ?? callers.parse({})))),
   allow: rules(),
   deny: rules(),
+  allowedDestinations: destinations(),
   limits: limits.default({}),
   suspended: parsed(parseBoolean).default(false),
-}).transform(({ allow, deny, ...rest }) => ({ ...rest, targets: new TargetRules(allow, deny) }));
+}).transform(({ allow, deny, allowedDestinations, ...rest }) => ({
+  ...rest,
+  targets: new TargetRules(allow, deny),
+  destinations: new Destinations(allowedDestinations),
+}));
 
 /** A cluster as its YAML document describes it; paths are as they were written. */
 export type ClusterDocument = z.output<typeof clusterDocument>;
@@ -175,6 +181,15 @@ function rules() {
     return text;
   });
   return list(rule).default([]);
+}
+
+/** Each is parsed alone, so that the path of a fault leads to it. */
+function destinations() {
+  const destination = parsed((text) => {
+    new Destinations([text]);
+    return text;
+  });
+  return list(destination).default([]);
 }
 
 function withPair<S extends { cert?: string | undefined; key?: string | undefined }>(given: S): S {

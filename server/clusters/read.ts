@@ -58,7 +58,7 @@ function loadCluster(
   clusters: Cluster[],
 ): readonly string[] {
   const { file, folder } = context;
-  const { name, targets, limits, suspended } = document;
+  const { name, targets, destinations, limits, suspended } = document;
   const faults: string[] = [];
   const agents = readSide("agents", document.agents, context, faults);
   const callers = readSide("callers", document.callers, context, faults);
@@ -73,6 +73,7 @@ function loadCluster(
     name,
     file,
     targets,
+    destinations,
     limits,
     suspended,
     ...(number !== undefined && { document: number }),

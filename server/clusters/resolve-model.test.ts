@@ -9,6 +9,7 @@ import { ClientTrust } from "../../shared/tls/client-trust.ts";
 import { type PeerIdentity, parsePattern, permits } from "../../shared/tls/identity.ts";
 import { TargetRules } from "./access-rules.ts";
 import { type Cluster, type ClusterSide, ServerNames } from "./cluster.ts";
+import { Destinations } from "./destinations.ts";
 import type { TokenTrust } from "./document.ts";
 import { resolveClusters } from "./reservations.ts";
 
@@ -89,7 +90,7 @@ function cluster(path: string, { name, side, wish }: Document): Cluster {
   });
   const sides = { agents: own("agents"), callers: own("callers") };
   const { token = undefined, ...asked } = { ...sides[side], ...wish };
-  const rest = { targets: new TargetRules([], []), limits: {}, suspended: false };
+  const rest = { targets: new TargetRules([], []), destinations: new Destinations([]), limits: {}, suspended: false };
   return { name, file: path, ...sides, [side]: token === undefined ? asked : { ...asked, token }, ...rest };
 }
 

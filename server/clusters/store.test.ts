@@ -59,6 +59,7 @@ test("a change names what differs, and no other cluster changes", async () => {
     fromClusters: false,
     allow: false,
     deny: false,
+    allowedDestinations: false,
     suspended: false,
   };
   assert.deepEqual(folder.changes.get("red"), { agents: side, callers: side, ...rest, limits: true });

@@ -10,6 +10,7 @@ import {
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
 import { type FinishedConnect, type LiveClusters, RecentRefusals, type RefusedPeer } from "./cluster-figures.ts";
+import { DestinationMetrics } from "./destination-metrics.ts";
 import { HopMetrics, ReplicaMetrics } from "./fleet-metrics.ts";
 import { type ClusterConnects, KONNECTIVITY, LiveMetrics } from "./live-metrics.ts";
 
@@ -48,6 +49,7 @@ export class ServerMetrics {
   /** What there is now: CONNECTs, tunnels, streams. */
   readonly live: LiveMetrics;
   readonly hops: HopMetrics;
+  readonly destinations: DestinationMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   readonly replicas: ReplicaMetrics;
@@ -76,6 +78,7 @@ export class ServerMetrics {
     this.links = new LinkMetrics(make, "server");
     this.live = new LiveMetrics(make, this.links);
     this.hops = new HopMetrics(make);
+    this.destinations = new DestinationMetrics(make);
     this.expiry = new ExpiryMetrics(make);
     this.replicas = new ReplicaMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
@@ -233,6 +236,7 @@ export class ServerMetrics {
       this.#withdrawn,
     ];
     for (const tally of tallies) tally.forget(cluster);
+    this.destinations.forget(cluster);
   }
 
   /** `code` is an HTTP status, a close code or a word of ours. Without `refusal` the peer is unknown. */

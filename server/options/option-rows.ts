@@ -1,4 +1,5 @@
 import { parseCidr } from "../../shared/address/network.ts";
+import { formatTarget, parseTarget } from "../../shared/address/target.ts";
 import {
   adminAllowedHosts,
   adminBindAddress,
@@ -141,6 +142,11 @@ const agents = section("Agents", {
   strictIdentifiers: option.boolean(
     false,
     "If an agent claims a target by destHost or cidr, other agents are never asked for it: while no agent that claims it is connected, the answer is 503. Claims are remembered from the start of the server on; a document names them beforehand (agents.claims).",
+  ),
+  allowedDestination: option.list(
+    [],
+    "HOST:PORT that agents may reach through this server (their --target), such as kube-apiserver. This server resolves and dials it. With --clusters each document says it (allowedDestinations). Empty: nothing.",
+    { item: (text) => formatTarget(parseTarget(text)) },
   ),
   maxAgents: option.integer(
     100,

@@ -149,6 +149,7 @@ function checkClusters(draft: ServerDraft): void {
     ["--caller-identities", values.callerIdentities.length > 0, "callers.identities"],
     ["--agent-identities", values.agentIdentities.length > 0, "agents.identities"],
     ["--authentication-audience", values.authenticationAudience !== "", "agents.token"],
+    ["--allowed-destination", values.allowedDestination.length > 0, "allowedDestinations"],
   ];
   for (const [flag, given, key] of elsewhere) {
     if (given) draft.problem(`${flag} is one cluster's: with --clusters, say it in the cluster's document (${key}).`);

@@ -33,7 +33,7 @@ function carriedBy(
   const lines: string[] = [];
   const destination = { write: (line: string) => void lines.push(line) };
   const log = createLogger({ level: "warn", format: "json", name: "test", destination });
-  const served = { requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 };
+  const served = { requireTarget: () => {}, requireAdmission: () => {}, requireDestination: () => {}, pace: () => 0 };
   const clusters: ServerContext["clusters"] = {
     get: (name) => (tunnels !== undefined && name === "blue" ? { tunnels, ...served } : undefined),
     reachedBy: () => undefined,

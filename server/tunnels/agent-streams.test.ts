@@ -7,6 +7,7 @@ import { isViolation } from "../../shared/yamux/errors.ts";
 import { Session } from "../../shared/yamux/session.ts";
 import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts";
 import { type AgentStreamKind, AgentStreams } from "./agent-streams.ts";
+import { contextWithCluster } from "./testing/context.ts";
 
 /** A kind of streams that are sent back, and what was served. */
 function echo(change: Partial<AgentStreamKind> = {}) {
@@ -28,7 +29,10 @@ function echo(change: Partial<AgentStreamKind> = {}) {
 /** An agent's session with a server that serves these kinds, of which both ends have named `features`. */
 function agentOf(features: readonly string[] = [], kinds: readonly AgentStreamKind[] = []) {
   const [near, far] = duplexPair();
-  const streams = new AgentStreams(new Set(features), kinds);
+  const { context, cluster } = contextWithCluster();
+  const peer = { identity: "CN=a", peer: undefined, software: "test", probe: false, identifiers: {} };
+  const opener = { cluster, agent: { agentId: "a", instance: "1", ...peer } };
+  const streams = new AgentStreams(new Set(features), kinds, opener, context);
   let ended: Error | undefined;
   const server = new Session("server", new DuplexTransport(near), {
     onStream: (stream) => streams.onStream(stream),

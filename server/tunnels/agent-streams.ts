@@ -1,9 +1,17 @@
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
-import type { Feature } from "../../shared/wire/handshake.ts";
 import { streamKind } from "../../shared/wire/peer-heads.ts";
 import { receiveHead } from "../../shared/wire/stream-head.ts";
 import { YamuxError } from "../../shared/yamux/errors.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { ClusterTunnels } from "./cluster-tunnels.ts";
+import type { ServerContext } from "./context.ts";
+import type { ConnectedAgent } from "./tunnel.ts";
+
+/** Whose stream it is. */
+export interface StreamOpener {
+  readonly agent: ConnectedAgent;
+  readonly cluster: ClusterTunnels;
+}
 
 /** A kind of streams that agents open, with its bounds for one tunnel: one more stream is reset. */
 export interface AgentStreamKind {
@@ -14,11 +22,8 @@ export interface AgentStreamKind {
   /** How many may be opened; `burst` below that of `OPENED`. */
   readonly rate: { readonly burst: number; readonly perSecond: number };
   /** Accepts and serves the stream behind its head. */
-  readonly serve: (stream: Stream, head: Buffer) => void;
+  readonly serve: (stream: Stream, head: Buffer, opener: StreamOpener, context: ServerContext) => void;
 }
-
-/** The kinds that this server serves. */
-const KINDS: readonly (AgentStreamKind & { readonly kind: Feature })[] = [];
 
 /** Streams of no agreed kind that an agent may open before its tunnel ends: each takes the event loop 30 µs. */
 const OPENED = { burst: 100, perSecond: 10 };
@@ -29,9 +34,18 @@ const HEAD_TIMEOUT_MS = 5_000;
 export class AgentStreams {
   readonly #kinds = new Map<string, AgentStreamKind & { readonly opened: TokenBucket; open: number }>();
   readonly #opened = new TokenBucket(OPENED);
+  readonly #opener: StreamOpener;
+  readonly #context: ServerContext;
 
-  /** `features`: what both ends have named. */
-  constructor(features: ReadonlySet<string>, kinds: readonly AgentStreamKind[] = KINDS) {
+  /** Serves those of the kinds that both ends have named in their `features`. */
+  constructor(
+    features: ReadonlySet<string>,
+    kinds: readonly AgentStreamKind[],
+    opener: StreamOpener,
+    context: ServerContext,
+  ) {
+    this.#opener = opener;
+    this.#context = context;
     for (const kind of kinds.filter((each) => features.has(each.kind)))
       this.#kinds.set(kind.kind, { ...kind, opened: new TokenBucket(kind.rate), open: 0 });
   }
@@ -60,7 +74,7 @@ export class AgentStreams {
       this.#opened.charge(-1);
       kind.open++;
       stream.once("close", () => kind.open--);
-      kind.serve(stream, head);
+      kind.serve(stream, head, this.#opener, this.#context);
     };
     receiveHead(stream, onHead, reset);
   }

@@ -1,3 +1,4 @@
+import type { ListeningAddress } from "../../shared/address/special-addresses.ts";
 import type { Target } from "../../shared/address/target.ts";
 import { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
 import { MemoryPool, type MemoryShare } from "../../shared/limits/memory-pool.ts";
@@ -40,6 +41,8 @@ export interface ServerContext {
   draining(): boolean;
   /** Whether an agent at `remote` that has dialled this address has reached this server's own callers' port. */
   leadsBack(dialled: string, remote: string): boolean;
+  /** The open TCP ports of this server. */
+  listeners(): readonly ListeningAddress[];
   /** Finds servers that have agents of a cluster which has none here; `undefined` without a directory. */
   peers(): PeerFinder | undefined;
 }
@@ -59,10 +62,12 @@ export interface ServedCluster {
   requireTarget(target: Target): void;
   /** Counts one CONNECT; throws `forbidden` or `limited` if it may not be opened now. */
   requireAdmission(target: Target): void;
+  /** Counts one destination that an agent asks for; throws as `requireAdmission` does. */
+  requireDestination(target: Target): void;
 }
 
 /** What the composition of a server says of it at any moment. */
-type LiveFacts = Pick<ServerContext, "clusters" | "draining" | "leadsBack" | "peers">;
+type LiveFacts = Pick<ServerContext, "clusters" | "draining" | "leadsBack" | "listeners" | "peers">;
 
 /** Makes the parts of which each process has one. */
 export function createContext(

@@ -18,7 +18,12 @@ export interface TargetDialOptions {
   /** Called for each resolved address before it is dialled. Returns the reason of a refusal, or `undefined`. */
   readonly permit?: (address: string, port: number) => string | undefined;
   readonly lookup?: Lookup;
+  /** The process that dials, for sentences; "the agent" when left out. */
+  readonly dialler?: string;
 }
+
+/** The process that dials, in the sentences of this file. */
+const DIALLER = "{dialler}"; // no host has braces
 
 /** The kernel detects a dead peer of a silent connection; nothing else checks. */
 const KEEP_ALIVE_MS = 30_000;
@@ -60,7 +65,7 @@ export class TargetDial {
     const time = `within ${seconds(timeoutMs)}`;
     const sentence =
       this.#race === undefined
-        ? `the name "${target.host}" did not resolve ${time}: check the agent's DNS`
+        ? `the name "${target.host}" did not resolve ${time}: check ${DIALLER}'s DNS`
         : `${this.#where} did not answer ${time}: check firewalls and network policies on the way${this.#causes}`;
     this.#fail(new CulvertError("dial_timeout", sentence));
   }
@@ -121,7 +126,9 @@ export class TargetDial {
     if (this.#isOver) return;
     this.#race?.destroy();
     this.#end();
-    this.#dialled.reject(error);
+    const { message, code, cause } = error;
+    const { dialler = "the agent" } = this.#options;
+    this.#dialled.reject(new CulvertError(code, message.replaceAll(DIALLER, dialler), { cause }));
   }
 
   #end(): void {
@@ -168,21 +175,21 @@ const CONNECT_ERRORS: Record<string, readonly [OutcomeCode, string]> = {
   ECONNABORTED: ["dial_reset", "aborted the connection"],
   EPIPE: ["dial_reset", "closed the connection"],
   ETIMEDOUT: ["dial_timeout", "did not answer"],
-  EHOSTUNREACH: ["dial_unreachable", "cannot be reached: check the agent's routes (no route to host)"],
-  ENETUNREACH: ["dial_unreachable", "cannot be reached: check the agent's routes (no route to its network)"],
+  EHOSTUNREACH: ["dial_unreachable", `cannot be reached: check ${DIALLER}'s routes (no route to host)`],
+  ENETUNREACH: ["dial_unreachable", `cannot be reached: check ${DIALLER}'s routes (no route to its network)`],
   EHOSTDOWN: ["dial_unreachable", "cannot be reached: the host is down"],
   ENETDOWN: ["dial_unreachable", "cannot be reached: the network is down"],
-  EACCES: ["dial_unreachable", "cannot be reached: the agent's kernel or firewall does not permit it"],
-  EPERM: ["dial_unreachable", "cannot be reached: the agent's kernel or firewall does not permit it"],
+  EACCES: ["dial_unreachable", `cannot be reached: ${DIALLER}'s kernel or firewall does not permit it`],
+  EPERM: ["dial_unreachable", `cannot be reached: ${DIALLER}'s kernel or firewall does not permit it`],
   EINVAL: ["dial_unreachable", "cannot be reached: it is no address to connect to"],
-  EAFNOSUPPORT: ["dial_unreachable", "cannot be reached: the agent has no network of that family"],
-  EADDRNOTAVAIL: ["agent_exhausted", "cannot be dialled: the agent has no free local port or address for it"],
-  EMFILE: ["agent_exhausted", "cannot be dialled: the agent has no file descriptor left"],
-  ENFILE: ["agent_exhausted", "cannot be dialled: the agent's machine has no file descriptor left"],
-  EBUSY: ["agent_exhausted", "cannot be dialled: the agent waits for too many other names: check its name servers"],
-  ENOBUFS: ["agent_exhausted", "cannot be dialled: the agent's kernel has no buffer left"],
-  ENOMEM: ["agent_exhausted", "cannot be dialled: the agent's machine has no memory left"],
-  EAGAIN: ["agent_exhausted", "cannot be dialled: the agent has no free local port for it"],
+  EAFNOSUPPORT: ["dial_unreachable", `cannot be reached: ${DIALLER} has no network of that family`],
+  EADDRNOTAVAIL: ["agent_exhausted", `cannot be dialled: ${DIALLER} has no free local port or address for it`],
+  EMFILE: ["agent_exhausted", `cannot be dialled: ${DIALLER} has no file descriptor left`],
+  ENFILE: ["agent_exhausted", `cannot be dialled: ${DIALLER}'s machine has no file descriptor left`],
+  EBUSY: ["agent_exhausted", `cannot be dialled: ${DIALLER} waits for too many other names: check its name servers`],
+  ENOBUFS: ["agent_exhausted", `cannot be dialled: ${DIALLER}'s kernel has no buffer left`],
+  ENOMEM: ["agent_exhausted", `cannot be dialled: ${DIALLER}'s machine has no memory left`],
+  EAGAIN: ["agent_exhausted", `cannot be dialled: ${DIALLER} has no free local port for it`],
 };
 
 /** `causes`: of each address, in brackets. */
@@ -198,9 +205,9 @@ function lookupError(host: string, error: NodeJS.ErrnoException): CulvertError {
   if (CONNECT_ERRORS[code]?.[0] === "agent_exhausted") return connectError(`"${host}"`, error);
   const message =
     code === "ENOTFOUND" || code === "ENODATA"
-      ? `no such host: "${host}" does not resolve at the agent: check the name and the agent's DNS`
+      ? `no such host: "${host}" does not resolve at ${DIALLER}: check the name and ${DIALLER}'s DNS`
       : code === "EAI_AGAIN"
-        ? `the agent's name server did not answer for "${host}"`
-        : `"${host}" does not resolve at the agent (${code || error.message})`;
+        ? `${DIALLER}'s name server did not answer for "${host}"`
+        : `"${host}" does not resolve at ${DIALLER} (${code || error.message})`;
   return new CulvertError("dial_name", message, { cause: error });
 }

@@ -24,7 +24,7 @@ export const HANDSHAKE_VERSION = 1;
  * What this program understands beyond its version. Both ends name their words in hello and welcome, and use only what
  * both have named; other words are ignored. Each kind of streams that agents open is one of them.
  */
-export const FEATURES = [] as const;
+export const FEATURES = ["destination"] as const;
 export type Feature = (typeof FEATURES)[number];
 
 /** The features that both ends have named. */

@@ -1,5 +1,6 @@
 import { TargetRules } from "../../clusters/access-rules.ts";
 import type { Cluster, ClusterSide } from "../../clusters/cluster.ts";
+import { Destinations } from "../../clusters/destinations.ts";
 import type { ServerOptions } from "../../options/options.ts";
 import { ClusterTunnels } from "../../tunnels/cluster-tunnels.ts";
 import { contextOf } from "../../tunnels/testing/context.ts";
@@ -18,6 +19,7 @@ export function clusterOf(name: string, { agents, callers, ...rest }: Parts = {}
     agents: { sni: [], identities: [], ...agents },
     callers: { sni: [], identities: [], ...callers },
     targets: new TargetRules([], []),
+    destinations: new Destinations([]),
     limits: {},
     suspended: false,
     ...rest,

@@ -21,6 +21,7 @@ export function contextOf(
     clusters: { get: () => undefined, reachedBy: () => undefined },
     draining: () => false,
     leadsBack: () => false,
+    listeners: () => [],
     peers: () => undefined,
   };
   return { ...createContext(all, log, live, new ServerMetrics({ processMetrics: false })), ...parts };
@@ -31,7 +32,8 @@ export function contextWithCluster(
   options: Partial<ServerOptions> = {},
   parts: Partial<Omit<ServerContext, "options" | "clusters">> = {},
 ) {
-  const served = { requireTarget: () => {}, requireAdmission: () => {}, pace: () => 0 };
+  const admitted = { requireTarget: () => {}, requireAdmission: () => {}, requireDestination: () => {} };
+  const served = { ...admitted, pace: () => 0 };
   const clusters = { get: () => ({ ...served, tunnels: cluster }), reachedBy: () => undefined };
   const context = contextOf(options, { ...parts, clusters });
   const cluster = context.tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });

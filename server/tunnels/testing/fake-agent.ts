@@ -10,6 +10,7 @@ import { DuplexTransport } from "../../../shared/yamux/testing/duplex-transport.
 import { AgentStreams } from "../agent-streams.ts";
 import type { ConnectedAgent, OpenOptions } from "../tunnel.ts";
 import { YamuxTunnel } from "../yamux-tunnel.ts";
+import { contextWithCluster } from "./context.ts";
 
 /** For tests: a tunnel over a pair in memory, with an agent at its other end that does what the test says. */
 export interface FakeAgent {
@@ -98,7 +99,7 @@ export function fakeAgent(options: FakeAgentOptions = {}): FakeAgent {
   const agent: ConnectedAgent = { agentId, instance, identity, peer: undefined, software, probe, identifiers };
   const pipe = options.innerTls === true ? new DuplexTransport(near) : link;
   return {
-    tunnel: new YamuxTunnel(agent, link, {}, options.bounds ?? {}, pipe, new AgentStreams(new Set())),
+    tunnel: new YamuxTunnel(agent, link, {}, options.bounds ?? {}, pipe, noStreams(agent)),
     link,
     session,
     control: link.control,
@@ -118,6 +119,12 @@ export function openOptions(more: Partial<OpenOptions> = {}): OpenOptions {
     ...{ cancellation: new Cancellation(), hasAlternative: () => false, whenAvailable: () => new Promise(() => {}) },
     ...more,
   };
+}
+
+/** An agent that may open no streams. */
+function noStreams(agent: ConnectedAgent): AgentStreams {
+  const { context, cluster } = contextWithCluster();
+  return new AgentStreams(new Set(), [], { agent, cluster }, context);
 }
 
 async function serve(stream: Stream, { answer, onTarget }: FakeAgentOptions): Promise<void> {
