@@ -14,11 +14,15 @@ import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
+import { DESTINATION_KIND } from "../shared/wire/destination-heads.ts";
+import { agreedFeatures } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
 import type { AgentContext } from "./context/context.ts";
 import { AgentMetrics } from "./context/metrics.ts";
 import type { AgentOptions } from "./context/options.ts";
 import { type NameResolver, SYSTEM_RESOLVER } from "./context/servers.ts";
+import { NodeListeners } from "./destinations/node-listeners.ts";
+import type { ServerTunnel } from "./destinations/open-destination.ts";
 import { credentialCheck, readiness, status } from "./status.ts";
 import { TargetPolicy } from "./streams/policy.ts";
 import { serve, TargetDials } from "./streams/serve.ts";
@@ -58,6 +62,7 @@ export class Agent implements AsyncDisposable {
   readonly #expiry: AgentExpiry;
   #expiryLog: ConditionLog | undefined;
   readonly #uplinks: UplinkSet;
+  readonly #node: NodeListeners;
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #credentialWatch: ContentWatch | undefined;
@@ -86,7 +91,7 @@ export class Agent implements AsyncDisposable {
       allow: options.allowTarget,
       deny: options.denyTarget,
       allowLoopback: options.allowLoopback,
-      ownListeners: () => Object.values(this.addresses),
+      ownListeners: () => [...Object.values(this.addresses), ...this.#node.addresses],
     });
     this.#dials = new TargetDials(context, policy);
     this.#credentials = new KeptCredentials(options, log);
@@ -99,6 +104,7 @@ export class Agent implements AsyncDisposable {
       return attempt({ ...context, credentials: this.#credentials, hello, server, route, path }, owner, signal);
     };
     this.#uplinks = new UplinkSet(context, (location, signal) => routes.isDirect(location, signal), dial);
+    this.#node = new NodeListeners(context, () => [...this.#serverTunnels()]);
     metrics.links.watch(() => liveLinks(this.#links()));
     metrics.watch({
       uplinks: () => this.#uplinks.uplinks,
@@ -141,6 +147,7 @@ export class Agent implements AsyncDisposable {
     // The listeners come later, or they would hold up the first tunnel. A port that cannot be opened is found out now:
     // then, a server would have this agent already.
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
+    await this.#node.open();
     this.#watchCredentials();
     files.start();
     const groups = controlGroups("/");
@@ -195,6 +202,7 @@ export class Agent implements AsyncDisposable {
 
   /** Sends go-away to the servers: no new streams here, and open ones go on. */
   drain(): void {
+    this.#node.drain();
     this.#uplinks.drain();
   }
 
@@ -205,6 +213,7 @@ export class Agent implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    this.#node.drain();
     // The health port goes last: until then it says "not ready".
     await this.#uplinks.close(this.#context.options.drainTimeoutMs);
     await this.#closeListeners();
@@ -225,7 +234,7 @@ export class Agent implements AsyncDisposable {
     this.#expiryLog?.close();
     this.#context.files.stop();
     this.#memoryWatch?.stop();
-    await Promise.all([this.#health?.close(), this.#admin?.close()]);
+    await Promise.all([this.#node.close(), this.#health?.close(), this.#admin?.close()]);
   }
 
   #isOn(port: number): boolean {
@@ -236,6 +245,16 @@ export class Agent implements AsyncDisposable {
     let sum = 0;
     for (const uplink of this.#uplinks.uplinks) for (const { session } of uplink.connections()) sum += count(session);
     return sum;
+  }
+
+  /** The tunnels to servers that take connections of this node. */
+  *#serverTunnels(): Generator<ServerTunnel> {
+    for (const { state } of this.#uplinks.uplinks) {
+      if (state.state !== "connected" && state.state !== "suspended") continue;
+      const { session, link, welcome } = state.connection;
+      const { serverId, features } = welcome;
+      if (agreedFeatures(features).has(DESTINATION_KIND)) yield { serverId, session, link };
+    }
   }
 
   *#links(): Generator<{ readonly suspended: boolean; readonly replayBytes: number }> {

@@ -65,6 +65,7 @@ export const OUTCOMES = {
     fromAgent: true,
   },
   peer_lost: { ...RETRIED, http: 502, proxyStatus: "connection_terminated", konnectivity: "backend_close" },
+  server_lost: { ...RETRIED, http: 502, proxyStatus: "connection_terminated", konnectivity: "backend_close" },
   stalled: { ...GONE, level: "warn", proxyStatus: "connection_limit_reached" },
   caller_gone: { ...GONE, level: "info", proxyStatus: "connection_terminated" },
   internal: { ...COMMON, http: 500, level: "error", proxyStatus: "proxy_internal_error" },

@@ -9,6 +9,8 @@ import {
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
 
+import { NodeMetrics } from "./destination-metrics.ts";
+
 /** What is known of a stream when it is over. */
 interface StreamEnd {
   readonly outcome: OutcomeCode | "ok";
@@ -82,6 +84,7 @@ export class AgentMetrics {
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
+  readonly destinations: NodeMetrics;
   readonly #streams = new NumberMetric();
   readonly #ended: LabelledMetric;
   readonly #bytes: LabelledMetric;
@@ -102,6 +105,7 @@ export class AgentMetrics {
     this.links = new LinkMetrics(make, "agent");
     this.expiry = new ExpiryMetrics(make);
     this.memory = new MemoryMetrics(make, "agent");
+    this.destinations = new NodeMetrics(make);
     this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);
     this.#bytes = make.counters("culvert_agent_bytes_total", "Payload carried; up is towards targets.", ["direction"]);
     this.#attempts = make.counters("culvert_agent_uplink_failures_total", "Attempts to reach the server that failed.", [

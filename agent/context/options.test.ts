@@ -190,3 +190,29 @@ test("--max-carrier-age is off, or long enough for a handshake: the refusal says
     assert.deepEqual((await age(text)).problems, [`--max-carrier-age needs 0, or at least 1s, not "${text}".`]);
   }
 });
+
+test("the node's way to its control plane needs an address and targets, each port once", async () => {
+  const options = async (...argv: string[]) => await read([url, ...tls, ...argv]);
+  const { problems, values } = await options(
+    "--bind-address=100.64.30.10",
+    "--target=443:KAS.blue.svc:6443",
+    "--target=8443:[fd00::1]:443",
+    "--bind-allow-source=10.42.0.0/24",
+    "--interface=lo",
+  );
+  assert.deepEqual(problems, []);
+  assert.deepEqual(values.target, ["443:KAS.blue.svc:6443", "8443:[fd00::1]:443"]);
+  for (const [argv, fault] of [
+    [["--bind-address=100.64.30.10"], /belong together/],
+    [["--target=443:kas:443"], /belong together/],
+    [["--bind-address=node", "--target=443:kas:443"], /needs an IP address/],
+    [["--bind-address=100.64.30.10", "--target=443:a:1,443:b:2"], /port 443 twice/],
+    [["--bind-address=100.64.30.10", "--target=kas:443"], /is no PORT:HOST:PORT/],
+    [["--bind-address=100.64.30.10", "--target=443:kas"], /has no port/],
+    [["--bind-address=100.64.30.10", "--target=70000:kas:1"], /is no PORT:HOST:PORT/],
+    [["--bind-address=::1", "--target=1:kas:1", "--bind-allow-source=pods"], /not an IP address/],
+    [["--bind-address=::1", "--target=1:kas:1", "--interface=eth0"], /none, lo/],
+  ] as const) {
+    assert.match((await options(...argv)).problems.join("\n"), fault, argv.join(" "));
+  }
+});

@@ -1,4 +1,6 @@
+import { isIP } from "node:net";
 import { parseIdentifiers } from "../../shared/address/agent-identifiers.ts";
+import { parseCidr } from "../../shared/address/network.ts";
 import { parseRule } from "../../shared/address/target.ts";
 import {
   AGENT_ONLY,
@@ -14,6 +16,7 @@ import {
 } from "../../shared/config/common-options.ts";
 import { type Draft, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { parseProxyUrl } from "../../shared/dial/proxy-route.ts";
+import { formatDestinationPort, parseDestinationPort } from "./destinations.ts";
 import { parseHostPort, parseServerUrl, repeatedServer } from "./servers.ts";
 
 const server = section("The server", {
@@ -148,6 +151,32 @@ const targets = section("Targets", {
   drainTimeoutMs: option.duration("30s", "After SIGTERM, how long open connections may go on."),
 });
 
+const controlPlane = section("From this node to its control plane", {
+  bindAddress: option.address(
+    "",
+    "IP address of this node alone at which its programs reach the control plane, by the ports of --target (docs/node-to-control-plane.md). Empty: off.",
+  ),
+  target: option.list(
+    [],
+    "PORT:HOST:PORT, several if you like: connections to the first port of --bind-address go through the tunnel to host and port at the server, which resolves the name and has to allow it (--allowed-destination, or allowedDestinations of the cluster).",
+    { item: (text) => formatDestinationPort(parseDestinationPort(text)) },
+  ),
+  bindAllowSource: option.list(
+    [],
+    "Networks, such as that of this node's pods, from which connections to --bind-address are taken beside this node's own addresses. All others are reset.",
+    { item: cidr },
+  ),
+  interface: option.oneOf(
+    ["none", "lo", "dummy"],
+    "none",
+    "Where the agent adds --bind-address, with scope host: lo, or a dummy interface of its own. It adds the address again when it is removed, and removes it at its end; it needs NET_ADMIN and iproute2. none: the address exists.",
+  ),
+  bindReachableAddress: option.boolean(
+    false,
+    "Allows a --bind-address that other hosts can reach: all addresses, or one in a network of this node.",
+  ),
+});
+
 const operations = section("Health and administration", {
   healthServerHost: option.address("", "Address of the health port. Empty: all interfaces.", {
     konnectivity: "--health-server-host",
@@ -179,6 +208,7 @@ const rows = {
   ...server,
   ...proxyRoute,
   ...targets,
+  ...controlPlane,
   ...streamRows,
   ...ownStreams,
   ...tlsRows,
@@ -231,11 +261,28 @@ export function resolveWithoutCredential(draft: Draft<typeof rows>): void {
   if (values.syncIntervalMs > values.syncIntervalCapMs) {
     draft.problem("--sync-interval must not be longer than --sync-interval-cap.");
   }
+  checkControlPlane(draft);
   checkPorts(draft, [
     ["--health-server-port", values.healthServerPort, values.healthServerHost],
     ["--admin-server-port", values.adminServerPort, values.adminBindAddress],
   ]);
   if (values.agentId === "") values.agentId = generatedId();
+}
+
+function checkControlPlane(draft: Draft<typeof rows>): void {
+  const { bindAddress, target } = draft.values;
+  if (bindAddress !== "" && isIP(bindAddress) === 0) draft.problem("--bind-address needs an IP address.");
+  if ((bindAddress === "") !== (target.length === 0)) {
+    draft.problem("--bind-address and --target belong together: give both, or neither.");
+  }
+  const ports = target.map((text) => parseDestinationPort(text).port);
+  const twice = ports.find((port, index) => ports.indexOf(port) !== index);
+  if (twice !== undefined) draft.problem(`--target has port ${twice} twice.`);
+}
+
+function cidr(text: string): string {
+  parseCidr(text);
+  return text;
 }
 
 function checkServers(draft: Draft<typeof rows>): void {

@@ -39,7 +39,7 @@ export interface Carriers extends CarrierSource {
 /** The part of a link that a connection uses. */
 export type UplinkLink = Transport &
   ResumptionLink &
-  Pick<Link, "remote" | "lost" | "unacknowledged" | "pace" | "watch">;
+  Pick<Link, "remote" | "lost" | "probe" | "unacknowledged" | "pace" | "watch">;
 
 /** What a connection is made of: a link that the server has welcomed. */
 type Opened = Omit<OpenedLink, "link"> & { readonly link: UplinkLink };

@@ -46,6 +46,8 @@ class PairLink extends DuplexTransport implements UplinkLink {
 
   readonly acks = { hold() {}, release() {}, now() {} } as unknown as Link["acks"];
 
+  probe(): void {}
+
   get suspended(): boolean {
     return this.lost !== undefined;
   }

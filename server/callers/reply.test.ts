@@ -37,6 +37,7 @@ const WIRE: Record<OutcomeCode, readonly [status: number, proxyStatus: string] |
   agent_lost: [502, "connection_terminated"],
   agent_exhausted: [503, "connection_limit_reached"],
   peer_lost: [502, "connection_terminated"],
+  server_lost: [502, "connection_terminated"],
   stalled: undefined,
   caller_gone: undefined,
   internal: [500, "proxy_internal_error"],

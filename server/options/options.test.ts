@@ -172,6 +172,8 @@ test("values that contradict each other are refused or warned of", async () => {
     [["--lease-namespace=A/b"], /--lease-namespace is no name of a namespace/],
     [["--lease-label=k8s-app"], /--lease-label .*needs labels such as k8s-app=culvert-server, not "k8s-app"/],
     [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
+    [["--clusters=/x", "--allowed-destination=kas:6443"], /say it in the cluster's document \(allowedDestinations\)/],
+    [[uds, ...agents, "--allowed-destination=10.0.0.0/8:443"], /--allowed-destination/],
     [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
     [["--agent-insecure-proxy-protocol=optional"], /give --proxy-protocol-trusted-cidrs/],
     [["--agent-insecure-trusted-cidrs=10.0.0.0/33"], /a prefix length here is at most 32/],
