@@ -14,6 +14,7 @@ import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { INSTALLERS } from "./checks/installers.ts";
 import { MIGRATION } from "./checks/migration.ts";
+import { NODE_WAY } from "./checks/node-way.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
 import { SERVER_COUNT } from "./checks/server-count.ts";
 import { SIDE_BY_SIDE } from "./checks/side-by-side.ts";
@@ -92,6 +93,7 @@ async function runLane(
   await runner.run(wanted([...PKI_SECRETS, SERVER_COUNT]));
   await runner.run(wanted(BAD_TARGETS));
   await runner.run(wanted(CUTS));
+  await runner.run(wanted(NODE_WAY));
   if (lane === "uds") {
     await world.network.slow(SLOW_BYTES_PER_SECOND);
     await runner.run(wanted(SLOW_LINE));

@@ -2,6 +2,9 @@
 export const CONTROL_PLANE = { ipv4: "10.91.1.2", ipv6: "fd91:1::2" } as const;
 export const NODE = { ipv4: "10.91.2.2", ipv6: "fd91:2::2", name: "by-name.nodes.culvert.test" } as const;
 
+/** Where programs of the node find kube-apiserver, by an agent that listens there. */
+export const AT_NODE = "100.64.30.10";
+
 /** Targets that cannot be reached, each in its own way. */
 export const NOWHERE = {
   /** Nobody answers for it: the namespace in between drops it. */

@@ -81,6 +81,7 @@ export class Culvert implements AsyncDisposable {
       healthPort: PORTS.serverHealth,
       healthShowsClusters: "true",
       drainTimeout: DRAIN,
+      allowedDestination: `127.0.0.1:${PORTS.kubeApiserver}`,
       ...serverFiles(this.#files.pki),
       ...more,
     });
@@ -88,10 +89,12 @@ export class Culvert implements AsyncDisposable {
     await this.#server.waitUntil(ready, READY_MS, "a server that is ready");
   }
 
-  /** One of each kind of the lane. Does not wait; an agent that is there already is left alone. */
-  startAgent(): void {
+  /** One of each kind of the lane. Does not wait; an agent that is there already is left alone. `more`: options of this start. */
+  startAgent(more: Options = {}): void {
     this.#started++;
-    for (const kind of this.#kinds) this.#agents.set(kind, this.startAgentOf(kind, AGENT_IDS[kind], this.#ports[kind]));
+    for (const kind of this.#kinds) {
+      this.#agents.set(kind, this.startAgentOf(kind, AGENT_IDS[kind], this.#ports[kind], more));
+    }
   }
 
   /** Another agent, which its caller ends. It takes `port`, and one of Konnectivity the next one as well. */

@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { createPki } from "../../../cli/pki/pki.ts";
 import { Authority, type CertificateAndKey } from "../../../shared/pki/certificates.ts";
 import type { TempDir } from "../../harness/temp.ts";
-import { CONTROL_PLANE, NODE, SERVICES } from "./addresses.ts";
+import { AT_NODE, CONTROL_PLANE, NODE, SERVICES } from "./addresses.ts";
 
 const SERVICE_NAMES = ["web", "webhook", "echoes"].map((name) => `${name}.default.svc`);
 
@@ -53,7 +53,7 @@ export async function createWorldPki(dir: TempDir): Promise<WorldPki> {
     pair(
       "kube-apiserver",
       kubernetes,
-      kubernetes.issue({ cn: "kube-apiserver", names: ["127.0.0.1"], usage: "server" }),
+      kubernetes.issue({ cn: "kube-apiserver", names: ["127.0.0.1", AT_NODE], usage: "server" }),
     ),
     pair("admin", kubernetes, kubernetes.issue({ cn: "admin", o: ["system:masters"], usage: "client" })),
     pair("kubelet-client", kubernetes, kubernetes.issue({ cn: "kube-apiserver-kubelet-client", usage: "client" })),
