@@ -3,6 +3,7 @@ import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { before, test } from "node:test";
+import { parse } from "yaml";
 import { createPki } from "../../cli/pki/pki.ts";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 import { agentFiles, serverFiles } from "../harness/pki-files.ts";
@@ -71,6 +72,30 @@ for (const { unit: name, config, instance = "" } of UNITS) {
     assert.doesNotMatch(unit, /^MemoryDenyWriteExecute=/m, "V8 writes the code that it executes");
   });
 }
+
+test("an agent that leads its node to the control plane is there before the kubelet, and may add an address", async () => {
+  using dir = new TempDir();
+  await exampleFiles(dir, "node.yaml");
+  const dropIn = readFileSync(join(EXAMPLES, "node.conf"), "utf8");
+  assert.match(dropIn, /^Before=kubelet\.service$/m);
+  assert.match(dropIn, /^AmbientCapabilities=CAP_NET_ADMIN$/m);
+  const [, line = ""] = /^ExecStart=(\/.*)$/m.exec(dropIn) ?? [];
+  const [program, ...args] = line.replaceAll(ETC, dir.path).split(" ");
+  assert.equal(program, PROGRAM);
+  const shown = culvert(...args, "--print-config");
+  assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
+  assert.match(String(shown.stdout), /^interface: lo$/m);
+});
+
+test("culvert takes the arguments of the static pod", async () => {
+  using dir = new TempDir();
+  await createPki({ dir: dir.path });
+  const pod = parse(readFileSync(join(ROOT, "examples/static-pod/culvert-agent.yaml"), "utf8"));
+  const [{ args }] = pod.spec.containers as [{ args: string[] }];
+  const own = args.map((arg) => arg.replace(`${ETC}/agent/server-ca.crt`, agentFiles(dir.path).caCert));
+  const shown = culvert(...own.map((arg) => arg.replace(`${ETC}/agent`, dir.path)), "--print-config");
+  assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
+});
 
 test("the server's unix socket is in the folder that its unit keeps for it", () => {
   const socket = /^udsName: (.*)$/m.exec(readFileSync(join(EXAMPLES, "server.yaml"), "utf8"))?.[1] ?? "";

@@ -205,6 +205,7 @@ test("a peer's stream without a whole head, of no kind or with nonsense is refus
   const rows: [object, string][] = [
     [{}, "internal"],
     [{ ...REQUEST, kind: "probe" }, "forbidden"],
+    [{ ...REQUEST, kind: "destination" }, "forbidden"],
     [{ ...REQUEST, cluster: "x".repeat(64) }, "internal"],
     [{ ...REQUEST, cluster: "red" }, "unknown_cluster"],
     [{ ...REQUEST, target: "nowhere" }, "bad_target"],
