@@ -87,7 +87,7 @@ test("a silent server is left for another one, and its link is probed", async ()
   using away = tunnelTo("away", silent);
   using there = tunnelTo("there", connects);
   assert.equal((await open(away, there)).serverId, "there");
-  assert.equal(away.probes, 1);
+  assert.equal(away.probes, 1, "so that its tunnel ends if it is away");
 });
 
 test("without another server a silent one has all the time", async () => {
@@ -95,6 +95,21 @@ test("without another server a silent one has all the time", async () => {
   assert.equal((await open(slow)).serverId, "slow");
   using never = tunnelTo("never", silent);
   await assert.rejects(open(never), refusedAs("server_lost", /server "never" does not respond/));
+});
+
+test("a server that comes while a silent one is waited for is asked", async () => {
+  using silentOne = tunnelTo("silent", silent);
+  using later = tunnelTo("later", connects);
+  const tunnels = [silentOne.tunnel];
+  setTimeout(() => tunnels.push(later.tunnel), 2.5 * TIMES.ackMs);
+  assert.equal((await openDestination(TARGET, "n/1", () => tunnels, TIMES)).serverId, "later");
+});
+
+test("a server that took the request and does not answer is not left for another one: it may be connected", async () => {
+  using slow = tunnelTo("slow", (stream) => stream.accept());
+  using other = tunnelTo("other", connects);
+  await assert.rejects(open(slow, other), refusedAs("server_lost", /took the request but did not answer in time/));
+  assert.equal(other.asked.length, 0);
 });
 
 test("what the server says of the destination is final: no other one is asked", async () => {

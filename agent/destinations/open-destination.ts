@@ -76,7 +76,7 @@ interface Question {
   readonly deadline: number;
   readonly ackMs: number;
   /** Whether another server could be asked. */
-  hasOther(): boolean;
+  readonly hasOther: () => boolean;
 }
 
 /**
@@ -122,15 +122,15 @@ class Asking {
   };
 
   readonly #onSilence = (): void => {
+    const { ackMs, hasOther } = this.#question;
     this.#tunnel.link.probe(PROBE_MS);
-    if (this.#leftMs() <= 1 || this.#question.hasOther()) this.#fail(this.#lost("does not respond"));
-    else this.#waitForAnswer();
+    const leftMs = this.#leftMs();
+    if (leftMs <= 1 || hasOther()) this.#fail(this.#lost("does not respond"));
+    else this.#timer = setTimeout(this.#onSilence, Math.min(ackMs, leftMs)); // another one may come meanwhile
   };
 
   readonly #onLate = (): void => {
-    const acknowledged = this.#stream?.acknowledged ?? false;
-    const what = acknowledged ? "took the request but did not answer in time" : "does not respond";
-    this.#fail(this.#lost(what, { acknowledged }));
+    this.#fail(this.#lost("took the request but did not answer in time", { acknowledged: true }));
   };
 
   readonly #onHead = (json: Buffer): void => {

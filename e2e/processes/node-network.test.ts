@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { describe, test } from "node:test";
 import { createPki } from "../../cli/pki/pki.ts";
 import { AT_NODE, CONTROL_PLANE, NodeNetwork, PODS } from "../harness/node-network.ts";
@@ -98,6 +99,10 @@ class Site implements AsyncDisposable {
   }
 }
 
+/** Not every kernel has dummy interfaces. */
+const hasDummy =
+  skip === false && spawnSync("unshare", ["--net", "ip", "link", "add", "d0", "type", "dummy"]).status === 0;
+
 describe("a node without a route to its control plane", { skip, concurrency: 1 }, () => {
   test("reaches it, as its pods do, and a neighbour with a route through the node does not", async () => {
     await using network = await NodeNetwork.create();
@@ -117,6 +122,19 @@ describe("a node without a route to its control plane", { skip, concurrency: 1 }
     await agent.waitForLog("the address was removed: added it again");
     await agent.stop();
     assert.doesNotMatch(await site.addressesOfNode(), /100\.64\.30\.10/);
+  });
+
+  test("has the address on an interface of the agent's own, which comes back", { skip: !hasDummy }, async () => {
+    await using network = await NodeNetwork.create();
+    await using site = new Site(network);
+    await site.start();
+    const agent = site.startAgent({ interface: "dummy" });
+    await agent.waitForLog("uplink connected");
+    await site.served(network.pod, REPAIRED_MS);
+    await network.node.must(["ip", "link", "delete", "culvert0"]);
+    await site.served(network.pod, REPAIRED_MS);
+    await agent.stop();
+    assert.notEqual((await network.node.run(["ip", "link", "show", "culvert0"])).code, 0);
   });
 
   test("says what it needs where it may not add an address, and takes one that is there", async () => {

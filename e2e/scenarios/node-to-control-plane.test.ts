@@ -8,8 +8,10 @@ import { ClusterFolder } from "../harness/cluster-files.ts";
 import { startClusterServer } from "../harness/cluster-server.ts";
 import { startRelay } from "../harness/faults.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
+import { Payload } from "../harness/payload.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
 import { freePort } from "../harness/targets/absent.ts";
+import { sendPayload } from "../harness/targets/plain.ts";
 import { TARGETS } from "../harness/targets.ts";
 import { waitFor, within } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
@@ -151,4 +153,33 @@ test("an agent reaches neither another cluster's destination nor a port of the s
     assert.equal(await endOf(await dial(t, port)), "ECONNRESET", wanted[index + 1]);
   }
   assert.deepEqual([...ofBlue.sockets()], []);
+});
+
+const BULK = 60_000_000;
+
+test("a download of the node and an upload of a caller share the link, and neither holds the other up", async (t) => {
+  await using kas = await TARGETS.source();
+  const { options, ports } = await portsTo(kas.address);
+  await using world = await startWorld({
+    targets: ["sink", "echo"],
+    server: { allowedDestination: [kas.address] },
+    agent: options,
+  });
+  await using caller = await world.connect("sink");
+  sendPayload(caller.socket, new Payload(), Number.POSITIVE_INFINITY);
+  const node = await dial(t, ports[0]);
+  let downloaded = 0;
+  node.on("data", (chunk: Buffer) => {
+    downloaded += chunk.length;
+  });
+  await waitFor(() => downloaded > 0 && world.targets.sink.bytes > 0, { what: "bytes of both" });
+  const [nodeBefore, callerBefore] = [downloaded, world.targets.sink.bytes];
+  const moved = () => [downloaded - nodeBefore, world.targets.sink.bytes - callerBefore] as const;
+  await waitFor(() => moved()[0] + moved()[1] > BULK, { deadlineMs: 60_000, what: `${BULK} bytes` });
+  const [ofNode, ofCaller] = moved();
+  assert.ok(Math.min(ofNode, ofCaller) > BULK / 6, `${ofNode} bytes of the node, ${ofCaller} of the caller`);
+  node.pause(); // a reader that stops
+  await using beside = await world.connect("echo");
+  await beside.send("x");
+  assert.equal(String(await beside.readBytes(1)), "x");
 });
