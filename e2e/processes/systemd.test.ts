@@ -84,7 +84,7 @@ test("an agent that leads its node to the control plane is there before the kube
   assert.equal(program, PROGRAM);
   const shown = culvert(...args, "--print-config");
   assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
-  assert.match(String(shown.stdout), /^interface: lo$/m);
+  assert.match(String(shown.stdout), /^interface: lo # file$/m);
 });
 
 test("culvert takes the arguments of the static pod", async () => {
