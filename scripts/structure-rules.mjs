@@ -258,7 +258,7 @@ export const CODE_LINES = {
   agent: 329,
   "agent": 327,
   "agent/context": 725,
-  "agent/destinations": 402,
+  "agent/destinations": 403,
   "agent/doctor": 801,
   "agent/streams": 212,
   "agent/uplink": 2090,
@@ -307,6 +307,6 @@ export const CODE_LINES = {
   "shared/relay": 409,
   "shared/runtime": 801,
   "shared/tls": 1204,
-  "shared/wire": 409,
+  "shared/wire": 410,
   "shared/yamux": 1399,
 };

@@ -2,12 +2,13 @@ import type { Socket } from "node:net";
 import { formatTarget } from "../../shared/address/target.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
-import { splice } from "../../shared/relay/splice.ts";
+import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import type { AgentContext } from "../context/context.ts";
 import type { DestinationPort } from "../context/destinations.ts";
 import { openDestination, type ServerTunnel } from "./open-destination.ts";
 
-const NOTHING = { bytesUp: 0, bytesDown: 0 };
+type Payload = Pick<SpliceTotals, "bytesUp" | "bytesDown">;
+const NOTHING: Payload = { bytesUp: 0, bytesDown: 0 };
 let connections = 0;
 
 /**
@@ -33,13 +34,13 @@ export async function forward(
   let openMs: number | undefined;
   socket.on("error", ignore);
   metrics.destinations.accepted();
-  const finish = (code: OutcomeCode | "ok", totals: { bytesUp: number; bytesDown: number }, reason?: string): void => {
-    metrics.destinations.finished(code, totals);
+  const finish = (code: OutcomeCode | "ok", { bytesUp, bytesDown }: Payload, reason?: string): void => {
+    metrics.destinations.finished(code, { bytesUp, bytesDown });
     const durationMs = rounded(performance.now() - acceptedAt);
     const line = { id, from, port, destination: formatTarget(target), outcome: code, openMs, durationMs, reason };
     if (openMs === undefined && code !== "ok") {
       throttledLog.write(outcome(code).level, line, "connection of the node was reset", { kind: code });
-    } else log.debug({ ...line, ...totals }, "connection of the node closed");
+    } else log.debug({ ...line, bytesUp, bytesDown }, "connection of the node closed");
   };
   try {
     if (!admits(from)) {

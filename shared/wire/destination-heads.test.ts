@@ -14,8 +14,9 @@ const codeOf = (code: string) => (error: unknown) => error instanceof CulvertErr
 
 test("a request for a destination arrives as it was sent, with bounds", () => {
   const target = { host: "2001:db8::1", port: 6443 };
-  const sent = encodeDestination({ target, timeoutMs: 4_000.4, id: "n1" });
-  assert.deepEqual(parseDestination(json(sent)), { target, timeoutMs: 4_000, id: "n1" });
+  const id = `${"a".repeat(128)}/1z`; // of the longest agent id
+  const sent = encodeDestination({ target, timeoutMs: 4_000.4, id });
+  assert.deepEqual(parseDestination(json(sent)), { target, timeoutMs: 4_000, id });
   const far = encodeHead({ kind: "destination", target: "kas:6443", timeoutMs: 1e12, id: "a\nb", more: 1 });
   assert.deepEqual(parseDestination(json(far)), {
     target: { host: "kas", port: 6443 },

@@ -26,12 +26,14 @@ export interface DestinationRequest {
 export const DESTINATION_KIND = "destination";
 
 const MAX_TIMEOUT_MS = 300_000;
+/** An agent id may have 128 characters, and a number follows. */
+const MAX_ID = 160;
 
 const requestSchema = z.object({
   kind: z.literal(DESTINATION_KIND),
   target: z.string().max(300),
   timeoutMs: z.number().positive(),
-  id: z.string().max(128),
+  id: z.string().max(MAX_ID),
 });
 
 export function encodeDestination({ target, timeoutMs, id }: DestinationRequest): Buffer {
@@ -44,7 +46,7 @@ export function parseDestination(json: Buffer): DestinationRequest {
   const request = requestSchema.safeParse(jsonOf(json));
   if (!request.success) throw new CulvertError("internal", "the agent's request for a destination is malformed");
   const { target, timeoutMs, id } = request.data;
-  return { target: parseTarget(target), timeoutMs: Math.min(timeoutMs, MAX_TIMEOUT_MS), id: printable(id, 128) };
+  return { target: parseTarget(target), timeoutMs: Math.min(timeoutMs, MAX_TIMEOUT_MS), id: printable(id, MAX_ID) };
 }
 
 /** The server's answer, which has the form of an answer between servers: its code and sentence arrive as they are. */
