@@ -256,7 +256,6 @@ export const FOLDERS = {
  */
 export const CODE_LINES = {
   agent: 329,
-  "agent": 327,
   "agent/context": 725,
   "agent/destinations": 403,
   "agent/doctor": 801,
@@ -273,7 +272,7 @@ export const CODE_LINES = {
   "server/cluster-runtime": 1025,
   "server/clusters": 895,
   "server/konnectivity-agents": 1056,
-  "server": 438,
+  server: 438,
   "server/listeners": 528,
   "server/metrics": 590,
   "server/operators": 475,
@@ -285,7 +284,6 @@ export const CODE_LINES = {
   sidecars: 1632,
   shared: 114,
   "shared/address": 515,
-  "shared": 114,
   "server/destinations": 151,
   "shared/admin": 329,
   "shared/basics": 823,

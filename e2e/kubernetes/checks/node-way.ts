@@ -1,9 +1,10 @@
 import { writeFileSync } from "node:fs";
 import type { TempDir } from "../../harness/temp.ts";
 import { waitFor } from "../../harness/wait.ts";
-import { type Check, CULVERT_LANES, expect, type Seen, type Stage } from "../check.ts";
+import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { AT_NODE, PORTS } from "../world/addresses.ts";
 import { Kubectl } from "../world/kubectl.ts";
+import { lanesWith } from "../world/lanes.ts";
 import { whileCut } from "./cut-path.ts";
 
 const EVENTS = 30;
@@ -11,11 +12,11 @@ const ANSWERED_MS = 15_000;
 
 /** The other way round: what programs of the node ask of kube-apiserver (docs/node-to-control-plane.md). */
 export const NODE_WAY: readonly Check[] = [
-  { name: "kube-apiserver's version, from the node", deadlineMs: 60_000, lanes: CULVERT_LANES, run: version },
+  { name: "kube-apiserver's version, from the node", deadlineMs: 60_000, lanes: lanesWith("culvert"), run: version },
   {
     name: "get --watch from the node, connection cut 3 times",
     deadlineMs: 120_000,
-    lanes: CULVERT_LANES,
+    lanes: lanesWith("culvert"),
     run: (stage) => withNodePort(stage, () => watch(stage)),
   },
 ];
