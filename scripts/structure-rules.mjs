@@ -272,7 +272,6 @@ export const CODE_LINES = {
   "server/cluster-runtime": 1025,
   "server/clusters": 895,
   "server/konnectivity-agents": 1056,
-  server: 438,
   "server/listeners": 528,
   "server/metrics": 590,
   "server/operators": 475,
