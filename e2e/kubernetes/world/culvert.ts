@@ -89,7 +89,10 @@ export class Culvert implements AsyncDisposable {
     await this.#server.waitUntil(ready, READY_MS, "a server that is ready");
   }
 
-  /** One of each kind of the lane. Does not wait; an agent that is there already is left alone. `more`: options of this start. */
+  /**
+   * One of each kind of the lane, with these options beside its own. Does not wait; an agent that is there already is
+   * left alone.
+   */
   startAgent(more: Options = {}): void {
     this.#started++;
     for (const kind of this.#kinds) {
