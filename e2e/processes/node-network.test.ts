@@ -15,8 +15,8 @@ const skip = missing("setpriv");
 /** Where the stand-in of kube-apiserver listens: on the control plane's own loopback. */
 const [KAS_PORT, NODE_PORT, AGENTS] = [6_444, 6_443, 8_091];
 const REPAIRED_MS = 10_000;
-/** Of curl: the connection was reset during the TLS handshake. */
-const RESET = 35;
+/** Of curl: the connection was reset before its connect() was over, during the TLS handshake, or behind it. */
+const RESET: readonly number[] = [7, 35, 56];
 
 /** TLS, as kube-apiserver speaks it; it answers with the address that the client comes from. */
 const STAND_IN = `
@@ -113,7 +113,7 @@ describe("a node without a route to its control plane", { skip, concurrency: 1 }
     await agent.waitForLog("uplink connected");
     await site.served(network.node, REPAIRED_MS);
     await site.served(network.pod, REPAIRED_MS);
-    assert.equal((await site.curl(network.neighbour)).code, RESET);
+    assert.ok(RESET.includes((await site.curl(network.neighbour)).code));
     await agent.waitForLog("10.94.3.2 is neither an address of this node nor in --bind-allow-source");
 
     assert.match(await site.addressesOfNode(), /100\.64\.30\.10\/32 scope host/);
