@@ -192,6 +192,7 @@ describe("a start that must not fail", { concurrency: 2 }, () => {
     }
     assert.deepEqual(warnings(server), [
       "Accepted without effect: --logtostderr, --log-file-max-size, --v (klog's: use --log-level and --log-format); " +
+        "--mode (callers may speak gRPC and HTTP CONNECT, whatever it says); " +
         "--enable-profiling, --enable-contention-profiling (Go's profiler); " +
         "--xfr-channel-size, --warn-on-channel-limit (streams have windows: --max-window); " +
         "--kubeconfig-qps, --kubeconfig-burst (answers about tokens are kept for a minute).",
