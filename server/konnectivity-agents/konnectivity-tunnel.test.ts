@@ -72,36 +72,6 @@ test("a slow caller gets every byte, and nobody waits for it", async () => {
   agent.leave();
 });
 
-test("a caller that reads slowly gets more than may be held for it: the agent is slowed down to its pace", async (t) => {
-  await using server = await start({ sessionBudget: 16 * 1024 * 1024 });
-  const agent = await (await StockAgent.connect(server)).welcomed();
-  const slow = (await connected(server)).pause();
-  const [connectID = 0n] = agent.targets.keys();
-  const size = 48 * 1024 * 1024;
-  const sending = (async () => {
-    for (let sent = 0; sent < size; sent += CHUNK.length) {
-      agent.sendData(connectID, CHUNK);
-      if (agent.call.writableNeedDrain) await once(agent.call, "drain");
-    }
-    agent.close(connectID);
-  })();
-  let read = 0;
-  let most = 0;
-  const reading = setInterval(() => {
-    most = Math.max(most, tunnelOf(server).bufferedBytes);
-    for (let left = 4; left > 0; left--) read += (slow.read() as Buffer | null)?.length ?? 0;
-  }, 5);
-  t.after(() => clearInterval(reading));
-  await until(() => read === size || slow.destroyed);
-  await within(sending, "the agent's last byte");
-  await until(() => read === size);
-  clearInterval(reading);
-  assert.ok(most > 1024 * 1024 && most < 32 * 1024 * 1024, `${most} bytes were held`);
-  assert.equal(tunnelOf(server).resetForMemory, 0);
-  slow.destroy();
-  agent.leave();
-});
-
 test("an agent whose loop stands still is shown so, gets no new dials, and they go to another one", async () => {
   await using server = await start({ agentAckTimeoutMs: 300 });
   const agent = await (await StockAgent.connect(server)).welcomed();
