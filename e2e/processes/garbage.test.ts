@@ -20,7 +20,7 @@ const GARBAGE: Readonly<Record<string, Buffer>> = {
   "a line without end": Buffer.alloc(300_000, "A"),
   "a header without end": Buffer.from(`GET / HTTP/1.1\r\n${"X-Y: z\r\n".repeat(40_000)}`),
   "another protocol (SSH)": Buffer.from("SSH-2.0-OpenSSH_9.6\r\n"),
-  "another protocol (HTTP/2)": Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"),
+  "HTTP/2 that does not begin with SETTINGS": Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\0\0\0\0\0\0"),
   "a TLS record that lies about its length": Buffer.concat([Buffer.from("160301ffff01", "hex"), randomBytes(100)]),
   "two requests that disagree on their length": Buffer.from(
     "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
