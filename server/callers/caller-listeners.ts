@@ -207,7 +207,10 @@ class CallersOfHost implements PortHandler {
       this.#context.files.requireRoom("overloaded");
       const waitMs = this.#violations.leftMs(name);
       if (waitMs > 0) throw new CulvertError("overloaded", `${AFTER_VIOLATION} in ${Math.ceil(waitMs / 1_000)} s`);
-      void this.#serveHttp2(connection, name);
+      this.#serveHttp2(connection, name).catch((error: unknown) => {
+        this.#context.log.error({ err: error }, "a caller over HTTP/2 cannot be served");
+        connection.socket.destroy();
+      });
     } catch (error) {
       if (!this.connections.leaveWaiting(connection)) return;
       const reason = printable(toCulvertError(error).message);

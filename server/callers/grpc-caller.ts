@@ -1,6 +1,7 @@
 import { constants } from "node:http2";
 import { Duplex } from "node:stream";
 import { bytesIn } from "../../shared/basics/bytes.ts";
+import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { dataHead } from "../../shared/konnectivity/data.ts";
 import type { GrpcCall } from "../../shared/konnectivity/grpc-call.ts";
 import { type ControlPacket, encodePacket } from "../../shared/konnectivity/packet.ts";
@@ -35,6 +36,9 @@ const connectID = BigInt(CONNECT_ID);
 const UNKNOWN_CONNECTION = "this gRPC call has no such connection";
 const SECOND_DIAL = "this gRPC call has a connection already, and carries one: make a call for each";
 
+/** Packets for connections that the call does not have: a client sends one now and then, where packets have crossed. */
+const UNKNOWN_PACKETS = { burst: 200, perSecond: 20 } as const;
+
 type Done = (error?: Error | null) => void;
 
 /**
@@ -66,6 +70,7 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   /** Called when the packet that is on its way has left. */
   #onWritten: Done | undefined;
   #dropped = 0;
+  readonly #unknown = new TokenBucket(UNKNOWN_PACKETS);
 
   /** `onDial` is called once, with the target. */
   constructor(
@@ -153,7 +158,9 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
 
   #onDialRequest({ protocol, address, random }: { protocol: string; address: string; random: bigint }): void {
     if (this.#state !== "waiting") {
-      this.#answer({ case: "dialResponse", value: { random, connectID: 0n, error: SECOND_DIAL } });
+      if (this.#mayAnswer()) {
+        this.#answer({ case: "dialResponse", value: { random, connectID: 0n, error: SECOND_DIAL } });
+      }
       return;
     }
     clearTimeout(this.#deadline);
@@ -249,8 +256,15 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
     } else done();
   }
 
+  /** Fails the call when too many packets belong to no connection. */
+  #mayAnswer(): boolean {
+    if (this.#unknown.take(1) === 0) return true;
+    this.#fail(new Error("the caller sends too many packets that belong to no connection"));
+    return false;
+  }
+
   #answerUnknown(id: bigint): void {
-    this.#answer({ case: "closeResponse", value: { connectID: id, error: UNKNOWN_CONNECTION } });
+    if (this.#mayAnswer()) this.#answer({ case: "closeResponse", value: { connectID: id, error: UNKNOWN_CONNECTION } });
   }
 
   #answer(packet: ControlPacket, onWritten?: Done): void {

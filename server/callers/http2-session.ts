@@ -48,8 +48,10 @@ const STREAM_RESETS = 10_000;
  * downloads.
  */
 const EMPTY_FRAMES = { perSecond: 2_000, burst: 4_000 } as const;
-/** A CONNECT that its caller resets before it has the answer costs as much as this many of them. */
+/** A CONNECT that its caller resets at once, before it has the answer, costs as much as this many of them. */
 const RESET_CONNECT = 20;
+/** A dial that is given up later than this is no flood, ms: its target may be silent, or another address quicker. */
+const AT_ONCE_MS = 200;
 
 /** The connection is lost: each of its CONNECTs has a line of its own. */
 const LOST = ["ECONNRESET", "EPIPE"];
@@ -138,9 +140,10 @@ export class CallerSession {
     if (!isGrpc(headers)) this.#hasConnects = true;
     this.#streams.add(stream);
     this.#connection.clearDeadline();
+    const openedAt = performance.now();
     stream.once("close", () => {
       this.#streams.delete(stream);
-      if (!wasServed(stream)) this.#chargeEmpty(RESET_CONNECT);
+      if (!wasServed(stream)) this.#chargeEmpty(performance.now() - openedAt < AT_ONCE_MS ? RESET_CONNECT : 1);
       if (this.#streams.size === 0) this.#onIdle();
       this.#allowMore();
     });
@@ -167,7 +170,8 @@ export class CallerSession {
   /** A caller has to acknowledge one number before it gets the next, and to read the answers to what was refused. */
   #allowMore(): void {
     const session = this.#session;
-    if (session.destroyed || session.pendingSettingsAck || this.#streams.size + NEW_STREAMS <= this.#allowed) return;
+    if (session.destroyed || session.pendingSettingsAck || this.#allowed === MAX_STREAMS) return;
+    if (this.#streams.size + NEW_STREAMS <= this.#allowed) return;
     let open = 0;
     for (const { writableEnded, writableLength } of this.#streams) if (!writableEnded || writableLength === 0) open++;
     const allowed = Math.min(open + NEW_STREAMS, MAX_STREAMS);

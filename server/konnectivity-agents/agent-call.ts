@@ -79,8 +79,8 @@ export class AgentCall {
 
   #ping(): void {
     if (this.#session.closed || this.#session.destroyed) return;
-    this.#session.ping(() => {
-      this.#lastByteAt = performance.now();
+    this.#session.ping((error) => {
+      if (error === null) this.#lastByteAt = performance.now();
     });
   }
 
@@ -105,7 +105,7 @@ export class AgentCall {
    * that fails at once: "expected one server ID in the context, got [...]". So its log gets the sentence there, too.
    */
   refuse(status: GrpcStatus, sentence: string): void {
-    if (!this.stream.headersSent && !this.stream.destroyed)
+    if (!this.stream.headersSent && !this.stream.destroyed && !this.stream.closed)
       this.respond({ serverid: ["refused", printable(sentence)] });
     this.end(status, sentence);
   }
@@ -117,12 +117,6 @@ export class AgentCall {
     this.#onOver(undefined);
     if (!this.stream.destroyed) this.stream.end();
     this.#session.close();
-    setTimeout(() => this.#session.destroy(), LINGER_MS).unref();
-  }
-
-  /** Ends the connection now. */
-  destroy(): void {
-    this.#session.destroy();
   }
 
   #onOver(failure: Error | undefined): void {
@@ -131,5 +125,7 @@ export class AgentCall {
     clearInterval(this.#pings);
     clearTimeout(this.#probe);
     this.#over.resolve(failure);
+    // The connection carries nothing else, and must not outlive the call of an agent that keeps it open.
+    setTimeout(() => this.#session.destroy(), LINGER_MS).unref();
   }
 }

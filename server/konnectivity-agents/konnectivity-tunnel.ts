@@ -272,11 +272,15 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
 
   #onDialResponse({ random, connectID, error }: { random: bigint; connectID: bigint; error: string }): void {
     const dial = this.#dials.get(random);
+    if (dial === undefined) this.#countUseless();
     if (error !== "" || connectID === 0n) {
       dial?.onError(error);
       return;
     }
     if (this.#connections.has(connectID)) throw new PeerViolation(`it has given the connection ID ${connectID} twice`);
+    if (this.#connections.size > 2 * this.#bounds.maxStreams) {
+      throw new PeerViolation("it does not close the connections that it was asked to close");
+    }
     this.#connections.set(connectID, undefined);
     const connect = (): AgentStream => {
       const stream = new AgentStream(connectID, this);

@@ -12,8 +12,8 @@ export function feedParser(stream: Duplex, bytes: Buffer): void {
   stream.emit("data", bytes);
 }
 
-/** Time for the peer to read the last frames of a session, and to end its socket as well, ms. */
-const LINGER_MS = 1_000;
+/** Time for the last frames of a session to leave on a slow line, and for the peer to end its socket as well, ms. */
+const LINGER_MS = 10_000;
 
 /**
  * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned, if it is called with an
