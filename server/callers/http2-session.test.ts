@@ -8,6 +8,7 @@ import {
   type IncomingHttpHeaders,
 } from "node:http2";
 import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { connectRequest, PREFACE, settings } from "../../shared/node/testing/http2-frames.ts";
@@ -278,6 +279,18 @@ test("a connection ends after ten minutes without a CONNECT, and stays as long a
   t.mock.timers.tick(1);
   await once(socket, "close");
   t.mock.timers.reset();
+});
+
+test("dials that are given up together after a while are no flood", async (t) => {
+  const onStream = (stream: Stream) => void stream.on("error", () => {});
+  await using world = await start([fakeAgent({ onStream })], { maxPendingConnects: 1_000 });
+  const { session, socket } = client(world, t);
+  const dials = Array.from({ length: 300 }, () => request(session));
+  await until(() => world.cluster.pendingConnects === 300);
+  await sleep(250); // the time in which a reset would be part of a flood
+  for (const dial of dials) dial.close(NGHTTP2_CANCEL);
+  await until(() => world.cluster.pendingConnects === 0);
+  assert.deepEqual([session.closed, socket.destroyed], [false, false]);
 });
 
 test("as many pings as grpc-go sends while it downloads are no flood", async (t) => {

@@ -123,6 +123,24 @@ test("bytes that are no packets, or an ID given twice, end the tunnel as a viola
   assert.match((await again.refusal()).sentence, /a tunnel of this agent was ended for a violation: come back in/);
 });
 
+test("answers to dials that nobody has made end the tunnel as a violation, and its connection", async () => {
+  await using server = await start();
+  const agent = await (await StockAgent.connect(server)).welcomed();
+  for (let id = 1n; id <= 20_000n && !agent.call.closed; id++) {
+    agent.send({ case: "dialResponse", value: { random: 1_000_000n + id, connectID: id, error: "" } });
+    if (agent.call.writableNeedDrain) await once(agent.call, "drain").catch(() => {});
+  }
+  await until(() => server.lines.some(({ msg }) => msg === "tunnel lost"));
+  await until(() => agent.session.destroyed);
+});
+
+test("a call that its agent ends ends its connection as well", async () => {
+  await using server = await start();
+  const agent = await (await StockAgent.connect(server)).welcomed();
+  agent.call.destroy(new Error("the agent resets its call"));
+  await until(() => agent.session.destroyed);
+});
+
 test("a token that expires ends nothing that is open: the agent comes back when nothing is", async () => {
   await using server = await start();
   const agent = await (await StockAgent.connect(server)).welcomed();
