@@ -25,7 +25,13 @@ async function reported(pieces: readonly string[], { end = false } = {}) {
   }
   if (end) far.end();
   const result = await promise;
-  return { ...result, connection, unread: () => String(connection.socket.read() ?? "") };
+  const unread = (): string => {
+    let text = "";
+    // Node.js 26 returns one chunk for each read().
+    for (let rest: Buffer | null = near.read(); rest !== null; rest = near.read()) text += rest.toString("latin1");
+    return text;
+  };
+  return { ...result, connection, unread };
 }
 
 const UPGRADE = "GET /a HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
