@@ -301,7 +301,7 @@ export const CODE_LINES = {
   "shared/net": 154,
   "shared/node": 160,
   "shared/pki": 130,
-  "shared/relay": 409,
+  "shared/relay": 414,
   "shared/runtime": 801,
   "shared/tls": 1204,
   "shared/wire": 410,

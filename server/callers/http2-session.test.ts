@@ -139,6 +139,15 @@ test("so is a reset after the target has ended its side", async (t) => {
   assert.equal(target.ended, false);
 });
 
+test("so is the end of the connection after the target has ended its side", async (t) => {
+  const { stream, target } = await connected(t);
+  target.stream.end();
+  await once(stream.resume(), "end");
+  stream.session?.destroy();
+  await until(() => target.stream.closed);
+  assert.equal(target.ended, false);
+});
+
 test("a target's failure resets the stream alone", async (t) => {
   const targets: Stream[] = [];
   await using world = await start([fakeAgent({ onTarget: (stream) => void targets.push(stream) })]);

@@ -99,8 +99,14 @@ class Splice {
 
   #onEnd(side: Duplex, name: Side, reads: Pump): void {
     this.#endedBy ??= name;
-    if (endedByReset(side)) side.destroy(new Error(`the ${name} reset the connection`));
-    else reads.end();
+    if (!endedByReset(side)) {
+      reads.end();
+      return;
+    }
+    const reset = new Error(`the ${name} reset the connection`);
+    // Node has destroyed an HTTP/2 stream by then if its connection is lost, and a second error is not reported.
+    if (side.destroyed) this.#fail(name, reset);
+    else side.destroy(reset);
   }
 
   /** Called twice for a side that was destroyed just before the splice: `closed` is true before the event. */
