@@ -6,12 +6,12 @@ import { connect as secure, type TLSSocket } from "node:tls";
 import { formatTarget, type Target } from "../shared/address/target.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { dialTcp } from "../shared/dial/dial-tcp.ts";
-import { writeStringsAsBuffers } from "../shared/node/http2.ts";
+import { failOnReset, writeStringsAsBuffers } from "../shared/node/http2.ts";
 import { trustIn } from "../shared/tls/authorities.ts";
 import { connectOverHttp1 } from "./http-connect.ts";
 import { Refusal, refusalOf, serverAway } from "./refusal.ts";
 
-const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants;
+const { NGHTTP2_CANCEL } = constants;
 
 /** The sidecar's certificate and the CA of its servers, as `node:tls` takes them. */
 export interface UpstreamTls {
@@ -209,18 +209,11 @@ function openStream(session: ClientHttp2Session, authority: string, at: string, 
       leave();
       const { ":status": status = 0, "proxy-status": field } = headers;
       if (status === 200) {
-        failOnReset(stream);
+        failOnReset(stream, "server");
         writeStringsAsBuffers(stream);
         resolve(stream);
       } else void sentenceOf(stream).then((text) => reject(refusalOf(status, field?.toString(), text)));
     });
-  });
-}
-
-/** Node takes a reset without an error code for the end of the stream; for a tunnel it is a failure. */
-function failOnReset(stream: ClientHttp2Stream): void {
-  stream.once("aborted", () => {
-    if (stream.rstCode === NGHTTP2_NO_ERROR) stream.destroy(new Error("the server reset the stream"));
   });
 }
 

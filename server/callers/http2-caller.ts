@@ -2,6 +2,7 @@ import { constants, type ServerHttp2Stream } from "node:http2";
 import type { Duplex } from "node:stream";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
+import { failOnReset } from "../../shared/node/http2.ts";
 import { type CulvertError, printable } from "../../shared/outcomes.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { type CallerHost, challenges } from "./authenticate.ts";
@@ -30,7 +31,7 @@ export class Http2Caller implements CallerEnd {
     this.source = host.kind === "unix" ? undefined : connection.source;
     this.#connection = connection;
     this.#host = host;
-    failOnReset(stream);
+    failOnReset(stream, "caller");
   }
 
   claimedCertificate(): string | undefined {
@@ -75,11 +76,4 @@ function refuseStream(stream: ServerHttp2Stream, status: number, fields: Fields,
 
 function isOpen(stream: ServerHttp2Stream): boolean {
   return !stream.destroyed && !stream.closed;
-}
-
-/** Node takes a reset without an error code for the end of the stream; for a tunnel it is a failure. */
-function failOnReset(stream: ServerHttp2Stream): void {
-  stream.once("aborted", () => {
-    if (stream.rstCode === NGHTTP2_NO_ERROR) stream.destroy(new Error("the caller reset the stream"));
-  });
 }

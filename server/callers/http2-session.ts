@@ -1,16 +1,10 @@
-import {
-  constants,
-  type IncomingHttpHeaders,
-  performServerHandshake,
-  type ServerHttp2Session,
-  type ServerHttp2Stream,
-} from "node:http2";
+import { constants, type IncomingHttpHeaders, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { SharedInterval } from "../../shared/basics/timers.ts";
 import { isGrpc } from "../../shared/konnectivity/grpc-call.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { deferDestroy } from "../../shared/node/http.ts";
+import { serverSession } from "../../shared/node/http2.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, type CallerHost } from "./authenticate.ts";
@@ -100,11 +94,7 @@ export class CallerSession {
     this.#connection = connection;
     this.#host = host;
     this.#context = context;
-    // Or the session would not notice that its peer has gone (docs/node.md).
-    socket.allowHalfOpen = false;
-    raw.allowHalfOpen = false;
-    const session = performServerHandshake(socket, sessionOptions(context));
-    deferDestroy(session, socket);
+    const session = serverSession(socket, raw, sessionOptions(context));
     this.#session = session;
     session.setLocalWindowSize(SESSION_WINDOW);
     session.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => this.#onStream(stream, headers));

@@ -1,8 +1,8 @@
-import { constants, performServerHandshake, type ServerHttp2Session } from "node:http2";
+import { constants, type ServerHttp2Session } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { deferDestroy } from "../../shared/node/http.ts";
+import { serverSession } from "../../shared/node/http2.ts";
 
 /** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
 const MAX_CALLS = 2;
@@ -16,10 +16,7 @@ const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };
 
 /** The HTTP/2 session of an agent, whose preface is unread in the socket. It ends with the socket. */
 export function openSession({ socket, raw }: IncomingConnection, headerLimit: number): ServerHttp2Session {
-  // Otherwise the session never notices that the peer has ended.
-  raw.allowHalfOpen = false;
-  socket.allowHalfOpen = false;
-  const session = performServerHandshake(socket, {
+  const session = serverSession(socket, raw, {
     maxHeaderListPairs: MAX_HEADERS,
     maxSettings: MAX_SETTINGS,
     settings: {
@@ -29,7 +26,6 @@ export function openSession({ socket, raw }: IncomingConnection, headerLimit: nu
       initialWindowSize: FIRST_WINDOW,
     },
   });
-  deferDestroy(session, socket);
   const emptyFrames = new TokenBucket(EMPTY_FRAMES);
   const onEmptyFrame = (): void => {
     if (session.destroyed || emptyFrames.take(1) === 0) return;

@@ -1,4 +1,3 @@
-import type { ServerHttp2Session } from "node:http2";
 import type { Duplex } from "node:stream";
 
 // What Node's HTTP and the package ws do and do not document. docs/node.md lists each behaviour, why it is used, and
@@ -10,26 +9,6 @@ import type { Duplex } from "node:stream";
  */
 export function feedParser(stream: Duplex, bytes: Buffer): void {
   stream.emit("data", bytes);
-}
-
-/** Time for the last frames of a session to leave on a slow line, and for the peer to end its socket as well, ms. */
-const LINGER_MS = 10_000;
-
-/**
- * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned, if it is called with an
- * error. Inside a callback of the session, Node.js 22.23 ends the process if the rest of the same read opens a stream
- * and ends it; and Node itself destroys a session there when its peer says GOAWAY with an error. Without an error it is
- * the end of a session that was closed before, which may not wait.
- *
- * Either way the socket is destroyed a moment later: Node would wait for ever for a peer that does not end its side.
- */
-export function deferDestroy(session: ServerHttp2Session, socket: Duplex): void {
-  const destroy = session.destroy.bind(session);
-  session.destroy = (error, code) => {
-    setTimeout(() => socket.destroy(), LINGER_MS).unref();
-    if (error) setImmediate(destroy, error, code);
-    else destroy(error, code);
-  };
 }
 
 /** What has taken the place of ws's listener. */

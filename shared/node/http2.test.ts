@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { connect, createServer } from "node:http2";
+import { connect, constants, createServer, type ServerHttp2Session } from "node:http2";
+import { type AddressInfo, createServer as createTcpServer, connect as dial } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { test } from "node:test";
 import { listening } from "../basics/testing/wait.ts";
-import { writeStringsAsBuffers } from "./http2.ts";
+import { serverSession, writeStringsAsBuffers } from "./http2.ts";
+import { connectRequest, FLAG, FRAME, FrameReader, frame, PREFACE, settings } from "./testing/http2-frames.ts";
 
 test("strings that are written together with buffers arrive as they are", async (t) => {
   const server = createServer();
@@ -30,4 +32,42 @@ test("strings that are written together with buffers arrive as they are", async 
   stream.end();
   assert.equal((await taken).toString("latin1"), `${pieces.map((piece) => `${piece}|`).join("")}the end`);
   assert.equal(isWritten, true);
+});
+
+/** What an HTTP/2 client is told in GOAWAY, which sends `bytes` behind its preface, until the connection closes. */
+async function goawaysFor(bytes: Buffer, onSession: (session: ServerHttp2Session) => void): Promise<number[]> {
+  const server = createTcpServer((socket) => {
+    const session = serverSession(socket, socket, {}).on("error", () => {});
+    session.on("stream", (stream) => stream.on("error", () => {}));
+    onSession(session);
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const client = dial((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});
+  client.write(Buffer.concat([PREFACE, settings(), bytes]));
+  const reader = new FrameReader();
+  const codes: number[] = [];
+  client.on("data", (chunk) => {
+    for (const { type, payload } of reader.push(chunk)) if (type === FRAME.goaway) codes.push(payload.readUInt32BE(4));
+  });
+  await once(client, "close");
+  server.close();
+  return codes;
+}
+
+/** A stream that is opened and ended in the same read. */
+const OPENED_AND_ENDED = Buffer.concat([
+  connectRequest(3, "a:1"),
+  frame({ type: FRAME.data, flags: FLAG.endStream, stream: 3 }),
+]);
+
+test("an HTTP/2 session may be destroyed while frames of the same read are still to come", async () => {
+  const { NGHTTP2_ENHANCE_YOUR_CALM: code } = constants;
+  const bytes = Buffer.concat([connectRequest(1, "a:1"), OPENED_AND_ENDED]);
+  const destroy = (session: ServerHttp2Session) => session.on("stream", () => session.destroy(new Error(), code));
+  assert.deepEqual(await goawaysFor(bytes, destroy), [code]);
+});
+
+test("a peer may say GOAWAY with an error, and open a stream behind it", async () => {
+  const goaway = frame({ type: FRAME.goaway, payload: Buffer.from([0, 0, 0, 0, 0, 0, 0, 1]) });
+  await goawaysFor(Buffer.concat([goaway, OPENED_AND_ENDED]), () => {});
 });

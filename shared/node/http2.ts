@@ -1,4 +1,51 @@
+import { constants, type Http2Stream, performServerHandshake, type ServerHttp2Session } from "node:http2";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+
+// What node:http2 does and does not document. docs/node.md lists each behaviour, why it is used, and its test. Only
+// what is loaded with the first HTTP/2 connection imports this file.
+
+type ServerOptions = NonNullable<Parameters<typeof performServerHandshake>[1]>;
+
+/**
+ * The HTTP/2 session of a client, whose preface is unread in `socket`: the TLS socket on `raw`, or `raw` itself. It
+ * ends with the socket.
+ */
+export function serverSession(socket: Socket, raw: Socket, options: ServerOptions): ServerHttp2Session {
+  // Otherwise the session never notices that its peer has ended.
+  raw.allowHalfOpen = false;
+  socket.allowHalfOpen = false;
+  const session = performServerHandshake(socket, options);
+  deferDestroy(session, socket);
+  return session;
+}
+
+/** Time for the last frames of a session to leave on a slow line, and for the peer to end its socket as well, ms. */
+const LINGER_MS = 10_000;
+
+/**
+ * Makes `destroy` of an HTTP/2 session wait until the callback that runs now has returned, if it is called with an
+ * error. Inside a callback of the session, Node.js 22.23 ends the process if the rest of the same read opens a stream
+ * and ends it; and Node itself destroys a session there when its peer says GOAWAY with an error. Without an error it is
+ * the end of a session that was closed before, which may not wait.
+ *
+ * Either way the socket is destroyed a moment later: Node would wait for ever for a peer that does not end its side.
+ */
+function deferDestroy(session: ServerHttp2Session, socket: Duplex): void {
+  const destroy = session.destroy.bind(session);
+  session.destroy = (error, code) => {
+    setTimeout(() => socket.destroy(), LINGER_MS).unref();
+    if (error) setImmediate(destroy, error, code);
+    else destroy(error, code);
+  };
+}
+
+/** Node takes a reset without an error code for the end of the stream; for a tunnel it is a failure. */
+export function failOnReset(stream: Http2Stream, peer: "caller" | "server"): void {
+  stream.once("aborted", () => {
+    if (stream.rstCode === constants.NGHTTP2_NO_ERROR) stream.destroy(new Error(`the ${peer} reset the stream`));
+  });
+}
 
 /**
  * Turns the strings that are written to an HTTP/2 stream into buffers. Node frees the strings of a gathered write
