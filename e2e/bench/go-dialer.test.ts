@@ -23,7 +23,8 @@ test("only a dial that ends with a 200 and nothing behind it counts", { skip: go
   await listen(server, { path });
   try {
     const dialer = await GoDialer.build();
-    const result = await dialer.run({ dial: { path, connect: "127.0.0.1:1" }, count: 10, inFlight: 1 });
+    const dial = { path, connect: "127.0.0.1:1" };
+    const result = await dialer.run({ dial, protocol: "http1", what: "dials", count: 10, inFlight: 1 });
     assert.equal(result.ms.length, 8);
     assert.equal(result.failures, 2);
     assert.match(result.firstFailure, /503 no agent/);

@@ -7,22 +7,34 @@ import type { DialSpec } from "./dial-spec.ts";
 
 const SOURCE = join(ROOT, "e2e/bench/go-dialer");
 
-interface Dials {
+/**
+ * How callers connect: with a connection for each CONNECT, with konnectivity-client, or with many CONNECTs on one
+ * HTTP/2 connection.
+ */
+export type CallerProtocol = "http1" | "grpc" | "h2";
+
+interface Job {
   /** A CONNECT over a unix socket, or over TCP with or without mutual TLS. */
   readonly dial: DialSpec;
-  readonly count: number;
-  readonly inFlight: number;
+  readonly protocol: CallerProtocol;
+  readonly what: "dials" | "down" | "up";
+  /** Of dials. */
+  readonly count?: number;
+  readonly inFlight?: number;
+  /** Of bytes. */
+  readonly seconds?: number;
 }
 
-interface DialsResult {
+interface Result {
   readonly seconds: number;
   /** How long each dial took that succeeded, up to its 200. */
   readonly ms: readonly number[];
+  readonly bytes: number;
   readonly failures: number;
   readonly firstFailure: string;
 }
 
-/** Opens connections as kube-apiserver does, from a Go process of its own. */
+/** Opens connections as callers do, from a Go process of its own. */
 export class GoDialer {
   readonly #binary: string;
 
@@ -35,9 +47,9 @@ export class GoDialer {
     this.#binary = binary;
   }
 
-  async run({ dial: { path, port, tls, connect }, ...job }: Dials): Promise<DialsResult> {
+  async run({ dial: { path, port, tls, connect }, ...job }: Job): Promise<Result> {
     const child = spawn(this.#binary, { stdio: ["pipe", "pipe", "inherit"] });
     child.stdin.end(JSON.stringify({ dial: { path, port, tls, connect }, ...job }));
-    return (await json(child.stdout)) as DialsResult;
+    return (await json(child.stdout)) as Result;
   }
 }

@@ -45,7 +45,7 @@ export async function dials(bench: Bench): Promise<Row[]> {
 
 async function sample(bench: Bench, dialer: GoDialer, start: () => Promise<Dialled>, way: Way, rounds: Rounds) {
   const run = async ({ name, spec }: Dialled, count: number, inFlight: number) => {
-    const result = await dialer.run({ dial: spec, count, inFlight });
+    const result = await dialer.run({ dial: spec, protocol: "http1", what: "dials", count, inFlight });
     const { failures, firstFailure } = result;
     if (failures > 0) bench.say(`${name}: ${failures} of ${count} dials failed (${way}): ${firstFailure}`);
     return result;

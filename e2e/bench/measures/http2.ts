@@ -1,7 +1,7 @@
 import { cpuSeconds } from "../../harness/proc.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { type Bench, rotated } from "../bench.ts";
-import { GoHttp2, type Http2Protocol } from "../go-http2.ts";
+import { GoDialer } from "../go-dialer.ts";
 import { Pair } from "../products/pair.ts";
 import { type Plan, type Product, WAYS, type Way } from "../products/product.ts";
 import { atLeast, atMost, Rounds, type Row, withPeer } from "../rows.ts";
@@ -13,12 +13,13 @@ const DIALS = 2_000;
 const IN_FLIGHT = 50;
 
 /** What Konnectivity has no HTTP/2 CONNECT for is compared with its gRPC. */
-const PROTOCOLS: readonly Http2Protocol[] = ["grpc", "h2"];
+const PROTOCOLS = ["grpc", "h2"] as const;
+type Protocol = (typeof PROTOCOLS)[number];
 const TITLES = { grpc: "gRPC", h2: "HTTP/2 CONNECT" } as const;
 
 /** Callers over HTTP/2: dials one by one and many at once, and bulk both ways. */
 export async function http2(bench: Bench): Promise<Row[]> {
-  const dialer = await GoHttp2.build();
+  const dialer = await GoDialer.build();
   const rounds = new Rounds();
   const products = bench.products.flatMap(({ overHttp2 }) => overHttp2 ?? []);
   for (let round = 0; round < bench.settings.rounds; round++) {
@@ -29,7 +30,13 @@ export async function http2(bench: Bench): Promise<Row[]> {
   return WAYS.flatMap((way) => PROTOCOLS.flatMap((protocol) => toRows(rounds, way, protocol)));
 }
 
-async function sampleProduct(bench: Bench, dialer: GoHttp2, product: Product, way: Way, rounds: Rounds): Promise<void> {
+async function sampleProduct(
+  bench: Bench,
+  dialer: GoDialer,
+  product: Product,
+  way: Way,
+  rounds: Rounds,
+): Promise<void> {
   const protocols = product.name === "konnectivity" ? (["grpc"] as const) : PROTOCOLS;
   const echoed = async (_: unknown, plan: Plan): Promise<number> => {
     const dialOne = () =>
@@ -74,7 +81,7 @@ async function sampleProduct(bench: Bench, dialer: GoHttp2, product: Product, wa
   }
 }
 
-function toRows(rounds: Rounds, way: Way, protocol: Http2Protocol): Row[] {
+function toRows(rounds: Rounds, way: Way, protocol: Protocol): Row[] {
   const title = `${TITLES[protocol]}, ${way}`;
   const row = (label: string, unit: string, figure: string): Row => {
     const figures = rounds.medians(`${way} ${protocol} ${figure}`);
