@@ -6,7 +6,7 @@ import { attempt, splits, type Target } from "../target.ts";
 
 /** What came of some bytes: the payload of DATA that follows DATA of its connection is joined. */
 interface Decoded {
-  readonly packets: (ControlPacket | { readonly case: "data"; readonly connectID: bigint; bytes: Buffer })[];
+  readonly packets: readonly (ControlPacket | { readonly case: "data"; readonly connectID: bigint; bytes: Buffer })[];
   readonly isInMessage: boolean;
   readonly problem: string | undefined;
 }
@@ -45,13 +45,13 @@ export const konnectivityPackets: Target = {
 };
 
 function decode(pieces: readonly Buffer[]): Decoded {
-  const packets: Decoded["packets"] = [];
+  const packets: (ControlPacket | { readonly case: "data"; readonly connectID: bigint; readonly parts: Buffer[] })[] =
+    [];
   const reader = new PacketReader({
     onData(connectID, part) {
       const last = packets.at(-1);
-      if (last?.case === "data" && "bytes" in last && last.connectID === connectID) {
-        last.bytes = Buffer.concat([last.bytes, part]);
-      } else packets.push({ case: "data", connectID, bytes: Buffer.from(part) });
+      if (last?.case === "data" && last.connectID === connectID) last.parts.push(Buffer.from(part));
+      else packets.push({ case: "data", connectID, parts: [Buffer.from(part)] });
     },
     onPacket: ({ case: name, value }) => {
       const { $typeName: _, $unknown: __, ...fields } = value as { $typeName?: string; $unknown?: unknown };
@@ -61,5 +61,10 @@ function decode(pieces: readonly Buffer[]): Decoded {
   const { error } = attempt(() => {
     for (const piece of pieces) reader.push(piece);
   }, MalformedPackets);
-  return { packets, isInMessage: error === undefined && reader.isInMessage, problem: error?.message };
+  const joined = packets.map((packet) =>
+    packet.case === "data"
+      ? { case: packet.case, connectID: packet.connectID, bytes: Buffer.concat(packet.parts) }
+      : packet,
+  );
+  return { packets: joined, isInMessage: error === undefined && reader.isInMessage, problem: error?.message };
 }
