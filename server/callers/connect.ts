@@ -265,7 +265,7 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     };
     // A caller alone can cause any number of these, so they are throttled.
     if (!established) throttledLog.write(level, line, "CONNECT failed", { kind: code });
-    else if (code === "stalled") throttledLog.write(level, line, "connection ended: memory is short");
+    else if (code === "stalled") throttledLog.write(level, line, "connection ended: its reader had stopped");
     else log[level](line, "connection closed");
   }
 }

@@ -67,8 +67,8 @@ export class AgentStream extends Duplex implements Reclaimable {
   }
 
   /** Ends it, because the memory that it holds is needed. */
-  evict(): void {
-    this.destroy(memoryNeeded());
+  evict(sentence?: string): void {
+    this.destroy(memoryNeeded(sentence));
   }
 
   // ── the writer's side ──────────────────────────────────────────────────────────────────────────────────────────

@@ -46,6 +46,9 @@ test("a caller that reads nothing holds up nobody; what is held for it is bounde
   }
   assert.ok(held > 1024 * 1024 && held < 9 * 1024 * 1024, `${held} bytes were held`);
   await until(() => server.lines.some(({ outcome }) => outcome === "stalled"));
+  const line = server.lines.find(({ outcome }) => outcome === "stalled");
+  assert.equal(line?.msg, "connection ended: its reader had stopped");
+  assert.match(String(line["reason"]), /^its reader has stopped or is slow, and .* --session-budget .*: let it read/);
   await until(() => tunnelOf(server).bufferedBytes === 0);
   assert.equal(tunnelOf(server).resetForMemory, 1);
   await echoes(other);

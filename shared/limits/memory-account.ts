@@ -54,8 +54,8 @@ export interface Reclaimable {
   readonly lastProgressAt: number;
   /** The longest time for which it stood still and then moved again, ms; 0: it never did. */
   readonly longestPauseMs: number;
-  /** Ends it, because memory is short. */
-  evict(): void;
+  /** Ends it. `sentence`: why; left out, memory is short. */
+  evict(sentence?: string): void;
 }
 
 /** The account of sessions that are bounded by their own budgets only. */
@@ -76,9 +76,10 @@ export const UNBOUNDED: MemoryAccount = {
  */
 export const DESTROYED = Symbol("destroyed");
 
+const MEMORY_SHORT = "memory is short, and this connection held some for a reader that has stopped or is slow";
+
 /** Ends what held memory for a reader that had stopped or was slow. */
-export function memoryNeeded(): NodeJS.ErrnoException {
-  const sentence = "memory is short, and this connection held some for a reader that has stopped or is slow";
+export function memoryNeeded(sentence = MEMORY_SHORT): NodeJS.ErrnoException {
   return Object.assign(new Error(sentence), { code: "ENOBUFS" });
 }
 

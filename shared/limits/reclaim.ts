@@ -29,12 +29,15 @@ function levelOf({ longestPauseMs }: Reclaimable, stalledMs: number): ReclaimLev
 /**
  * Evicts those that hold memory, up to this level, until `isEnough`. Those of a lower level go first; within a level
  * the one with the largest product of bytes and time without progress. Returns how many were evicted.
+ *
+ * @param sentence why they are; left out, memory is short
  */
 export function reclaim(
   candidates: Iterable<Reclaimable>,
   isEnough: () => boolean,
   now: number,
   level: ReclaimLevel,
+  sentence?: string,
 ): number {
   const found: { readonly candidate: Reclaimable; readonly level: ReclaimLevel; readonly weight: number }[] = [];
   for (const candidate of candidates) {
@@ -49,7 +52,7 @@ export function reclaim(
   for (const { candidate } of found) {
     if (isEnough()) break;
     if (candidate.held === 0) continue; // it ended together with another
-    candidate.evict();
+    candidate.evict(sentence);
     count++;
   }
   return count;

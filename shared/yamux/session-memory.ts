@@ -4,6 +4,8 @@ import type { StreamMemory } from "./flow-control.ts";
 
 /** Above its budget a session resets streams whose readers have stopped, in this interval, ms. */
 const RECLAIM_MS = 50;
+const OVER_BUDGET =
+  "its reader has stopped or is slow, and the tunnel holds more than --session-budget for such readers: let it read, or raise the budget";
 
 /**
  * What the streams of one session hold, against the session's budget. An account pays for each of them as well: the
@@ -87,7 +89,7 @@ export class SessionMemory {
     this.#timer = undefined;
     if (!this.#isSpent) return;
     const isEnough = () => this.#held <= this.#budget * RECLAIM_TO;
-    this.resets += reclaim(this.#holders(), isEnough, this.#now(), RECLAIM.stalled);
+    this.resets += reclaim(this.#holders(), isEnough, this.#now(), RECLAIM.stalled, OVER_BUDGET);
     if (this.#isSpent) this.#reclaimSoon();
   };
 
@@ -118,6 +120,6 @@ export class SessionMemory {
     for (const stream of this.#holders()) if (stream.held > (largest?.held ?? 0)) largest = stream;
     if (largest === undefined) return;
     this.resets++;
-    largest.evict();
+    largest.evict(OVER_BUDGET);
   }
 }

@@ -124,8 +124,8 @@ export class Stream extends Duplex {
   }
 
   /** Ends it, because the memory that it holds is needed. */
-  evict(): void {
-    this.destroy(memoryNeeded());
+  evict(sentence?: string): void {
+    this.destroy(memoryNeeded(sentence));
   }
 
   // ── the writer's side ──────────────────────────────────────────────────────────────────────────────────────────
