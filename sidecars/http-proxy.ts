@@ -86,6 +86,7 @@ async function serveRequest(asked: IncomingMessage, answer: ServerResponse, prox
 function forward(asked: IncomingMessage, answer: ServerResponse, stream: Duplex, options: object): void {
   const onward = request({ ...options, createConnection: () => stream });
   onward.on("error", ({ message }) => {
+    if (answer.writableEnded) return; // the client has the whole answer
     if (answer.headersSent) answer.destroy();
     else refuse(answer, new Refusal(502, "connection_terminated", `the target ended the connection: ${message}`));
   });
@@ -99,6 +100,7 @@ function forward(asked: IncomingMessage, answer: ServerResponse, stream: Duplex,
     response.on("end", () => {
       answer.addTrailers(response.trailers as Record<string, string>);
       answer.end();
+      if (!onward.writableFinished) resetTunnel(stream); // it has answered before the end of the request
     });
     response.on("error", () => answer.destroy()); // it ended before its end
     answer.flushHeaders(); // the body may come much later
@@ -109,9 +111,11 @@ function forward(asked: IncomingMessage, answer: ServerResponse, stream: Duplex,
   if (!hasBody(asked)) onward.end();
   else {
     onward.flushHeaders(); // the body may come much later, or after 100 (Continue)
-    asked.on("data", (chunk: Buffer) => {
+    const send = (chunk: Buffer): void => {
       if (!onward.write(chunk)) asked.pause();
-    });
+    };
+    asked.on("data", send);
+    onward.on("close", () => asked.off("data", send).resume()); // the rest is dropped
     onward.on("drain", () => asked.resume());
     asked.on("end", () => {
       onward.addTrailers(asked.trailers as Record<string, string>);

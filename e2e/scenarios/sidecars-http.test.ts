@@ -1,12 +1,15 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Agent, createServer, type IncomingMessage, type RequestListener, request } from "node:http";
-import { type AddressInfo, connect } from "node:net";
+import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
-import { until } from "../../shared/basics/testing/wait.ts";
+import { listening, until } from "../../shared/basics/testing/wait.ts";
 import { type RunningSidecar, startHttp } from "../harness/sidecar.ts";
 import { startWorld } from "../harness/world.ts";
+
+/** Much more than all buffers on the way hold, bytes. */
+const UPLOAD = 64 * 1024 * 1024;
 
 /** A target of http:// URLs; returns the beginning of its URLs. */
 async function httpTarget(t: TestContext, listener: RequestListener): Promise<string> {
@@ -178,3 +181,35 @@ test("a CONNECT carries both directions, each with an end of its own, and the cl
   socket.end(" and the end");
   assert.equal(await text(socket), "HTTP/1.1 200 Connection Established\r\n\r\nearly and the end");
 });
+
+for (const [how, close] of [
+  ["ends its side", (socket: Socket) => void socket.end()],
+  ["closes", (socket: Socket) => socket.destroySoon()],
+] as const) {
+  test(`a target that answers in the middle of an upload and ${how}: the client has its answer, and the rest is dropped`, async (t) => {
+    const server = createTcpServer({ allowHalfOpen: true }, (socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => {
+        socket.pause();
+        socket.write("HTTP/1.1 413 Too Much\r\nContent-Length: 5\r\n\r\nheavy");
+        close(socket);
+      });
+      t.after(() => void socket.destroy());
+    });
+    const port = await listening(t, server);
+    await using world = await startWorld();
+    await using proxy = await startHttp(world);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    t.after(() => agent.destroy());
+    const headers = { "Content-Length": UPLOAD };
+    const asked = ask(proxy, `http://127.0.0.1:${port}/`, { method: "POST", headers, agent });
+    asked.write(Buffer.alloc(1_000));
+    const answer = await answerOf(asked);
+    assert.deepEqual([answer.statusCode, await text(answer)], [413, "heavy"]);
+    asked.end(Buffer.alloc(UPLOAD - 1_000));
+    await once(asked, "finish", { signal: AbortSignal.timeout(20_000) });
+    const next = ask(proxy, `http://127.0.0.1:${port}/`, { agent });
+    next.end();
+    assert.equal((await answerOf(next)).statusCode, 413, "the connection of the client is good for another request");
+  });
+}
