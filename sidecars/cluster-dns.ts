@@ -1,7 +1,8 @@
 import { randomInt } from "node:crypto";
 import type { Duplex } from "node:stream";
-import type { Target } from "../shared/address/target.ts";
+import { formatTarget, type Target } from "../shared/address/target.ts";
 import { RecentMap } from "../shared/basics/collections.ts";
+import { SharedWork, untilAborted } from "../shared/basics/promises.ts";
 import { Refusal, serverAway } from "./refusal.ts";
 
 /** Opens a connection to the name server, through the tunnel. */
@@ -15,6 +16,8 @@ const MAX_TTL = 30;
 const MAX_MESSAGE = 2 + 65_535;
 /** The domain that names of Services may leave out. */
 const CLUSTER_DOMAIN = "cluster.local";
+/** A name server has this time for its answers, ms. Others may be asked then, within --connect-timeout. */
+const ANSWER_MS = 4_000;
 const TYPES = ["A", "AAAA"] as const;
 const NXDOMAIN = 3;
 
@@ -27,6 +30,8 @@ interface KnownName {
 export class ClusterDns {
   readonly #open: OpenNameServer;
   readonly #known = new RecentMap<string, KnownName>(MAX_NAMES);
+  /** Dials of one name at the same time share its questions. */
+  readonly #asked = new SharedWork<readonly string[]>();
 
   constructor(open: OpenNameServer) {
     this.#open = open;
@@ -39,12 +44,17 @@ export class ClusterDns {
   async find(host: string, server: Target, signal: AbortSignal): Promise<readonly string[]> {
     const known = this.#known.get(host);
     if (known !== undefined && known.until > performance.now()) return known.addresses;
-    const name = host.replace(/\.$/, "");
-    const { addresses, ttl } = await this.#ask(
-      name.endsWith(".svc") ? `${name}.${CLUSTER_DOMAIN}` : name,
-      server,
-      signal,
+    return this.#asked.join(
+      `${host} ${formatTarget(server)}`,
+      (over) => this.#find(host, server, AbortSignal.any([over, AbortSignal.timeout(ANSWER_MS)])),
+      (found) => untilAborted(found, signal),
     );
+  }
+
+  async #find(host: string, server: Target, signal: AbortSignal): Promise<readonly string[]> {
+    const name = host.replace(/\.$/, "");
+    const fullName = name.endsWith(".svc") ? `${name}.${CLUSTER_DOMAIN}` : name;
+    const { addresses, ttl } = await this.#ask(fullName, server, signal);
     if (addresses.length === 0) {
       throw new Refusal(502, "dns_error", `no such host: "${host}" does not resolve at the cluster's name server`);
     }
@@ -55,10 +65,11 @@ export class ClusterDns {
   /** The questions for both families follow each other on one connection. */
   async #ask(name: string, server: Target, signal: AbortSignal) {
     const { default: packets } = await import("dns-packet");
-    const stream = await this.#open(server, signal);
     const answers = new Map<number, FamilyAddresses>();
     const ids = TYPES.map(() => randomInt(65_536));
+    let stream: Duplex | undefined;
     try {
+      stream = await this.#open(server, signal);
       for (const [at, type] of TYPES.entries()) {
         const flags = packets.RECURSION_DESIRED;
         stream.write(packets.streamEncode({ type: "query", id: ids[at] ?? 0, flags, questions: [{ type, name }] }));
@@ -70,14 +81,11 @@ export class ClusterDns {
         if (answers.size === new Set(ids).size) break;
       }
     } catch (error) {
-      if (error instanceof Refusal || signal.aborted) throw error;
-      throw new Refusal(
-        502,
-        "dns_error",
-        `the cluster's name server failed for "${name}": ${(error as Error).message}`,
-      );
+      if (error instanceof Refusal) throw error;
+      const why = signal.aborted ? "it did not answer" : (error as Error).message;
+      throw new Refusal(502, "dns_error", `the cluster's name server failed for "${name}": ${why}`);
     } finally {
-      stream.destroy();
+      stream?.destroy();
     }
     if (answers.size === 0) throw serverAway(`the cluster's name server did not answer for "${name}"`);
     const all = ids.flatMap((id) => answers.get(id) ?? []);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { connect, createServer } from "node:net";
 import { type TestContext, test } from "node:test";
+import { until } from "../shared/basics/testing/wait.ts";
 import { folderOf } from "../shared/documents/testing/files.ts";
 import { HttpsStub, never } from "../shared/kubernetes/testing/https-stub.ts";
 import { type NameAnswer, startNameServer } from "../shared/names/testing/name-server.ts";
@@ -52,6 +53,36 @@ test("a name server of the cluster gives all addresses, the IPv4 ones alone wher
   assert.equal(await disabled.find("app.example", never()), undefined);
 });
 
+test("a thousand dials of one name at once ask once, and one that gives up takes nothing from the others", async (t) => {
+  const { open, reachedAt } = await nameServer(t, both);
+  const resolver = new Resolver({ ...NONE, clusterDns: "10.96.0.10:53" }, open);
+  const hasty = new AbortController();
+  const gone = resolver.find("app.example", hasty.signal);
+  const others = Array.from({ length: 1_000 }, () => resolver.find("app.example", never()));
+  hasty.abort(new Error("the client is gone"));
+  await assert.rejects(gone, /the client is gone/);
+  for (const addresses of await Promise.all(others)) assert.equal(addresses?.[0], "10.0.0.1");
+  assert.deepEqual(reachedAt, ["10.96.0.10:53"]);
+});
+
+test("a name server that is silent is asked no more when nobody waits, and fails after some seconds", async (t) => {
+  let closed = 0;
+  const { open, reachedAt } = await nameServer(t, () => undefined);
+  const watched: OpenNameServer = async (server, signal) => {
+    const stream = await open(server, signal);
+    return stream.on("close", () => closed++);
+  };
+  const resolver = new Resolver({ ...NONE, clusterDns: "10.96.0.10:53" }, watched);
+  const hasty = new AbortController();
+  const gone = resolver.find("app.example", hasty.signal);
+  await until(() => reachedAt.length === 1);
+  hasty.abort(new Error("the client is gone"));
+  await assert.rejects(gone, /the client is gone/);
+  await until(() => closed === 1);
+  await assert.rejects(resolver.find("app.example", never()), { kind: "dns_error", isOfServer: false });
+  assert.equal(reachedAt.length, 2);
+});
+
 test("a failure of one family leaves the addresses of the other", async (t) => {
   const { open } = await nameServer(t, (_name, type) => (type === "A" ? ["10.0.0.1"] : "SERVFAIL"));
   const resolver = new Resolver({ ...NONE, clusterDns: "10.96.0.10:53" }, open);
@@ -97,10 +128,12 @@ test("by a kubeconfig, names of Services become ClusterIPs, and the cluster's na
   const { open, reachedAt } = await nameServer(t, both);
   const kubeconfig = await stub.kubeconfig(folderOf(t));
   const resolver = new Resolver({ ...NONE, kubeconfig, resolveFromGuestClusterDns: true, preferIpv4: true }, open);
-  for (const host of ["web.apps.svc", "web.apps.svc.cluster.local"]) {
-    assert.deepEqual(await resolver.find(host, never()), ["10.96.1.1"]);
+  const hosts = ["web.apps.svc", "web.apps.svc.cluster.local"];
+  for (const found of await Promise.all(hosts.map((host) => resolver.find(host, never())))) {
+    assert.deepEqual(found, ["10.96.1.1"]);
   }
-  assert.equal(stub.asked.length, 1, "an answer is kept");
+  assert.deepEqual(await resolver.find("web.apps.svc", never()), ["10.96.1.1"]);
+  assert.equal(stub.asked.length, 1, "dials at the same time share a request, and an answer is kept");
   for (const host of ["headless.apps.svc", "none.apps.svc", "app.example"]) {
     assert.deepEqual(await resolver.find(host, never()), ["10.0.0.1", "10.0.0.2"], host);
   }

@@ -1,5 +1,6 @@
 import { isIP } from "node:net";
 import { RecentMap } from "../shared/basics/collections.ts";
+import { SharedWork, untilAborted } from "../shared/basics/promises.ts";
 import { jsonOf } from "../shared/basics/text.ts";
 import { kubeconfig } from "../shared/kubernetes/access.ts";
 import { KubeCollection } from "../shared/kubernetes/kube-collection.ts";
@@ -15,6 +16,8 @@ export class Services {
   readonly #known = new RecentMap<string, { readonly address: string | undefined; readonly until: number }>(
     MAX_SERVICES,
   );
+  /** Dials of one Service at the same time share a request. */
+  readonly #asked = new SharedWork<string | undefined>();
 
   constructor(kubeconfigPath: string) {
     this.#path = kubeconfigPath;
@@ -25,12 +28,20 @@ export class Services {
     const key = `${namespace}/${name}`;
     const known = this.#known.get(key);
     if (known !== undefined && known.until > performance.now()) return known.address;
+    return this.#asked.join(
+      key,
+      (over) => this.#ask(name, namespace, over),
+      (found) => untilAborted(found, signal),
+    );
+  }
+
+  async #ask(name: string, namespace: string, signal: AbortSignal): Promise<string | undefined> {
     const services = new KubeCollection(kubeconfig(this.#path), SERVICES, namespace);
     try {
       const answer = await services.ask("get", { name, signal });
       if (answer.status !== 404) services.requireSuccess(answer, "get", name);
       const address = clusterIpIn(answer.text);
-      this.#known.set(key, { address, until: performance.now() + KEPT_MS });
+      this.#known.set(`${namespace}/${name}`, { address, until: performance.now() + KEPT_MS });
       return address;
     } finally {
       services.close();

@@ -71,3 +71,52 @@ export async function inTime<T>(
     cancellation.onCancelled = undefined;
   }
 }
+
+interface Work<Value> {
+  readonly result: Promise<Value>;
+  /** Aborted when nobody waits for it any more. */
+  readonly over: AbortController;
+  waiting: number;
+}
+
+/** Work that is done once for all who ask for the same thing at the same time. */
+export class SharedWork<Value> {
+  readonly #running = new Map<string, Work<Value>>();
+
+  get size(): number {
+    return this.#running.size;
+  }
+
+  has(key: string): boolean {
+    return this.#running.has(key);
+  }
+
+  /**
+   * Starts the work, unless it is under way, and waits for it by `wait`, which may give up. The signal aborts when all
+   * have given up.
+   */
+  async join(
+    key: string,
+    start: (over: AbortSignal) => Promise<Value>,
+    wait: (result: Promise<Value>) => Promise<Value>,
+  ): Promise<Value> {
+    const work = this.#running.get(key) ?? this.#start(key, start);
+    work.waiting++;
+    try {
+      return await wait(work.result);
+    } finally {
+      if (--work.waiting === 0) {
+        work.over.abort();
+        this.#running.delete(key);
+      }
+    }
+  }
+
+  #start(key: string, start: (over: AbortSignal) => Promise<Value>): Work<Value> {
+    const over = new AbortController();
+    const work = { result: start(over.signal), over, waiting: 0 };
+    work.result.catch(() => {}); // all who asked may be gone
+    this.#running.set(key, work);
+    return work;
+  }
+}

@@ -3,6 +3,7 @@ import type { Resolver } from "node:dns/promises";
 import { isIP } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import { domainToASCII } from "node:url";
+import { SharedWork } from "../basics/promises.ts";
 import { inOrderOfUse } from "./address-order.ts";
 import { type NameFilePaths, NameFiles, type ResolvConf, requireDescriptor, SYSTEM_FILES } from "./name-files.ts";
 import { isNothing, isSilence, NameServers } from "./name-servers.ts";
@@ -35,7 +36,7 @@ export class Names {
   readonly #platform: NodeJS.Platform;
   readonly #maxRunning: number;
   /** Look-ups of the same name at the same time share one question. */
-  readonly #running = new Map<string, RunningLookup>();
+  readonly #running = new SharedWork<readonly LookupAddress[]>();
 
   constructor(options: NamesOptions = {}) {
     this.#files = new NameFiles(options.paths ?? SYSTEM_FILES);
@@ -47,27 +48,15 @@ export class Names {
 
   /** All addresses, in the order in which they are tried. Rejects with the codes that `dns.lookup` has. */
   async find(host: string, timeoutMs = DEADLINE_MS): Promise<readonly LookupAddress[]> {
-    const lookup = this.#running.get(host) ?? this.#start(host);
+    if (!this.#running.has(host) && this.#running.size >= this.#maxRunning) throw lookupFailure(host, "EBUSY");
     const late = new AbortController();
-    lookup.askers++;
+    const inTime = (found: Promise<readonly LookupAddress[]>) =>
+      Promise.race([found, failsAfter(host, timeoutMs, late.signal)]);
     try {
-      return await Promise.race([lookup.found, failsAfter(host, timeoutMs, late.signal)]);
+      return await this.#running.join(host, (over) => this.#find(host, over), inTime);
     } finally {
       late.abort();
-      if (--lookup.askers === 0) {
-        lookup.over.abort();
-        this.#running.delete(host);
-      }
     }
-  }
-
-  #start(host: string): RunningLookup {
-    if (this.#running.size >= this.#maxRunning) throw lookupFailure(host, "EBUSY");
-    const over = new AbortController();
-    const lookup = { found: this.#find(host, over.signal), over, askers: 0 };
-    lookup.found.catch(() => {}); // all who asked may be gone
-    this.#running.set(host, lookup);
-    return lookup;
   }
 
   srv(name: string) {
@@ -173,13 +162,6 @@ export class Names {
     const errors = answers.map(({ error }) => error).filter((error) => error !== undefined);
     throw errors.find((error) => !isNothing(error)) ?? errors[0] ?? lookupFailure(name, "ENOTFOUND");
   }
-}
-
-interface RunningLookup {
-  readonly found: Promise<readonly LookupAddress[]>;
-  /** Aborted when nobody waits for it any more. */
-  readonly over: AbortController;
-  askers: number;
 }
 
 async function failsAfter(host: string, ms: number, signal: AbortSignal): Promise<never> {
