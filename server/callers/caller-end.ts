@@ -29,6 +29,8 @@ export interface CallerEnd {
 
 /** Bytes that a caller may send before its answer; more stays unread until the target is connected. */
 const MAX_EARLY_BYTES = 64 * 1024;
+/** What one HTTP/2 stream may send before it is read, bytes. Node takes it at once, and holds it. */
+export const STREAM_WINDOW = 256 * 1024;
 
 const MEMORY_NEEDED = "memory is short, and bytes that came before the answer held some: try again";
 
@@ -118,6 +120,7 @@ export class PendingCaller {
     this.#early.add(chunk);
     this.#earlyBytes += chunk.length;
     this.#held.add(chunk.length);
+    if (this.#earlyBytes >= MAX_EARLY_BYTES) this.#held.add(STREAM_WINDOW); // what comes now is not reported any more
   }
 
   #forget(): void {

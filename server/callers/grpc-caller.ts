@@ -96,6 +96,11 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
     call.stream.on("close", this.#onCallClosed);
   }
 
+  /** Bytes of the caller that nobody has taken, here and in the call (shared/relay/splice-memory.ts). */
+  get readAhead(): number {
+    return this.readableLength + this.#call.stream.readableLength;
+  }
+
   claimedCertificate(): string | undefined {
     return claimedBy(this.#connection.socket);
   }

@@ -66,6 +66,16 @@ test("megabytes pass in both directions, in packets that wait for each other", a
   assert.ok(Buffer.concat(call.received.get(connectID) ?? []).equals(sent));
 });
 
+test("what a call holds that its target does not take is counted for its cluster", async () => {
+  await using world = await startGrpc([fakeAgent()]);
+  const call = world.call();
+  const connectID = await call.open();
+  for (let sent = 0; sent < 32; sent++) call.sendData(connectID, Buffer.alloc(32 * 1024));
+  await until(() => world.cluster.memory.held > 256 * 1024);
+  call.cut();
+  await until(() => world.cluster.memory.held === 0);
+});
+
 test("the target's end is a CLOSE_RSP after its last byte, and the agent's stream ends cleanly", async () => {
   const agent = fakeAgent({ onTarget: (stream) => stream.end("all") });
   await using world = await startGrpc([agent]);

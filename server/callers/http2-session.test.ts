@@ -209,6 +209,32 @@ test("a stream that nobody reads holds up itself alone", async (t) => {
   assert.ok(stuck.writableLength > 4 * 1024 * 1024, "most of what nobody reads is still at the caller");
 });
 
+/** More than a stream and all buffers behind it take. */
+const UPLOAD = Buffer.alloc(1024 * 1024);
+/** A window of the stream, and more than what waits in the tunnel's sending side. */
+const WHOLE_WINDOW = 256 * 1024 + 32 * 1024;
+
+test("what a stream holds that nobody reads is counted for its cluster, and not any more when it has ended", async (t) => {
+  await using world = await start([fakeAgent()]);
+  const stuck = await established(client(world, t).session);
+  stuck.write(UPLOAD);
+  await until(() => world.cluster.memory.held > WHOLE_WINDOW);
+  stuck.destroy(new Error());
+  await until(() => world.cluster.memory.held === 0);
+});
+
+test("so is what comes before the answer", async (t) => {
+  const dialled = deferred<OpenAnswer>();
+  const agent = fakeAgent({ answer: () => dialled.promise, onTarget: (stream) => stream.pipe(stream) });
+  await using world = await start([agent]);
+  const stream = request(client(world, t).session);
+  stream.end(UPLOAD);
+  await until(() => world.cluster.memory.held > WHOLE_WINDOW);
+  dialled.resolve({ ok: true });
+  assert.equal((await textOf(stream)).length, UPLOAD.length);
+  await until(() => world.cluster.memory.held === 0);
+});
+
 test("a drain says GOAWAY, and what is open goes on to its end", async (t) => {
   await using world = await start([echoing()]);
   const { session, socket } = client(world, t);

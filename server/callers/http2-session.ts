@@ -8,6 +8,7 @@ import { serverSession } from "../../shared/node/http2.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, type CallerHost } from "./authenticate.ts";
+import { STREAM_WINDOW } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
 import { serveGrpc } from "./grpc-service.ts";
 import { Http2Caller, refuseRequest } from "./http2-caller.ts";
@@ -22,8 +23,6 @@ const MAX_STREAMS = 65_536;
  * callers wait. Each turn makes room for as many again. Clients open no more before they have read the first SETTINGS.
  */
 const NEW_STREAMS = 100;
-/** What one stream may send before it is read, bytes. Node reads it at once, so it may be held in memory. */
-const STREAM_WINDOW = 256 * 1024;
 /** What all streams together may have on the way, bytes. Node takes it at once, whether or not the streams are read. */
 const SESSION_WINDOW = 4 * 1024 * 1024;
 /** A session without streams ends after this time, ms. */

@@ -74,20 +74,35 @@ test("a sink that takes everything holds nothing and is not counted again", asyn
   assert.equal(memory.held, 0);
 });
 
-test("what waits in a sink counts, with each write, and what the source has read ahead only if it is a socket", async () => {
+test("what waits in a sink counts, with each write, and what its source has read ahead", async () => {
   const sink = new Stuck();
   const one = direction(sink);
   const { pool, memory } = counted(one);
   one.source.unshift(Buffer.alloc(500));
   sink.write(Buffer.alloc(1_000));
   memory.onWrite(true);
-  assert.equal(pool.held, 1_000 + 256);
+  assert.equal(pool.held, 500 + 1_000 + 256);
   one.waitingWrites = 3;
   memory.onWrite(true);
   await looked();
-  assert.equal(pool.held, 1_000 + 3 * 256);
+  assert.equal(pool.held, 500 + 1_000 + 3 * 256);
   memory.close();
   assert.equal(pool.held, 0);
+});
+
+test("what a source has read ahead counts while a rate alone holds it up, but not where it counts that itself", () => {
+  for (const [more, held] of [
+    [{}, 500],
+    [{ readAhead: 700 }, 700],
+    [{ held: 500 }, 0],
+  ] as const) {
+    const source = Object.assign(new Stuck(), more);
+    source.unshift(Buffer.alloc(500));
+    const { pool, memory } = counted(direction(new Stuck(), source));
+    memory.onWrite(true);
+    assert.equal(pool.held, held);
+    memory.close();
+  }
 });
 
 test("a unix socket that takes nothing more counts with what the kernel holds for it", async (t) => {

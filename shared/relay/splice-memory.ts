@@ -138,12 +138,16 @@ export class SpliceMemory implements Reclaimable {
   }
 }
 
-/** Includes what a paused source has read ahead; a yamux stream counts that itself, as unread. */
 function waitingIn({ source, sink, waitingWrites, taken }: WaitingSink): number {
   const { writableLength } = sink;
-  if (writableLength === 0) return 0;
-  const readAhead = source instanceof Socket ? source.readableLength : 0;
-  return readAhead + writableLength + waitingWrites * WRITE_BYTES + kernelBytes(sink, taken);
+  const inSink = writableLength === 0 ? 0 : writableLength + waitingWrites * WRITE_BYTES + kernelBytes(sink, taken);
+  return readAhead(source) + inSink;
+}
+
+/** What a paused source has read: of HTTP/2 a whole window. A stream of a tunnel counts that itself (`held`). */
+function readAhead(source: Duplex): number {
+  if ("held" in source) return 0;
+  return "readAhead" in source ? Number(source.readAhead) : source.readableLength;
 }
 
 /**
