@@ -1,10 +1,10 @@
-import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { parseTarget, type Target } from "../shared/address/target.ts";
+import { forward, wholeUrl } from "../shared/http/forward.ts";
 import { printable } from "../shared/outcomes.ts";
 import type { SidecarContext } from "./context.ts";
 import { authorizationFor, HostedProxies } from "./hosted-proxy.ts";
-import { forwardedFields } from "./http-fields.ts";
 import type { HttpProxyOptions } from "./options.ts";
 import { Refusal, toRefusal } from "./refusal.ts";
 import { dialFor, relay, resetTunnel } from "./relay.ts";
@@ -12,6 +12,7 @@ import { type LocalProtocol, type Sidecar, type SidecarDeps, startSidecar } from
 
 /** How long a client may keep a connection between two requests, ms: longer than the usual interval of scrapes. */
 const KEEP_ALIVE_MS = 75_000;
+const NO_PROXY_REQUEST = "this is an HTTP proxy: send it CONNECT, or requests for whole http:// URLs";
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 
 /** `culvert http-proxy`: CONNECT, and requests for whole `http://` URLs (RFC 9112 §3.2.2 and §3.2.3). */
@@ -64,63 +65,24 @@ async function serveConnect(asked: IncomingMessage, client: Duplex, head: Buffer
 async function serveRequest(asked: IncomingMessage, answer: ServerResponse, proxy: HttpProxyContext): Promise<void> {
   const { context, hosted } = proxy;
   try {
-    const { target, authority, path } = wholeUrl(asked.url ?? "");
+    const url = wholeUrl(asked.url ?? "");
+    if (url === undefined) throw new Refusal(400, "http_request_error", NO_PROXY_REQUEST);
+    const { authority, path } = url;
+    const target = targetOf(url.target);
     const through = hosted.find("http", target);
     const stream = await dialFor(answer, target, context, (dialer, signal) =>
       through === undefined ? dialer.dial(target, signal) : hosted.connect(through, dialer, signal),
     );
-    const headers = {
-      ...forwardedFields(asked),
-      ...(through && authorizationFor(through)),
-      ...(isChunked(asked) && { "transfer-encoding": "chunked" }),
-      host: authority,
-      connection: "close",
-    };
-    const wanted = through === undefined ? path : `http://${authority}${path}`;
-    forward(asked, answer, stream, { method: asked.method, path: wanted, headers });
+    forward(asked, answer, {
+      connection: stream,
+      path: through === undefined ? path : `http://${authority}${path}`,
+      authority,
+      ...(through && { fields: authorizationFor(through) }),
+      reset: () => resetTunnel(stream),
+      refuse: (sentence) => refuse(answer, new Refusal(502, "connection_terminated", sentence)),
+    });
   } catch (error) {
     refuse(answer, toRefusal(error));
-  }
-}
-
-function forward(asked: IncomingMessage, answer: ServerResponse, stream: Duplex, options: object): void {
-  const onward = request({ ...options, createConnection: () => stream });
-  onward.on("error", ({ message }) => {
-    if (answer.writableEnded) return; // the client has the whole answer
-    if (answer.headersSent) answer.destroy();
-    else refuse(answer, new Refusal(502, "connection_terminated", `the target ended the connection: ${message}`));
-  });
-  onward.on("continue", () => answer.writeContinue());
-  onward.on("response", (response) => {
-    answer.writeHead(response.statusCode ?? 502, printable(response.statusMessage ?? ""), forwardedFields(response));
-    response.on("data", (chunk: Buffer) => {
-      if (!answer.write(chunk)) response.pause();
-    });
-    answer.on("drain", () => response.resume());
-    response.on("end", () => {
-      answer.addTrailers(response.trailers as Record<string, string>);
-      answer.end();
-      if (!onward.writableFinished) resetTunnel(stream); // it has answered before the end of the request
-    });
-    response.on("error", () => answer.destroy()); // it ended before its end
-    answer.flushHeaders(); // the body may come much later
-  });
-  answer.on("close", () => {
-    if (!answer.writableFinished) resetTunnel(stream);
-  });
-  if (!hasBody(asked)) onward.end();
-  else {
-    onward.flushHeaders(); // the body may come much later, or after 100 (Continue)
-    const send = (chunk: Buffer): void => {
-      if (!onward.write(chunk)) asked.pause();
-    };
-    asked.on("data", send);
-    onward.on("close", () => asked.off("data", send).resume()); // the rest is dropped
-    onward.on("drain", () => asked.resume());
-    asked.on("end", () => {
-      onward.addTrailers(asked.trailers as Record<string, string>);
-      onward.end();
-    });
   }
 }
 
@@ -130,31 +92,12 @@ function refuse(answer: ServerResponse, { status, message, proxyStatus }: Refusa
   answer.end(`${message}\n`);
 }
 
-/** Of a request that a client of a proxy sends. The path is passed on as it is written. */
-function wholeUrl(url: string): { target: Target; authority: string; path: string } {
-  const [, authority, rest = ""] = /^http:\/\/(?:[^/?#@]*@)?([^/?#]*)([^#]*)/i.exec(url) ?? [];
-  if (authority === undefined) {
-    const sentence = "this is an HTTP proxy: send it CONNECT, or requests for whole http:// URLs";
-    throw new Refusal(400, "http_request_error", sentence);
-  }
-  const target = targetOf(/:\d+$/.test(authority) ? authority : `${authority.replace(/:$/, "")}:80`);
-  return { target, authority, path: rest.startsWith("/") ? rest : `/${rest}` };
-}
-
 function targetOf(authority: string): Target {
   try {
     return parseTarget(authority);
   } catch (error) {
     throw new Refusal(400, "http_request_error", (error as Error).message);
   }
-}
-
-function isChunked({ headers }: IncomingMessage): boolean {
-  return headers["transfer-encoding"] !== undefined;
-}
-
-function hasBody(asked: IncomingMessage): boolean {
-  return isChunked(asked) || Number(asked.headers["content-length"] ?? 0) > 0;
 }
 
 function ignore(): void {}
