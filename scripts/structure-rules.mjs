@@ -234,8 +234,8 @@ export const FOLDERS = {
   ],
   sidecars: [
     ...["shared", "shared/address", "shared/admin", "shared/basics", "shared/config", "shared/dial"],
-    ...["shared/documents", "shared/http", "shared/kubernetes", "shared/names", "shared/net", "shared/node"],
-    ...["shared/relay", "shared/runtime", "shared/tls", "dns-packet", "prom-client"],
+    ...["shared/documents", "shared/http", "shared/kubernetes", "shared/link", "shared/names", "shared/net"],
+    ...["shared/node", "shared/relay", "shared/runtime", "shared/tls", "dns-packet", "prom-client"],
   ],
   "cli/pki": [
     ...["shared", "shared/address", "shared/basics", "shared/config", "shared/http"],
@@ -280,7 +280,7 @@ export const CODE_LINES = {
   "server/replicas": 388,
   "server/tokens": 590,
   "server/tunnels": 1653,
-  sidecars: 1563,
+  sidecars: 1574,
   shared: 114,
   "shared/address": 514,
   "server/destinations": 151,

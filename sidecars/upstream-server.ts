@@ -1,11 +1,12 @@
 import { once } from "node:events";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
-import { isIP } from "node:net";
+import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { connect as secure, type TLSSocket } from "node:tls";
 import { formatTarget, type Target } from "../shared/address/target.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { dialTcp } from "../shared/dial/dial-tcp.ts";
+import { Liveness } from "../shared/link/liveness.ts";
 import { failOnReset, writeStringsAsBuffers } from "../shared/node/http2.ts";
 import { trustIn } from "../shared/tls/authorities.ts";
 import { connectOverHttp1 } from "./http-connect.ts";
@@ -20,6 +21,12 @@ export interface UpstreamTls {
   readonly key?: string | undefined;
 }
 
+/** TLS on a connection. */
+interface Secured {
+  readonly socket: TLSSocket;
+  readonly raw: Socket;
+}
+
 /** Time for TCP, TLS and the first SETTINGS of a server, ms. Then the next server is asked. */
 const CONNECT_MS = 3_000;
 /** What a server may send on one stream before its client has read it, bytes. Node holds it in memory. */
@@ -28,8 +35,8 @@ const STREAM_WINDOW = 256 * 1024;
 const SESSION_WINDOW = 4 * 1024 * 1024;
 /** Node refuses streams beyond this, MiB; `--max-connections` comes first. */
 const SESSION_MEMORY = 4_096;
-/** A server that has not answered a ping when the next one is due is away, ms. */
-const PING_MS = 10_000;
+/** Interval of pings, ms. A server from which no byte comes for 2.5 of them is away. */
+const PING_MS = 8_000;
 /** Time until a server that spoke HTTP/1.1 is asked for HTTP/2 again, ms: it may be a newer one by now. */
 const HTTP1_MS = 60_000;
 /** Bytes of a refusal's sentence that are kept. */
@@ -48,14 +55,16 @@ export class UpstreamServer {
   readonly at: string;
   readonly #address: Target;
   readonly #tls: () => UpstreamTls;
+  readonly #pingMs: number;
   #session: ClientHttp2Session | undefined;
   #connecting: Promise<ClientHttp2Session | undefined> | undefined;
   #http1Until = 0;
 
-  constructor(address: Target, tls: () => UpstreamTls) {
+  constructor(address: Target, tls: () => UpstreamTls, pingMs = PING_MS) {
     this.#address = address;
     this.at = formatTarget(address);
     this.#tls = tls;
+    this.#pingMs = pingMs;
   }
 
   get hasSession(): boolean {
@@ -110,8 +119,9 @@ export class UpstreamServer {
 
   async #newSession(): Promise<ClientHttp2Session | undefined> {
     const signal = AbortSignal.timeout(CONNECT_MS);
-    const socket = await this.#secured("h2", signal);
-    if (socket === undefined) return undefined;
+    const secured = await this.#secured("h2", signal);
+    if (secured === undefined) return undefined;
+    const { socket, raw } = secured;
     const session = connect(`https://${this.at}`, {
       createConnection: () => socket,
       maxSessionMemory: SESSION_MEMORY,
@@ -126,32 +136,32 @@ export class UpstreamServer {
       return undefined;
     }
     session.setLocalWindowSize(SESSION_WINDOW);
-    this.#use(session);
+    this.#use(session, raw);
     return session;
   }
 
-  #use(session: ClientHttp2Session): void {
+  #use(session: ClientHttp2Session, raw: Socket): void {
     this.#session = session;
     const forget = (): void => {
       if (this.#session === session) this.#session = undefined;
     };
     session.on("goaway", forget);
-    const pings = setInterval(pingOrDestroy(session), PING_MS).unref();
+    const liveness = livenessOf(session, raw, this.#pingMs);
     session.once("close", () => {
-      clearInterval(pings);
+      liveness.stop();
       forget();
     });
   }
 
   async #openOverHttp1(authority: string, signal: AbortSignal): Promise<Duplex> {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_MS)]);
-    const socket = await this.#secured("http/1.1", limit);
-    if (socket === undefined) throw serverAway(`the server ${this.at} speaks neither HTTP/2 nor HTTP/1.1`);
-    return connectOverHttp1(socket, { authority, at: `the server ${this.at}`, signal });
+    const secured = await this.#secured("http/1.1", limit);
+    if (secured === undefined) throw serverAway(`the server ${this.at} speaks neither HTTP/2 nor HTTP/1.1`);
+    return connectOverHttp1(secured.socket, { authority, at: `the server ${this.at}`, signal });
   }
 
   /** TLS to the server. `undefined`: it has refused the protocol. */
-  async #secured(protocol: "h2" | "http/1.1", signal: AbortSignal): Promise<TLSSocket | undefined> {
+  async #secured(protocol: "h2" | "http/1.1", signal: AbortSignal): Promise<Secured | undefined> {
     const { host } = this.#address;
     const raw = await this.#dialled(signal);
     const { ca, cert, key } = this.#tls();
@@ -168,7 +178,7 @@ export class UpstreamServer {
       throw serverAway(`TLS to the server ${this.at} failed: ${why}: check the certificates of both`, error);
     }
     // A server without ALPN speaks HTTP/1.1.
-    if (protocol === "http/1.1" || socket.alpnProtocol === protocol) return socket;
+    if (protocol === "http/1.1" || socket.alpnProtocol === protocol) return { socket, raw };
     socket.destroy();
     return undefined;
   }
@@ -228,15 +238,19 @@ async function sentenceOf(stream: ClientHttp2Stream): Promise<string> {
   return text;
 }
 
-function pingOrDestroy(session: ClientHttp2Session): () => void {
-  let isAnswered = true;
-  return () => {
-    if (!isAnswered) return session.destroy(new Error("the server did not answer a ping"));
-    isAnswered = false;
-    session.ping(() => {
-      isAnswered = true;
-    });
-  };
+/** Any byte is a sign of life: on a slow line the answer to a ping waits behind megabytes. */
+function livenessOf(session: ClientHttp2Session, raw: Socket, pingMs: number): Liveness {
+  let bytes = raw.bytesRead;
+  let lastByteAt = performance.now();
+  return new Liveness(pingMs, {
+    lastByteAt: () => {
+      if (raw.bytesRead !== bytes) lastByteAt = performance.now();
+      bytes = raw.bytesRead;
+      return lastByteAt;
+    },
+    ping: () => void session.ping(ignore),
+    dead: (sentence) => session.destroy(new Error(sentence)),
+  });
 }
 
 function ignore(): void {}

@@ -6,9 +6,12 @@ import { type TestContext, test } from "node:test";
 import { createServer as createTlsServer, type TlsOptions } from "node:tls";
 import { createPki } from "../../cli/pki/pki.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { UpstreamServer } from "../../sidecars/upstream-server.ts";
 import { curl } from "../harness/curl.ts";
+import { startRelay } from "../harness/faults.ts";
 import { serverFiles } from "../harness/pki-files.ts";
 import { callerFiles, startHttp, startSocks5 } from "../harness/sidecar.ts";
+import { startSlowLine } from "../harness/slow-line.ts";
 import { TempDir } from "../harness/temp.ts";
 import { startWorld, type World } from "../harness/world.ts";
 
@@ -19,7 +22,7 @@ type HttpWorld = World<"http">;
 const hello = (proxy: { readonly address: string }, world: HttpWorld): Promise<string> =>
   curl("--socks5-hostname", proxy.address, `http://127.0.0.1:${world.targets.http.port}/`);
 
-const callersPort = (world: HttpWorld): number => world.server.addresses.callers?.port ?? 0;
+const callersPort = (world: Pick<World, "server">): number => world.server.addresses.callers?.port ?? 0;
 
 test("of several servers the next one serves while one is away, or has no agent", async () => {
   await using world = await startWorld({ targets: ["http"] });
@@ -151,4 +154,35 @@ test("a server that takes connections and is silent costs three seconds, and the
   const begin = performance.now();
   assert.equal(await hello(proxy, world), HELLO);
   assert.ok(performance.now() - begin < 1_000, "the silent one is asked last for a while");
+});
+
+/** Silence of 250 ms ends the session. */
+const PING_MS = 100;
+
+function upstreamOf(world: Pick<World, "dir" | "server">, port: number): UpstreamServer {
+  const { caCert, cert, key } = callerFiles(world);
+  const tls = { ca: readFileSync(caCert, "utf8"), cert: readFileSync(cert, "utf8"), key: readFileSync(key, "utf8") };
+  return new UpstreamServer({ host: "127.0.0.1", port }, () => tls, PING_MS);
+}
+
+test("a session lives as long as bytes come, although the answer to a ping waits behind them for seconds", async () => {
+  await using world = await startWorld({ targets: ["source"] });
+  const behind = { host: "127.0.0.1", port: callersPort(world) };
+  await using line = await startSlowLine(behind, { bytesPerSecond: 20_000, queueBytes: 64 * 1024, rttMs: 20 });
+  const upstream = upstreamOf(world, line.port);
+  const stream = await upstream.open(world.targets.source.address, AbortSignal.timeout(20_000));
+  let bytes = 0;
+  stream.on("data", (chunk: Buffer) => (bytes += chunk.length));
+  await until(() => bytes > 40_000 || stream.destroyed);
+  assert.ok(upstream.hasSession, `it has ended after ${bytes} bytes`);
+  upstream.destroy();
+});
+
+test("a session ends when no byte comes any more", async () => {
+  await using world = await startWorld({ targets: ["echo"] });
+  await using relay = await startRelay({ host: "127.0.0.1", port: callersPort(world) });
+  const upstream = upstreamOf(world, relay.port);
+  const stream = await upstream.open(world.targets.echo.address, AbortSignal.timeout(20_000));
+  relay.drop();
+  await until(() => stream.destroyed && !upstream.hasSession);
 });
