@@ -8,14 +8,13 @@ import {
 import { deferred } from "../../shared/basics/promises.ts";
 import { type GrpcStatus, trailersOf } from "../../shared/konnectivity/grpc-call.ts";
 import { printable } from "../../shared/outcomes.ts";
+import { PROBE_MS } from "../tunnels/opening.ts";
 import { AgentWindow } from "./agent-window.ts";
 
 const GRPC = "application/grpc";
 
 /** Time for the last packets and the status to arrive before the connection is closed, ms. */
 const LINGER_MS = 500;
-/** A connection from which no byte comes within this time after a ping is lost, ms. */
-const PROBE_MS = 5_000;
 /** A connection is lost when no byte comes for this many intervals of pings. */
 const SILENT_INTERVALS = 2.5;
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { TLSSocket } from "node:tls";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { agentOf, callerOf, collect, fetchText, pki, start, type TestServer, within } from "../testing/server.ts";
@@ -169,6 +170,18 @@ test("an agent that looks for further servers finds this one again, and its tunn
   assert.equal(String((await within(once(socket, "data"), "the echo"))[0]), "still here");
   assert.equal(logged(server, "tunnel opened").length, 1);
   assert.equal(logged(server, "agent refused").length, 0);
+  agent.leave();
+});
+
+test("so it is on a slow line, where it takes seconds to find that out", async () => {
+  await using server = await start();
+  const agent = await (await StockAgent.connect(server)).welcomed();
+  const again = await (await StockAgent.connect(server)).welcomed();
+  await sleep(2_000);
+  assert.equal(again.isClosed, false);
+  again.leave();
+  await until(() => again.isClosed);
+  assert.deepEqual([logged(server, "agent refused"), agent.isClosed], [[], false]);
   agent.leave();
 });
 

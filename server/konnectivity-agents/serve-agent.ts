@@ -14,6 +14,7 @@ import { AGENT_LINES, claimedIdentifiers, requireAcceptedHello } from "../agents
 import type { PortConnections } from "../listeners/port-connections.ts";
 import { type AgentPlace, refused } from "../tunnels/agent-places.ts";
 import type { Credential } from "../tunnels/links.ts";
+import { PROBE_MS } from "../tunnels/opening.ts";
 import type { ConnectedAgent } from "../tunnels/tunnel.ts";
 import { AgentCall } from "./agent-call.ts";
 import { KonnectivityTunnel } from "./konnectivity-tunnel.ts";
@@ -24,8 +25,6 @@ type AgentConnection = IncomingConnection<AgentHost>;
 
 /** The only method that agents call. */
 const METHOD = "/AgentService/Connect";
-/** An agent that has a connection to this server closes a further one within this time, ms. */
-const SETTLED_MS = 1_000;
 
 /** What a konnectivity-agent says of itself in the metadata of its call. */
 interface Metadata {
@@ -138,8 +137,8 @@ function welcome(call: AgentCall, { options, servers }: AgentsContext): void {
 
 /**
  * An agent with `--sync-forever`, or one that looks for further servers, calls again and again, and closes the
- * connection when it reads the name of a server that it has. Its tunnel must not notice. Returns false if the call is
- * over.
+ * connection when it reads the name of a server that it has: on a slow line after seconds. Its tunnel must not notice.
+ * Returns false if the call is over.
  *
  * A tunnel whose agent answers nothing meanwhile has lost it: the newcomer takes its place.
  */
@@ -152,7 +151,7 @@ async function settled(
   const holder = [...tunnels.tunnels()].find(({ agent, leaving }) => agent.agentId === agentId && !leaving);
   if (holder === undefined || holder.suspended || holder.agent.identity !== identity) return true;
   const answered = holder.roundTrip().then((ms) => ms !== undefined);
-  const isOver = Promise.race([call.ended, sleep(SETTLED_MS)]).then(() => call.isOver);
+  const isOver = Promise.race([call.ended, sleep(PROBE_MS)]).then(() => call.isOver);
   if (await isOver) return false;
   const isThere = await Promise.race([answered, sleep(0, false)]);
   if (!isThere) return true;
