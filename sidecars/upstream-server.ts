@@ -248,7 +248,7 @@ function livenessOf(session: ClientHttp2Session, raw: Socket, pingMs: number): L
       bytes = raw.bytesRead;
       return lastByteAt;
     },
-    ping: () => void session.ping(ignore),
+    ping: () => session.destroyed || session.ping(ignore),
     dead: (sentence) => session.destroy(new Error(sentence)),
   });
 }
