@@ -24,6 +24,7 @@ import { memory } from "./measures/memory.ts";
 import { noisyNeighbour } from "./measures/noisy-neighbour.ts";
 import { plannedChange } from "./measures/planned-change.ts";
 import { processes } from "./measures/processes.ts";
+import { sidecar } from "./measures/sidecar.ts";
 import { slowLine } from "./measures/slow-line.ts";
 import { start } from "./measures/start.ts";
 import { storm } from "./measures/storm.ts";
@@ -52,6 +53,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   "inner-tls": innerTls,
   processes,
   hop,
+  sidecar,
   fleet,
   dials,
   traffic,

@@ -14,6 +14,7 @@ const GROUPS = [
   "inner-tls",
   "processes",
   "hop",
+  "sidecar",
   "fleet",
 ] as const;
 /** Those that start every product by themselves; with `--peers` they are the ones that are measured. */

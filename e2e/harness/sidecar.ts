@@ -46,7 +46,7 @@ function valuesFor(world: SidecarWorld) {
 }
 
 /** The files of `culvert pki`, as options of a sidecar. */
-export function callerFiles({ dir: { path } }: SidecarWorld) {
+export function callerFiles({ dir: { path } }: Pick<SidecarWorld, "dir">) {
   return { caCert: join(path, "server-ca.crt"), cert: join(path, "client.crt"), key: join(path, "client.key") };
 }
 
