@@ -7,6 +7,7 @@ import { fetchText, type TestServer } from "./testing/server.ts";
 import { answerOf, callerAt, callerBehind, Tenants, unixCallerAt } from "./testing/tenants.ts";
 
 const GET = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /** What the log and `/status` say of the newest refusal. */
 async function toldOf(server: TestServer, msg: string) {
@@ -46,6 +47,18 @@ test("a caller without a certificate leaves its address in the log and in the st
   assert.equal(caller, "unknown");
   assert.match(String(remote), /^127\.0\.0\.1:\d+$/);
   assert.equal(from, "127.0.0.1");
+});
+
+test("one over HTTP/2 leaves the same, and counts", async () => {
+  await using tenants = await Tenants.create(["blue"]);
+  const server = await tenants.start();
+  assert.match(await answerOf(await callerAt(server, "blue.example", undefined), PREFACE), /no client certificate/);
+  const { caller, reason, from } = await toldOf(server, "CONNECT failed");
+  assert.deepEqual([caller, from], ["unknown", "127.0.0.1"]);
+  assert.match(String(reason), /^no client certificate/);
+  const text = await server.metrics.registry.metrics();
+  const counters = text.split("\n").filter((line) => line.startsWith("culvert_server_connections_total"));
+  assert.deepEqual(counters, ['culvert_server_connections_total{cluster="blue",outcome="unauthenticated"} 1']);
 });
 
 test("behind a balancer that address is the one that its PROXY header says, beside the name where there is one", async () => {

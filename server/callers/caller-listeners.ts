@@ -213,9 +213,8 @@ class CallersOfHost implements PortHandler {
       });
     } catch (error) {
       if (!this.connections.leaveWaiting(connection)) return;
-      const reason = printable(toCulvertError(error).message);
-      reply.refuseHttp2(connection.socket, reason);
-      this.#logRefused(connection, reason);
+      const caller = new reply.PrefaceCaller(connection, this.#host, this.#context);
+      void serveConnect(caller, "", { host: this.#host, verify: () => Promise.reject(error) }, this.#context);
     }
   }
 

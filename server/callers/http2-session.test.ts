@@ -254,7 +254,7 @@ test("a caller without a certificate gets GOAWAY with the sentence, and no sessi
   const [code, , sentence] = await once(session, "goaway");
   assert.equal(code, NGHTTP2_HTTP_1_1_REQUIRED);
   assert.match(String(sentence), /certificate/);
-  await until(() => world.lines.some(({ msg }) => msg === "request refused"));
+  await until(() => world.lines.some(({ msg }) => msg === "CONNECT failed"));
 });
 
 for (const [what, flood] of [

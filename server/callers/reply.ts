@@ -51,6 +51,13 @@ export class HttpCaller implements CallerEnd {
   }
 }
 
+/** A caller that has begun with HTTP/2's preface, and gets no session. Its refusal counts as that of a CONNECT. */
+export class PrefaceCaller extends HttpCaller {
+  override refuse({ message }: CulvertError): void {
+    refuseHttp2(this.stream, message);
+  }
+}
+
 export const ONLY_CONNECT =
   "only CONNECT is served here: this is the port of culvert's callers, agents connect to --agent-port";
 
@@ -106,11 +113,8 @@ const EMPTY_SETTINGS = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
 const GOAWAY = 7;
 const HTTP_1_1_REQUIRED = 0xd;
 
-/**
- * Ends a connection that has begun with HTTP/2's preface, and gets no session: SETTINGS, and a GOAWAY whose debug data
- * is the sentence (RFC 9113 §6.8).
- */
-export function refuseHttp2(socket: Duplex, sentence: string): void {
+/** SETTINGS, and a GOAWAY whose debug data is the sentence (RFC 9113 §6.8). */
+function refuseHttp2(socket: Duplex, sentence: string): void {
   const debug = Buffer.from(printable(sentence), "latin1");
   const goaway = Buffer.alloc(17);
   goaway.writeUIntBE(8 + debug.length, 0, 3);
