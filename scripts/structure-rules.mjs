@@ -268,7 +268,7 @@ export const CODE_LINES = {
   router: 896,
   server: 438,
   "server/agents": 1593,
-  "server/callers": 1466,
+  "server/callers": 1470,
   "server/cluster-runtime": 1021,
   "server/clusters": 895,
   "server/konnectivity-agents": 1054,

@@ -1,23 +1,20 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { percentile } from "../bench/stats.ts";
-import type { Connection } from "../harness/caller.ts";
 import { WHOLE_MATRICES } from "../harness/counts.ts";
+import { EchoCrowd } from "../harness/echo-crowd.ts";
 import { certificateFlags, KonnectivityAgent } from "../harness/konnectivity-agent.ts";
 import { captureLog } from "../harness/log-lines.ts";
-import { Payload } from "../harness/payload.ts";
 import { sourceTarget } from "../harness/targets/plain.ts";
 import { tcpTarget } from "../harness/targets/tcp.ts";
-import { standing, waitFor } from "../harness/wait.ts";
+import { waitFor } from "../harness/wait.ts";
 import { startWorld } from "../harness/world.ts";
 import { goMissing } from "../interop/go-peer.ts";
 
-// One connection of Konnectivity's own agent against a hundred others. With Konnectivity's server they all stop.
+// Connections of Konnectivity's own agent that take less than they are sent.
 
 const skip = goMissing;
 const OTHERS = 100;
-const EVERY_MS = 100;
 const STOPPED_MS = WHOLE_MATRICES ? 30_000 : 6_000;
 
 const { log, lines } = captureLog();
@@ -34,61 +31,6 @@ async function startAgent(agentId: string): Promise<KonnectivityAgent> {
   await waitFor(() => lines.filter(({ msg }) => msg === "tunnel opened").length > opened);
   return agent;
 }
-
-/** Connections that echo a few bytes now and then. */
-class Others implements AsyncDisposable {
-  readonly #connections: Connection[] = [];
-
-  static async open(): Promise<Others> {
-    const others = new Others();
-    for (let at = 0; at < OTHERS; at++) others.#connections.push(await world.connect("echo"));
-    return others;
-  }
-
-  /** Times of echoes in this period, ms. Rejects if one is lost. */
-  async echoes(periodMs: number): Promise<number[]> {
-    const until = performance.now() + periodMs;
-    const times = await Promise.all(
-      this.#connections.map(async (connection, at) => {
-        const own: number[] = [];
-        await sleep((at * EVERY_MS) / OTHERS);
-        while (performance.now() < until) {
-          const sentAt = performance.now();
-          await connection.send("ping");
-          assert.equal(String(await connection.readBytes(4, 10_000)), "ping");
-          own.push(performance.now() - sentAt);
-          await sleep(EVERY_MS);
-        }
-        return own;
-      }),
-    );
-    return times.flat();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const { socket } of this.#connections) socket.destroy();
-  }
-}
-
-test("a caller that reads nothing for long holds up none of 100 others, and then gets every byte", {
-  skip,
-}, async (t) => {
-  using agent = await startAgent("reader");
-  assert.ok(agent);
-  await using others = await Others.open();
-  const size = 48 * 1024 * 1024;
-  await using source = await sourceTarget({ bytes: size });
-  const idle = percentile(await others.echoes(4_000), 99);
-  await using stopped = await world.connect(source.address);
-  stopped.socket.pause();
-  const [tunnel] = world.server.tunnels.tunnels();
-  await standing(() => tunnel?.bufferedBytes); // the agent has sent all of it
-  const beside = percentile(await others.echoes(STOPPED_MS), 99);
-  t.diagnostic(`p99 ${idle.toFixed(1)} ms idle, ${beside.toFixed(1)} ms beside a caller that reads nothing`);
-  assert.ok(beside < 2 * idle + 20, `${beside} ms, and ${idle} ms without it`);
-  const read = await stopped.readBytes(size, 60_000);
-  assert.ok(read.equals(new Payload().whole(size)));
-});
 
 test("a caller that reads less than the agent sends gets more than may be held for it", { skip }, async () => {
   using agent = await startAgent("slow");
@@ -110,13 +52,13 @@ test("a caller that reads less than the agent sends gets more than may be held f
 test("a caller that reads nothing of endless bytes is ended, and none of 100 others is lost", { skip }, async () => {
   using agent = await startAgent("endless");
   assert.ok(agent);
-  await using others = await Others.open();
+  await using others = await EchoCrowd.open(OTHERS, () => world.connect("echo"));
   await using source = await sourceTarget();
   await using stopped = await world.connect(source.address);
   stopped.socket.pause();
   const echoes = others.echoes(STOPPED_MS);
   await waitFor(() => lines.some(({ outcome }) => outcome === "stalled"));
-  assert.ok((await echoes).length > 0);
+  for (const each of await echoes) assert.ok(each.length > 0);
 });
 
 test("a target that takes nothing stops its agent: status says so, and the dials go to another one", {
