@@ -271,7 +271,7 @@ export const CODE_LINES = {
   "server/callers": 1470,
   "server/cluster-runtime": 1021,
   "server/clusters": 895,
-  "server/konnectivity-agents": 1054,
+  "server/konnectivity-agents": 1097,
   "server/listeners": 528,
   "server/metrics": 588,
   "server/operators": 474,

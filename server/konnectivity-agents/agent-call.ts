@@ -24,6 +24,8 @@ export class AgentCall {
   readonly headers: IncomingHttpHeaders;
   /** Resolves when the stream is over, with an error unless one end has closed it. */
   readonly ended: Promise<Error | undefined>;
+  /** Bytes that have come. */
+  received = 0;
   readonly #session: ServerHttp2Session;
   readonly #over = deferred<Error | undefined>();
   #lastByteAt = performance.now();
@@ -65,21 +67,24 @@ export class AgentCall {
     const window = new AgentWindow(this.#session, this.stream);
     this.stream.on("data", (chunk: Buffer) => {
       this.#lastByteAt = performance.now();
+      this.received += chunk.length;
       window.onReceived(chunk.length);
       onChunk(chunk);
     });
     void this.ended.then(() => window.close());
     this.#pings = setInterval(() => {
       if (performance.now() - this.#lastByteAt > SILENT_INTERVALS * pingMs) this.#lose();
-      else this.#ping();
+      else this.ping();
     }, pingMs).unref();
     return window;
   }
 
-  #ping(): void {
+  /** Asks gRPC for a sign of life. */
+  ping(onOver?: (isAnswered: boolean) => void): void {
     if (this.#session.closed || this.#session.destroyed) return;
     this.#session.ping((error) => {
       if (error === null) this.#lastByteAt = performance.now();
+      onOver?.(error === null);
     });
   }
 
@@ -87,7 +92,7 @@ export class AgentCall {
   probe(): void {
     if (this.#probe !== undefined || this.#isOver) return;
     const askedAt = performance.now();
-    this.#ping();
+    this.ping();
     this.#probe = setTimeout(() => {
       this.#probe = undefined;
       if (this.#lastByteAt < askedAt) this.#lose();

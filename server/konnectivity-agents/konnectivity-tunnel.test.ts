@@ -61,7 +61,7 @@ test("a slow caller gets every byte, and nobody waits for it", async () => {
   const agent = await (await StockAgent.connect(server)).welcomed();
   const slow = (await connected(server)).pause();
   const [connectID] = agent.targets.keys();
-  for (let times = 0; times < 128; times++) agent.sendData(connectID ?? 0n, CHUNK);
+  for (let times = 0; times < 256; times++) agent.sendData(connectID ?? 0n, CHUNK);
   await until(() => tunnelOf(server).bufferedBytes > 4 * 1024 * 1024);
   await echoes(await connected(server));
   let read = 0;
@@ -69,7 +69,7 @@ test("a slow caller gets every byte, and nobody waits for it", async () => {
     read += length;
   });
   slow.resume();
-  await until(() => read === 128 * CHUNK.length);
+  await until(() => read === 256 * CHUNK.length);
   agent.close(connectID ?? 0n);
   await until(() => slow.readableEnded);
   agent.leave();

@@ -1,8 +1,9 @@
 import type { Duplex } from "node:stream";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
+import type { QueueNode } from "../../shared/basics/collections.ts";
 import { deferred } from "../../shared/basics/promises.ts";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
-import { MAX_TIMER_MS } from "../../shared/basics/timers.ts";
+import { MAX_TIMER_MS, SharedInterval } from "../../shared/basics/timers.ts";
 import type { ControlPacket } from "../../shared/konnectivity/packet.ts";
 import { MalformedPackets, PacketReader } from "../../shared/konnectivity/packet-reader.ts";
 import { type MemoryAccount, PRESSURE } from "../../shared/limits/memory-account.ts";
@@ -19,8 +20,8 @@ import { Dial } from "./dial.ts";
 import { PacketSender } from "./packet-sender.ts";
 import { RoundTrips } from "./round-trips.ts";
 
-/** An agent that takes no packets for this time, ms, stands still. */
-const STANDSTILL_MS = 2_000;
+/** Interval of looks whether the agent reads its packets, ms. */
+const LOOK_MS = 500;
 /** Packets that carry nothing, or belong to nothing: an honest agent sends one now and then. */
 const USELESS_PACKETS = { burst: 10_000, perSecond: 1_000 };
 /** A tunnel that is to be renewed at a moment without streams ends after this time at the latest, ms. */
@@ -57,6 +58,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   readonly #sender: PacketSender;
   readonly #reader: PacketReader;
   readonly #roundTrips: RoundTrips;
+  readonly #looks: QueueNode<() => void>;
   readonly #dials = new Map<bigint, Dial>();
   readonly #record = new DialRecord();
   readonly #useless = new TokenBucket(USELESS_PACKETS);
@@ -90,7 +92,8 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
     this.#bounds = bounds;
     this.#onLeaving = onLeaving;
     this.#sender = new PacketSender(call.stream);
-    this.#roundTrips = new RoundTrips((connectID) => this.requestClose(connectID));
+    this.#roundTrips = new RoundTrips(this.#sender, call);
+    this.#looks = SharedInterval.every(LOOK_MS).add(() => this.#roundTrips.look());
     this.#reader = new PacketReader({ onData: this.#onData, onPacket: this.#onPacket });
     this.#window = call.read(this.#onChunk, bounds.keepaliveMs);
     void call.ended.then((cause) => this.#onEnded(cause));
@@ -135,7 +138,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
    * that.
    */
   get standsStill(): boolean {
-    return Math.max(this.#sender.blockedMs, this.#roundTrips.waitingMs) > STANDSTILL_MS;
+    return this.#roundTrips.standsStill;
   }
 
   get dialsFail(): boolean {
@@ -364,6 +367,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
     if (this.#isClosed) return;
     this.#isClosed = true;
     clearTimeout(this.#ending?.timer);
+    this.#looks.leave();
     this.#roundTrips.stop();
     for (const dial of this.#dials.values()) dial.onLost(cause);
     const lost = sessionLost(cause);

@@ -13,17 +13,12 @@ const MAX_PAYLOAD = 32 * 1024;
  */
 export class PacketSender {
   readonly #out: Writable;
-  /** Writes that HTTP/2 has not sent yet. */
-  #waiting = 0;
-  #progressAt = 0;
+  /** Writes so far, and how many of them HTTP/2 has sent. */
+  written = 0;
+  taken = 0;
 
   constructor(out: Writable) {
     this.#out = out;
-  }
-
-  /** For how long the agent has taken nothing of what waits for it, ms. */
-  get blockedMs(): number {
-    return this.#waiting === 0 ? 0 : performance.now() - this.#progressAt;
   }
 
   control(packet: ControlPacket): void {
@@ -45,10 +40,9 @@ export class PacketSender {
   }
 
   #write(bytes: Buffer, done: Done): void {
-    if (this.#waiting++ === 0) this.#progressAt = performance.now();
+    this.written++;
     this.#out.write(bytes, (error) => {
-      this.#waiting--;
-      this.#progressAt = performance.now();
+      this.taken++;
       done(error);
     });
   }
