@@ -1,8 +1,10 @@
 import { Command, CommanderError } from "commander";
 import { buildInfo, version } from "../shared/basics/program.ts";
 import { helpWidth } from "../shared/config/flags.ts";
+import type { ConnectOptions } from "./connect.ts";
 import type { PkiKubernetesOptions } from "./pki/kubernetes.ts";
 import type { RunPkiOptions } from "./pki/pki.ts";
+import { TABLE_COMMANDS } from "./table-commands.ts";
 
 // A reader such as `head` may close the pipe early. The command still has to finish its work and end cleanly.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
@@ -56,66 +58,17 @@ const program = new Command("culvert")
   .enablePositionalOptions()
   .exitOverride();
 
-service("server", "Accept CONNECT requests and carry them through the tunnels of agents.", async (argv) => {
-  const [{ runService }, { serverOptions }] = await Promise.all([
-    import("./service.ts"),
-    import("../server/options/options.ts"),
-  ]);
-  await runService(serverOptions, argv, async (values, log) => {
-    const { startServer } = await import("../server/server.ts");
-    return startServer(values, { log });
-  });
-});
-
-service("agent", "Connect to a server, and to targets in this network for the server's callers.", async (argv) => {
-  const [{ runService }, { agentOptions }] = await Promise.all([
-    import("./service.ts"),
-    import("../agent/context/options.ts"),
-  ]);
-  await runService(agentOptions, argv, async (values, log) => {
-    const { startAgent } = await import("../agent/agent.ts");
-    return startAgent(values, { log });
-  });
-});
-
-service("doctor", "Connect to the server step by step as an agent does, and say what is in the way.", async (argv) => {
-  const { runDoctor } = await import("./doctor.ts");
-  await runDoctor(argv);
-  process.stdout.write("", () => process.exit()); // questions to a silent name server may still be open
-});
-
-service("router", "Forward TLS connections to the server whose name they ask for (SNI).", async (argv) => {
-  const [{ runService }, { routerOptions }] = await Promise.all([
-    import("./service.ts"),
-    import("../router/options.ts"),
-  ]);
-  await runService(routerOptions, argv, async (values, log) => {
-    const { startRouter } = await import("../router/router.ts");
-    return startRouter(values, { log });
-  });
-});
-
-service("socks5-proxy", "Be a SOCKS5 proxy beside a container, through the tunnels of servers.", async (argv) => {
-  const [{ runService }, { socks5ProxyOptions }] = await Promise.all([
-    import("./service.ts"),
-    import("../sidecars/options.ts"),
-  ]);
-  await runService(socks5ProxyOptions, withoutRun(argv), async (values, log) => {
-    const { startSocks5Proxy } = await import("../sidecars/socks5-proxy.ts");
-    return startSocks5Proxy(values, { log });
-  });
-}).alias("konnectivity-socks5-proxy");
-
-service("http-proxy", "Be an HTTP proxy beside a container, through the tunnels of servers.", async (argv) => {
-  const [{ runService }, { httpProxyOptions }] = await Promise.all([
-    import("./service.ts"),
-    import("../sidecars/options.ts"),
-  ]);
-  await runService(httpProxyOptions, withoutRun(argv), async (values, log) => {
-    const { startHttpProxy } = await import("../sidecars/http-proxy.ts");
-    return startHttpProxy(values, { log });
-  });
-}).alias("konnectivity-https-proxy");
+for (const { name, alias, summary, run } of TABLE_COMMANDS) {
+  const command = program
+    .command(name)
+    .description(summary)
+    .usage("[options]")
+    .helpOption(false)
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .action((_options: unknown, { args }: Command) => run(args));
+  if (alias !== undefined) command.alias(alias);
+}
 
 program
   .command("demo")
@@ -213,6 +166,31 @@ program
   });
 
 program
+  .command("connect")
+  .argument("<host:port>", "Target, as a caller asks for it.")
+  .description("Make one CONNECT through a server, step by step, then join it with stdin and stdout, as nc does.")
+  .option("--server <host:port>", "Callers' port of the server.", "127.0.0.1:8090")
+  .option("--uds-name <path>", "Unix socket of the server, in place of --server.")
+  .option("--ca-cert <file>", "CA certificates (PEM) that the server's certificate must come from.")
+  .option("--cert <file>", "Certificate (PEM) of the caller.")
+  .option("--key <file>", "Private key (PEM) of --cert.")
+  .option("--connect-timeout <duration>", "Time until the target is connected.", "10s")
+  .option("-q, --quiet", "Say nothing but what has failed.")
+  .addHelpText(
+    "after",
+    `
+Steps and their times go to stderr. Exit code: 0 the target was reached, 1 it was not or the connection was lost,
+2 the command line is wrong.
+
+For example, in ~/.ssh/config:
+  ProxyCommand culvert connect --quiet --server culvert:8090 --ca-cert ca.crt --cert tls.crt --key tls.key %h:%p`,
+  )
+  .action(async (target: string, options: ConnectOptions) => {
+    const { runConnect } = await import("./connect.ts");
+    process.exit(await runConnect(target, options, process));
+  });
+
+program
   .command("explain")
   .argument(
     "[code]",
@@ -235,6 +213,26 @@ program
     const text = `culvert ${version()}\nrevision ${revision}\nNode.js ${node}\nOpenSSL ${openssl}\n`;
     const json = JSON.stringify({ version: version(), revision, node, openssl });
     process.stdout.write(options.json === true ? `${json}\n` : text);
+  });
+
+program
+  .command("completion")
+  .argument("<shell>", "bash, zsh or fish.")
+  .description("Print a script by which a shell completes commands, options and their values.")
+  .addHelpText("after", "\nFor example:\n  source <(culvert completion bash)")
+  .action(async (shell: string) => {
+    const { completion } = await import("./reference/completion.ts");
+    process.stdout.write(completion(shell, await everyCommand()));
+  });
+
+program
+  .command("manual")
+  .argument("[command...]", "Command, such as pki kubernetes.")
+  .description("Print the manual page of a command, for man.")
+  .addHelpText("after", "\nFor example:\n  culvert manual server | man -l -")
+  .action(async (command: readonly string[]) => {
+    const { manualPage } = await import("./reference/manual.ts");
+    process.stdout.write(manualPage(["culvert", ...command].join(" "), await everyCommand(), version()));
   });
 
 program.command("help [command]", { hidden: true }).action(async (command?: string) => {
@@ -273,26 +271,14 @@ try {
   }
 }
 
+async function everyCommand() {
+  const { commandEntries } = await import("./reference/commands.ts");
+  return commandEntries(program, TABLE_COMMANDS);
+}
+
 /** A command as it is typed, such as "culvert pki kubernetes". */
 function fullName(command: Command): string {
   return command.parent === null ? command.name() : `${fullName(command.parent)} ${command.name()}`;
-}
-
-/** A command with an option table of its own: commander only passes the rest of the command line on. */
-function service(name: string, summary: string, action: (argv: readonly string[]) => Promise<void>): Command {
-  return program
-    .command(name)
-    .description(summary)
-    .usage("[options]")
-    .helpOption(false)
-    .allowUnknownOption()
-    .allowExcessArguments()
-    .action((_options: unknown, command: Command) => action(command.args));
-}
-
-/** HyperShift's sidecars have an argument `run`, which means nothing. */
-function withoutRun(argv: readonly string[]): readonly string[] {
-  return argv.filter((argument, at) => argument !== "run" || argv[at - 1]?.startsWith("--") === true);
 }
 
 /** Commander's message, except for `--once=1`, which takes no value, and for a flag that this command does not have. */

@@ -1,8 +1,7 @@
 import { hostname } from "node:os";
 import { Command } from "commander";
 import * as z from "zod";
-import { type DoctorWatcher, diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
-import type { DoctorVerdict, Step } from "../agent/doctor/report.ts";
+import { diagnose, doctorOptions } from "../agent/doctor/doctor.ts";
 import { version } from "../shared/basics/program.ts";
 import { jsonOf, shellQuoted, withoutSecret } from "../shared/basics/text.ts";
 import { helpText, helpWidth, printConfig } from "../shared/config/flags.ts";
@@ -11,6 +10,7 @@ import { printable } from "../shared/outcomes.ts";
 import { flagHint } from "./service.ts";
 import { askAdmin, NoStatus } from "./status/ask.ts";
 import { adminAddress } from "./status/status.ts";
+import { reportTo, stepSchema } from "./step-report.ts";
 
 /**
  * `culvert doctor`: connects as an agent does, and says what is in the way. Exit code 0: nothing; 1: something; 2: the
@@ -28,8 +28,8 @@ export async function runDoctor(
     env,
     hint: flagHint,
   });
-  if (asked.help) {
-    print(helpText(doctorOptions));
+  if (asked.help !== undefined) {
+    print(helpText(doctorOptions, asked.help));
     return;
   }
   if (asked.printConfig) print(printConfig(doctorOptions, values, sources));
@@ -49,44 +49,6 @@ export async function runDoctor(
 }
 
 const SILENT = { onServer: () => {}, onStep: () => {}, onVerdict: () => {} };
-
-// ── the report ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-const SIGNS: Readonly<Record<Step["state"], string>> = { passed: "✓", failed: "✗", skipped: "–", "not reached": "–" };
-
-/** A step as any report has it, the server's too. */
-const stepSchema = z.object({
-  step: z.string(),
-  state: z.enum(["passed", "failed", "skipped", "not reached"]),
-  ms: z.number().optional(),
-  detail: z.string(),
-});
-type ReportedStep = z.infer<typeof stepSchema>;
-
-/** The report for a person, line by line as it comes. */
-export function reportTo(print: (text: string) => void) {
-  /** One line for all of them: nothing is known of any. */
-  const notReached: string[] = [];
-  return {
-    onServer: (server: string) => print(`\n${server}\n\n`),
-    onStep: (step: ReportedStep) => {
-      if (step.state === "not reached") notReached.push(step.step);
-      else print(`${stepLine(step)}\n`);
-    },
-    onVerdict: ({ sentence, next }: Omit<DoctorVerdict, "culprit">) => {
-      const names = notReached.splice(0).join(", ");
-      if (names !== "") print(`${SIGNS["not reached"]} not reached: ${names}\n`);
-      print(`\n${sentence}\n${next === "" ? "" : `Next: ${next}\n`}`);
-    },
-  } satisfies DoctorWatcher;
-}
-
-/** `✓ tls             12 ms  TLSv1.3, …` */
-function stepLine({ step, state, ms, detail }: ReportedStep): string {
-  const time = ms === undefined ? "" : `${Math.round(ms)} ms`;
-  const words = state === "skipped" ? `skipped: ${detail}` : detail;
-  return `${SIGNS[state]} ${step.padEnd(13)} ${time.padStart(8)}  ${words}`;
-}
 
 export function reportJson(report: unknown): string {
   return `${JSON.stringify(report, null, 2)}\n`;

@@ -132,7 +132,7 @@ test("a fault of the command line is one sentence and exit code 2, from commande
     [["pki", "--once=1"], "culvert: unknown option '--once=1'"],
     [["pki", "--days=0"], 'culvert: --days needs a whole number from 1 to 99999, not "0"'],
     [["doctor", "--server-cert=x"], "culvert doctor: There is no flag --server-cert. It is one of culvert server."],
-    [["server", "--help=1", FOR_PEOPLE], "culvert server: --help takes no value."],
+    [["server", "--help=1", FOR_PEOPLE], "culvert server: --help takes no value but all."],
   ];
   const answers = await Promise.all(cases.map(([args]) => culvert(...args)));
   assert.deepEqual(

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { agentOptions } from "../agent/context/options.ts";
+import { doctorOptions } from "../agent/doctor/doctor.ts";
 import { routerOptions } from "../router/options.ts";
 import { serverOptions } from "../server/options/options.ts";
 import { readOptions } from "../shared/config/read-options.ts";
@@ -52,5 +53,13 @@ test("all services can run on one machine: no two of their ports have the same d
   for (const { port, option } of ports) {
     const same = ports.filter((other) => other.port === port).map((other) => other.option);
     assert.deepEqual(same, [option]);
+  }
+});
+
+test("the options of a first day are about twenty, and all exist", () => {
+  for (const { command, options, firstDay = [] } of [serverOptions, agentOptions, doctorOptions]) {
+    const absent = firstDay.filter((key) => !Object.hasOwn(options, key));
+    assert.deepEqual(absent, [], command);
+    assert.ok(firstDay.length >= 15 && firstDay.length <= 22, `${command} has ${firstDay.length}`);
   }
 });

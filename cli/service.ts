@@ -24,8 +24,8 @@ export async function runService<R extends Rows>(
 ): Promise<void> {
   tuneHeapForRelaying();
   const options = await readOptions(table, { argv, env: process.env, hint: flagHint });
-  if (options.help) {
-    process.stdout.write(helpText(table));
+  if (options.help !== undefined) {
+    process.stdout.write(helpText(table, options.help));
     return;
   }
   if (options.printConfig) process.stdout.write(printConfig(table, options.values, options.sources));

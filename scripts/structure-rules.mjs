@@ -243,10 +243,12 @@ export const FOLDERS = {
   ],
   "cli/demo": ["cli/pki", "shared/basics", "shared/config", "shared/pki", "shared/runtime"],
   "cli/status": ["shared", "shared/address", "shared/basics", "shared/config", "shared/net", "zod"],
+  "cli/reference": ["shared/config", "commander"],
   cli: [
-    ...["agent", "agent/context", "agent/doctor", "cli/demo", "cli/pki", "cli/status", "router", "server"],
-    ...["sidecars", "server/options", "shared", "shared/address", "shared/basics", "shared/config", "shared/documents"],
-    ...["shared/limits", "shared/node", "shared/runtime", "commander", "zod"],
+    ...["agent", "agent/context", "agent/doctor", "cli/demo", "cli/pki", "cli/reference", "cli/status", "router"],
+    ...["server", "sidecars", "server/options", "shared", "shared/address", "shared/basics", "shared/config"],
+    ...["shared/dial", "shared/documents", "shared/limits", "shared/node", "shared/runtime", "shared/tls"],
+    ...["commander", "zod"],
   ],
 };
 
@@ -256,12 +258,12 @@ export const FOLDERS = {
  */
 export const CODE_LINES = {
   agent: 327,
-  "agent/context": 725,
+  "agent/context": 730,
   "agent/destinations": 403,
-  "agent/doctor": 801,
+  "agent/doctor": 802,
   "agent/streams": 212,
   "agent/uplink": 2088,
-  cli: 593,
+  cli: 855,
   "cli/demo": 495,
   "cli/pki": 473,
   "cli/status": 687,
@@ -275,7 +277,7 @@ export const CODE_LINES = {
   "server/listeners": 528,
   "server/metrics": 588,
   "server/operators": 474,
-  "server/options": 643,
+  "server/options": 648,
   "server/peers": 2140,
   "server/replicas": 388,
   "server/tokens": 590,
@@ -286,7 +288,7 @@ export const CODE_LINES = {
   "server/destinations": 151,
   "shared/admin": 329,
   "shared/basics": 858,
-  "shared/config": 1002,
+  "shared/config": 1012,
   "shared/dial": 2130,
   "shared/dial/auth": 587,
   "shared/documents": 956,
@@ -306,4 +308,5 @@ export const CODE_LINES = {
   "shared/tls": 1204,
   "shared/wire": 410,
   "shared/yamux": 1400,
+  "cli/reference": 234,
 };

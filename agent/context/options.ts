@@ -225,6 +225,11 @@ export const agentOptions = defineService({
     "  --agent-cert agent.crt --agent-key agent.key",
   ],
   options: rows,
+  firstDay: [
+    ...["server", "caCert", "agentCert", "agentKey", "serviceAccountTokenPath", "agentId", "cluster", "outerCa"],
+    ...["agentIdentifiers", "proxy", "proxyCredentialsFile", "allowTarget", "denyTarget", "allowLoopback"],
+    ...["drainTimeoutMs", "memoryLimit", "healthServerPort", "adminServerPort", "logLevel", "logFormat"],
+  ],
   foreign: AGENT_ONLY,
   resolve,
 });

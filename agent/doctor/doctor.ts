@@ -148,6 +148,7 @@ export const doctorOptions = defineOptions<typeof rows>({
     "culvert doctor --from-server blue 10.0.0.1:10250   # at a server: one connection through its agents",
   ],
   options: rows,
+  firstDay: ["json", ...(agentOptions.firstDay ?? [])],
   resolve: (draft) => resolveWithoutCredential(draft as unknown as Draft<typeof agentOptions.options>),
 });
 

@@ -13,7 +13,8 @@ import {
   type ServerReport,
 } from "../../agent/doctor/doctor.ts";
 import type { StepName } from "../../agent/doctor/report.ts";
-import { reportJson, reportTo } from "../../cli/doctor.ts";
+import { reportJson } from "../../cli/doctor.ts";
+import { reportTo } from "../../cli/step-report.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import type { FaultCode } from "../../shared/faults/faults.ts";
 import type { CertificateAndKey } from "../../shared/pki/certificates.ts";

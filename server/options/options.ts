@@ -14,6 +14,11 @@ export const serverOptions = defineService({
     "  --cluster-cert cluster.crt --cluster-key cluster.key --cluster-ca-cert cluster-ca.crt",
   ],
   options: rows,
+  firstDay: [
+    ...["clusters", "udsName", "serverPort", "serverCert", "serverKey", "serverCaCert", "agentPort", "clusterCert"],
+    ...["clusterKey", "clusterCaCert", "agentIdentities", "authenticationAudience", "serverCount", "connectTimeoutMs"],
+    ...["drainTimeoutMs", "memoryLimit", "healthPort", "adminPort", "logLevel", "logFormat"],
+  ],
   foreign: {
     mode: {
       boolean: false,

@@ -26,7 +26,8 @@ interface ParsedFlags extends RawValues {
   readonly unknown: readonly UnknownFlag[];
   /** Names of flags that have an effect. */
   readonly meant: readonly string[];
-  readonly help: boolean;
+  /** `--help`, which shows the options of a first day, or `--help all`. */
+  readonly help: "first day" | "all" | undefined;
   readonly printConfig: boolean;
   readonly config: string | undefined;
 }
@@ -45,7 +46,7 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
   const problems: string[] = [];
   const own = new Map<string, string | null>();
   const keys = flagNames(table.options);
-  const command = buildCommand(table);
+  const command = commandOf(table);
   const known = command.options.map((flag) => flag.name());
   // A guess must not lead to a flag without effect, or to one that is refused.
   const meant = known.filter((name) => !Object.hasOwn(table.foreign, name));
@@ -57,7 +58,9 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
       const row = key === undefined ? undefined : table.options[key];
       const isBoolean = row === undefined ? table.foreign[name]?.boolean === true : row.kind === "true|false";
       const value = text ?? (isBoolean ? "true" : undefined);
-      if (name === "help" || name === "print-config") own.set(name, text);
+      if (name === "help" && typeof text === "string" && text !== "all")
+        problems.push("--help takes no value but all.");
+      else if (name === "help" || name === "print-config") own.set(name, text);
       else if (value === undefined || (name === "config" && value === "")) problems.push(`--${name} needs a value.`);
       else if (name === "config") own.set(name, value);
       else if (key === undefined) foreign.set(name, value);
@@ -73,18 +76,19 @@ export function parseFlags<R extends Rows>(table: OptionTable<R>, argv: readonly
     problems,
     unknown,
     meant,
-    help: own.has("help"),
+    help: own.has("help") ? (own.get("help") === "all" ? "all" : "first day") : undefined,
     printConfig: own.has("print-config"),
     config: own.get("config") ?? undefined,
   };
 }
 
 /** The text of `--help`. It has our own names of options only; docs/options.md has Konnectivity's too. */
-export function helpText(table: OptionTable): string {
-  const command = buildCommand(table);
+export function helpText(table: OptionTable, which: "first day" | "all" = "all"): string {
+  const isShort = which === "first day" && table.firstDay !== undefined;
+  const command = commandOf(table, isShort ? table.firstDay : undefined);
   command.addHelpText(
     "after",
-    `
+    `${isShort ? allOptions(table) : ""}
 For example:
 ${table.example.map((line) => `  ${line}`).join("\n")}
 
@@ -94,6 +98,10 @@ Precedence: flag, environment, --config file, default.${Object.keys(table.foreig
   let text = "";
   command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
   return text;
+}
+
+function allOptions({ command, options }: OptionTable): string {
+  return `\nThese are the options of a first day. culvert ${command} --help all shows all ${Object.keys(options).length}.\n`;
 }
 
 /** Columns of a help text: those of the terminal, between 80 and 120; 100 for a file or a pager. */
@@ -106,7 +114,8 @@ function envExample(table: OptionTable): string {
   return first === undefined ? "" : `--${flagName(...first)} is ${envName(table.envPrefix, ...first)}`;
 }
 
-function buildCommand(table: OptionTable): Command {
+/** The command line of a table, as commander parses and prints it. `shown`: keys of the options in its help. */
+export function commandOf(table: OptionTable, shown: readonly string[] = Object.keys(table.options)): Command {
   const command = new Command(`culvert ${table.command}`)
     .description(table.summary)
     .usage("[options]")
@@ -118,7 +127,7 @@ function buildCommand(table: OptionTable): Command {
     const name = flagName(key, row);
     // For commander every value is optional, so that "--server-cert --server-key x" gets our own clear error.
     const flag = new Flag(`--${name} [${row.kind}]`, `${row.help}${choiceNote(row)}${defaultNote(row)}`);
-    command.addOption(flag.helpGroup(`${row.section ?? "Options"}:`));
+    command.addOption(flag.helpGroup(`${row.section ?? "Options"}:`).hideHelp(!shown.includes(key)));
     const alias = row.konnectivity?.slice(2);
     if (alias !== undefined && alias !== name) command.addOption(new Flag(`--${alias} [${row.kind}]`).hideHelp());
   }
@@ -128,7 +137,9 @@ function buildCommand(table: OptionTable): Command {
   for (const [flags, help] of [
     ["--config [file]", CONFIG_HELP],
     ["--print-config", PRINT_HELP],
-    ["-h, --help", "Show this help."],
+    table.firstDay === undefined
+      ? ["-h, --help", "Show this help."]
+      : ["-h, --help [all]", "Show these options, or all."],
   ] as const) {
     command.addOption(new Flag(flags, help).helpGroup("This command:"));
   }
@@ -137,6 +148,7 @@ function buildCommand(table: OptionTable): Command {
 
 /** Shows `<kind>` for commander's `[kind]`. A long choice would push every description to the right. */
 function optionTerm(flag: Flag): string {
+  if (flag.name() === "help") return flag.flags;
   return flag.flags.replace(/\[(.*)\]/, (_, kind: string) => (kind.length > 12 ? "<choice>" : `<${kind}>`));
 }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { helpText, printConfig } from "./flags.ts";
 import { defaultsOf } from "./options.ts";
+import { readOptions } from "./read-options.ts";
 import { configFile, dir, good, read, table } from "./testing/sample-table.ts";
 
 test("without any source every value is its default", async () => {
@@ -88,7 +89,7 @@ test("a flag that takes no value says so when it is given one", async () => {
     "--print-config takes no value.",
     "There is no flag --helq. Did you mean --help?",
   ]);
-  assert.deepEqual([help, printConfig], [false, false]);
+  assert.deepEqual([help, printConfig], [undefined, false]);
 });
 
 test("a value that is left out does not swallow the next flag", async () => {
@@ -230,7 +231,7 @@ test("the printed configuration reads back to the same values, and hides passwor
 
 test("help shows our names with defaults under their headings, and asks for nothing else", async () => {
   const { help, problems } = await read(["--help", "--config=/no/such/file"]);
-  assert.equal(help, true);
+  assert.equal(help, "first day");
   assert.deepEqual(problems, []);
   const text = helpText(table);
   assert.match(
@@ -240,4 +241,17 @@ test("help shows our names with defaults under their headings, and asks for noth
   assert.match(text, /For example:\n {2}culvert sample --uds-name \/run\/x\.sock\n/);
   assert.match(text, /CULVERT_SAMPLE_UDS_NAME/);
   assert.doesNotMatch(text, /backend-dial-timeout|xfr-channel/);
+});
+
+test("help shows the options of a first day, and with all every one", async () => {
+  const short = { ...table, firstDay: ["udsName"] };
+  const [first, all] = [helpText(short, "first day"), helpText(short, "all")];
+  const shown = (text: string) => [...text.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map(([, name]) => name);
+  assert.deepEqual(shown(first), ["uds-name", "config", "print-config", "help"]);
+  assert.match(first, /culvert sample --help all shows all 16\./);
+  assert.deepEqual(shown(all), shown(helpText(table)));
+  const read = (...argv: string[]) => readOptions(short, { argv, env: {} });
+  assert.equal((await read("--help", "all")).help, "all");
+  assert.equal((await read("-h")).help, "first day");
+  assert.deepEqual((await read("--help=some")).problems, ["--help takes no value but all."]);
 });

@@ -96,6 +96,8 @@ export interface OptionTable<R extends Rows = Rows> {
   /** Lines of a command line to begin with. */
   readonly example: readonly string[];
   readonly options: R;
+  /** Keys of the options that `--help` shows; `--help all` shows all, as `--help` does where this is absent. */
+  readonly firstDay?: readonly string[];
   readonly foreign: Readonly<Record<string, ForeignFlag>>;
   /** Checks what depends on several options, and may derive values. */
   resolve(draft: Draft<R>): void;

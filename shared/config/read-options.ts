@@ -33,7 +33,8 @@ interface ReadOptions<R extends Rows> {
   /** Every fault, as sentences. The values may only be used if there are none. */
   readonly problems: readonly string[];
   readonly warnings: readonly string[];
-  readonly help: boolean;
+  /** See `helpText`. */
+  readonly help: "first day" | "all" | undefined;
   readonly printConfig: boolean;
 }
 
@@ -50,7 +51,7 @@ export async function readOptions<R extends Rows>(
   }
   const warnings = unknownVariables(table, env);
   const path = flags.config ?? env[`${table.envPrefix}_CONFIG`];
-  const wantsFile = path !== undefined && path !== "" && !flags.help;
+  const wantsFile = path !== undefined && path !== "" && flags.help === undefined;
   const file = wantsFile ? await readConfigFile(table, path) : undefined;
   if (file !== undefined) problems.push(...file.problems);
 
