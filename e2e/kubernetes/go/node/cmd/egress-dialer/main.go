@@ -1,5 +1,5 @@
 // egress-dialer is kube-apiserver's own dialer without the kube-apiserver: it dials a target through the egress selector
-// that a configuration file describes, many times, and prints one JSON line about it.
+// that a configuration file describes, many times, and prints one JSON line about it. Or it forwards a port.
 package main
 
 import (
@@ -30,6 +30,7 @@ func main() {
 	inFlight := flag.Int("in-flight", 1, "dials at a time")
 	banner := flag.Bool("banner", false, "the target speaks first: expect a line of SSH")
 	hold := flag.Bool("hold", false, "keep the connections open until killed")
+	listen := flag.String("listen", "", "host:port whose connections are forwarded to the target until killed")
 	download := flag.Int64("download", 0, "dial once and read /bytes/N of the HTTP server there")
 	flag.Parse()
 
@@ -43,6 +44,8 @@ func main() {
 	check(err)
 	d := dials{dial: dial, target: *target, count: *count, inFlight: *inFlight, banner: *banner}
 	switch {
+	case *listen != "":
+		forward(*listen, dial, *target)
 	case *download > 0:
 		result, err := fetch(dial, *target, *download)
 		check(err)
