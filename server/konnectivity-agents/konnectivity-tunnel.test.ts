@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import type { TLSSocket } from "node:tls";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { PRESSURE } from "../../shared/limits/memory-account.ts";
 import { callerOf, pki, start, type TestServer, within } from "../testing/server.ts";
 import { StockAgent } from "./testing/stock-agent.ts";
 
@@ -54,6 +55,32 @@ test("a caller that reads nothing holds up nobody; what is held for it is bounde
   await echoes(other);
   stalled.destroy();
   agent.leave();
+});
+
+test("where a cluster may hold nothing more, its connection that holds most ends, though another one gets bytes", async () => {
+  await using server = await start();
+  const [large, small] = [
+    await (await StockAgent.connect(server)).welcomed(),
+    await (await StockAgent.connect(server, { headers: { agentid: "other" } })).welcomed(),
+  ];
+  await until(() => server.tunnels.clusters.get("default")?.tunnels().size === 2);
+  for (let callers = 0; callers < 2; callers++) (await connected(server)).pause();
+  const send = (agent: StockAgent) => agent.sendData(1n, CHUNK);
+  const held = () => [...server.tunnels.tunnels()].map(({ bufferedBytes }) => bufferedBytes).sort((a, b) => b - a);
+  for (let chunks = 0; chunks < 256; chunks++) send(large);
+  while ((held()[1] ?? 0) < CHUNK.length) {
+    send(small);
+    await until(() => !small.call.writableNeedDrain);
+  }
+  await until(() => (held()[0] ?? 0) > 2 * (held()[1] ?? 0));
+  const memory = server.tunnels.clusters.get("default")?.memory ?? assert.fail();
+  Object.defineProperty(memory, "pressure", { value: PRESSURE.full });
+  for (let chunks = 0; chunks < 8; chunks++) send(small);
+  await until(() => !large.targets.has(1n));
+  send(small);
+  await until(() => server.lines.some(({ outcome }) => outcome === "stalled"));
+  assert.deepEqual([small.targets.has(1n), server.lines.filter(({ outcome }) => outcome).length], [true, 1]);
+  for (const agent of [large, small]) agent.leave();
 });
 
 test("a slow caller gets every byte, and nobody waits for it", async () => {

@@ -6,7 +6,8 @@ import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { MAX_TIMER_MS, SharedInterval } from "../../shared/basics/timers.ts";
 import type { ControlPacket } from "../../shared/konnectivity/packet.ts";
 import { MalformedPackets, PacketReader } from "../../shared/konnectivity/packet-reader.ts";
-import { type MemoryAccount, PRESSURE } from "../../shared/limits/memory-account.ts";
+import { PRESSURE } from "../../shared/limits/memory-account.ts";
+import type { MemoryShare } from "../../shared/limits/memory-pool.ts";
 import { type LinkPace, PeerViolation } from "../../shared/link/link-events.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { sessionLost, YamuxError } from "../../shared/yamux/errors.ts";
@@ -35,7 +36,7 @@ interface TunnelBounds {
   readonly keepaliveMs: number;
   /** What its streams may hold together, bytes. */
   readonly budget: number;
-  readonly memory: MemoryAccount;
+  readonly memory: MemoryShare;
 }
 
 /** A konnectivity-agent and its gRPC stream. It ends with the stream, and is never suspended. */
@@ -69,6 +70,8 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   readonly #onLeaving: () => void;
   readonly #closed = deferred<Error | undefined>();
   #nextDial = 1n;
+  /** Bytes that may still come in place of those that were freed when nothing more could be held. */
+  #room = 0;
   #isLeaving = false;
   #isClosed = false;
   /** Present while the tunnel ends at the next moment without streams. */
@@ -235,14 +238,21 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
       return;
     }
     stream.onData(part);
-    if (stream.held === 0) this.#window.onTaken(part.length);
-    else if (this.#holdsTooMuch) this.memory.resetLargest();
-    else this.#window.onLeft(stream, this.#bounds.budget);
+    if (stream.held === 0) {
+      this.#window.onTaken(part.length);
+      return;
+    }
+    this.#makeRoom(part.length);
+    this.#window.onLeft(stream, this.#bounds.budget);
   };
 
-  /** No window bounds what a slow reader makes this tunnel hold, so that one is ended here even if it still moves. */
-  get #holdsTooMuch(): boolean {
-    return this.memory.isOverrun || this.#bounds.memory.pressure === PRESSURE.full;
+  /** No window bounds what slow readers make this server hold: the one that holds most is ended, even if it moves. */
+  #makeRoom(bytes: number): void {
+    const { memory } = this.#bounds;
+    if (this.memory.isOverrun) this.memory.resetLargest();
+    if (memory.pressure < PRESSURE.full) return;
+    this.#room -= bytes;
+    if (this.#room < 0) this.#room = memory.evictLargest();
   }
 
   #onUnknown(connectID: bigint): void {

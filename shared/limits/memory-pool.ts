@@ -294,6 +294,17 @@ export class MemoryShare implements MemoryAccount {
     return reclaim([...this.#holders, ...this.links.holders], isEnough, now, level);
   }
 
+  /** Evicts the connection that holds most, even if it moves; returns how many bytes that has freed. */
+  evictLargest(): number {
+    let largest: Reclaimable | undefined;
+    for (const holder of this.#holders) if (holder.held > (largest?.held ?? 0)) largest = holder;
+    if (largest === undefined) return 0;
+    const before = this.held;
+    largest.evict();
+    this.#pool.ended++;
+    return before - this.held;
+  }
+
   /** Reclaims what the cap does not allow, from what has stopped; returns how many connections and links were ended. */
   reclaimToCap(now: number): number {
     this.#overrun = this.#heldByConnections > this.#cap ? (this.#overrun ?? new CapOverrun(now)) : undefined;

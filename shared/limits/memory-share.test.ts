@@ -45,6 +45,15 @@ test("connections that all move end, those that hold most first, while their clu
   assert.equal(neighbour.held, 100 * MIB);
 });
 
+test("the connection that holds most can be evicted, whoever moves, and tells what that has freed", () => {
+  const { pool, red, blue } = capped();
+  const [small, large] = [new Held(red, MIB, 1_000), new Held(red, 3 * MIB, MOVING)];
+  const neighbour = new Held(blue, 100 * MIB, 1_000);
+  assert.equal(red.evictLargest(), 3 * MIB);
+  assert.deepEqual([small.held, large.held, neighbour.held, pool.ended], [MIB, 0, 100 * MIB, 1]);
+  assert.deepEqual([red.evictLargest(), red.evictLargest()], [MIB, 0]);
+});
+
 test("moments above twice the cap end nothing that moves and refuse no stream", () => {
   const { red } = capped();
   const begun = performance.now() + 60_000; // the clock of this test runs ahead
