@@ -8,6 +8,7 @@ import { belongsTo, type Check, type Row } from "./check.ts";
 import { CHARTS } from "./checks/charts.ts";
 import { CUTS } from "./checks/cuts.ts";
 import { DIALS } from "./checks/dials.ts";
+import { EXAMPLES } from "./checks/examples.ts";
 import { EXTENSIONS } from "./checks/extensions.ts";
 import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts";
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
@@ -102,7 +103,7 @@ async function runLane(
   await runner.run(wanted(FAILURES));
   await runner.run(wanted(INSTALLERS));
   await runner.run(wanted([SIDE_BY_SIDE, MIGRATION]));
-  await runner.run(wanted(charts));
+  await runner.run(wanted([...EXAMPLES, ...charts]));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;
 }

@@ -97,6 +97,20 @@ test("culvert takes the arguments of the static pod", async () => {
   assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
 });
 
+test("culvert takes the arguments of the sidecars that are pasted into other charts", async () => {
+  using dir = new TempDir();
+  await createPki({ dir: dir.path });
+  const files = { "ca.crt": "server-ca.crt", "tls.crt": "client.crt", "tls.key": "client.key" };
+  const { containers } = parse(readFileSync(join(ROOT, "examples/sidecars/values.yaml"), "utf8"));
+  for (const { args } of containers as { args: string[] }[]) {
+    const own = args.map((arg) =>
+      arg.replace(/\/etc\/culvert\/caller\/(.*)/, (_, name: keyof typeof files) => dir.file(files[name])),
+    );
+    const shown = culvert(...own, "--print-config");
+    assert.deepEqual([shown.status, String(shown.stderr)], [0, ""]);
+  }
+});
+
 test("the server's unix socket is in the folder that its unit keeps for it", () => {
   const socket = /^udsName: (.*)$/m.exec(readFileSync(join(EXAMPLES, "server.yaml"), "utf8"))?.[1] ?? "";
   assert.equal(dirname(socket), `/run/${setting(unitOf("culvert-server.service"), "RuntimeDirectory")}`);

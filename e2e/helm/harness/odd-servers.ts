@@ -135,7 +135,12 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
     clusters: {
       documents: {
         blue: clusterDocument("blue"),
-        red: { ...clusterDocument("red"), limits: { streams: 2000 }, suspended: true },
+        red: {
+          ...clusterDocument("red"),
+          limits: { streams: 2000 },
+          suspended: true,
+          allowedDestinations: ["kube-apiserver.red.svc:6443"],
+        },
       },
     },
     options: { "connect-timeout": "9s", "drain-timeout": "2m", "log-level": "debug", "health-shows-clusters": true },

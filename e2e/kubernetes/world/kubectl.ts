@@ -59,8 +59,8 @@ export class Kubectl {
   }
 
   /** Shows an object to admission, as for its creation, and creates nothing. */
-  dryRun(object: object): Promise<Finished> {
-    return this.run(["create", "--dry-run=server", "-f", "-"], { stdin: JSON.stringify(object) });
+  dryRun(object: object, more: readonly string[] = []): Promise<Finished> {
+    return this.run(["create", "--dry-run=server", "-f", "-", ...more], { stdin: JSON.stringify(object) });
   }
 
   #bound({ env, ...options }: RunOptions): RunOptions {
