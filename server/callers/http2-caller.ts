@@ -2,7 +2,7 @@ import { constants, type ServerHttp2Stream } from "node:http2";
 import type { Duplex } from "node:stream";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
-import { failOnReset } from "../../shared/node/http2.ts";
+import { failOnReset, lingerAfterAnswer } from "../../shared/node/http2.ts";
 import { type CulvertError, printable } from "../../shared/outcomes.ts";
 import { claimedBy } from "../../shared/tls/identity.ts";
 import { type CallerHost, challenges } from "./authenticate.ts";
@@ -72,6 +72,7 @@ function refuseStream(stream: ServerHttp2Stream, status: number, fields: Fields,
   stream.respond(headers);
   // What the caller still sends is of no use (RFC 9113 §8.1).
   stream.end(`${printable(sentence)}\n`, () => stream.close(NGHTTP2_NO_ERROR));
+  lingerAfterAnswer(stream);
 }
 
 function isOpen(stream: ServerHttp2Stream): boolean {

@@ -6,11 +6,13 @@ import {
   connect,
   constants,
   type IncomingHttpHeaders,
+  type Settings,
 } from "node:http2";
 import { type TestContext, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { encodePacket } from "../../shared/konnectivity/packet.ts";
 import { connectRequest, PREFACE, settings } from "../../shared/node/testing/http2-frames.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
@@ -24,10 +26,10 @@ type World = Awaited<ReturnType<typeof start>>;
 const echoing = () => fakeAgent({ onTarget: (stream) => stream.pipe(stream) });
 
 /** A client that speaks HTTP/2 on one connection, until the end of the test. */
-function client(world: World, t: TestContext) {
+function client(world: World, t: TestContext, settings: Settings = {}) {
   const { socket } = world.call();
   socket.removeAllListeners("data");
-  const session = connect("http://localhost", { createConnection: () => socket });
+  const session = connect("http://localhost", { createConnection: () => socket, settings });
   session.on("error", () => {}).setMaxListeners(0);
   t.after(() => session.destroy());
   return { session, socket };
@@ -105,6 +107,29 @@ test("a refused CONNECT has status, Proxy-Status and sentence, and the others of
     await until(() => stream.closed);
     assert.equal(stream.rstCode, NGHTTP2_NO_ERROR);
   }
+});
+
+test("a refused CONNECT whose caller gives its answer no window ends after ten seconds, and so does a call of gRPC", async (t) => {
+  await using world = await start([fakeAgent({ answer: () => ({ ok: false, error: "dial_refused", detail: "" }) })]);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { session } = client(world, t, { initialWindowSize: 0 });
+  const refused = request(session, "10.0.0.1:0");
+  refused.write(UPLOAD);
+  const call = session.request({
+    ":method": "POST",
+    ":path": "/ProxyService/Proxy",
+    "content-type": "application/grpc",
+  });
+  const value = { protocol: "tcp", address: "10.0.0.1:1", random: 1n };
+  call.on("error", () => {}).write(encodePacket({ case: "dialRequest", value }));
+  await Promise.all([answered(refused), answered(call)]);
+  t.mock.timers.tick(9_999);
+  await new Promise((answer) => session.ping(answer));
+  assert.deepEqual([refused.closed, call.closed], [false, false]);
+  t.mock.timers.tick(1);
+  t.mock.timers.reset();
+  await until(() => refused.closed && call.closed);
+  assert.deepEqual([refused.rstCode, call.rstCode], [NGHTTP2_CANCEL, NGHTTP2_CANCEL]);
 });
 
 test("a request that is no CONNECT is refused, and its connection goes on", async (t) => {

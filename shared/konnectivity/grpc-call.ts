@@ -1,4 +1,5 @@
-import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from "node:http2";
+import type { IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
+import { lingerAfterAnswer } from "../node/http2.ts";
 import { printable } from "../outcomes.ts";
 
 /** Statuses of gRPC ("Status codes and their use in gRPC"). */
@@ -22,9 +23,6 @@ export function trailersOf(status: GrpcStatus, sentence = ""): Record<string, st
   const code = { "grpc-status": String(STATUS[status]) };
   return sentence === "" ? code : { ...code, "grpc-message": printable(sentence).replaceAll("%", "%25") };
 }
-
-/** How long a call stays open on the peer's side after its status, ms. */
-const PEER_MS = 1_000;
 
 /** Whether a request is a call of gRPC, of whatever method. */
 export function isGrpc(headers: IncomingHttpHeaders): boolean {
@@ -54,37 +52,20 @@ export class GrpcCall {
   respond(metadata: Record<string, string> = {}): void {
     const { stream } = this;
     if (!this.isOpen || stream.headersSent) return;
-    stream.once("wantTrailers", () => {
-      stream.sendTrailers(this.#trailers);
-      this.#waitForPeer();
-    });
+    stream.once("wantTrailers", () => stream.sendTrailers(this.#trailers));
     stream.respond({ ...ANSWER, ...metadata }, { waitForTrailers: true });
   }
 
   /**
-   * Ends the call when all messages are written; without any, header and status are one ("Trailers-Only"). What still
-   * comes is dropped: Node keeps a stream, and its session, until it is read.
+   * Ends the call when all messages are written; without any, header and status are one ("Trailers-Only"). A peer that
+   * has the status ends its side, as gRPC libraries do; a reset at once (RFC 9113 §8.1) would overtake the trailers.
    */
   end(status: GrpcStatus, sentence = ""): void {
     if (!this.isOpen) return;
-    this.stream.resume();
     this.#trailers = trailersOf(status, sentence);
-    if (this.stream.headersSent) {
-      this.stream.end();
-      return;
-    }
-    this.stream.respond({ ...ANSWER, ...this.#trailers }, { endStream: true });
-    this.#waitForPeer();
-  }
-
-  /**
-   * A peer that has the status ends its side, as gRPC libraries do. A reset at once (RFC 9113 §8.1) would overtake the
-   * trailers.
-   */
-  #waitForPeer(): void {
-    const { stream } = this;
-    const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), PEER_MS);
-    stream.once("close", () => clearTimeout(timer));
+    if (this.stream.headersSent) this.stream.end();
+    else this.stream.respond({ ...ANSWER, ...this.#trailers }, { endStream: true });
+    lingerAfterAnswer(this.stream);
   }
 }
 

@@ -40,6 +40,16 @@ function deferDestroy(session: ServerHttp2Session, socket: Duplex): void {
   };
 }
 
+/**
+ * The last of an answer was written to this stream. What still comes on it is dropped, since Node keeps a stream, and
+ * its session, until it is read; and a peer that neither reads the answer nor ends its side is not waited for.
+ */
+export function lingerAfterAnswer(stream: Http2Stream): void {
+  stream.resume();
+  const timer = setTimeout(() => stream.close(constants.NGHTTP2_CANCEL), LINGER_MS).unref();
+  stream.once("close", () => clearTimeout(timer));
+}
+
 /** Node takes a reset without an error code for the end of the stream; for a tunnel it is a failure. */
 export function failOnReset(stream: Http2Stream, peer: "caller" | "server"): void {
   stream.once("aborted", () => {
