@@ -21,5 +21,7 @@ test("a check of every lane, and in a full run each check, runs on all lanes tha
   assert.deepEqual(lanesOf({ ...CHECK, everyLane: true }), LANES);
   assert.deepEqual(lanesOf({ ...CHECK, everyLane: true, lanes: ["tcp"] }), ["tcp"]);
   assert.deepEqual(lanesOf(CHECK, { full: true }), LANES);
+  assert.deepEqual(lanesOf({ ...CHECK, inFullRun: true }, { full: true }), LANES);
+  assert.deepEqual(lanesOf({ ...CHECK, inFullRun: true }), []);
   assert.deepEqual(lanesOf({ ...CHECK, lanes: ["uds", "tcp"] }, { full: true }), ["uds", "tcp"]);
 });

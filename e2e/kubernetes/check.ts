@@ -12,6 +12,8 @@ export interface Check {
   readonly lanes?: readonly Lane[];
   /** It runs on each of its lanes in every run; other checks do so only in a full run. */
   readonly everyLane?: true;
+  /** It runs in a full run only. */
+  readonly inFullRun?: true;
   /** It mostly waits: it is started first, and the others run meanwhile. */
   readonly beside?: true;
   /** Something is broken on purpose: it is about what kubectl says, and how soon. */
@@ -65,6 +67,7 @@ export interface Row extends Seen {
  * `everyLane` belongs to the first of the run's lanes that it can run on.
  */
 export function belongsTo(lane: Lane, check: Check, lanes: readonly Lane[], full: boolean): boolean {
+  if (check.inFullRun && !full) return false;
   const possible = lanes.filter((each) => check.lanes?.includes(each) ?? true);
   return full || check.everyLane ? possible.includes(lane) : possible[0] === lane;
 }

@@ -14,6 +14,7 @@ import { BAD_TARGETS, FAILURES, SERVER_COMES_LATER } from "./checks/failures.ts"
 import { AGENTS_ONLY, NO_DIRECT_WAY } from "./checks/gate.ts";
 import { INSTALLED_CHARTS } from "./checks/installed.ts";
 import { INSTALLERS } from "./checks/installers.ts";
+import { KONNECTIVITY_ITSELF } from "./checks/konnectivity-itself.ts";
 import { MIGRATION } from "./checks/migration.ts";
 import { NODE_WAY } from "./checks/node-way.ts";
 import { PKI_SECRETS } from "./checks/pki-secrets.ts";
@@ -102,7 +103,7 @@ async function runLane(
   }
   await runner.run(wanted(FAILURES));
   await runner.run(wanted(INSTALLERS));
-  await runner.run(wanted([SIDE_BY_SIDE, MIGRATION]));
+  await runner.run(wanted([SIDE_BY_SIDE, MIGRATION, KONNECTIVITY_ITSELF]));
   await runner.run(wanted([...EXAMPLES, ...charts]));
   await Promise.all([kubeApiserver.program.kill(), world.culvert.stop()]);
   return runner.rows;

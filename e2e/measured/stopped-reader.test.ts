@@ -6,12 +6,9 @@ import { type Connection, connectThrough, isAnswered } from "../harness/caller.t
 import { WHOLE_MATRICES } from "../harness/counts.ts";
 import { EchoCrowd } from "../harness/echo-crowd.ts";
 import { certificateFlags, KonnectivityAgent } from "../harness/konnectivity-agent.ts";
-import { konnectivityPrograms } from "../harness/konnectivity-programs.ts";
+import { konnectivityServer } from "../harness/konnectivity-server.ts";
 import { latencyRatio } from "../harness/latency-ratio.ts";
 import { Payload } from "../harness/payload.ts";
-import { flags, serverFiles } from "../harness/pki-files.ts";
-import { Program } from "../harness/program.ts";
-import { freePort } from "../harness/targets/absent.ts";
 import { echoTarget, sendPayload } from "../harness/targets/plain.ts";
 import { type TcpTarget, tcpTarget } from "../harness/targets/tcp.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -59,7 +56,7 @@ test("with Konnectivity's own server all of them stop until it reads on", {
   skip: goMissing ?? (!WHOLE_MATRICES && "in a full run only"),
 }, async (t) => {
   using site = await createSite();
-  await using server = await konnectivityServer(site);
+  await using server = await konnectivityServer(site, "http-connect");
   using agent = await startAgent(site);
   await using echo = await echoTarget();
   await using others = await openOthers(site, echo.address);
@@ -103,15 +100,4 @@ async function stoppedReader(site: Site, target: string): Promise<Connection> {
   stopped.socket.pause();
   await stopped.send("speak");
   return stopped;
-}
-
-async function konnectivityServer(site: Site): Promise<Program> {
-  const { clusterCert, clusterKey, clusterCaCert } = serverFiles(site.dir.path);
-  const { server } = await konnectivityPrograms();
-  const options = {
-    ...{ mode: "http-connect", udsName: site.uds, serverPort: 0, agentPort: site.agentPort, v: 0 },
-    ...{ healthPort: site.healthPort, adminPort: await freePort(), clusterCert, clusterKey, clusterCaCert },
-    ...{ agentBindAddress: "127.0.0.1", healthBindAddress: "127.0.0.1" },
-  };
-  return new Program("konnectivity-server", [server, ...flags(options)]);
 }

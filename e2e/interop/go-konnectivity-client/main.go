@@ -38,6 +38,7 @@ var commands = map[string]func(address string, number int){
 	"echo":     echo,
 	"parallel": parallel,
 	"read":     read,
+	"unread":   unread,
 	"first":    first,
 	"close":    closeAfter,
 	"hold":     hold,
@@ -152,6 +153,15 @@ func parallel(address string, number int) {
 func read(address string, _ int) {
 	got, err := io.ReadAll(mustDial(address))
 	fmt.Println("ok", len(got), err)
+}
+
+// Reads nothing for so many seconds, and then to the end. Whether the connection could half-close.
+func unread(address string, number int) {
+	conn := mustDial(address)
+	time.Sleep(time.Duration(number) * time.Second)
+	got, err := io.ReadAll(conn)
+	_, halfCloses := conn.(interface{ CloseWrite() error })
+	fmt.Println("ok", len(got), err, halfCloses)
 }
 
 // Dials 200 times, 20 at once, and reads so many bytes each time.

@@ -92,7 +92,7 @@ async function migrate({ world, signal }: Stage, programs: Program[]): Promise<S
 }
 
 /** By the arguments of the page, on the addresses that culvert will have. */
-function startStockServer({ network, assets, culvert, pki }: World): Program {
+export function startStockServer({ network, assets, culvert, pki }: World): Program {
   const { clusterCert, clusterKey, clusterCaCert } = serverFiles(pki.culvert);
   const options = {
     ...{ mode: "grpc", udsName: culvert.udsName, serverPort: 0, deleteExistingUdsFile: true },
