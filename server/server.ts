@@ -42,6 +42,7 @@ export interface ServerDeps {
 export interface ServerAddresses {
   uds?: string;
   callers?: AddressInfo;
+  http?: AddressInfo;
   agents?: AddressInfo;
   "agents-insecure"?: AddressInfo;
   health?: AddressInfo;
@@ -104,8 +105,8 @@ export class Server implements AsyncDisposable {
       },
       draining: () => this.#draining,
       leadsBack: (dialled, remote) => {
-        const { callers } = this.addresses;
-        return callers !== undefined && isOwnPort(dialled, remote, callers);
+        const { callers, http } = this.addresses;
+        return [callers, http].some((port) => port !== undefined && isOwnPort(dialled, remote, port));
       },
       listeners: () => Object.values(this.addresses).filter((address) => typeof address !== "string"),
       peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
@@ -187,9 +188,10 @@ export class Server implements AsyncDisposable {
     log.info({ serverId, clusters: count, ...this.#shownAddresses() }, "server started");
   }
 
-  async #openForCallers({ callerHosts }: Clusters): Promise<void> {
-    const { serverPort, serverCert } = this.#context.options;
-    if (this.#isOn(serverPort, serverCert)) this.addresses.callers = await this.#callers.openPort(callerHosts);
+  async #openForCallers(clusters: Clusters): Promise<void> {
+    const { serverPort, serverCert, httpPort } = this.#context.options;
+    if (this.#isOn(serverPort, serverCert)) this.addresses.callers = await this.#callers.openPort(clusters.callerHosts);
+    if (httpPort !== 0) this.addresses.http = await this.#callers.openHttp(clusters);
   }
 
   async #openForAgents({ agentHosts, plainAgentHosts }: Clusters): Promise<void> {

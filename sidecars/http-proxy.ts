@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { parseTarget, type Target } from "../shared/address/target.ts";
-import { forward, wholeUrl } from "../shared/http/forward.ts";
+import { forward, NO_PROXY_REQUEST, wholeUrl } from "../shared/http/forward.ts";
 import { printable } from "../shared/outcomes.ts";
 import type { SidecarContext } from "./context.ts";
 import { authorizationFor, HostedProxies } from "./hosted-proxy.ts";
@@ -12,7 +12,6 @@ import { type LocalProtocol, type Sidecar, type SidecarDeps, startSidecar } from
 
 /** How long a client may keep a connection between two requests, ms: longer than the usual interval of scrapes. */
 const KEEP_ALIVE_MS = 75_000;
-const NO_PROXY_REQUEST = "this is an HTTP proxy: send it CONNECT, or requests for whole http:// URLs";
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 
 /** `culvert http-proxy`: CONNECT, and requests for whole `http://` URLs (RFC 9112 §3.2.2 and §3.2.3). */

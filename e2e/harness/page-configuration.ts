@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { ROOT } from "../../shared/runtime/testing/project.ts";
 
 /** The configurations of a page of the documentation in one language, as they stand there. */
-export function configurations(page: string, language: "haproxy" | "nginx"): string[] {
+export function configurations(page: string, language: "haproxy" | "nginx" | "yaml"): string[] {
   const text = readFileSync(join(ROOT, "docs", page), "utf8");
   return [...text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms"))].map(([, text = ""]) => text);
 }

@@ -19,6 +19,10 @@ const WAYS: Readonly<Record<string, Way>> = {
   "the callers' port": { where: ({ callerPort: port, red }) => ({ port, servername: red.sni }) },
   "the agents' port": { where: ({ agentPort: port, red }) => ({ port, servername: red.sni }) },
   "a unix socket": { where: ({ red }) => ({ path: red.uds }) },
+  "the HTTP proxy": {
+    flags: (port) => ({ httpPort: port }),
+    where: (_tenants, port) => ({ port }),
+  },
   "the agents' port without TLS": {
     flags: (port) => ({ agentInsecurePort: port, innerTls: "auto" }),
     where: (_tenants, port) => ({ port }),

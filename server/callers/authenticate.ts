@@ -82,8 +82,11 @@ function requirePermittedAddress(host: TlsCallerHost, { source }: IncomingConnec
   if (objection !== undefined) throw objection;
 }
 
-/** The credentials that a 407 asks for (RFC 9110 §11.7.1). */
+/** Ask for a token in a 407 (RFC 9110 §11.7.1). */
+export const TOKEN_CHALLENGES: readonly string[] = [BEARER_CHALLENGE, 'Basic realm="culvert"'];
+
+/** The credentials that a 407 asks for. */
 export function challenges(host: CallerHost): readonly string[] {
   const acceptsTokens = host.kind === "tls" && host.verifier !== undefined;
-  return acceptsTokens ? [BEARER_CHALLENGE, 'Basic realm="culvert"'] : [CERTIFICATE_CHALLENGE];
+  return acceptsTokens ? TOKEN_CHALLENGES : [CERTIFICATE_CHALLENGE];
 }

@@ -4,17 +4,19 @@ import type { TLSSocket } from "node:tls";
 import { Penalties } from "../../shared/basics/rate-limit.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
-import { valuesOf } from "../../shared/listen/first-request.ts";
 import { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { VirtualHosts } from "../../shared/listen/listeners.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
+import type { Clusters } from "../cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost, UnixHost } from "../cluster-runtime/virtual-host.ts";
 import { logClosedEarly, openTlsPort } from "../listeners/open-port.ts";
 import { PortConnections, type PortHandler, type WaitingConnections } from "../listeners/port-connections.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
+import type { CallerEnd } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
+import type { HttpPort } from "./http-port.ts";
 import type { CallerSession } from "./http2-session.ts";
 import * as reply from "./reply.ts";
 import { UnixListener } from "./unix-listener.ts";
@@ -28,6 +30,7 @@ export class CallerListeners {
   readonly #closed = new WeakSet<ClusterTunnels>();
   readonly #unix = new Map<UnixHost, UnixListener>();
   #port: Acceptor | undefined;
+  #http: HttpPort | undefined;
 
   /** `waiting`: the waiting connections of all TCP ports; those of a unix socket are bounded by themselves. */
   constructor(waiting: WaitingConnections, context: ServerContext) {
@@ -63,12 +66,26 @@ export class CallerListeners {
       connection.socket.destroy(); // the cluster was removed during the handshake
       return;
     }
+    this.#callersOf(host).connections.take(connection);
+  }
+
+  #callersOf(host: CallerHost): CallersOfHost {
     let callers = this.#callers.get(host);
     if (callers === undefined) {
       callers = new CallersOfHost(host, this.#waiting, this.#context);
       this.#callers.set(host, callers);
     }
-    callers.connections.take(connection);
+    return callers;
+  }
+
+  /** Opens the HTTP proxy, which is loaded now; rejects with a `ConfigError`. */
+  async openHttp(clusters: Clusters): Promise<AddressInfo> {
+    const { HttpPort } = await import("./http-port.ts");
+    const callersOf = (host: ClusterVirtualHost) => this.#callersOf(host);
+    const port = new HttpPort({ waiting: this.#waiting, clusters, callersOf }, this.#context);
+    const address = await port.open();
+    this.#http = port;
+    return address;
   }
 
   /**
@@ -94,9 +111,10 @@ export class CallerListeners {
     this.#unix.delete(host);
   }
 
-  /** The TLS port, for readiness. */
+  /** The TCP ports, for readiness. */
   portStates(): { readonly name: string; readonly up: boolean }[] {
-    return this.#port === undefined ? [] : [{ name: "callers", up: this.#port.listening }];
+    const ports = Object.entries({ callers: this.#port, http: this.#http?.listener });
+    return ports.flatMap(([name, port]) => (port === undefined ? [] : [{ name, up: port.listening }]));
   }
 
   /** Whether callers reach the unix sockets, and if not, why. */
@@ -106,7 +124,7 @@ export class CallerListeners {
 
   /** The number of connections whose request has not come, those in their handshake included. */
   get waiting(): number {
-    let waiting = this.#port?.handshakes ?? 0;
+    let waiting = (this.#port?.handshakes ?? 0) + (this.#http?.waiting ?? 0);
     for (const { connections } of this.#callers.values()) waiting += connections.waiting;
     return waiting;
   }
@@ -114,12 +132,14 @@ export class CallerListeners {
   /** Accepts no new connections. Those in their handshake are ended, unless they may finish. */
   stopAccepting(which: { readonly mayFinish?: boolean } = {}): void {
     this.#port?.stopAccepting(which);
+    this.#http?.listener?.stopAccepting(which);
     for (const listener of this.#unix.values()) void listener.close();
   }
 
   /** Accepts no new connections, and ends those without a request. */
   drain(): void {
     this.stopAccepting();
+    this.#http?.connections.destroyWaiting();
     for (const callers of this.#callers.values()) callers.drain();
   }
 
@@ -132,6 +152,7 @@ export class CallerListeners {
   resetAll(): void {
     for (const { connections } of this.#callers.values()) connections.resetAll();
     this.#port?.destroyAll();
+    this.#http?.listener?.destroyAll();
   }
 
   /** Resolves when the unix sockets are closed. */
@@ -188,16 +209,18 @@ class CallersOfHost implements PortHandler {
   }
 
   onConnect(request: IncomingMessage, connection: IncomingConnection): void {
-    // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
-    if (request.httpVersionMajor !== 1) this.#refuse(connection, "malformed");
-    else if (valuesOf(request.rawHeaders, "host").length > 1) this.#refuse(connection, "twoHosts");
-    else if (valuesOf(request.rawHeaders, "proxy-authorization").length > 1) this.#refuse(connection, "twoCredentials");
-    else if (this.connections.leaveWaiting(connection)) {
-      const host = this.#host;
-      const caller = new reply.HttpCaller(connection, host, this.#context);
-      const verify = () => authenticateCaller(host, connection, request.headers, this.#context);
-      void serveConnect(caller, request.url ?? "", { host, verify }, this.#context);
-    }
+    const fault = reply.faultIn(request);
+    if (fault !== undefined) this.#refuse(connection, fault);
+    else
+      this.serve(new reply.HttpCaller(connection, this.#host, this.#context), request.url ?? "", request, connection);
+  }
+
+  /** Serves the one request of a connection, which is for this target. */
+  serve(caller: CallerEnd, authority: string, { headers }: IncomingMessage, connection: IncomingConnection): void {
+    if (!this.connections.leaveWaiting(connection)) return;
+    const host = this.#host;
+    const verify = () => authenticateCaller(host, connection, headers, this.#context);
+    void serveConnect(caller, authority, { host, verify }, this.#context);
   }
 
   /** Only a caller that has proved who it is gets a session. */
@@ -255,7 +278,7 @@ class CallersOfHost implements PortHandler {
   onClientError(error: NodeJS.ErrnoException, connection: IncomingConnection): void {
     const { socket } = connection;
     if (!socket.writable || error.code === "ECONNRESET") socket.destroy();
-    else this.#refuse(connection, error.code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed");
+    else this.#refuse(connection, reply.readFault(error));
   }
 
   /**

@@ -1,7 +1,11 @@
+import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import { TLSSocket } from "node:tls";
 import { answerAndEnd } from "../../shared/http/connection.ts";
+import { NO_PROXY_REQUEST } from "../../shared/http/forward.ts";
 import { type ProxyStatus, proxyStatus } from "../../shared/http/response-fields.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
+import { valuesOf } from "../../shared/listen/first-request.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { Endpoint } from "../../shared/listen/preface.ts";
 import { type CulvertError, outcome, printable } from "../../shared/outcomes.ts";
@@ -21,7 +25,7 @@ export class HttpCaller implements CallerEnd {
   readonly stream: Duplex;
   readonly source: Endpoint | undefined;
   readonly idleBytes: number;
-  /** A TLS record of its own keeps the bytes of the target apart from the answer; plain sockets need a gap. */
+  /** A TLS record of its own keeps the bytes of the target apart from the answer; sockets in clear need a gap. */
   readonly gapMs: number;
   readonly #host: CallerHost;
 
@@ -30,7 +34,7 @@ export class HttpCaller implements CallerEnd {
     this.stream = socket;
     this.source = isUnix ? undefined : source;
     this.idleBytes = CONNECTION_BYTES[host.kind];
-    this.gapMs = isUnix ? options.establishedGapMs : 0;
+    this.gapMs = socket instanceof TLSSocket ? 0 : options.establishedGapMs;
     this.#host = host;
   }
 
@@ -68,6 +72,11 @@ const NO_WHOLE_URL =
 const HTTP_REFUSALS = {
   method: { status: 405, sentence: ONLY_CONNECT, header: onlyConnect(ONLY_CONNECT) },
   wholeUrl: { status: 405, sentence: NO_WHOLE_URL, header: onlyConnect(NO_WHOLE_URL) },
+  notForProxy: {
+    status: 400,
+    sentence: NO_PROXY_REQUEST,
+    header: marked({ error: "http_request_error" }, NO_PROXY_REQUEST),
+  },
   malformed: { status: 400, sentence: "the request is not valid HTTP/1", header: "" },
   // RFC 9112 §3.2.
   twoHosts: { status: 400, sentence: "the request has two Host lines: send one", header: "" },
@@ -76,6 +85,19 @@ const HTTP_REFUSALS = {
   headerTimeout: { status: 408, sentence: "the request header did not arrive in time", header: "" },
 } as const;
 export type CallerHttpRefusal = keyof typeof HTTP_REFUSALS;
+
+/** Why a request is none of a caller, whoever sends it; `undefined`: it may be one. */
+export function faultIn({ httpVersionMajor, rawHeaders }: IncomingMessage): CallerHttpRefusal | undefined {
+  // Node's parser accepts "CONNECT … HTTP/2.0" and 0.9, too.
+  if (httpVersionMajor !== 1) return "malformed";
+  if (valuesOf(rawHeaders, "host").length > 1) return "twoHosts";
+  return valuesOf(rawHeaders, "proxy-authorization").length > 1 ? "twoCredentials" : undefined;
+}
+
+/** Why no request was read of the connection. */
+export function readFault({ code }: NodeJS.ErrnoException): CallerHttpRefusal {
+  return code === "HPE_HEADER_OVERFLOW" ? "headerTooLarge" : "malformed";
+}
 
 /** Status and header fields of a refused CONNECT, in any version of HTTP. */
 interface Refusal {

@@ -31,7 +31,7 @@ interface Port extends ListenAddress {
 
 /** One of these ports over TLS. */
 interface TlsPort<Host extends VirtualHost> extends Port {
-  readonly name: "callers" | "agents" | "peers";
+  readonly name: "callers" | "http" | "agents" | "peers";
   readonly hosts: VirtualHosts<Host>;
   /** As in `TlsListenerOptions`. */
   readonly protocols?: readonly string[];

@@ -103,6 +103,21 @@ test("a connection that is set aside takes no room, is never dropped for another
   await all.empty(60_000);
 });
 
+test("a connection that is handed over makes room, and is reset and waited for with those that it belongs to", async () => {
+  const [port, others] = [connections({ maxWaiting: 1 }), connections()];
+  const [one, next] = [connection(), connection()];
+  port.take(one);
+  port.handOver(one, others);
+  port.take(next);
+  assert.deepEqual([port.size, port.waiting, others.size, others.waiting], [1, 1, 1, 0]);
+  assert.equal(others.leaveWaiting(one), true);
+  port.resetAll();
+  assert.deepEqual(destroyed([one, next]), [false, true]);
+  others.resetAll();
+  await others.empty(60_000);
+  assert.equal(one.socket.destroyed, true);
+});
+
 test("a connection that is set aside counts as one without a request at a drain", () => {
   const all = connections();
   const verified = connection();

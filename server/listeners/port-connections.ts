@@ -105,8 +105,7 @@ export class PortConnections {
     const { deadlineMs, maxWaiting, waiting, turns } = this.#options;
     const { socket } = connection;
     socket.on("error", ignore);
-    socket.on("close", () => this.#onClose(connection));
-    this.#all.join(connection.place);
+    this.#hold(connection);
     this.#waiting.add(connection, connection.network);
     connection.onCrowdedOut = () => this.drop(connection, `connection dropped: ${CROWDED_OUT}`);
     connection.setDeadline(deadlineMs, () => this.#onLate(connection));
@@ -127,6 +126,18 @@ export class PortConnections {
     this.#waiting.delete(connection);
     this.#options.waiting?.delete(connection);
     UNAUTHENTICATED.delete(connection);
+  }
+
+  /** The request has come, and says that the connection belongs to others, which hold it from now on. */
+  handOver(connection: IncomingConnection, others: PortConnections): void {
+    this.setAside(connection);
+    connection.place.leave();
+    others.#hold(connection);
+  }
+
+  #hold(connection: IncomingConnection): void {
+    connection.socket.on("close", () => this.#onClose(connection));
+    this.#all.join(connection.place);
   }
 
   /** The request has come. Returns true the first time: each connection makes one request. */

@@ -34,7 +34,7 @@ export interface AgentRefusal {
 }
 
 /** The listeners for callers and agents. */
-export type ListenerName = "unix" | "callers" | "agents" | "agents-insecure" | "peers";
+export type ListenerName = "unix" | "callers" | "http" | "agents" | "agents-insecure" | "peers";
 
 // Konnectivity's buckets, so that its dashboards keep their shape (pkg/server/metrics/metrics.go).
 const KONNECTIVITY_DIAL_BUCKETS = [0.000001, 0.00001, 0.0001, 0.005, 0.025, 0.1, 0.5, 2.5, 12.5];

@@ -53,6 +53,11 @@ const callers = section("Callers", {
     "Callers that are let in: CN=, O=, DNS= or URI= patterns, * as wildcard; several joined by a comma must all match. Empty: every certificate of --server-ca-cert but Konnectivity's agents.",
     { separator: ";", item: identityPattern },
   ),
+  httpPort: option.port(
+    0,
+    "Port of an HTTP proxy for callers such as Prometheus: CONNECT, and requests for whole http:// URLs. Its clients send Proxy-Authorization: Basic CLUSTER:TOKEN, or Bearer. In clear on a loopback address; on any other over TLS, with the callers' certificates. 0: off.",
+  ),
+  httpBindAddress: option.address("127.0.0.1", "Address of --http-port. Empty: all interfaces."),
   serverProxyProtocol: option.oneOf(
     PROXY_PROTOCOL,
     "off",

@@ -174,6 +174,11 @@ test("values that contradict each other are refused or warned of", async () => {
     [["--clusters=/x", "--agent-identities=CN=x"], /say it in the cluster's document \(agents\.identities\)/],
     [["--clusters=/x", "--allowed-destination=kas:6443"], /say it in the cluster's document \(allowedDestinations\)/],
     [[uds, ...agents, "--allowed-destination=10.0.0.0/8:443"], /--allowed-destination/],
+    [
+      ["--http-port=8101"],
+      /in clear, and its clients prove themselves by a token: give --clusters, with callers.token/,
+    ],
+    [["--http-port=8101", "--http-bind-address="], /beyond loopback is TLS: give --server-cert/],
     [["--agent-proxy-protocol=required"], /give --proxy-protocol-trusted-cidrs/],
     [["--agent-insecure-proxy-protocol=optional"], /give --proxy-protocol-trusted-cidrs/],
     [["--agent-insecure-trusted-cidrs=10.0.0.0/33"], /a prefix length here is at most 32/],

@@ -1,8 +1,7 @@
-import { LOOPBACK, parseCidr } from "../../shared/address/network.ts";
+import { isLoopback, parseCidr } from "../../shared/address/network.ts";
 import { checkPair, checkPorts, generatedId } from "../../shared/config/common-options.ts";
 import { MAX_SOCKET_PATH } from "../../shared/config/listen-address.ts";
 import type { Draft } from "../../shared/config/options.ts";
-import { SourceCidrs } from "../clusters/access-rules.ts";
 import { behindDefault } from "../clusters/routing-rules.ts";
 import { checkReplicas, resolvePeers } from "./fleet-options.ts";
 import type { rows } from "./option-rows.ts";
@@ -26,6 +25,7 @@ export function resolveOptions(draft: ServerDraft): void {
     draft.warn("--agent-port=0: no agent can connect to this server.");
   } else if (values.clusters === "") checkAgents(draft);
   checkInsecure(draft);
+  checkHttp(draft);
   resolvePeers(draft);
   if (!/^\/[\w./~-]*$/.test(values.agentPath))
     draft.problem("--agent-path must be a plain path such as /culvert/v1/tunnel.");
@@ -58,6 +58,7 @@ function checkOwnPorts(draft: ServerDraft): void {
   const { values } = draft;
   checkPorts(draft, [
     ["--server-port", values.serverPort, values.serverBindAddress],
+    ["--http-port", values.httpPort, values.httpBindAddress],
     ["--agent-port", values.agentPort, values.agentBindAddress],
     ["--agent-insecure-port", values.agentInsecurePort, values.agentInsecureBindAddress],
     ["--peer-port", values.peerPort, values.peerBindAddress],
@@ -102,7 +103,7 @@ function checkInsecure(draft: ServerDraft): void {
     }
     return;
   }
-  if (address === "localhost" || new SourceCidrs(LOOPBACK).includes(address)) return;
+  if (isLoopback(address)) return;
   if (agentInsecureTrustedCidrs.length === 0) {
     draft.problem(
       "--agent-insecure-port is in clear, and open beyond this host only to known balancers: give --agent-insecure-trusted-cidrs, or leave --agent-insecure-bind-address at 127.0.0.1.",
@@ -113,6 +114,19 @@ function checkInsecure(draft: ServerDraft): void {
     draft.warn(
       `--agent-insecure-trusted-cidrs has ${wide.join(" and ")}, which is wider than anybody's own network: whoever reaches --agent-insecure-port speaks to it in clear, as a balancer does. Name the balancers' networks, unless a firewall or network policy keeps others out.`,
     );
+  }
+}
+
+/** Clients of the HTTP proxy prove themselves by a token, which documents alone name, or over TLS by a certificate. */
+function checkHttp(draft: ServerDraft): void {
+  const { httpPort, httpBindAddress, clusters, serverCert } = draft.values;
+  if (httpPort === 0 || clusters !== "") return;
+  if (isLoopback(httpBindAddress)) {
+    draft.problem(
+      "--http-port on loopback is in clear, and its clients prove themselves by a token: give --clusters, with callers.token in a document.",
+    );
+  } else if (serverCert === "") {
+    draft.problem("--http-port beyond loopback is TLS: give --server-cert and --server-key.");
   }
 }
 

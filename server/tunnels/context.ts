@@ -39,7 +39,7 @@ export interface ServerContext {
   readonly clusters: ServedClusters;
   /** True from SIGTERM on. */
   draining(): boolean;
-  /** Whether an agent at `remote` that has dialled this address has reached this server's own callers' port. */
+  /** Whether an agent at `remote` that has dialled this address has reached a TCP port for callers of this server. */
   leadsBack(dialled: string, remote: string): boolean;
   /** The open TCP ports of this server. */
   listeners(): readonly ListeningAddress[];

@@ -38,6 +38,12 @@ export function contains(outer: Network, inner: Network): boolean {
   return formatNetwork(outer) === formatNetwork({ network: inner.network, prefix });
 }
 
+/** Whether this is a loopback address, or `localhost`. */
+export function isLoopback(host: string): boolean {
+  if (host === "localhost") return true;
+  return isIP(host) !== 0 && LOOPBACK.some((text) => contains(parseCidr(text), parseCidr(host)));
+}
+
 /** The bytes of a network's first address, with zeros after its prefix. */
 function maskedBytes(address: string, prefix: number): Uint8Array {
   return addressBytes(address).map((byte, index) => {

@@ -9,7 +9,7 @@ import type { Duplex } from "node:stream";
 import { printable } from "../outcomes.ts";
 
 /** The URL of a request to a proxy (RFC 9112 §3.2.2). */
-interface WholeUrl {
+export interface WholeUrl {
   /** `host:port`, which is not parsed yet. */
   readonly target: string;
   /** As it is written: the value of `Host`. */
@@ -17,6 +17,9 @@ interface WholeUrl {
   /** With the query, as it is written. */
   readonly path: string;
 }
+
+/** The refusal of a request that is none of a proxy's client. */
+export const NO_PROXY_REQUEST = "this is an HTTP proxy: send it CONNECT, or requests for whole http:// URLs";
 
 /** The parts of a whole `http://` URL; `undefined` for any other. */
 export function wholeUrl(url: string): WholeUrl | undefined {

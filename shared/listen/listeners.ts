@@ -234,9 +234,9 @@ function contextOptions({ minVersion, ciphers }: ContextSettings, material?: Tls
 const HTTP_1_FIRST = ["http/1.1", "h2"];
 
 /**
- * Chooses a protocol of both. Without one the first offer is chosen, because Node fails a handshake without a choice;
- * what the client speaks is seen in its first bytes anyway.
+ * Chooses a protocol of both. Without one an offer is chosen, because Node fails a handshake without a choice; what the
+ * client speaks is seen in its first bytes anyway. HTTP/2 is not: a client that agrees on it speaks it.
  */
 function chooseProtocol(offered: readonly string[], spoken: readonly string[]): string | undefined {
-  return spoken.find((name) => offered.includes(name)) ?? offered[0];
+  return spoken.find((name) => offered.includes(name)) ?? offered.find((name) => name !== "h2");
 }
