@@ -6,6 +6,7 @@ import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { buildPage } from "./page.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const DIST = join(ROOT, "dist");
@@ -94,6 +95,7 @@ await build({
     js: 'import { createRequire as $requireFrom } from "node:module"; const require = $requireFrom(import.meta.url);',
   },
 });
+await buildPage(join(DIST, "ui"));
 for (const file of readdirSync(DIST, { recursive: true }).filter((name) => name.endsWith(".js"))) {
   inAscii(join(DIST, file));
 }

@@ -5,6 +5,7 @@ import { build, stop } from "esbuild";
 
 /** What our sources import and Node loads slowly: it is many hundred files. */
 const PACKAGES = [
+  "@fastify/static",
   "@fastify/websocket",
   "@peculiar/x509",
   "commander",

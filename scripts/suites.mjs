@@ -15,7 +15,7 @@ const END_OF_TESTS = new URL("end-of-tests.mjs", import.meta.url).href;
  */
 export const SUITES = {
   unit: {
-    folders: ["shared", "server", "agent", "router", "sidecars", "cli", "fuzz", "scripts"],
+    folders: ["shared", "server", "agent", "router", "sidecars", "cli", "ui", "fuzz", "scripts"],
     concurrency: 3,
     alone: /^$/,
     timeoutMs: 120_000,

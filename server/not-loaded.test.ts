@@ -21,6 +21,15 @@ test("nothing that Konnectivity's agents need is loaded with a server, before th
   );
 });
 
+test("nothing of the status page is loaded with a server, before the first request for it", () => {
+  const loaded = loadedWith("server/server.ts");
+  assert.ok(loaded.includes("server/operators/traffic-history.ts"), "what it will show is kept");
+  assert.deepEqual(
+    loaded.filter((file) => /operators.(page|feed)|@fastify.static/.test(file)),
+    [],
+  );
+});
+
 /** The URLs of all scripts that this process has compiled. */
 async function loadedNow(): Promise<readonly string[]> {
   const urls: string[] = [];

@@ -23,6 +23,7 @@ const DEMO_PORTS = {
   callers: { port: 8090, purpose: "callers" },
   agents: { port: 8091, purpose: "agents" },
   serverHealth: { port: 8092, purpose: "the server's health" },
+  admin: { port: 8095, purpose: "the server's status page" },
   agentHealth: { port: 8093, purpose: "the agent's health" },
   target: { port: 8444, purpose: "the sample target" },
 } as const;
@@ -130,7 +131,7 @@ async function start(
     `--cluster-ca-cert=${files["cluster-ca.crt"]}`,
     `--health-port=${ports.serverHealth}`,
     "--health-bind-address=127.0.0.1",
-    "--admin-port=0",
+    `--admin-port=${ports.admin}`,
     ...COMMON_FLAGS,
   ]);
   await ready(ports.serverHealth, server, children);
@@ -202,6 +203,8 @@ function printCommands(ports: DemoPorts, { files }: Pki, targetCa: string, out: 
   lines(...proxy, "-i https://localhost:1/");
   out.line("A target that agents never dial by default, the metadata service of a cloud:\n");
   lines(...proxy, "-i --proxytunnel http://169.254.169.254/latest/");
+  out.line("The server's status page, for a browser:\n");
+  out.command(`  http://127.0.0.1:${ports.admin}/ui/\n`);
   out.line("Readiness of the server and metrics of the agent:\n");
   out.command(`  curl "http://127.0.0.1:${ports.serverHealth}/readyz?verbose"`);
   out.command(`  curl -s http://127.0.0.1:${ports.agentHealth}/metrics | grep ^culvert_\n`);

@@ -69,7 +69,7 @@ export function requireBuilt(): void {
   if (isBuilt) return;
   const built = mtime(MAIN);
   if (built === 0) throw new Error(`${MAIN} does not exist: run "npm run build"`);
-  const newer = ["shared", "server", "agent", "router", "sidecars", "cli"].find(
+  const newer = ["shared", "server", "agent", "router", "sidecars", "cli", "ui"].find(
     (room) => newest(join(ROOT, room)) > built,
   );
   if (newer) throw new Error(`dist/ is older than a source in ${newer}/: run "npm run build"`);

@@ -26,7 +26,8 @@ test("the package has what runs and what is read, and no test, helper, source or
   using dir = new TempDir();
   const { files, unpackedSize } = await pack(dir.path);
   const paths = files.map(({ path }) => path);
-  const wanted = /^(dist\/[^.]+\.js|dist\/revision\.json|docs\/.+\.md|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/;
+  const wanted =
+    /^(dist\/[^.]+\.js|dist\/ui\/[a-z]+\.(html|css|svg)|dist\/revision\.json|docs\/.+\.md|README\.md|CHANGELOG\.md|LICENSE|package\.json)$/;
   assert.deepEqual(
     paths.filter((path) => !wanted.test(path) || /(^|\/)testing/.test(path)),
     [],

@@ -12,6 +12,7 @@ import { type LinkPace, PeerViolation } from "../../shared/link/link-events.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { sessionLost, YamuxError } from "../../shared/yamux/errors.ts";
 import { SessionMemory } from "../../shared/yamux/session-memory.ts";
+import { CarrierRecord } from "../tunnels/carrier-record.ts";
 import { DialRecord, sessionRefusal } from "../tunnels/opening.ts";
 import type { ConnectedAgent, OpenOptions, Tunnel } from "../tunnels/tunnel.ts";
 import type { AgentCall } from "./agent-call.ts";
@@ -46,6 +47,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
   readonly agent: ConnectedAgent;
   readonly remote: string;
   readonly connectedAt = new Date();
+  readonly carriers = new CarrierRecord();
   readonly suspended = false;
   readonly replayBytes = 0;
   readonly pace = NO_PACE;

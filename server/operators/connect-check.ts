@@ -15,7 +15,8 @@ type CheckStepName = "server" | "link" | "dns" | "dial";
 
 interface CheckStep {
   readonly step: CheckStepName;
-  readonly state: "passed" | "failed" | "skipped" | "not reached";
+  /** `running`: of a check that is not over. */
+  readonly state: "passed" | "failed" | "skipped" | "running" | "not reached";
   readonly ms?: number;
   readonly detail: string;
 }
@@ -39,6 +40,8 @@ const ID = "doctor";
 /** Moments of a test connection by `performance.now()`, and what was learned from the agent. */
 interface Progress {
   readonly startedAt: number;
+  /** Called when it has come further. */
+  onStep(): void;
   pickedAt?: number | undefined;
   /** The tunnel, or the other server, that was asked. */
   way?: Tunnel | ServerHop | undefined;
@@ -52,10 +55,18 @@ interface Progress {
   address?: string;
 }
 
-/** Opens one connection as a caller of the cluster would, and ends it at once (`culvert doctor --from-server`). */
-export async function checkConnect(body: unknown, context: ServerContext): Promise<ConnectCheck> {
+/**
+ * Opens one connection as a caller of the cluster would, and ends it at once (`culvert doctor --from-server`, and the
+ * page at `/ui/`). `onProgress` gets the steps whenever it has come further.
+ */
+export async function checkConnect(
+  body: unknown,
+  context: ServerContext,
+  onProgress?: (steps: readonly CheckStep[]) => void,
+): Promise<ConnectCheck> {
   const { cluster = "", target = "" } = requestSchema.safeParse(body).data ?? {};
-  const progress: Progress = { startedAt: performance.now() };
+  const onStep = () => onProgress?.(stepsOf(progress, target, "running", performance.now()));
+  const progress: Progress = { startedAt: performance.now(), onStep };
   let refusal: CulvertError | undefined;
   try {
     await openAndEnd(cluster, parseTarget(target), progress, context);
@@ -98,9 +109,11 @@ function requestOf(progress: Progress, { options }: ServerContext): StreamReques
       onPicked: (way, before) => {
         const { choice } = request;
         Object.assign(progress, { way, before, choice, pickedAt: performance.now(), acceptedAt: undefined });
+        progress.onStep();
       },
       onAcknowledged: () => {
         progress.acceptedAt = performance.now();
+        progress.onStep();
       },
       onAnswer: (answer) => {
         progress.answeredAt = performance.now();
@@ -117,11 +130,22 @@ function agentOn(way: Tunnel | ServerHop | undefined): string | undefined {
   return way === undefined || isHop(way) ? way?.agent : way.agent.agentId;
 }
 
-/** The progress of a connection as steps: those that passed, the one that failed, and those after it. */
-function stepsOf(progress: Progress, target: string, refusal: CulvertError | undefined, endedAt: number): CheckStep[] {
+/**
+ * The progress of a connection as steps: those that passed, the one that failed or is running, and those after it.
+ * `ended`: with a refusal, or without one; `running`: not yet.
+ */
+function stepsOf(
+  progress: Progress,
+  target: string,
+  ended: CulvertError | "running" | undefined,
+  endedAt: number,
+): CheckStep[] {
+  const isRunning = ended === "running";
+  const refusal = isRunning ? undefined : ended;
   const { startedAt, pickedAt, way, choice, before, acceptedAt, answeredAt, times, address } = progress;
   const failed = (step: CheckStepName, since: number): CheckStep => {
-    return { step, state: "failed", ms: rounded(endedAt - since), detail: refusal?.message ?? "" };
+    const state = isRunning ? "running" : "failed";
+    return { step, state, ms: rounded(endedAt - since), detail: refusal?.message ?? "" };
   };
   const notReached = (...steps: CheckStepName[]): CheckStep[] =>
     steps.map((step) => ({ step, state: "not reached", detail: "" }));
@@ -139,6 +163,7 @@ function stepsOf(progress: Progress, target: string, refusal: CulvertError | und
   const linkMs = acceptedAt - pickedAt;
   const roundTrip = `least round trip ${leastRoundTrip(hops ? 0 : way.rttMs, linkMs).toFixed(1)} ms`;
   const link = passed("link", linkMs, `the ${hops ? "other server" : "agent"} has taken the stream; ${roundTrip}`);
+  if (isRunning && answeredAt === undefined) return [server, link, failed("dns", acceptedAt), ...notReached("dial")];
   if (refusal?.code === "dial_name") return [server, link, failed("dns", acceptedAt), ...notReached("dial")];
   if (refusal !== undefined) return [server, link, dnsStep(target, refusal.code), failed("dial", acceptedAt)];
   const reached = address ?? "the target";

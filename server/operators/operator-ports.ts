@@ -1,41 +1,17 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type Admin, startAdmin } from "../../shared/admin/admin.ts";
+import type { Ui } from "../../shared/admin/pages.ts";
 import { oncePerSecond, TurnQueue } from "../../shared/basics/timers.ts";
-import { shownPace } from "../../shared/link/link-events.ts";
 import type { Check } from "../../shared/runtime/check.ts";
 import { type Expiring, expiryWarnings } from "../../shared/tls/expiry.ts";
-import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
-import type { Clusters } from "../cluster-runtime/clusters.ts";
-import type { FlagTls } from "../cluster-runtime/flag-certificates.ts";
-import type { ClusterStore } from "../clusters/store.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { ROUND_TRIP_WITHIN_MS, type Tunnel } from "../tunnels/tunnel.ts";
 import { type ConnectCheck, checkConnect } from "./connect-check.ts";
-import { endingSoon, type ReplicaState, readiness, type ServerCondition } from "./readiness.ts";
-
-type ListenerState = ServerCondition["listeners"][number];
-
-/** The parts of a server that operators see, beside its context. */
-export interface ServerView {
-  /** What is served: `undefined` in each field before the clusters are read. */
-  readonly served: {
-    readonly store: ClusterStore | undefined;
-    readonly flags: FlagTls | undefined;
-    readonly clusters: Clusters | undefined;
-  };
-  unixListeners(): Omit<ListenerState, "name">[];
-  tcpListeners(): ListenerState[];
-  shownAddresses(): Record<string, string>;
-  /** True as soon as the server drains, or is about to. */
-  ending(): boolean;
-  /** The other servers of a fleet. */
-  readonly others: {
-    readonly peers: { checks(): Check[]; expiring(): Iterable<Expiring>; readonly canAsk: boolean } | undefined;
-  };
-  /** What counts the servers, if anything does. */
-  replicas(): Omit<ReplicaState, "servers"> | undefined;
-}
+import { endingSoon, readiness, type ServerCondition } from "./readiness.ts";
+import type { ServerView } from "./server-view.ts";
+import { shownCluster, shownTunnel } from "./shown.ts";
+import { TrafficHistory } from "./traffic-history.ts";
 
 /** The health port and the admin port, and what they answer. */
 export class OperatorPorts {
@@ -44,6 +20,7 @@ export class OperatorPorts {
   readonly #context: ServerContext;
   #health: Admin | undefined;
   #admin: Admin | undefined;
+  #history: TrafficHistory | undefined;
   // Each looks at every cluster, and any peer that reaches the health port may ask.
   readonly #recentFaults = oncePerSecond(() => this.clusterFaults());
   readonly #recentWarnings = oncePerSecond(() => this.#view.served.clusters?.warnings() ?? []);
@@ -88,9 +65,26 @@ export class OperatorPorts {
         status: () => this.status(),
         trial: (body): Promise<ConnectCheck> => checkConnect(body, this.#context),
         allowedHosts: options.adminAllowedHosts,
+        ...(options.adminUi && { ui: this.#ui() }),
       });
       this.addresses.admin = this.#admin.address;
     }
+  }
+
+  /** The page for browsers. It keeps what was carried lately, and loads nothing before it is asked for. */
+  #ui() {
+    const history = new TrafficHistory(() => this.#view.served.clusters?.all() ?? []);
+    this.#history = history;
+    const source = {
+      ...{ view: this.#view, context: this.#context, history },
+      problems: () => this.#problems(),
+      expiring: () => this.expiring(),
+    };
+    let page: Promise<Ui> | undefined;
+    return () => {
+      page ??= import("./page.ts").then(({ createPage }) => createPage(source));
+      return page;
+    };
   }
 
   /** The number of ports that are open. */
@@ -99,6 +93,7 @@ export class OperatorPorts {
   }
 
   async close(): Promise<void> {
+    this.#history?.close();
     await Promise.all([this.#health?.close(), this.#admin?.close()]);
   }
 
@@ -128,7 +123,7 @@ export class OperatorPorts {
 
   /** The document of `/status`: clusters, their agents, and what each tunnel holds. */
   async status() {
-    const { options, servers, tunnels, metrics, files, pool } = this.#context;
+    const { options, servers, tunnels, metrics, pool } = this.#context;
     const roundTrips = await roundTripsOf(tunnels.tunnels());
     return {
       kind: "server" as const,
@@ -139,10 +134,19 @@ export class OperatorPorts {
       listeners: this.#view.shownAddresses(),
       draining: this.#view.ending(),
       memory: pool.report(),
-      problems: [...files.problems(), ...this.clusterFaults(), ...faultsOf(this.#view.others.peers?.checks() ?? [])],
+      problems: this.#problems(),
       refusals: metrics.refusals.list(),
-      clusters: [...(this.#view.served.clusters?.all() ?? [])].map((cluster) => shownCluster(cluster, roundTrips)),
+      clusters: [...(this.#view.served.clusters?.all() ?? [])].map((cluster) => ({
+        ...shownCluster(cluster),
+        // Of pings that were sent for this answer; null: no answer in time.
+        tunnels: [...cluster.tunnels.tunnels()].map((tunnel) => shownTunnel(tunnel, roundTrips.get(tunnel))),
+      })),
     };
+  }
+
+  #problems(): string[] {
+    const ofPeers = faultsOf(this.#view.others.peers?.checks() ?? []);
+    return [...this.#context.files.problems(), ...this.clusterFaults(), ...ofPeers];
   }
 
   /** Why some clusters are not served as their documents say. The server stays ready for the others. */
@@ -172,47 +176,6 @@ function faultsOf(checks: readonly Check[]): string[] {
 }
 
 // ── /status ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-function shownCluster({ cluster, tunnels, figures }: ClusterRuntime, roundTrips: RoundTrips) {
-  const { connects, perSecond, outcomes, carried, bytesUp, bytesDown, limitsHit, refusals } = figures;
-  return {
-    cluster: cluster.name,
-    suspended: cluster.suspended,
-    pendingConnects: tunnels.pendingConnects,
-    connects: { total: connects, perSecond: perSecond.connects, outcomes: Object.fromEntries(outcomes) },
-    // The bytes of open connections are not known by direction.
-    bytes: { carried, perSecond: perSecond.bytes, up: bytesUp, down: bytesDown },
-    limits: { set: cluster.limits, hit: Object.fromEntries(limitsHit) },
-    refusals: refusals.list(),
-    tunnels: [...tunnels.tunnels()].map((tunnel) => shownTunnel(tunnel, roundTrips.get(tunnel))),
-  };
-}
-
-function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
-  return {
-    agent: tunnel.agent.agentId,
-    tunnel: tunnel.id,
-    protocol: tunnel.protocol,
-    identity: tunnel.agent.identity,
-    instance: tunnel.agent.instance,
-    software: tunnel.agent.software,
-    identifiers: tunnel.agent.identifiers,
-    remote: tunnel.remote,
-    connectedAt: tunnel.connectedAt.toISOString(),
-    probe: tunnel.agent.probe,
-    draining: tunnel.leaving,
-    suspended: tunnel.suspended,
-    standsStill: tunnel.standsStill,
-    replayBytes: tunnel.replayBytes,
-    streams: tunnel.streamCount,
-    pendingOpens: tunnel.pendingOpens,
-    bufferedBytes: tunnel.bufferedBytes,
-    resetForMemory: tunnel.resetForMemory,
-    // Of a ping that was sent for this answer; null: no answer in time.
-    roundTripMs: roundTripMs === undefined ? null : Math.round(roundTripMs * 10) / 10,
-    pace: shownPace(tunnel.pace),
-  };
-}
 
 /** A busy loop sends thousands of pings slowly: the status waits this many times as long as for one agent. */
 const ALL = 3;

@@ -279,6 +279,10 @@ const operations = section("Health and administration", {
   }),
   adminBindAddress,
   adminAllowedHosts,
+  adminUi: option.boolean(
+    true,
+    "Serve the status page for browsers at /ui/ on the admin port (docs/status-page.md). It is loaded with the first request.",
+  ),
   readyNeedsAgent: option.boolean(
     false,
     "Ready only while an agent is connected, or other servers can be asked (--directory): Konnectivity's rule, which can deadlock a rolling update.",

@@ -6,6 +6,7 @@ import { formatTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import { roundTripsOf } from "../operators/operator-ports.ts";
+import { CarrierRecord } from "./carrier-record.ts";
 import { ClusterTunnels } from "./cluster-tunnels.ts";
 import { openStream, type StreamRequest } from "./open-stream.ts";
 import { contextOf } from "./testing/context.ts";
@@ -20,6 +21,7 @@ class MemoryTunnel implements Tunnel {
   readonly standsStill = false;
   readonly remote = "10.0.0.7:5555";
   readonly connectedAt = new Date();
+  readonly carriers = new CarrierRecord();
   readonly pace = { roundMs: undefined, sentPerSecond: undefined, receivedPerSecond: undefined };
   readonly pendingOpens = 0;
   readonly bufferedBytes = 0;

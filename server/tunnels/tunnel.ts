@@ -6,6 +6,7 @@ import type { LinkPace } from "../../shared/link/link-events.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { CarrierRecord } from "./carrier-record.ts";
 
 /** The agent at the other end of a tunnel. */
 export interface ConnectedAgent {
@@ -56,6 +57,7 @@ export interface Tunnel extends Pickable {
   /** `address:port` that the agent, or its proxy, connects from. */
   readonly remote: string;
   readonly connectedAt: Date;
+  readonly carriers: CarrierRecord;
   /** Whether the agent has asked to drain, or this server has asked it to go. */
   readonly leaving: boolean;
   /** Streams that the agent has not taken yet. */

@@ -10,6 +10,7 @@ import type { Stream } from "../../shared/yamux/stream.ts";
 import type { Transport } from "../../shared/yamux/transport.ts";
 import type { ServerOptions } from "../options/options.ts";
 import type { AgentStreams } from "./agent-streams.ts";
+import { CarrierRecord } from "./carrier-record.ts";
 import { DialRecord, Opening, type OpeningLink } from "./opening.ts";
 import { type ConnectedAgent, type OpenOptions, ROUND_TRIP_WITHIN_MS, type Tunnel } from "./tunnel.ts";
 
@@ -35,6 +36,7 @@ export class YamuxTunnel implements Tunnel {
   /** Each of its streams has a window of its own. */
   readonly standsStill = false;
   readonly connectedAt = new Date();
+  readonly carriers = new CarrierRecord();
   lastUsed = 0;
   /** Resolves when the session has ended, with an error unless it was closed cleanly. */
   readonly closedWith: Promise<Error | undefined>;
@@ -69,10 +71,12 @@ export class YamuxTunnel implements Tunnel {
     link.watch({
       ...watcher,
       onSuspended: (cause) => {
+        this.carriers.onLost(cause);
         watcher.onSuspended?.(cause);
         for (const opening of this.#openings) opening.onSuspended();
       },
       onResumed: (resumption) => {
+        this.carriers.onResumed();
         watcher.onResumed?.(resumption);
         this.#roundTrip = undefined; // an earlier ping may have gone another way
         // An earlier request was lost with the carrier.

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { isIP, isIPv6 } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchemaCompiler, RouteHandlerMethod } from "fastify";
 import type { Registry } from "prom-client";
@@ -24,8 +24,19 @@ export interface PageOptions extends Pick<ListenAddress, "option"> {
   readonly trial?: (asked: unknown) => Promise<unknown>;
   /** If given, requests are refused whose Host is neither an address, nor `localhost`, nor one of these names. */
   readonly allowedHosts?: readonly string[];
+  /** If given, it is called with the first request under /ui/, and answers all of them. */
+  readonly ui?: () => Promise<Ui>;
   readonly log: Logger;
   readonly throttledLog: Pick<ThrottledLog, "write">;
+}
+
+/** Answers the requests under /ui/, whose Host was verified. */
+export interface Ui {
+  file(request: IncomingMessage, response: ServerResponse): void;
+  /** A stream of events, for as long as its reader takes them. */
+  events(request: IncomingMessage, response: ServerResponse): void;
+  /** `asked`: the JSON that was posted. */
+  check(asked: unknown, response: ServerResponse): void;
 }
 
 const TEXT = "text/plain; charset=utf-8";
@@ -163,7 +174,7 @@ const validatorOf: FastifySchemaCompiler<z.ZodType> =
     return error === undefined ? { value: data } : { error: new PageRefusal(400, error.issues[0]?.message ?? "") };
   };
 
-function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRoute[] {
+function routesOf({ checks, metrics, status, trial, ui, log }: PageOptions): PageRoute[] {
   // All readers share one buffer, even if they read slowly.
   const rendered = oncePerSecond(async () => Buffer.from(await metrics.metrics()));
   // A process that answers is alive. A liveness probe that checks more would restart processes for faults of their
@@ -192,7 +203,38 @@ function routesOf({ checks, metrics, status, trial, log }: PageOptions): PageRou
   if (trial !== undefined) {
     routes.push(["POST", "/trial", async (request, reply) => json(reply, await trial(jsonBody(request)))]);
   }
+  if (ui !== undefined) routes.push(...uiRoutes(ui));
   return routes;
+}
+
+function uiRoutes(load: () => Promise<Ui>): PageRoute[] {
+  const file: RouteHandlerMethod = async ({ raw }, reply) => {
+    const ui = await load();
+    reply.hijack();
+    ui.file(raw, reply.raw);
+  };
+  const events: RouteHandlerMethod = async ({ raw }, reply) => {
+    const ui = await load();
+    reply.hijack();
+    if (raw.method === "HEAD") {
+      reply.raw.writeHead(200, { connection: "close" }).end();
+      return;
+    }
+    firstRequestOf(raw).connection.clearDeadline(); // it has no end: whoever reads nothing is ended by `ui`
+    ui.events(raw, reply.raw);
+  };
+  const check: RouteHandlerMethod = async (request, reply) => {
+    const asked = jsonBody(request);
+    const ui = await load();
+    reply.hijack();
+    ui.check(asked, reply.raw);
+  };
+  return [
+    ["GET", "/ui", async (_request, reply) => reply.redirect("/ui/")],
+    ["GET", "/ui/*", file],
+    ["GET", "/ui/events", events],
+    ["POST", "/ui/check", check],
+  ];
 }
 
 function notFound(path: string, routes: readonly PageRoute[]): PageRefusal {

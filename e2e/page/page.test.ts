@@ -1,0 +1,192 @@
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import type { Browser, Page } from "playwright-core";
+import { until } from "../../shared/basics/testing/wait.ts";
+import { numbered } from "../harness/cluster-files.ts";
+import { requireBuilt } from "../harness/processes.ts";
+import { TARGETS } from "../harness/targets.ts";
+import { openPage, startBrowser } from "./browser.ts";
+import { PageWorld } from "./clusters.ts";
+
+let browser: Browser;
+/** Blue has an agent and a refused caller, and the other cluster nobody. */
+let world: PageWorld;
+before(async () => {
+  requireBuilt();
+  browser = await startBrowser();
+  world = await PageWorld.start(["a-cluster-with-quite-a-long-name-and-no-agent"]);
+  await world.startAgent("agent-1");
+  await world.connect("169.254.169.254:80");
+});
+after(async () => {
+  await browser.close();
+  await world[Symbol.asyncDispose]();
+});
+
+/** The text of an element, once it matches. */
+async function shows(page: Page, selector: string, pattern: RegExp): Promise<void> {
+  let seen = "";
+  await until(
+    async () => {
+      seen = (await page.locator(selector).allTextContents()).join("\n");
+      return pattern.test(seen);
+    },
+    () => `${selector} shows ${pattern}: ${seen}`,
+  );
+}
+
+test("a link that is cut is shown as lost, and then as resumed, with how it was lost", async (t) => {
+  await using own = await PageWorld.start([]);
+  await own.startAgent("agent-1");
+  await using opened = await openPage(browser, `${own.url}#/cluster/blue`);
+  const { page, complaints } = opened;
+  await shows(page, ".agents", /agent-1 connected/);
+  await shows(page, ".agents", /Resumed0 times/);
+  const cutAt = performance.now();
+  await own.relay.unplug();
+  await shows(page, ".agents", /agent-1 link lost[\s\S]*The connection was lost \d+ s ago/);
+  t.diagnostic(`shown ${Math.round(performance.now() - cutAt)} ms after the cut`);
+  await shows(page, "h1", /blue link lost/);
+  await own.relay.plug();
+  await shows(page, ".agents", /agent-1 connected[\s\S]*Lost 1 time[\s\S]*reset it[\s\S]*Resumed1 time/);
+  assert.deepEqual(complaints, []);
+});
+
+test("a refusal is shown with its code, its sentence and what to do next", async () => {
+  await using opened = await openPage(browser, `${world.url}#/refusals`);
+  const { page, complaints } = opened;
+  await shows(page, ".refusals", /forbidden .*169\.254\.0\.0\/16/);
+  await shows(page, ".refusals", /caller CN=kube-apiserver at 127\.0\.0\.1 asked for 169\.254\.169\.254:80 · blue/);
+  await shows(page, ".refusals", /Next: if the target should be reachable/);
+  assert.deepEqual(complaints, []);
+});
+
+/** Changes of the table while three messages come. */
+const CHANGED_ROWS = `new Promise((resolve) => {
+  let changes = 0;
+  let messages = 0;
+  new MutationObserver((list) => (changes += list.length)).observe(document.querySelector("tbody"), {
+    ...{ childList: true, subtree: true, characterData: true, attributes: true },
+  });
+  const events = new EventSource("events");
+  events.addEventListener("changes", () => {
+    if (++messages < 3) return;
+    events.close();
+    resolve(changes);
+  });
+})`;
+
+test("a thousand clusters are listed, searched, filtered by state and sorted", async () => {
+  await using many = await PageWorld.start(numbered("tenant", 999));
+  await many.startAgent("agent-1");
+  await using opened = await openPage(browser, many.url);
+  const { page, complaints } = opened;
+  await shows(page, "[role=status]", /^1,000 clusters$/m);
+  await shows(page, "tbody tr:last-child", /^blueok/); // the worst come first
+  assert.equal(await page.locator("tbody tr").count(), 1_000);
+  await page.keyboard.press("/");
+  await page.keyboard.type("tenant 77");
+  await shows(page, "[role=status]", /^19 of 1000 clusters$/m);
+  await page.getByRole("searchbox").fill("");
+  await page.getByLabel("State").selectOption({ label: "ok (1)" });
+  await shows(page, "tbody", /^blueok1/);
+  await page.getByLabel("State").selectOption("");
+  await page.getByRole("button", { name: "Agents" }).click();
+  await shows(page, "th[aria-sort=descending]", /Agents/);
+  await shows(page, "tbody tr:first-child", /^blueok/);
+  assert.equal(await page.evaluate(CHANGED_ROWS), 0, "messages without news draw no row again");
+  assert.deepEqual(complaints, []);
+});
+
+test("markup and invisible characters in an agent's words are shown as text", async () => {
+  const cn = "<script>document.title='owned'</script><img src=x onerror=alert(1)>\u0007\u202e";
+  const { cert, key } = await world.blue.issueAgent(cn);
+  const files = { agentCert: `${world.folder}/odd.crt`, agentKey: `${world.folder}/odd.key` };
+  writeFileSync(files.agentCert, cert);
+  writeFileSync(files.agentKey, key);
+  const agent = await world.startAgent("agent-2", files);
+  await using opened = await openPage(browser, `${world.url}#/cluster/blue`);
+  const { page, complaints } = opened;
+  await shows(
+    page,
+    ".agents",
+    /agent-2[\s\S]*CN=.*<script>document\.title='owned'<\/script><img src=x onerror=alert\(1\)>/,
+  );
+  await shows(page, ".agents", /\\u\{7\}\\u\{202e\}/);
+  assert.equal(await page.locator(".agents :is(script, img)").count(), 0);
+  assert.match(await page.title(), /^blue · srv-1 · culvert$/);
+  assert.deepEqual(complaints, []);
+  await agent.close();
+});
+
+test("a check of a cluster shows its steps, and the one that fails with its sentence", async () => {
+  await using echo = await TARGETS.echo();
+  await using opened = await openPage(browser, `${world.url}#/cluster/blue`);
+  const { page, complaints } = opened;
+  const check = async (target: string): Promise<void> => {
+    await page.getByLabel("Target").fill(target);
+    await page.getByRole("button", { name: "Check this cluster" }).click();
+  };
+  await check(echo.address);
+  await shows(page, ".good", /is reached, through agent "agent-1"/);
+  await shows(page, ".steps", /The agent dials the target: passed in/);
+  await check("127.0.0.1:1");
+  await shows(page, ".steps", /The agent dials the target: failed after .*refused the connection/);
+  assert.deepEqual(complaints, []);
+});
+
+test("when the server is gone the page says so, and goes on when it is back", async () => {
+  await using own = await PageWorld.start([]);
+  await using opened = await openPage(browser, own.url);
+  const { page } = opened;
+  await shows(page, "tbody", /^blueno agent/);
+  await own.stop();
+  await shows(page, ".banner", /No answer from the server for/);
+  await own.restart();
+  await until(async () => (await page.locator(".banner").count()) === 0);
+  await shows(page, "tbody", /^blueno agent/);
+});
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+interface AxeResult {
+  readonly violations: readonly {
+    readonly id: string;
+    readonly impact: string;
+    readonly nodes: readonly { readonly html: string }[];
+  }[];
+}
+
+test("every view can be used with a screen reader and a keyboard, in light and dark colours", async () => {
+  await using opened = await openPage(browser, world.url);
+  const { page } = opened;
+  for (const [view, element] of [
+    ["", "tbody tr"],
+    ["#/cluster/blue", ".agents"],
+    ["#/refusals", ".refusals"],
+    ["#/server", "tbody tr"],
+  ] as const) {
+    await page.goto(world.url + view);
+    await page.locator(element).first().waitFor();
+    for (const colorScheme of ["light", "dark"] as const) {
+      await page.emulateMedia({ colorScheme });
+      await page.evaluate(AXE);
+      const { violations } = (await page.evaluate("axe.run()")) as AxeResult;
+      const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+      const found = serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+      assert.deepEqual(found, [], `${view} ${colorScheme}`);
+    }
+  }
+});
+
+test("on a phone no view is wider than the screen", async () => {
+  await using opened = await openPage(browser, world.url, { viewport: { width: 360, height: 740 } });
+  const { page } = opened;
+  for (const view of ["", "#/cluster/blue", "#/refusals", "#/server"]) {
+    await page.goto(world.url + view);
+    await page.locator("h1").first().waitFor();
+    const width = Number(await page.evaluate("document.documentElement.scrollWidth"));
+    assert.ok(width <= 360, `${view} is ${width} pixels wide`);
+  }
+});

@@ -1,0 +1,147 @@
+import type { ServerResponse } from "node:http";
+import { setImmediate as nextTurn } from "node:timers/promises";
+
+/** At most one message a second, for all readers together. */
+const INTERVAL_MS = 1_000;
+/** Facts that are written down in one turn of the event loop: 0.2 ms of work. */
+const IN_ONE_TURN = 50;
+/** A reader that has taken nothing for this many messages is ended. */
+const MAX_MISSED = 30;
+
+/** What a feed tells: facts by key. Those that are not there any more are gone. */
+type FactSource = Iterable<readonly [key: string, fact: unknown]>;
+
+interface FeedSource {
+  /** What all readers see. */
+  all(): FactSource;
+  /** What readers of this cluster see beside that. */
+  ofCluster(name: string): FactSource;
+}
+
+/** Facts as JSON, and which of them have changed. */
+class WrittenFacts {
+  readonly #texts = new Map<string, string>();
+
+  /** Reads the source, a little in each turn. Resolves with the message about what is new; empty: nothing is. */
+  async update(source: FactSource): Promise<string> {
+    const changed: string[] = [];
+    const gone = new Set(this.#texts.keys());
+    let count = 0;
+    for (const [key, fact] of source) {
+      if (++count % IN_ONE_TURN === 0) await nextTurn();
+      gone.delete(key);
+      const text = JSON.stringify(fact);
+      if (this.#texts.get(key) === text) continue;
+      this.#texts.set(key, text);
+      changed.push(`${JSON.stringify(key)}:${text}`);
+    }
+    for (const key of gone) {
+      this.#texts.delete(key);
+      changed.push(`${JSON.stringify(key)}:null`);
+    }
+    return changed.join(",");
+  }
+
+  /** The message that has them all. */
+  whole(): string {
+    return Array.from(this.#texts, ([key, text]) => `${JSON.stringify(key)}:${text}`).join(",");
+  }
+}
+
+interface Reader {
+  readonly response: ServerResponse;
+  readonly cluster: string;
+  /** Messages that it has missed since it began to be slow. */
+  missed: number;
+}
+
+/**
+ * Tells the readers of the page what is new, as server-sent events (HTML, 9.2). Nothing is looked at while there is no
+ * reader, and no agent is asked for anything.
+ */
+export class Feed {
+  readonly #source: FeedSource;
+  readonly #readers = new Set<Reader>();
+  #all = new WrittenFacts();
+  readonly #ofClusters = new Map<string, WrittenFacts>();
+  #timer: NodeJS.Timeout | undefined;
+  #isTelling = false;
+
+  constructor(source: FeedSource) {
+    this.#source = source;
+  }
+
+  /** `cluster`: what the reader looks at; empty: the list alone. */
+  add(response: ServerResponse, cluster: string): void {
+    const reader = { response, cluster, missed: 0 };
+    this.#readers.add(reader);
+    response.on("close", () => this.#readers.delete(reader));
+    response.on("error", () => {}); // an error closes it, which is enough
+    this.#write(reader, this.#whole(cluster)); // what is not known yet comes with the next message
+    if (this.#timer !== undefined) return;
+    this.#timer = setInterval(() => void this.#tell(), INTERVAL_MS).unref();
+    void this.#tell();
+  }
+
+  #whole(cluster: string): Buffer {
+    return eventOf("all", [this.#all.whole(), this.#ofClusters.get(cluster)?.whole() ?? ""]);
+  }
+
+  get readers(): number {
+    return this.#readers.size;
+  }
+
+  async #tell(): Promise<void> {
+    if (this.#isTelling) return;
+    this.#isTelling = true;
+    try {
+      if (this.#readers.size === 0) this.#stop();
+      else await this.#tellAll();
+    } finally {
+      this.#isTelling = false;
+    }
+  }
+
+  #stop(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    this.#all = new WrittenFacts();
+    this.#ofClusters.clear();
+  }
+
+  async #tellAll(): Promise<void> {
+    const changes = await this.#all.update(this.#source.all());
+    const changesOf = new Map<string, string>();
+    const looked = new Set(Array.from(this.#readers, ({ cluster }) => cluster).filter((name) => name !== ""));
+    for (const name of this.#ofClusters.keys()) if (!looked.has(name)) this.#ofClusters.delete(name);
+    for (const name of looked) {
+      const written = this.#ofClusters.get(name) ?? new WrittenFacts();
+      this.#ofClusters.set(name, written);
+      changesOf.set(name, await written.update(this.#source.ofCluster(name)));
+    }
+    const messages = new Map<string, Buffer>();
+    for (const reader of this.#readers) {
+      const { cluster } = reader;
+      const message = messages.get(cluster) ?? eventOf("changes", [changes, changesOf.get(cluster) ?? ""]);
+      messages.set(cluster, message);
+      this.#write(reader, message);
+    }
+  }
+
+  /** A reader that is slow misses changes, and gets the whole again when it has taken what it was sent. */
+  #write(reader: Reader, message: Buffer): void {
+    const { response, cluster } = reader;
+    if (response.writableNeedDrain) {
+      if (++reader.missed > MAX_MISSED) response.destroy();
+      return;
+    }
+    response.write(reader.missed > 0 ? this.#whole(cluster) : message);
+    reader.missed = 0;
+  }
+}
+
+/** Without facts it is a sign of life, by which a lost reader is noticed. */
+function eventOf(name: "all" | "changes", parts: readonly string[]): Buffer {
+  const facts = parts.filter((part) => part !== "").join(",");
+  return Buffer.from(`event: ${name}\ndata: {${facts}}\n\n`);
+}

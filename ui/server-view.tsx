@@ -1,0 +1,68 @@
+import type { Facts } from "../server/operators/facts.ts";
+import { Certificates, Problems, Refusals, Tile } from "./parts.tsx";
+import { count, duration, size } from "./text.ts";
+
+interface ViewProps {
+  readonly facts: Facts;
+  readonly now: number;
+}
+
+/** The process itself: memory, event loop, listeners and certificates. */
+export function ServerView({ facts, now }: ViewProps) {
+  const { server, load, problems = [], certificates = [] } = facts;
+  if (server === undefined || load === undefined) return <h1>Server</h1>;
+  const { memory } = load;
+  return (
+    <>
+      <h1>
+        <span class="quiet">Server</span> {server.serverId}{" "}
+        {server.draining ? <span class="state limited">draining</span> : null}
+      </h1>
+      <dl class="tiles">
+        <Tile name="Started">{duration(now - Date.parse(server.startedAt))} ago</Tile>
+        <Tile name="Version">{server.version}</Tile>
+        <Tile name="Node.js">{server.node}</Tile>
+        <Tile name="Servers">{server.servers === null ? "not known" : count(server.servers)}</Tile>
+      </dl>
+      <Problems problems={problems} />
+      <section aria-labelledby="load">
+        <h2 id="load">Memory and event loop</h2>
+        <dl class="tiles">
+          <Tile name="Held by connections">{size(Number(memory["heldBytes"]))}</Tile>
+          <Tile name="Limit">{size(Number(memory["limitBytes"]))}</Tile>
+          <Tile name="Process (RSS)">{size(load.rssBytes)}</Tile>
+          <Tile name="Heap">{size(load.heapBytes)}</Tile>
+          <Tile name="Event loop busy">{Math.round(load.loopBusy * 100)} %</Tile>
+          <Tile name="Longest delay, last second">{load.loopDelayMs} ms</Tile>
+          <Tile name="Streams refused for memory">{count(Number(memory["refusedStreams"]))}</Tile>
+          <Tile name="Connections ended for memory">{count(Number(memory["endedConnections"]))}</Tile>
+        </dl>
+        {memory["refusing"] === true ? <p class="bad">New connections are refused: memory is short.</p> : null}
+      </section>
+      <section aria-labelledby="listeners">
+        <h2 id="listeners">Listeners</h2>
+        <dl class="facts">
+          {Object.entries(server.listeners).map(([name, address]) => (
+            <Tile key={name} name={name}>
+              {address}
+            </Tile>
+          ))}
+        </dl>
+      </section>
+      <section aria-labelledby="certificates">
+        <h2 id="certificates">Certificates that end first</h2>
+        <Certificates certificates={certificates} withCluster={true} now={now} />
+      </section>
+    </>
+  );
+}
+
+/** Who was refused last, in all clusters and before a cluster was known. */
+export function RefusalsView({ facts: { refusals = [] }, now }: ViewProps) {
+  return (
+    <>
+      <h1>Refusals</h1>
+      <Refusals refusals={refusals} clusterOf={(at) => refusals[at]?.cluster ?? ""} now={now} />
+    </>
+  );
+}
