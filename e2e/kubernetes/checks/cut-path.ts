@@ -19,8 +19,20 @@ const NODE_METRICS = "/api/v1/nodes/stand-in/proxy/metrics";
 /** How long a rendering of /metrics is given again. */
 const RENDERED_MS = 1_000;
 
-/** The work's result. Each cut is made while the work goes on, and suspends the link; it resumes, every time. */
+/** The work's result. It ends with all connections that it has had. */
 export async function whileCut<T>(
+  stage: Stage,
+  cuts: readonly Cut[],
+  work: Promise<T>,
+  done: () => number,
+): Promise<T> {
+  const result = await besideCuts(stage, cuts, work, done);
+  await nothingLeftBehind(stage.world.culvert);
+  return result;
+}
+
+/** The work's result. Each cut is made while the work goes on, and suspends the link; it resumes, every time. */
+export async function besideCuts<T>(
   stage: Stage,
   cuts: readonly Cut[],
   work: Promise<T>,
@@ -42,7 +54,6 @@ export async function whileCut<T>(
     }
     return await work;
   });
-  await nothingLeftBehind(stage.world.culvert);
   await sleep(RENDERED_MS);
   const resumed = (await resumes(stage.world.culvert)) - before;
   expect(resumed >= cuts.length, `${cuts.length} resumes at the server`, String(resumed));

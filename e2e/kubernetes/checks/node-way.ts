@@ -1,13 +1,22 @@
-import { writeFileSync } from "node:fs";
-import type { TempDir } from "../../harness/temp.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import { atFull, WHOLE_MATRICES } from "../../harness/counts.ts";
 import { waitFor } from "../../harness/wait.ts";
 import { type Check, expect, type Seen, type Stage } from "../check.ts";
 import { AT_NODE, PORTS } from "../world/addresses.ts";
-import { Kubectl } from "../world/kubectl.ts";
 import { lanesWith } from "../world/lanes.ts";
-import { whileCut } from "./cut-path.ts";
+import { bootstrap } from "./bootstrap.ts";
+import { besideCuts, type Cut } from "./cut-path.ts";
+import { nothingLeftBehind } from "./leftovers.ts";
+import { onNode, withNodePort } from "./node-port.ts";
 
+/** Events while the connection is cut. */
 const EVENTS = 30;
+/** Ten minutes where there is time: then each cut comes after minutes of an event a second. */
+const QUIET_EVENTS = atFull(190, 0, 0);
+const EVENT_MS = 1_000;
+const CUTS: readonly (readonly Cut[])[] = WHOLE_MATRICES
+  ? [[{ at: 0.5 }], [{ at: 0.5 }], [{ at: 0.5 }]]
+  : [[{ at: 0.2 }, { at: 0.45 }, { at: 0.7 }]];
 const ANSWERED_MS = 15_000;
 
 /** The other way round: what programs of the node ask of kube-apiserver (docs/node-to-control-plane.md). */
@@ -15,9 +24,15 @@ export const NODE_WAY: readonly Check[] = [
   { name: "kube-apiserver's version, from the node", deadlineMs: 60_000, lanes: lanesWith("culvert"), run: version },
   {
     name: "get --watch from the node, connection cut 3 times",
-    deadlineMs: 120_000,
+    deadlineMs: atFull(20 * 60_000, 120_000, 120_000),
     lanes: lanesWith("culvert"),
     run: (stage) => withNodePort(stage, () => watch(stage)),
+  },
+  {
+    name: "a kubelet's first certificate, from the node",
+    deadlineMs: 60_000,
+    lanes: lanesWith("culvert"),
+    run: (stage) => withNodePort(stage, () => bootstrap(stage)),
   },
 ];
 
@@ -35,59 +50,43 @@ async function version(stage: Stage): Promise<Seen> {
 }
 
 async function watch(stage: Stage): Promise<Seen> {
-  const { world } = stage;
-  using folder = world.folder();
-  const here = new Kubectl(world.network.node, world.assets.kubectl, kubeconfig(stage, folder));
+  const { admin } = stage.world.pki;
+  using folder = stage.world.folder();
+  const user = { "client-certificate": admin.cert, "client-key": admin.key };
+  const here = onNode(stage, folder.file("kubeconfig"), user);
   await using watching = here.start(["get", "configmaps", "--watch", "-o", "name", "-l", "watched=yes"]);
-  const names = Array.from({ length: EVENTS }, (_, i) => `watched-${i + 1}`);
-  let made = 0;
-  const work = async (): Promise<void> => {
-    for (const name of names) {
+  const startedAt = performance.now();
+  const names: string[] = [];
+  const make = async (count: number, everyMs: number): Promise<void> => {
+    for (const last = names.length + count; names.length < last; ) {
+      const name = `watched-${names.length + 1}`;
       const metadata = { name, namespace: "default", labels: { watched: "yes" } };
       await stage.kubectl.create([{ apiVersion: "v1", kind: "ConfigMap", metadata }]);
-      made++;
+      names.push(name);
+      await sleep(everyMs);
     }
-    await waitFor(() => watching.log.length >= EVENTS, { deadlineMs: ANSWERED_MS, what: `${EVENTS} events` });
+  };
+  const makeAll = async (): Promise<void> => {
+    await make(EVENTS, 0);
+    await waitFor(() => watching.log.length >= names.length, {
+      deadlineMs: ANSWERED_MS,
+      what: `${names.length} events`,
+    });
     expect(watching.running, "a watch that goes on", watching.tail());
-    await watching.stop(); // nothing of it may be left behind
   };
   try {
-    await whileCut(stage, [{ at: 0.2 }, { at: 0.45 }, { at: 0.7 }], work(), () => made / EVENTS);
+    for (const cuts of CUTS) {
+      await make(QUIET_EVENTS, EVENT_MS);
+      const before = names.length;
+      await besideCuts(stage, cuts, makeAll(), () => (names.length - before) / EVENTS);
+    }
+    await watching.stop();
+    await nothingLeftBehind(stage.world.culvert);
     const wanted = names.map((name) => `configmap/${name}`).join("\n");
     expect(watching.log.join("\n") === wanted, "each event once", watching.log.join("\n"));
-    return { printed: `${EVENTS} events in order, over one watch` };
+    const minutes = ((performance.now() - startedAt) / 60_000).toFixed(1);
+    return { printed: `${names.length} events in order, over one watch, in ${minutes} minutes` };
   } finally {
     await stage.kubectl.run(["delete", "configmaps", "-l", "watched=yes", "--wait=false"]);
   }
-}
-
-/** While the act lasts, the node's agent has a port that leads to kube-apiserver. */
-async function withNodePort<T>({ world }: Stage, act: () => Promise<T>): Promise<T> {
-  const { culvert } = world;
-  const restart = async (more: Readonly<Record<string, string>> = {}): Promise<void> => {
-    await culvert.agent.stop();
-    culvert.startAgent(more);
-    await culvert.agent.waitForLog("uplink connected");
-  };
-  const target = `${PORTS.kubeApiserver}:127.0.0.1:${PORTS.kubeApiserver}`;
-  await restart({ bindAddress: AT_NODE, interface: "lo", target });
-  try {
-    return await act();
-  } finally {
-    await restart();
-  }
-}
-
-function kubeconfig({ world }: Stage, folder: TempDir): string {
-  const { kubeApiserver, admin } = world.pki;
-  const server = `https://${AT_NODE}:${PORTS.kubeApiserver}`;
-  const path = folder.file("kubeconfig");
-  const config = {
-    ...{ apiVersion: "v1", kind: "Config", "current-context": "node" },
-    clusters: [{ name: "world", cluster: { server, "certificate-authority": kubeApiserver.ca } }],
-    users: [{ name: "admin", user: { "client-certificate": admin.cert, "client-key": admin.key } }],
-    contexts: [{ name: "node", context: { cluster: "world", user: "admin" } }],
-  };
-  writeFileSync(path, JSON.stringify(config));
-  return path;
 }

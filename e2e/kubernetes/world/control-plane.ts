@@ -74,7 +74,8 @@ export class ControlPlane implements AsyncDisposable {
       tlsCertFile: kubeApiserver.cert,
       tlsPrivateKeyFile: kubeApiserver.key,
       clientCaFile: admin.ca,
-      authorizationMode: "RBAC",
+      authorizationMode: "Node,RBAC",
+      enableBootstrapTokenAuth: "true",
       // The accounts that it asks for would have to come from a controller manager.
       disableAdmissionPlugins: "ServiceAccount",
       serviceAccountIssuer: "https://kubernetes.default.svc",

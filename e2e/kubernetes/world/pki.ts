@@ -13,6 +13,8 @@ export interface WorldPki {
   readonly culvert: string;
   /** A client certificate that nobody here signed. */
   readonly stranger: Pair;
+  /** The authority of kube-apiserver, and of its clients. */
+  readonly kubernetes: Pair;
   readonly kubeApiserver: Pair;
   readonly admin: Pair;
   readonly kubeletClient: Pair;
@@ -48,7 +50,8 @@ export async function createWorldPki(dir: TempDir): Promise<WorldPki> {
     return { cert: write("crt", cert), key: write("key", key), ca: write("ca.crt", authority.cert) };
   };
   const nodeNames = [NODE.ipv4, NODE.ipv6, NODE.name, "127.0.0.1", ...SERVICE_NAMES, SERVICES.web];
-  const [stranger, kubeApiserver, admin, kubeletClient, frontProxy, konnectivity, node] = await Promise.all([
+  const [authority, stranger, kubeApiserver, admin, kubeletClient, frontProxy, konnectivity, node] = await Promise.all([
+    pair("kubernetes", kubernetes, Promise.resolve(kubernetes)),
     pair("stranger", strangers, strangers.issue({ cn: "stranger", usage: "client" })),
     pair(
       "kube-apiserver",
@@ -64,5 +67,6 @@ export async function createWorldPki(dir: TempDir): Promise<WorldPki> {
   const serviceAccountKey = dir.file("service-account.key");
   const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   writeFileSync(serviceAccountKey, privateKey.export({ type: "sec1", format: "pem" }));
-  return { culvert, stranger, kubeApiserver, admin, kubeletClient, frontProxy, konnectivity, node, serviceAccountKey };
+  const clients = { stranger, admin, kubeletClient, frontProxy, konnectivity };
+  return { culvert, kubernetes: authority, kubeApiserver, ...clients, node, serviceAccountKey };
 }
