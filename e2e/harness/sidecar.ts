@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { defaultsOf } from "../../shared/config/options.ts";
-import { createLogger, type Logger } from "../../shared/runtime/logger.ts";
+import { createLogger } from "../../shared/runtime/logger.ts";
 import { startHttpProxy } from "../../sidecars/http-proxy.ts";
 import {
   type HttpProxyOptions,
@@ -28,13 +28,13 @@ export async function startSocks5(
   more: Partial<Socks5ProxyOptions> = {},
 ): Promise<RunningSidecar> {
   const options = { ...defaultsOf(socks5ProxyOptions), ...valuesFor(world), ...more };
-  return running(await startSocks5Proxy(options, { log: sidecarLog(), listenEphemeral: true }));
+  return running(await startSocks5Proxy(options, { log, listenEphemeral: true }));
 }
 
 /** `culvert http-proxy` in front of the server of a world. */
 export async function startHttp(world: SidecarWorld, more: Partial<HttpProxyOptions> = {}): Promise<RunningSidecar> {
   const options = { ...defaultsOf(httpProxyOptions), ...valuesFor(world), ...more };
-  return running(await startHttpProxy(options, { log: sidecarLog(), listenEphemeral: true }));
+  return running(await startHttpProxy(options, { log, listenEphemeral: true }));
 }
 
 function valuesFor(world: SidecarWorld) {
@@ -50,10 +50,9 @@ export function callerFiles({ dir: { path } }: Pick<SidecarWorld, "dir">) {
   return { caCert: join(path, "server-ca.crt"), cert: join(path, "client.crt"), key: join(path, "client.key") };
 }
 
-function sidecarLog(): Logger {
-  const { CULVERT_E2E_LOG: level = "silent" } = process.env;
-  return createLogger({ level, format: "auto", name: "sidecar" });
-}
+const { CULVERT_E2E_LOG: level = "silent" } = process.env;
+/** One for all: each logger would listen for the end of the process. */
+const log = createLogger({ level, format: "auto", name: "sidecar" });
 
 function running(sidecar: Sidecar): RunningSidecar {
   const port = sidecar.addresses.clients?.port ?? 0;

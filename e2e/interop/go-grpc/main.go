@@ -1,4 +1,5 @@
-// A client and a server of gRPC over mutual TLS, as Konnectivity's agents and servers are to whoever looks from outside.
+// A client and a server of gRPC over mutual TLS, as Konnectivity's agents and servers are to whoever looks from outside;
+// and a client that asks a server for its health through a proxy.
 package main
 
 import (
@@ -12,14 +13,18 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/net/proxy"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 func main() {
-	mode := flag.String("mode", "", "client or server")
+	mode := flag.String("mode", "", "client, server, or check: the server's health, by HTTPS_PROXY or -socks")
+	socks := flag.String("socks", "", "SOCKS5 proxy of check, which x/net/proxy dials")
 	target := flag.String("target", "", "what the client dials, as gRPC writes targets")
 	ca := flag.String("ca", "", "CA of the other end (PEM); without it a client speaks without TLS")
 	cert := flag.String("cert", "", "own certificate (PEM)")
@@ -30,8 +35,10 @@ func main() {
 		client(*target, transport(*ca, *cert, *key, false))
 	case "server":
 		server(transport(*ca, *cert, *key, true))
+	case "check":
+		check(*target, *socks)
 	default:
-		log.Fatal("-mode client or server")
+		log.Fatal("-mode client, server or check")
 	}
 }
 
@@ -79,6 +86,32 @@ func client(target string, creds credentials.TransportCredentials) {
 	fmt.Println(conn.Invoke(ctx, "/Some/Method", nil, nil, grpc.WaitForReady(false)))
 }
 
+// Prints the health of a server without TLS.
+func check(target string, socks string) {
+	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if socks != "" {
+		dialer, err := proxy.SOCKS5("tcp", socks, nil, proxy.Direct)
+		if err != nil {
+			log.Fatal(err)
+		}
+		options = append(options, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.(proxy.ContextDialer).DialContext(ctx, "tcp", address)
+		}))
+		target = "passthrough:///" + target
+	}
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(answer.Status)
+}
+
 // Prints the port, and serves until stdin ends.
 func server(creds credentials.TransportCredentials) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,7 +119,9 @@ func server(creds credentials.TransportCredentials) {
 		log.Fatal(err)
 	}
 	go func() {
-		if err := grpc.NewServer(grpc.Creds(creds)).Serve(listener); err != nil {
+		server := grpc.NewServer(grpc.Creds(creds))
+		grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+		if err := server.Serve(listener); err != nil {
 			log.Fatal(err)
 		}
 	}()

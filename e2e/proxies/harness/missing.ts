@@ -15,6 +15,15 @@ export function missingProgram(program: string): string | false {
   return failOnCi(isInstalled(program) ? false : `there is no ${program}`);
 }
 
+/** Debian's, for which its packages are. */
+export const PYTHON = "/usr/bin/python3";
+
+/** Why these modules of Python cannot be used here. */
+export function missingPython(...modules: readonly string[]): string | false {
+  const { status } = spawnSync(PYTHON, ["-c", `import ${modules.join(", ")}`]);
+  return failOnCi(status === 0 ? false : `Python's ${modules.join(" and ")} are not installed`);
+}
+
 /** Why there can be no TUN devices here. */
 export function missingTun(): string | false {
   return failOnCi(existsSync("/dev/net/tun") ? false : "there is no /dev/net/tun");
