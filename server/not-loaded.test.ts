@@ -13,6 +13,14 @@ test("nothing that serves a fleet is loaded with a server: it costs no memory wi
   );
 });
 
+test("nothing of the audit trail is loaded with a server: it costs nothing without --audit-log", () => {
+  const loaded = loadedWith("server/server.ts");
+  assert.deepEqual(
+    loaded.filter((file) => file.startsWith("server/audit/")),
+    [],
+  );
+});
+
 test("nothing that Konnectivity's agents need is loaded with a server, before the first of them comes", () => {
   const loaded = loadedWith("server/server.ts");
   assert.deepEqual(

@@ -1,6 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { formatTarget } from "../shared/address/target.ts";
+import { ConfigError } from "../shared/config/options.ts";
 import { fileLimitWarning } from "../shared/limits/file-descriptors.ts";
 import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
@@ -9,6 +10,7 @@ import { started } from "../shared/runtime/run.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import type { ServeHttp2 } from "./agents/upgrade-port.ts";
+import type { AuditTrail } from "./audit/audit-trail.ts";
 import { CallerListeners } from "./callers/caller-listeners.ts";
 import type { Clusters } from "./cluster-runtime/clusters.ts";
 import { ClusterUpdates, RESET_MS } from "./cluster-updates.ts";
@@ -68,6 +70,17 @@ const serveKonnectivityAgent: ServeHttp2 = async (...connection) => {
   if (!connection[0].socket.destroyed) serveAgent(...connection);
 };
 
+/** The audit trail is loaded only where there is one. Rejects with a `ConfigError`. */
+async function openAudit({ options, metrics }: ServerContext): Promise<AuditTrail> {
+  const { AuditTrail } = await import("./audit/audit-trail.ts");
+  const { auditLog, auditRequired: required, serverId } = options;
+  try {
+    return new AuditTrail(auditLog, { serverId, required, lost: metrics.auditLost });
+  } catch (error) {
+    throw new ConfigError(`--audit-log: ${(error as Error).message}`, { cause: error });
+  }
+}
+
 /** Starts a server; resolves when every listener is open. */
 export async function startServer(options: ServerOptions, deps: ServerDeps): Promise<Server> {
   return await started(new Server(options, deps));
@@ -94,6 +107,7 @@ export class Server implements AsyncDisposable {
   readonly #destroyed = new AbortController();
   #memoryWatch: MemoryWatch | undefined;
   #replicas: ReplicaCount | undefined;
+  #audit: AuditTrail | undefined;
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
@@ -110,6 +124,7 @@ export class Server implements AsyncDisposable {
         return [callers, http].some((port) => port !== undefined && isOwnPort(dialled, remote, port));
       },
       listeners: () => Object.values(this.addresses).filter((address) => typeof address !== "string"),
+      audit: () => this.#audit,
       peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
     });
     const waiting = new WaitingConnections(options.maxWaitingConnections);
@@ -167,6 +182,7 @@ export class Server implements AsyncDisposable {
   async start(): Promise<void> {
     const { options, log, servers, files, pool } = this.#context;
     const { serverId } = options;
+    if (options.auditLog !== "") this.#audit = await openAudit(this.#context);
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
     await this.#agents.openCarried();
@@ -300,6 +316,7 @@ export class Server implements AsyncDisposable {
     await Promise.all([this.#callers.close(), left, this.#others.peers?.destroy(new Error("this server has ended"))]);
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
+    await this.#audit?.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

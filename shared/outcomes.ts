@@ -50,6 +50,7 @@ export const OUTCOMES = {
     fromAgent: true,
   },
   overloaded: { ...RETRIED, http: 503, proxyStatus: "connection_limit_reached" },
+  unaudited: { ...RETRIED, http: 503, proxyStatus: "proxy_internal_error" },
   dial_refused: { ...DIAL, proxyStatus: "connection_refused" },
   dial_unreachable: { ...DIAL, proxyStatus: "destination_ip_unroutable" },
   dial_name: { ...DIAL, proxyStatus: "dns_error" },

@@ -7,6 +7,7 @@ import type { IncomingConnection } from "../../shared/listen/incoming-connection
 import { UNAUTHENTICATED, type Unauthenticated } from "../../shared/listen/unauthenticated-sockets.ts";
 import { CulvertError } from "../../shared/outcomes.ts";
 import type { LinkRefused } from "../../shared/wire/handshake.ts";
+import type { AuditedParty } from "../audit/audit-trail.ts";
 import { refused } from "../tunnels/agent-places.ts";
 import type { Credential } from "../tunnels/links.ts";
 import type { AgentHost } from "./authenticate-agent.ts";
@@ -31,6 +32,8 @@ export interface AgentPeer {
   readonly onlyResumes: boolean;
   /** Empty until the agent is authenticated. */
   identity: string;
+  /** For the audit trail. */
+  party: AuditedParty;
   /** The kind of credential that it has shown, outside or inside (`shownCredential`). */
   shown: string;
   /** The link that it wants to resume. */

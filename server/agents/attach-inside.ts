@@ -9,6 +9,7 @@ import { LinkRefused } from "../../shared/wire/handshake.ts";
 import { ServerNames } from "../clusters/cluster.ts";
 import { refused } from "../tunnels/agent-places.ts";
 import type { Credential } from "../tunnels/links.ts";
+import { partyOf } from "../tunnels/tunnel.ts";
 import { type AgentPeer, type HandshakeDeadline, requireFirstHand } from "./admission.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
@@ -54,6 +55,7 @@ export async function attachInside(
     };
     const credential = await deadline.pausedDuring(() => authenticateAgent(inner, headers, host, bounds));
     peer.identity = credential.identity;
+    peer.party = partyOf(credential);
     host.handshakes?.proved(peer.address);
     requireAcceptedHello(hello, credential, host.tunnels, host);
     return { link, inner, hello, credential };

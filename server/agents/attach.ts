@@ -7,11 +7,14 @@ import { PeerFault } from "../../shared/link/inner-tls.ts";
 import { Link } from "../../shared/link/link.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { agentStatus, CulvertError, printable } from "../../shared/outcomes.ts";
+import { claimedBy } from "../../shared/tls/identity.ts";
 import { CloseCode, isAlreadyConnected, LinkRefused } from "../../shared/wire/handshake.ts";
 import { refused } from "../tunnels/agent-places.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { AcceptedResume, Credential } from "../tunnels/links.ts";
+import { partyOf } from "../tunnels/tunnel.ts";
 import { type Admission, type AgentPeer, HandshakeDeadline, requireFirstHand } from "./admission.ts";
+import { recordRefusal, ruleOf } from "./agent-record.ts";
 import { attachInside } from "./attach-inside.ts";
 import { type AgentHost, CarriedConnection } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
@@ -101,6 +104,7 @@ function peerOf(connection: IncomingConnection, { credential, shown = "" }: Admi
     onlyResumes: connection instanceof CarriedConnection,
     shown,
     identity: credential instanceof CulvertError ? "" : credential.identity,
+    party: credential instanceof CulvertError ? { claimed: claimedBy(connection.socket) } : partyOf(credential),
   };
 }
 
@@ -144,9 +148,10 @@ function onEnded(
     return;
   }
   ws.terminate();
-  const { identity, remote } = peer;
+  const { identity, remote, party: by } = peer;
   const reason = "a fault of this server: its log has it";
-  context.metrics.agentRefused("internal", { cluster: cluster.name, from: identity, reason });
+  const internal = { code: "internal", rule: "internal", reason, from: identity };
+  recordRefusal({ cluster: cluster.name, remote, by, ...internal }, context);
   context.log.error({ err: error, identity, remote }, "agent refused");
 }
 
@@ -239,20 +244,22 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
 /** Counts and logs an agent that was refused after its upgrade. */
 function onRefused(
   error: LinkRefused | CulvertError | PeerFault,
-  { remote, address, identity, shown, resumes = "" }: AgentPeer,
+  { remote, address, identity, party: by, shown, resumes = "" }: AgentPeer,
   cluster: ClusterTunnels,
-  { metrics, log, throttledLog }: AgentsContext,
+  context: AgentsContext,
 ): void {
+  const { metrics, log, throttledLog } = context;
   const refusal = error instanceof LinkRefused ? error : undefined;
   const reason = printable(refusal?.reason ?? error.message);
   const code = refusal?.closeCode ?? (error instanceof CulvertError ? agentStatus(error.code) : "hello");
+  const refused = { cluster: cluster.name, remote, by, code, rule: ruleOf(error), reason };
   if (refusal !== undefined && isAlreadyConnected(refusal)) {
     // It looks for another server behind the same address.
-    metrics.agentRefused(String(code));
+    recordRefusal(refused, context);
     log.debug({ remote, identity, reason }, "agent has a tunnel here");
     return;
   }
-  metrics.agentRefused(String(code), { cluster: cluster.name, from: identity === "" ? address : identity, reason });
+  recordRefusal({ ...refused, from: identity === "" ? address : identity }, context);
   const closeCode = refusal?.closeCode ?? 0;
   const line = { remote, cluster: cluster.name, identity, code, reason };
   const resumeRefusal = RESUME_REFUSALS[closeCode];

@@ -6,7 +6,7 @@ import type { Credential } from "../tunnels/links.ts";
 import { claimedIdentifiers, requireAcceptedHello } from "./run-tunnel.ts";
 
 const PEER: PeerIdentity = {
-  ...{ cn: "agent", o: [], dns: [], uri: [], fingerprint256: "AA" },
+  ...{ cn: "agent", o: [], dns: [], uri: [], serial: "01", fingerprint256: "AA" },
   ...{ notAfter: new Date(), chain: [] },
 };
 const BY_CERTIFICATE: Credential = { identity: "CN=agent", peer: PEER, ca: "the CA", token: undefined };

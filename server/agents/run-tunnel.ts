@@ -17,6 +17,7 @@ import { AgentStreams } from "../tunnels/agent-streams.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { Credential, Links, ResumableLink } from "../tunnels/links.ts";
 import { firstWindows, sessionOptions, YamuxTunnel } from "../tunnels/yamux-tunnel.ts";
+import { recordTunnel } from "./agent-record.ts";
 import type { AgentsContext } from "./context.ts";
 import { CertificateWatch, TokenWatch } from "./credential-watch.ts";
 
@@ -176,11 +177,11 @@ export async function runTunnel(
     { onSuspended, onResumed, onLeaving: () => cluster.onChanged(), onClosed: () => links.forget(entry.id) },
     sessionOptions(options, cluster.memory),
     pipe,
-    new AgentStreams(agreedFeatures(probe ? [] : features), AGENT_STREAM_KINDS, { agent, cluster }, context),
+    new AgentStreams(agreedFeatures(probe ? [] : features), AGENT_STREAM_KINDS, { agent, cluster, link }, context),
   );
   place.join(tunnel);
   const endCount = servers.onChange((count) => link.sendControl({ type: "servers", count }));
-  if (!probe) metrics.tunnelOpened(cluster.name);
+  const recordEnd = recordTunnel(tunnel, cluster.name, context);
   const kind = {
     ...(innerTls && { innerTls }),
     ...(probe && { probe }),
@@ -203,7 +204,7 @@ export async function runTunnel(
   ends?.close();
   if (reason instanceof PeerViolation || isViolation(reason)) cluster.pace.offended(agent);
   if (reason instanceof LinkLost) metrics.links.graceOver(reason.graceMs);
-  if (!probe) metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
+  recordEnd(reason, tunnel.resetForMemory);
   if (reason === undefined) log("info", {}, "tunnel closed");
   else log("warn", { reason: printable(reason.message) }, "tunnel lost");
 }

@@ -49,6 +49,7 @@ async function portOf(hostOf: (serverName: string) => AgentHost, more: Partial<A
     links: new Links("srv"),
     innerServers: new InnerServers(),
     draining: () => false,
+    audit: () => undefined,
   } as Partial<AgentsContext> as AgentsContext); // nobody here gets as far as a session
   const tls = createServer({ ...pki.server, ca: pki.ca.cert, requestCert: true, rejectUnauthorized: false });
   const accepted: TLSSocket[] = [];

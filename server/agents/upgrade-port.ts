@@ -12,6 +12,7 @@ import { connectionOf, requestsTo, upgradeApp, webSocketHandler } from "../liste
 import type { ListenerName } from "../metrics/server-metrics.ts";
 import type { Credential } from "../tunnels/links.ts";
 import { type Admission, HandshakeDeadline, joinHellos } from "./admission.ts";
+import { recordRefusal } from "./agent-record.ts";
 import { attach } from "./attach.ts";
 import { type AgentHost, authenticateAgent } from "./authenticate-agent.ts";
 import type { AgentsContext } from "./context.ts";
@@ -215,15 +216,25 @@ export class UpgradePort {
 
   /** A fault of our own is an answer to this request as well, and ends no other connection. */
   #refuse(refusal: CulvertError, connection: AgentConnection, headers: FastifyRequest["headers"]): void {
-    const { metrics, log, throttledLog } = this.#context;
+    const { log, throttledLog } = this.#context;
     const { socket, remote, source, host } = connection;
     unwatchForEnd(socket);
     this.connections.leaveWaiting(connection);
     const answer = answerTo(refusal, host, headers.authorization);
     const { status, sentence: reason, level } = answer;
     const cluster = host?.tunnels.name ?? "";
-    metrics.agentRefused(String(status), { cluster, from: source.address, reason });
-    const certificate = status === 401 ? claimedBy(socket) : undefined;
+    const claimed = claimedBy(socket);
+    const refused = {
+      cluster,
+      remote,
+      by: { claimed },
+      code: status,
+      rule: refusal.code,
+      reason,
+      from: source.address,
+    };
+    recordRefusal(refused, this.#context);
+    const certificate = status === 401 ? claimed : undefined;
     const detail = refusal.cause instanceof Error ? refusal.cause.message : undefined;
     const more = { ...(certificate && { certificate }), ...(detail && { detail }) };
     const line = { remote, cluster, code: status, reason, ...more };

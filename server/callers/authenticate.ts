@@ -16,6 +16,8 @@ export interface Caller {
   readonly name: string;
   /** Absent: it came over a unix socket. */
   readonly proof?: CallerProof;
+  /** The whole subject of its token. */
+  readonly subject?: string;
 }
 
 /** Where callers connect to: a cluster's unix socket, or its virtual host on the callers' TLS port. */
@@ -63,7 +65,7 @@ export async function authenticateCaller(
   }
   requirePermittedAddress(host, connection);
   const proof = { kind: "token", text: presented.token, verifier } as const;
-  return { name: `SUB=${printable(identity.subject, 100)}`, proof };
+  return { name: `SUB=${printable(identity.subject, 100)}`, subject: identity.subject, proof };
 }
 
 /**

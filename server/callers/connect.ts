@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import type { Duplex } from "node:stream";
 import { formatTarget, parseTarget, shownAuthority, type Target } from "../../shared/address/target.ts";
 import { QueueNode } from "../../shared/basics/collections.ts";
@@ -5,16 +6,18 @@ import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
+import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
-import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
+import { type OpenWatcher, openStream, type StreamRequest } from "../tunnels/open-stream.ts";
 import type { ServerHop } from "../tunnels/peer-finder.ts";
 import { hopEndOf, hopEndSentence, isClosedCleanly, isSessionLost } from "../tunnels/stream-end.ts";
 import type { Tunnel } from "../tunnels/tunnel.ts";
-import type { CallerCredential } from "./authenticate.ts";
+import type { Caller, CallerCredential } from "./authenticate.ts";
 import { type CallerEnd, PendingCaller } from "./caller-end.ts";
 
 /**
@@ -35,19 +38,24 @@ export async function serveConnect(
   const pending = new PendingCaller(caller, context.unauthenticatedMemory);
   const record = new ConnectRecord(caller, host.tunnels, pending.cancellation, context);
   try {
-    const { name, proof } = await credential.verify();
-    record.caller = name;
+    const admitted = await credential.verify();
+    record.onAuthenticated(admitted);
+    const { proof } = admitted;
     if (proof !== undefined && host.kind === "tls") record.credential = host.open.join(proof, record);
     record.target = shownAuthority(authority); // as it was asked for, even if it is no target
     const target = parseTarget(authority);
     record.target = formatTarget(target);
+    record.isAddress = isIP(target.host) !== 0;
     const cluster = admit(target, host.tunnels, record, context);
     if (context.draining()) throw new CulvertError("draining", "this server is shutting down: try again");
     context.files.requireRoom("overloaded");
+    context.audit()?.requireWritable();
     const { memory } = cluster.tunnels;
     pending.chargeTo(memory);
 
     const stream = await openStream(target, cluster.tunnels, record, context);
+    const written = record.onAllowed();
+    if (written !== undefined) await orDestroyed(stream, written);
     if (pending.cancellation.reason !== undefined) {
       stream.destroy();
       throw pending.cancellation.reason;
@@ -99,6 +107,16 @@ function admit(
   return other;
 }
 
+/** Destroys the stream where the step before its use fails. */
+async function orDestroyed(stream: Duplex, step: Promise<void>): Promise<void> {
+  try {
+    await step;
+  } catch (error) {
+    stream.destroy();
+    throw error;
+  }
+}
+
 /** An agent that shuts down first drains, and closes when nothing is open or its drain time is over. */
 const AGENT_DRAINED = new Error("the agent has shut down, and this was still open when its --drain-timeout was over");
 
@@ -109,14 +127,22 @@ let connects = 0;
 /** The name of a caller, in the log, until it is authenticated. */
 const UNKNOWN_CALLER = "unknown";
 
+interface Ends {
+  readonly bytesUp: number;
+  readonly bytesDown: number;
+  readonly endedBy: string;
+}
+
 /** The facts about one CONNECT. At its end they become one log line and one set of metrics, whatever has happened. */
-class ConnectRecord implements StreamRequest, OpenConnect {
+class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
   readonly id: string;
   readonly cluster: ClusterConnects;
   readonly deadline: number;
   readonly cancellation: Cancellation<CulvertError>;
   caller = UNKNOWN_CALLER;
   target = "";
+  /** The target is an address, which is the one that is dialled. */
+  isAddress = false;
   /** The cluster of the target, if it is not the caller's. */
   targetCluster: string | undefined;
   tunnel: Tunnel | undefined;
@@ -130,7 +156,12 @@ class ConnectRecord implements StreamRequest, OpenConnect {
   readonly #callerEnd: CallerEnd;
   readonly #context: ServerContext;
   readonly #startedAt = performance.now();
+  #authenticated: Caller | undefined;
   #dialMs: number | undefined;
+  /** The address that the agent has dialled, where it says so. */
+  #address: string | undefined;
+  /** Present: its decision is in the audit trail. */
+  #audited: AuditedEntry | undefined;
   /** Why its caller is not permitted any more. */
   #refusal: CulvertError | undefined;
 
@@ -150,6 +181,51 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     this.#callerEnd = callerEnd;
     this.#context = context;
     metrics.connectionOpened(cluster);
+  }
+
+  onAuthenticated(caller: Caller): void {
+    this.#authenticated = caller;
+    this.caller = caller.name;
+  }
+
+  /** The agent is asked for what it has dialled, too. */
+  get watch(): OpenWatcher {
+    return this;
+  }
+
+  onPicked(): void {}
+
+  onAcknowledged(): void {}
+
+  onAnswer(answer: OpenAnswer): void {
+    if (answer.ok) this.#address = answer.address;
+  }
+
+  /** The target is connected, and its caller may have it: the audit trail says so first (`AuditTrail.written`). */
+  onAllowed(): Promise<void> | undefined {
+    const trail = this.#context.audit();
+    if (trail === undefined) return undefined;
+    this.#audited = trail.allowed(this.#auditedFacts());
+    return trail.written(this.cancellation);
+  }
+
+  #auditedFacts(): AuditedFacts {
+    const { id: connection, cluster, target, targetCluster, tunnel, hop } = this;
+    const { source } = this.#callerEnd;
+    const { proof, subject } = this.#authenticated ?? {};
+    const claimed = this.#authenticated === undefined ? this.#callerEnd.claimedCertificate() : undefined;
+    return {
+      kind: "connect",
+      cluster: cluster.name,
+      by: { peer: proof?.kind === "certificate" ? proof.peer : undefined, subject, unixSocket: !source, claimed },
+      source: source && formatEndpoint(source),
+      connection,
+      target,
+      targetCluster,
+      address: this.#address ?? (this.isAddress && tunnel !== undefined ? target : undefined),
+      agent: tunnel?.agent.agentId ?? hop?.agent,
+      peer: hop?.serverId,
+    };
   }
 
   /** The target is connected; the caller gets its answer next. */
@@ -221,13 +297,18 @@ class ConnectRecord implements StreamRequest, OpenConnect {
     return this.caller === UNKNOWN_CALLER ? address : `${this.caller} at ${address}`;
   }
 
-  #finish(
-    code: OutcomeCode | "ok",
-    error: Error | undefined,
-    totals: { bytesUp: number; bytesDown: number; endedBy: string },
-  ): void {
+  #endAudited(code: OutcomeCode | "ok", error: Error | undefined, totals: Ends): void {
+    const trail = this.#context.audit();
+    if (trail === undefined) return;
+    const reason = code === "internal" ? undefined : error?.message;
+    if (this.#audited === undefined) trail.refused(this.#auditedFacts(), code, reason);
+    else trail.ended(this.#audited, { outcome: code, reason, ...totals });
+  }
+
+  #finish(code: OutcomeCode | "ok", error: Error | undefined, totals: Ends): void {
     const { metrics, log, throttledLog } = this.#context;
     this.credential?.leave(this);
+    this.#endAudited(code, error, totals);
     const durationMs = performance.now() - this.#startedAt;
     const { bytesUp, bytesDown, endedBy } = totals;
     const established = this.#dialMs !== undefined;

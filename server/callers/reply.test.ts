@@ -36,6 +36,7 @@ const WIRE: Record<OutcomeCode, readonly [status: number, proxyStatus: string] |
   agent_timeout: [504, "connection_timeout"],
   agent_lost: [502, "connection_terminated"],
   agent_exhausted: [503, "connection_limit_reached"],
+  unaudited: [503, "proxy_internal_error"],
   peer_lost: [502, "connection_terminated"],
   server_lost: [502, "connection_terminated"],
   stalled: undefined,

@@ -72,7 +72,7 @@ test("thousands of CONNECTs, of one credential and of many, are reset in turns b
   const connects = Array.from({ length: 3_000 }, () => new Connect());
   connects.forEach((connect, index) => {
     const fingerprint256 = index < 1_500 ? "one" : `another ${index}`;
-    const peer = { cn: "leaf", o: [], dns: [], uri: [], notAfter: new Date(), fingerprint256, chain };
+    const peer = { cn: "leaf", o: [], dns: [], uri: [], serial: "01", notAfter: new Date(), fingerprint256, chain };
     parts.open.join({ kind: "certificate", peer }, connect);
   });
   void again.verify(host);

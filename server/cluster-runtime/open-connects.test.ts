@@ -4,7 +4,15 @@ import { QueueNode } from "../../shared/basics/collections.ts";
 import { type CallerProof, type OpenConnect, OpenConnects } from "./open-connects.ts";
 
 function proofOf(fingerprint256: string): CallerProof {
-  const peer = { o: [], dns: [], uri: [], fingerprint256, notAfter: new Date(), chain: [Buffer.alloc(1_000)] };
+  const peer = {
+    o: [],
+    dns: [],
+    uri: [],
+    serial: "01",
+    fingerprint256,
+    notAfter: new Date(),
+    chain: [Buffer.alloc(1_000)],
+  };
   return { kind: "certificate", peer };
 }
 

@@ -220,7 +220,7 @@ test("no certificate that was issued for one cluster's identity is let in by ano
   const holder = fc.record({ cn: fc.constantFrom("a", "b", "ab"), o: values, dns: values });
   fc.assert(
     fc.property(pattern, pattern, holder, (issuedFor, other, { cn, o, dns }) => {
-      const identity = { cn, o, dns, uri: [], fingerprint256: "", notAfter: new Date(0) };
+      const identity = { cn, o, dns, uri: [], serial: "01", fingerprint256: "", notAfter: new Date(0) };
       const inField = { CN: [cn], O: o, DNS: dns, URI: [] };
       const asIssued = issuedFor.parts.every(({ field }) =>
         inField[field].every((one) =>

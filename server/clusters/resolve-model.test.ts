@@ -39,7 +39,7 @@ const STANDINGS = await Promise.all(
 );
 const HOLDERS = ["a", "b", "ab", "ba"].flatMap((cn) =>
   [[], ["a"], ["b"]].map((o): PeerIdentity => {
-    return { cn, o, dns: [], uri: [], fingerprint256: "", notAfter: new Date(0), chain: [] };
+    return { cn, o, dns: [], uri: [], serial: "01", fingerprint256: "", notAfter: new Date(0), chain: [] };
   }),
 );
 const TOKENS = ["i", "j"].flatMap((issuer) =>

@@ -7,7 +7,16 @@ import { type Claimant, Claims } from "./routing-rules.ts";
 const NOTHING = { hosts: [], cidrs: [], defaultRoute: false };
 
 function certificate(cn: string): Claimant {
-  const peer: PeerIdentity = { cn, o: [], dns: [], uri: [], fingerprint256: "AA", notAfter: new Date(), chain: [] };
+  const peer: PeerIdentity = {
+    cn,
+    o: [],
+    dns: [],
+    uri: [],
+    serial: "01",
+    fingerprint256: "AA",
+    notAfter: new Date(),
+    chain: [],
+  };
   return { identity: `CN=${cn}`, peer };
 }
 

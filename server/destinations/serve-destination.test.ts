@@ -56,7 +56,7 @@ function agentOf(t: TestContext, { allowed = [], lookup, server = {} }: Parts) {
   const context = contextOf({}, { log, clusters, ...server });
   const cluster = context.tunnels.add("default", { serverId: "srv", maxAgents: 10, drainTimeoutMs: 100 });
   const facts = { identity: "CN=a", peer: undefined, software: "test", probe: false, identifiers: {} };
-  const opener = { cluster, agent: { agentId: "a", instance: "1", ...facts } };
+  const opener = { cluster, link: { remote: "" }, agent: { agentId: "a", instance: "1", ...facts } };
   const kind = {
     ...{ kind: "destination", maxOpen: 10, rate: { burst: 10, perSecond: 10 } },
     serve: (stream: Stream, head: Buffer) => void serveDestination(stream, head, opener, context, lookup),

@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
+import { Cancellation } from "../../shared/basics/promises.ts";
 import { type Lookup, lookupAll, TargetDial } from "../../shared/dial/dial-target.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
@@ -12,9 +13,11 @@ import {
   parseDestination,
 } from "../../shared/wire/destination-heads.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import { addressRefusal } from "../clusters/destinations.ts";
 import type { AgentStreamKind, StreamOpener } from "../tunnels/agent-streams.ts";
 import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
+import { partyOf } from "../tunnels/tunnel.ts";
 
 /** How long a refused stream may linger until the agent has ended its side, too, ms. */
 const LINGER_MS = 5_000;
@@ -49,6 +52,8 @@ export async function serveDestination(
     record.request = request;
     const served = admit(request.target, opener, context);
     const socket = await dial(stream, request, record, context, lookup);
+    const written = record.onAllowed(socket);
+    if (written !== undefined) await orReset(socket, written);
     stream.write(encodeDestinationAnswer());
     const { memory } = opener.cluster;
     memory.onConnection(CONNECTION_BYTES.unix);
@@ -68,8 +73,18 @@ export async function serveDestination(
   }
 }
 
+async function orReset(socket: Socket, step: Promise<void>): Promise<void> {
+  try {
+    await step;
+  } catch (error) {
+    resetSocket(socket);
+    throw error;
+  }
+}
+
 /** The name may belong to a newer cluster by now; this agent is not one of its agents. */
-function admit(target: Target, { cluster }: StreamOpener, { clusters, draining, files }: ServerContext): ServedCluster {
+function admit(target: Target, { cluster }: StreamOpener, context: ServerContext): ServedCluster {
+  const { clusters, draining, files } = context;
   const served = clusters.get(cluster.name);
   if (served?.tunnels !== cluster) {
     throw new CulvertError("unknown_cluster", `cluster "${cluster.name}" is not served here any more`);
@@ -77,6 +92,7 @@ function admit(target: Target, { cluster }: StreamOpener, { clusters, draining, 
   served.requireDestination(target);
   if (draining()) throw new CulvertError("draining", "this server is shutting down: try again");
   files.requireRoom("overloaded");
+  context.audit()?.requireWritable();
   return served;
 }
 
@@ -137,6 +153,7 @@ class DestinationRecord {
   readonly #context: ServerContext;
   readonly #startedAt = performance.now();
   #dialMs: number | undefined;
+  #audited: AuditedEntry | undefined;
 
   constructor(opener: StreamOpener, context: ServerContext) {
     this.#opener = opener;
@@ -149,10 +166,37 @@ class DestinationRecord {
     if (code === "ok") this.#dialMs = dialMs;
   }
 
+  /** The destination is connected: the audit trail says so before the agent is told. */
+  onAllowed({ remoteAddress = "", remotePort = 0 }: Socket): Promise<void> | undefined {
+    const trail = this.#context.audit();
+    if (trail === undefined) return undefined;
+    const address = formatTarget({ host: remoteAddress, port: remotePort });
+    this.#audited = trail.allowed({ ...this.#auditedFacts(), address });
+    return trail.written(new Cancellation());
+  }
+
+  #auditedFacts(): AuditedFacts {
+    const { cluster, agent, link } = this.#opener;
+    return {
+      kind: "destination",
+      cluster: cluster.name,
+      by: partyOf(agent),
+      source: link.remote,
+      connection: this.request?.id,
+      target: this.request && formatTarget(this.request.target),
+      agent: agent.agentId,
+    };
+  }
+
   finish(code: OutcomeCode | "ok", error: Error | undefined, totals?: SpliceTotals): void {
     const { metrics, log, throttledLog } = this.#context;
     const { cluster, agent } = this.#opener;
     const { bytesUp = 0, bytesDown = 0 } = totals ?? {};
+    const endedBy = totals?.endedBy === "caller" ? "agent" : totals?.endedBy;
+    const trail = this.#context.audit();
+    const why = code === "internal" ? undefined : error?.message;
+    if (this.#audited === undefined) trail?.refused(this.#auditedFacts(), code, why);
+    else trail?.ended(this.#audited, { outcome: code, reason: why, bytesUp, bytesDown, endedBy });
     metrics.destinations.finished(cluster.name, { outcome: code, bytesUp, bytesDown });
     const line = {
       id: this.request?.id,
@@ -164,7 +208,7 @@ class DestinationRecord {
       bytesUp,
       bytesDown,
       durationMs: rounded(performance.now() - this.#startedAt),
-      endedBy: totals?.endedBy === "caller" ? "agent" : totals?.endedBy,
+      endedBy,
       ...(code === "internal" ? { err: error?.cause ?? error } : error && { reason: printable(error.message) }),
     };
     const level = code === "ok" ? "info" : outcome(code).level;

@@ -8,11 +8,14 @@ import {
   printable,
   toCulvertError,
 } from "../../shared/outcomes.ts";
+import { claimedBy } from "../../shared/tls/identity.ts";
 import { CloseCode, LinkRefused } from "../../shared/wire/handshake.ts";
+import { recordRefusal, ruleOf } from "../agents/agent-record.ts";
 import type { AgentHost } from "../agents/authenticate-agent.ts";
 import type { AgentsContext } from "../agents/context.ts";
 import { AGENT_LINES } from "../agents/run-tunnel.ts";
 import type { Credential } from "../tunnels/links.ts";
+import { partyOf } from "../tunnels/tunnel.ts";
 
 // Why a konnectivity-agent gets no tunnel: the refusals of all agents, as statuses of gRPC.
 
@@ -48,16 +51,19 @@ export function statusOf(error: unknown): { readonly status: GrpcStatus; readonl
 /** Counts and logs an agent that was refused, as those of culvert are. */
 export function logRefusal(
   error: unknown,
-  { remote, source, host }: IncomingConnection<AgentHost>,
+  { socket, remote, source, host }: IncomingConnection<AgentHost>,
   credential: Credential | undefined,
-  { metrics, log, throttledLog }: AgentsContext,
+  context: AgentsContext,
 ): void {
+  const { log, throttledLog } = context;
   const { status, sentence } = statusOf(error);
   const cluster = host?.tunnels.name ?? "";
   const identity = credential?.identity ?? "";
   const code = error instanceof LinkRefused ? (error.closeCode ?? 0) : agentStatus(toCulvertError(error).code);
   const reason = printable(sentence);
-  metrics.agentRefused(String(code), { cluster, from: identity === "" ? source.address : identity, reason });
+  const by = credential === undefined ? { claimed: claimedBy(socket) } : partyOf(credential);
+  const from = identity === "" ? source.address : identity;
+  recordRefusal({ cluster, remote, by, code, rule: ruleOf(error), reason, from }, context);
   if (status === "internal") log.error({ err: error, identity, remote }, "agent refused");
   const level = error instanceof CulvertError ? outcome(error.code).level : "warn";
   const line = { remote, cluster, ...(identity && { identity }), code, reason, protocol: "konnectivity" };

@@ -7,6 +7,7 @@ import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import { joinHellos } from "../agents/admission.ts";
+import { recordTunnel } from "../agents/agent-record.ts";
 import { type AgentHost, authenticateAgent } from "../agents/authenticate-agent.ts";
 import type { AgentsContext } from "../agents/context.ts";
 import { CertificateWatch, TokenWatch } from "../agents/credential-watch.ts";
@@ -184,8 +185,9 @@ async function runTunnel(
   { identity, peer, token }: Credential,
   { remote }: AgentConnection,
   { tunnels: cluster }: AgentHost,
-  { options, metrics, throttledLog }: AgentsContext,
+  context: AgentsContext,
 ): Promise<void> {
+  const { options, throttledLog } = context;
   const agent: ConnectedAgent = { agentId, instance, identity, peer, software, probe: false, identifiers };
   const id = `${options.serverId}/${instance}`;
   const line = { cluster: cluster.name, agent: agentId, tunnel: id, remote, protocol: "konnectivity" };
@@ -195,7 +197,7 @@ async function runTunnel(
   const bounds = { maxStreams, budget, keepaliveMs, memory: cluster.memory };
   const tunnel = new KonnectivityTunnel(agent, id, remote, call, bounds, () => cluster.onChanged());
   place.join(tunnel);
-  metrics.tunnelOpened(cluster.name);
+  const recordEnd = recordTunnel(tunnel, cluster.name, context);
   log("info", { identity, software, ...(!isEmpty(identifiers) && { identifiers }) }, "tunnel opened");
   const onUnavailable = (reason: string, detail: string) => log("warn", { reason, detail }, "token not verified");
   const watch = token && new TokenWatch(token, tunnel, onUnavailable, "renewedWhenIdle");
@@ -206,7 +208,7 @@ async function runTunnel(
   watch?.close();
   ends?.close();
   if (reason instanceof PeerViolation) cluster.pace.offended(agent);
-  metrics.tunnelClosed(cluster.name, reason === undefined ? "closed" : "lost", tunnel.resetForMemory);
+  recordEnd(reason, tunnel.resetForMemory);
   if (reason === undefined) log("info", {}, "tunnel closed");
   else log("warn", { reason: printable(reason.message) }, "tunnel lost");
 }

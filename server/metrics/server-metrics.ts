@@ -53,6 +53,8 @@ export class ServerMetrics {
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
   readonly replicas: ReplicaMetrics;
+  /** Lines of the audit trail that are lost. */
+  readonly auditLost: NumberMetric;
   /** Refused peers that came to no cluster. */
   readonly refusals = new RecentRefusals();
   readonly #tunnels: LabelledMetric;
@@ -122,6 +124,10 @@ export class ServerMetrics {
     this.#filesUsedUp = make.counter(
       ["culvert_server_files_used_up_total"],
       "Times that hardly any file descriptor was left (process_open_fds near process_max_fds).",
+    );
+    this.auditLost = make.counter(
+      ["culvert_server_audit_lines_lost_total"],
+      "Lines of --audit-log that are lost, because it could not be written for long, or nobody has read it.",
     );
     this.#dialFailures = make.counters(`${KONNECTIVITY}_dial_failure_count`, "CONNECTs not answered with 200.", [
       "reason",

@@ -98,7 +98,7 @@ export class OperatorPorts {
   }
 
   #condition(): ServerCondition {
-    const { options, tunnels, files, servers } = this.#context;
+    const { options, tunnels, files, servers, audit } = this.#context;
     const { served, others } = this.#view;
     const replicas = this.#view.replicas();
     const unix = served.store === undefined ? this.#view.unixListeners() : [];
@@ -110,7 +110,7 @@ export class OperatorPorts {
       ends: this.#recentEnds(),
       clusters: served.store && this.#recentFaults(),
       warnings: this.#recentWarnings(),
-      files: [...files.checks(), ...(others.peers?.checks() ?? [])],
+      files: [...files.checks(), ...(audit()?.checks() ?? []), ...(others.peers?.checks() ?? [])],
       draining: this.#view.ending(),
       agents,
       canAskOthers: others.peers?.canAsk ?? false,

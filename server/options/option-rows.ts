@@ -293,6 +293,17 @@ const operations = section("Health and administration", {
   ),
 });
 
+const audit = section("Audit trail", {
+  auditLog: option.string(
+    "",
+    "Where the audit trail goes: a file (opened again at SIGHUP), - for stdout, or unix:PATH, a socket at which a collector listens. A JSON line for each decision about a CONNECT or an agent, and one for its end (docs/audit.md). Empty: none.",
+  ),
+  auditRequired: option.boolean(
+    false,
+    "A CONNECT gets its 200 when its decision is in the audit trail, and 503 while that cannot be written; the server is not ready then.",
+  ),
+});
+
 export const rows = {
   ...clusters,
   ...callers,
@@ -304,6 +315,7 @@ export const rows = {
   ...tlsRows,
   ...replicas,
   ...operations,
+  ...audit,
   ...logRows,
 };
 

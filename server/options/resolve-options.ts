@@ -36,6 +36,7 @@ export function resolveOptions(draft: ServerDraft): void {
   checkStrategies(draft);
   checkOwnPorts(draft);
   checkReplicas(draft);
+  if (values.auditRequired && values.auditLog === "") draft.problem("--audit-required needs an --audit-log.");
   if (values.serverId === "") values.serverId = generatedId();
 }
 

@@ -10,7 +10,15 @@ import { DuplexTransport } from "../../shared/yamux/testing/duplex-transport.ts"
 import { contextOf } from "../tunnels/testing/context.ts";
 import { AcceptedPeer, makeRoom } from "./accepted-peers.ts";
 
-const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
+const IDENTITY: PeerIdentity = {
+  o: [],
+  dns: [],
+  uri: [],
+  serial: "01",
+  fingerprint256: "x",
+  notAfter: new Date(),
+  chain: [],
+};
 
 class LinkOverPair extends DuplexTransport {
   readonly remote = "127.0.0.1:1";

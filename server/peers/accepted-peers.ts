@@ -18,6 +18,8 @@ export interface FromPeer {
   /** What the server says of itself: it must not use up the places of another. */
   readonly serverId: string;
   readonly remote: string;
+  /** Its certificate when the link began. */
+  readonly identity: PeerIdentity;
   /** Connections of agents that it carries here. */
   carried: number;
 }
@@ -41,6 +43,7 @@ interface AcceptedPeerParts {
 export class AcceptedPeer implements FromPeer {
   readonly serverId: string;
   readonly remote: string;
+  readonly identity: PeerIdentity;
   carried = 0;
   /** Resolves when the link has ended. */
   readonly closed: Promise<void>;
@@ -52,6 +55,7 @@ export class AcceptedPeer implements FromPeer {
     const { serverId, software, link, identity, trust, memory, onStream } = parts;
     this.serverId = serverId;
     this.remote = link.remote;
+    this.identity = identity;
     const log = peerLog(throttledLog, serverId, link.remote);
     this.watch = new PeerWatch(identity, trust, {
       onAsk: (reason) => link.sendControl({ type: "rotate", reason }),

@@ -15,6 +15,8 @@ import { contextOf } from "../tunnels/testing/context.ts";
 import type { FromPeer } from "./accepted-peers.ts";
 import { MAX_FROM_ONE, serveCarried } from "./peer-streams.ts";
 
+const IDENTITY = { o: [], dns: [], uri: [], serial: "01", fingerprint256: "AA", notAfter: new Date(), chain: [] };
+
 interface Taken extends CarriedFacts {
   readonly via: string;
   readonly stream: Duplex;
@@ -39,7 +41,11 @@ function carriedBy(
     reachedBy: () => undefined,
   };
   const context = contextOf({}, { log, clusters });
-  return { taken, lines, ...linkTo(takeCarried, context, { serverId, remote: "10.0.0.2:1", carried }) };
+  return {
+    taken,
+    lines,
+    ...linkTo(takeCarried, context, { serverId, remote: "10.0.0.2:1", identity: IDENTITY, carried }),
+  };
 }
 
 function linkTo(takeCarried: TakeCarried, context: ServerContext, from: FromPeer) {

@@ -7,7 +7,15 @@ import { agentOf, fetchText, pki } from "../testing/server.ts";
 import { PeerWatch } from "./peer-trust.ts";
 import { ask, Fleet, peerLeaf } from "./testing/fleet.ts";
 
-const IDENTITY: PeerIdentity = { o: [], dns: [], uri: [], fingerprint256: "x", notAfter: new Date(), chain: [] };
+const IDENTITY: PeerIdentity = {
+  o: [],
+  dns: [],
+  uri: [],
+  serial: "01",
+  fingerprint256: "x",
+  notAfter: new Date(),
+  chain: [],
+};
 const RENEWED: PeerIdentity = { ...IDENTITY, fingerprint256: "y" };
 
 /** A peer whose first certificate is not accepted any more as soon as the test says so. */

@@ -6,6 +6,7 @@ import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
 import { encodePeerAnswer, type PeerOpenRequest, parsePeerOpen } from "../../shared/wire/peer-heads.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { openStream, type StreamRequest } from "../tunnels/open-stream.ts";
@@ -28,8 +29,14 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
   const startedAt = performance.now();
   let asked: PeerOpenRequest | undefined;
   let request: StreamRequest | undefined;
+  let answer: (OpenAnswer & { readonly ok: true }) | undefined;
+  let audited: AuditedEntry | undefined;
   const finish = (code: OutcomeCode | "ok", reason: Error | undefined, totals?: SpliceTotals): void => {
     metrics.hops.served(code);
+    const trail = context.audit();
+    const why = code === "internal" ? undefined : reason?.message;
+    if (audited === undefined) trail?.refused(auditedFacts(asked, request, answer, from), code, why);
+    else trail?.ended(audited, { outcome: code, reason: why, ...totals });
     const level = code === "ok" ? "info" : outcome(code).level;
     const line = {
       id: asked?.id,
@@ -61,11 +68,19 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
     const cluster = served.tunnels;
     stream.chargeTo(cluster.memory);
     context.files.requireRoom("overloaded");
-    let answer: (OpenAnswer & { readonly ok: true }) | undefined;
+    context.audit()?.requireWritable();
     request = requestOf(stream, asked, startedAt, (given) => {
       if (given.ok) answer = given;
     });
     const opened = await openHere(target, cluster, request, context);
+    audited = context.audit()?.allowed(auditedFacts(asked, request, answer, from));
+    await context
+      .audit()
+      ?.written(request.cancellation)
+      ?.catch((error: unknown) => {
+        opened.destroy();
+        throw error;
+      });
     if (stream.destroyed) {
       opened.destroy();
       throw callerGone();
@@ -91,6 +106,26 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
     refuseStream(stream, request?.tunnel === undefined ? naming(serverId, refusal) : refusal);
     finish(refusal.code, refusal);
   }
+}
+
+/** The caller is known to the other server, whose trail has the same `connection`. */
+function auditedFacts(
+  asked: PeerOpenRequest | undefined,
+  request: StreamRequest | undefined,
+  answer: { readonly address?: string } | undefined,
+  { serverId, remote, identity }: FromPeer,
+): AuditedFacts {
+  return {
+    kind: "hop",
+    cluster: asked?.cluster,
+    by: { peer: identity },
+    source: remote,
+    connection: asked?.id,
+    target: asked && formatTarget(asked.target),
+    address: answer?.address,
+    agent: request?.tunnel?.agent.agentId,
+    peer: serverId,
+  };
 }
 
 /** Opens the stream, and tells it apart from those of callers here, whose limits are this server's. */
@@ -124,7 +159,7 @@ function endOf(opened: Duplex, by: SpliceTotals["endedBy"], { draining }: Server
 
 function requestOf(
   stream: Stream,
-  { id, timeoutMs, onlyClaimed, timed }: PeerOpenRequest,
+  { id, timeoutMs, onlyClaimed }: PeerOpenRequest,
   startedAt: number,
   onAnswer: (answer: OpenAnswer) => void,
 ): StreamRequest {
@@ -140,7 +175,7 @@ function requestOf(
     choice: undefined,
     hop: undefined,
     ...(onlyClaimed && { onlyClaimed }),
-    ...(timed === true && { watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer } }),
+    watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer },
   };
 }
 

@@ -31,7 +31,7 @@ function agentOf(features: readonly string[] = [], kinds: readonly AgentStreamKi
   const [near, far] = duplexPair();
   const { context, cluster } = contextWithCluster();
   const peer = { identity: "CN=a", peer: undefined, software: "test", probe: false, identifiers: {} };
-  const opener = { cluster, agent: { agentId: "a", instance: "1", ...peer } };
+  const opener = { cluster, link: { remote: "" }, agent: { agentId: "a", instance: "1", ...peer } };
   const streams = new AgentStreams(new Set(features), kinds, opener, context);
   let ended: Error | undefined;
   const server = new Session("server", new DuplexTransport(near), {

@@ -11,6 +11,8 @@ import type { ConnectedAgent } from "./tunnel.ts";
 export interface StreamOpener {
   readonly agent: ConnectedAgent;
   readonly cluster: ClusterTunnels;
+  /** The link of its tunnel: where it connects from now. */
+  readonly link: { readonly remote: string };
 }
 
 /** A kind of streams that agents open, with its bounds for one tunnel: one more stream is reset. */

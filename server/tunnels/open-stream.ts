@@ -24,7 +24,7 @@ export interface StreamRequest extends AskedStream {
   readonly watch?: OpenWatcher;
 }
 
-interface OpenWatcher extends OpeningWatcher {
+export interface OpenWatcher extends OpeningWatcher {
   /** This tunnel, or this other server, is asked now; `before` is why the first one could not be used. */
   onPicked(way: Tunnel | ServerHop, before: CulvertError | undefined): void;
 }

@@ -6,6 +6,7 @@ import type { LinkPace } from "../../shared/link/link-events.ts";
 import type { CulvertError } from "../../shared/outcomes.ts";
 import type { PeerIdentity } from "../../shared/tls/identity.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { AuditedParty } from "../audit/audit-trail.ts";
 import type { CarrierRecord } from "./carrier-record.ts";
 
 /** The agent at the other end of a tunnel. */
@@ -22,6 +23,13 @@ export interface ConnectedAgent {
   readonly probe: boolean;
   /** What it says that it serves, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
+}
+
+const SUBJECT = "SUB=";
+
+/** An agent in the audit trail. `identity` of one with a token is its subject behind a prefix (`authenticateAgent`). */
+export function partyOf({ peer, identity }: Pick<ConnectedAgent, "peer" | "identity">): AuditedParty {
+  return peer === undefined ? { subject: identity.slice(SUBJECT.length) } : { peer };
 }
 
 /** What agents speak: culvert's own protocol, or that of Konnectivity's agents. */

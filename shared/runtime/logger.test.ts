@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { createLogger, readableLine } from "./logger.ts";
+import { createLogger, readableLine, wholeLines } from "./logger.ts";
 import { RUN_SOURCES, source } from "./testing/project.ts";
 
 function capture() {
@@ -86,4 +86,13 @@ test("a message without fields stands alone", () => {
 test("an error shows its stack on lines of its own", () => {
   const err = { type: "Error", message: "bad", stack: "Error: bad\n    at here" };
   assert.equal(readableLine({ msg: "oops", port: 1, err }), "oops  port=1\nError: bad\n    at here");
+});
+
+test("lines are written in pieces that a pipe takes whole, unless one alone is longer", () => {
+  const [short, long] = [`${"a".repeat(999)}\n`, `${"b".repeat(5_000)}\n`];
+  const shown = (...lines: readonly string[]) => String(wholeLines(Buffer.from(lines.join(""))));
+  assert.equal(shown(short, short), short + short);
+  assert.equal(shown(short, short, short, short, short), short.repeat(4));
+  assert.equal(shown(short, long), short);
+  assert.equal(shown(long, short), long + short);
 });

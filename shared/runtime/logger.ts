@@ -69,9 +69,19 @@ function writerOfStdout(lostLine: LogWriterOptions["lostLine"]): LogWriter {
       // Nobody can be told.
     }
   };
-  const writer = new LogWriter({ output: (bytes) => writeSync(stdout, bytes), lostLine, onFault });
+  const writer = new LogWriter({ output: (bytes) => writeSync(stdout, wholeLines(bytes)), lostLine, onFault });
   process.on("exit", writer.flush);
   return writer;
+}
+
+/** A write of at most so many bytes to a pipe is whole, or fails (pipe(7), PIPE_BUF). */
+const MAX_WHOLE = 4_096;
+
+/** The first lines, of which a pipe cuts none: the audit trail may write to stdout as well. */
+export function wholeLines(bytes: Buffer): Buffer {
+  if (bytes.length <= MAX_WHOLE) return bytes;
+  const end = bytes.lastIndexOf("\n", MAX_WHOLE - 1);
+  return end < 0 ? bytes : bytes.subarray(0, end + 1);
 }
 
 /**

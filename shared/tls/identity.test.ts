@@ -20,6 +20,7 @@ const identity = (partial: Partial<PeerIdentity>): PeerIdentity => ({
   o: [],
   dns: [],
   uri: [],
+  serial: "01",
   fingerprint256: "",
   chain: [],
   notAfter: new Date(0),

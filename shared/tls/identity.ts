@@ -15,6 +15,7 @@ export interface PeerIdentity {
   readonly o: readonly string[];
   readonly dns: readonly string[];
   readonly uri: readonly string[];
+  readonly serial: string;
   readonly fingerprint256: string;
   readonly notAfter: Date;
   /** The certificate and the intermediate ones (DER), with which it is verified again. */
@@ -293,6 +294,7 @@ export function readNames(certificate: PeerCertificate): Omit<PeerIdentity, "cha
     o: [subject.O ?? []].flat(),
     dns: alternatives.filter(({ kind }) => kind === "DNS").map(({ value }) => value),
     uri: alternatives.filter(({ kind }) => kind === "URI").map(({ value }) => value),
+    serial: certificate.serialNumber,
     fingerprint256: certificate.fingerprint256,
     notAfter: new Date(certificate.valid_to),
   };

@@ -11,6 +11,8 @@ interface TenantFleetOptions {
   readonly more?: object;
   /** Of the first server. */
   readonly options?: Partial<ServerOptions>;
+  /** Of the second one. */
+  readonly farOptions?: Partial<ServerOptions>;
   /**
    * What the targets of a cluster send, and then end; with nothing they stay. They never read; those of others echo.
    */
@@ -20,7 +22,7 @@ interface TenantFleetOptions {
 /** Two servers with documents of the same clusters; the agents are at the second, whose documents say `more`. */
 export async function fleetOf(
   names: readonly string[],
-  { more = {}, options = {}, greetings = {} }: TenantFleetOptions = {},
+  { more = {}, options = {}, farOptions = {}, greetings = {} }: TenantFleetOptions = {},
 ) {
   const tenants = await Tenants.create(names);
   for (const name of names) await tenants.get(name).write({ callers: { uds: undefined } });
@@ -29,7 +31,7 @@ export async function fleetOf(
   for (const name of names) await tenants.get(name).write({ callers: { uds: undefined }, ...more });
   const fleet = new Fleet();
   const near = await fleet.start("srv-1", { clusters: folder, ...options });
-  const far = await fleet.start("srv-2", { clusters: tenants.folder });
+  const far = await fleet.start("srv-2", { clusters: tenants.folder, ...farOptions });
   for (const name of names) {
     const at = tenants.get(name);
     await agentAt(far, greetings[name], { at, by: at.agent });

@@ -22,6 +22,7 @@ export function contextOf(
     draining: () => false,
     leadsBack: () => false,
     listeners: () => [],
+    audit: () => undefined,
     peers: () => undefined,
   };
   return { ...createContext(all, log, live, new ServerMetrics({ processMetrics: false })), ...parts };

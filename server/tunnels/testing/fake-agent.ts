@@ -124,7 +124,7 @@ export function openOptions(more: Partial<OpenOptions> = {}): OpenOptions {
 /** An agent that may open no streams. */
 function noStreams(agent: ConnectedAgent): AgentStreams {
   const { context, cluster } = contextWithCluster();
-  return new AgentStreams(new Set(), [], { agent, cluster }, context);
+  return new AgentStreams(new Set(), [], { agent, cluster, link: { remote: "" } }, context);
 }
 
 async function serve(stream: Stream, { answer, onTarget }: FakeAgentOptions): Promise<void> {
