@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import type { AgentOptions } from "../../agent/context/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { startClusterAgent } from "../harness/cluster-agents.ts";
 import { ClusterFolder } from "../harness/cluster-files.ts";
 import { startClusterServer } from "../harness/cluster-server.ts";
@@ -138,18 +139,22 @@ test("an agent reaches neither another cluster's destination nor a port of the s
   await using ofGreen = await TARGETS.echo();
   using folder = await ClusterFolder.create(["blue", "green"]);
   const [blue, green] = [folder.get("blue"), folder.get("green")];
-  const [adminPort, healthPort] = [await freePort(), await freePort()];
-  const own = [`127.0.0.1:${adminPort}`, `localhost:${healthPort}`];
+  const own: Partial<ServerOptions> = {
+    ...{ adminPort: await freePort(), healthPort: await freePort(), healthBindAddress: "127.0.0.1" },
+    ...{ agentPort: await freePort(), serverPort: await freePort(), httpPort: await freePort() },
+  };
+  const ofServer = [own.adminPort, own.healthPort, own.agentPort, own.serverPort, own.httpPort];
+  const listed = ofServer.flatMap((port) => [`127.0.0.1:${port}`, `localhost:${port}`]);
   await blue.write({ allowedDestinations: [ofBlue.address] });
-  await green.write({ allowedDestinations: [ofGreen.address, ...own] });
-  using world = await startClusterServer(folder, { adminPort, healthPort, healthBindAddress: "127.0.0.1" });
-  const wanted = [ofGreen.address, ofBlue.address, ...own, "169.254.169.254:80", `127.0.0.1:${world.agentPort}`];
+  await green.write({ allowedDestinations: [ofGreen.address, ...listed] });
+  using world = await startClusterServer(folder, own);
+  const wanted = [ofGreen.address, ofBlue.address, ...listed, "169.254.169.254:80", "metadata.google.internal:80"];
   const { options, ports } = await portsTo(...wanted);
   const agent = await startClusterAgent(green, world.agentPort, options);
   t.after(() => agent.destroy(new Error("the test is over")));
-  const [allowed, ...others] = ports;
+  const [allowed, ...refused] = ports;
   await echoes(await dial(t, allowed), "green");
-  for (const [index, port] of others.entries()) {
+  for (const [index, port] of refused.entries()) {
     assert.equal(await endOf(await dial(t, port)), "ECONNRESET", wanted[index + 1]);
   }
   assert.deepEqual([...ofBlue.sockets()], []);
