@@ -1,5 +1,5 @@
 /** Builds the status page for browsers (`ui/`): `node scripts/page.mjs` alone, or as a part of `npm run build`. */
-import { copyFileSync, readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -48,7 +48,10 @@ export async function buildPage(folder) {
     logLevel: "warning",
     plugins: [nextStepsModule],
   });
-  for (const file of ["index.html", "icon.svg"]) copyFileSync(join(ROOT, "ui", file), join(folder, file));
+  // A copy would have the mode of the source, which a clone may keep from others.
+  for (const file of ["index.html", "icon.svg"]) {
+    writeFileSync(join(folder, file), readFileSync(join(ROOT, "ui", file)));
+  }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) await buildPage(join(ROOT, "dist/ui"));

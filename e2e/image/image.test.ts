@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { chownSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chownSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import * as nodeModule from "node:module";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { join } from "node:path";
@@ -110,8 +110,9 @@ describe("the image, built step by step with this machine in place of its base",
   });
 
   test("it has what the package has, and the packages that package-lock.json has for run time", () => {
-    // npm adds the three that package.json need not name.
-    const packed = [...MANIFEST.files, "README.md", "LICENSE", "package.json"];
+    // npm adds the three that package.json need not name. A pattern with `!` names what is left out.
+    const files = MANIFEST.files.filter((pattern: string) => !pattern.startsWith("!"));
+    const packed = [...files, "README.md", "LICENSE", "package.json"];
     assert.deepEqual(
       readdirSync(image.root.at("app")).toSorted(),
       [...packed, "cache", "node_modules", "package-lock.json"].toSorted(),
@@ -120,6 +121,7 @@ describe("the image, built step by step with this machine in place of its base",
     const locked = Object.entries(read("app/package-lock.json")).filter(([path, { dev }]) => path !== "" && !dev);
     const installed = Object.keys(read("app/node_modules/.package-lock.json"));
     assert.deepEqual(installed.toSorted(), locked.map(([path]) => path).toSorted());
+    assert.ok(!existsSync(image.root.at("app/docs/images")), "pictures are for people who read the repository");
     const built = readdirSync(image.root.at("app/dist"), { recursive: true, encoding: "utf8" });
     assert.deepEqual(
       built.filter((path) => /\.test\.js$|(^|\/)testing/.test(path)),
