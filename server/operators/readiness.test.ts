@@ -142,6 +142,12 @@ for (const [sentence, change, failed, says] of TABLE) {
   });
 }
 
+test("a server without agents, whose callers no other server can serve, is ready with a fault", () => {
+  const hasFaults = (change: Partial<ServerCondition>) =>
+    readiness({ ...WELL, ...change }, "names", NOW).find(({ name }) => name === "agents")?.hasFaults;
+  assert.deepEqual([hasFaults({}), hasFaults({ agents: 1 }), hasFaults({ canAskOthers: true })], [true, false, false]);
+});
+
 test("a broken document of a cluster is shown as a fault, and the server stays ready", () => {
   const clusters = (faults: string[]) => {
     const check = readiness({ ...WELL, clusters: faults }, "names", NOW).find(({ name }) => name === "clusters");

@@ -79,8 +79,9 @@ export function readiness(condition: ServerCondition, shows: "names" | "counts",
 
 /** Without an agent callers are served, too, where other servers can be asked. */
 function agentsCheck({ agents, canAskOthers, readyNeedsAgent }: ServerCondition): Check {
+  const serves = agents > 0 || canAskOthers;
   const hops = agents === 0 && canAskOthers ? "; CONNECTs go to other servers" : "";
-  return { name: "agents", ok: agents > 0 || canAskOthers || !readyNeedsAgent, detail: `${agents} connected${hops}` };
+  return { name: "agents", ok: serves || !readyNeedsAgent, hasFaults: !serves, detail: `${agents} connected${hops}` };
 }
 
 /** Leaves out certificates that are invalid now: readiness, or the faults of the clusters, report them. */

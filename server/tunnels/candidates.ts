@@ -151,7 +151,10 @@ export function noAgentAmong(tunnels: Iterable<Tunnel>, cluster: string): Culver
   }
   const lost = expectedOf(tunnels)?.agent.agentId;
   if (lost === undefined) {
-    return new CulvertError("draining", `every agent of cluster "${cluster}" is going away: try again`);
+    return new CulvertError(
+      "draining",
+      `every agent of cluster "${cluster}" is shutting down, and no other is connected: check that one runs`,
+    );
   }
   return noAgent(`agent "${lost}" has lost its connection and is not back yet: check that it runs, and the path to it`);
 }

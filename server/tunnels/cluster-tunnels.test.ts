@@ -37,7 +37,10 @@ test("agents that all drain are told apart from no agents", async () => {
   const agent = fakeAgent();
   cluster.places.reserve(A).join(agent.tunnel);
   agent.say({ type: "drain", retryAfterMs: 0 });
-  await assert.rejects(cluster.whenAvailable(10, nobody()), { code: "draining", message: /going away/ });
+  await assert.rejects(cluster.whenAvailable(10, nobody()), {
+    code: "draining",
+    message: /shutting down, and no other/,
+  });
 });
 
 test("a caller that leaves stops waiting", async () => {
