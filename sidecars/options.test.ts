@@ -65,7 +65,7 @@ test("options that cannot work together are refused with a sentence", async (t) 
   for (const [args, problem] of [
     [["--port=0"], /--port or --uds-name/],
     [["--server=a:1", "--konnectivity-hostname=b"], /both name servers/],
-    [["--server=a"], /--server needs host:port/],
+    [["--server=a"], /^--server needs host:port, .* culvert-server:8090, and not "a"\.$/],
     [["--resolve-from-guest-cluster-dns"], /needs --kubeconfig/],
     [["--cluster-dns=10.96.0.10"], /--cluster-dns needs host:port/],
   ] as const) {

@@ -189,8 +189,10 @@ function isNoTarget(text: string): boolean {
 function serverAddress(text: string): string {
   try {
     parseTarget(text);
-  } catch (error) {
-    throw new Error(`needs host:port: ${(error as Error).message}`);
+  } catch {
+    throw new Error(
+      `needs host:port, a server's name and its --server-port, such as culvert-server:8090, and not "${text}"`,
+    );
   }
   return text;
 }

@@ -81,7 +81,7 @@ async function migrate({ world, signal }: Stage, programs: Program[]): Promise<S
     const ours = world.culvert.startAgentOf("culvert", `ours-${i}`, OURS_FROM + i);
     programs.push(ours);
     await ours.waitForLog(/uplink connected/);
-    await drain(program, webhook);
+    await drain(program, webhook, world.culvert.server);
   }
   await sleep(DRAINED_MS, undefined, { signal });
   const failed = webhook.failures.slice(failedMeanwhile);
@@ -126,10 +126,14 @@ async function secondsUntilBack({ program, backSeconds }: Started, stopped: numb
  * As a kubelet ends its pod: SIGTERM, and later SIGKILL, since one SIGTERM only lets it drain. A connection that is
  * open then ends with it: it may not be in the middle of a call.
  */
-async function drain(agent: Program, webhook: SteadyWebhook): Promise<void> {
+async function drain(agent: Program, webhook: SteadyWebhook, server: Program): Promise<void> {
   agent.signal("SIGTERM");
   await agent.waitForLog(/Received first signal/);
   await sleep(DRAINED_MS);
-  await webhook.next();
-  await agent.kill();
+  const ends = () => server.log.filter((line) => /"tunnel (?:lost|closed)"/.test(line)).length;
+  const before = ends();
+  await webhook.betweenCalls(async () => {
+    await agent.kill();
+    await server.waitUntil(() => ends() > before, STARTED_MS, "the end of the agent's tunnel", 20);
+  });
 }

@@ -15,6 +15,7 @@ export class SteadyWebhook implements AsyncDisposable {
   readonly #world: World;
   readonly #pending = new Set<Promise<void>>();
   readonly #timer: NodeJS.Timeout;
+  #isHeld = false;
 
   constructor(world: World) {
     this.#world = world;
@@ -27,7 +28,16 @@ export class SteadyWebhook implements AsyncDisposable {
     while (this.count === before) await Promise.race([...this.#pending, sleep(EVERY_MS)]);
   }
 
+  /** Does something while no call is under way: the next one begins afterwards. */
+  async betweenCalls(act: () => Promise<void>): Promise<void> {
+    this.#isHeld = true;
+    await Promise.all(this.#pending);
+    await act();
+    this.#isHeld = false;
+  }
+
   #begin(): void {
+    if (this.#isHeld) return;
     const call = this.#call();
     this.#pending.add(call);
     void call.finally(() => this.#pending.delete(call));
