@@ -136,7 +136,10 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "agents that all drain": {
     ...{ code: "draining", status: 503, proxyError: "destination_unavailable", konnectivity: "no_agent" },
-    ...{ level: "info", says: /^every agent of cluster "default" is shutting down, and no other is connected: check that one runs$/ },
+    ...{
+      level: "info",
+      says: /^every agent of cluster "default" is shutting down, and no other is connected: check that one runs$/,
+    },
     provoke: async (world) => {
       const held = await world.connect("echo");
       world.agents[0]?.drain();
