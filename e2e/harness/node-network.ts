@@ -8,6 +8,7 @@ export const CONTROL_PLANE = "10.94.1.1";
 /** What programs of the node dial. */
 export const AT_NODE = "100.64.30.10";
 export const PODS = "10.94.2.0/24";
+export const POD = "10.94.2.2";
 
 const PREFIX = "culvert-node-";
 let made = 0;
@@ -49,7 +50,7 @@ export class NodeNetwork implements AsyncDisposable {
       await ip("-n", name, "link", "set", "lo", "up");
     }
     await this.#join(controlPlane, "10.94.1.1", "eth1", "10.94.1.2");
-    await this.#join(pod, "10.94.2.2", "eth2", "10.94.2.1");
+    await this.#join(pod, POD, "eth2", "10.94.2.1");
     await this.#join(neighbour, "10.94.3.2", "eth3", "10.94.3.1");
     await node.must(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
     await ip("-n", pod.name, "route", "add", "default", "via", "10.94.2.1");
@@ -81,7 +82,7 @@ export class NodeNetwork implements AsyncDisposable {
 function isRunOfOurs(pid: string): boolean {
   if (pid === String(process.pid)) return true;
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("processes/node-network");
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("e2e/");
   } catch {
     return false;
   }

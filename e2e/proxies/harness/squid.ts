@@ -3,6 +3,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "n
 import { join } from "node:path";
 import { TempDir } from "../../harness/temp.ts";
 import { waitFor } from "../../harness/wait.ts";
+import type { Namespace } from "../../kubernetes/world/namespace.ts";
 import { BORDER, NAMES, PORTS } from "./addresses.ts";
 import type { CorporateNetwork } from "./network.ts";
 import { Service } from "./service.ts";
@@ -17,7 +18,16 @@ export type SquidAuth =
   | { readonly scheme: "negotiate"; readonly principal: string; readonly keytab: string; readonly env: SquidEnv };
 type SquidEnv = Readonly<Record<string, string>>;
 
+/** Where a squid runs, and the name or address that its clients know. */
+interface SquidPlace {
+  readonly where: Namespace;
+  readonly address: string;
+  readonly name: string;
+}
+
 interface SquidOptions {
+  /** It takes requests for whole URLs, too, and all ports. */
+  readonly takesAll?: boolean;
   /** It closes the connection after each answer of its own. */
   readonly closes?: boolean;
   /** It refuses requests without credentials by a plain 403, and asks for none. */
@@ -51,7 +61,12 @@ export class Squid implements AsyncDisposable {
     this.url = url;
   }
 
-  static async start({ outside }: CorporateNetwork, options: SquidOptions = {}): Promise<Squid> {
+  /** At the border of the company's network. */
+  static start({ outside }: CorporateNetwork, options: SquidOptions = {}): Promise<Squid> {
+    return Squid.startAt({ where: outside, address: BORDER, name: NAMES.proxy }, options);
+  }
+
+  static async startAt({ where, address, name }: SquidPlace, options: SquidOptions): Promise<Squid> {
     const dir = new TempDir();
     // squid drops root's privileges.
     chmodSync(dir.path, 0o755);
@@ -59,12 +74,12 @@ export class Squid implements AsyncDisposable {
     chmodSync(dir.file("logs"), 0o777);
     const { auth = [], tls } = options;
     for (const one of auth) if (one.scheme !== "negotiate") writePassword(dir.path, one);
-    writeFileSync(dir.file("squid.conf"), configuration(dir.path, options));
+    writeFileSync(dir.file("squid.conf"), configuration(dir.path, address, options));
     const port = tls ? PORTS.https : PORTS.http;
     const argv = ["squid", "-N", "-d", "1", "-f", dir.file("squid.conf")];
     const env = Object.assign({}, ...auth.map((one) => (one.scheme === "negotiate" ? one.env : {})));
-    const service = await Service.start(outside, { name: "squid", argv, port, env, dir });
-    return new Squid(dir, service, `${tls ? "https" : "http"}://${NAMES.proxy}:${port}`);
+    const service = await Service.start(where, { name: "squid", argv, port, env, dir });
+    return new Squid(dir, service, `${tls ? "https" : "http"}://${name}:${port}`);
   }
 
   /** All requests, in the order in which they ended. */
@@ -97,16 +112,15 @@ export class Squid implements AsyncDisposable {
   }
 }
 
-function configuration(dir: string, { auth = [], tls, closes = false, asksNobody = false }: SquidOptions): string {
+function configuration(dir: string, address: string, options: SquidOptions): string {
+  const { auth = [], tls, closes = false, asksNobody = false, takesAll = false } = options;
+  // CONNECT to 443 only, as in Debian's own configuration.
+  const connectOnly = ["acl CONNECT method CONNECT", "acl ports port 443", "http_access deny !ports"];
   return [
-    tls ? tlsPort(dir, tls) : `http_port ${BORDER}:${PORTS.http}`,
+    tls ? tlsPort(dir, address, tls) : `http_port ${address}:${PORTS.http}`,
     ...auth.map((one) => parametersOf(dir, one)),
     `client_persistent_connections ${closes ? "off" : "on"}`,
-    // CONNECT to 443 only, as in Debian's own configuration.
-    "acl CONNECT method CONNECT",
-    "acl ports port 443",
-    "http_access deny !ports",
-    "http_access deny !CONNECT",
+    ...(takesAll ? [] : [...connectOnly, "http_access deny !CONNECT"]),
     ...(asksNobody ? ["acl shown req_header Proxy-Authorization .", "http_access deny !shown"] : []),
     ...(auth.length > 0 ? ["acl known proxy_auth REQUIRED", "http_access deny !known"] : []),
     "http_access allow all",
@@ -125,11 +139,11 @@ function configuration(dir: string, { auth = [], tls, closes = false, asksNobody
   ].join("\n");
 }
 
-function tlsPort(dir: string, { cert, key, clientCa }: NonNullable<SquidOptions["tls"]>): string {
+function tlsPort(dir: string, address: string, { cert, key, clientCa }: NonNullable<SquidOptions["tls"]>): string {
   writeFileSync(join(dir, "tls.pem"), cert + key);
   if (clientCa) writeFileSync(join(dir, "client-ca.pem"), clientCa);
   const clients = clientCa ? ` tls-clientca=${join(dir, "client-ca.pem")}` : "";
-  return `https_port ${BORDER}:${PORTS.https} tls-cert=${join(dir, "tls.pem")}${clients}`;
+  return `https_port ${address}:${PORTS.https} tls-cert=${join(dir, "tls.pem")}${clients}`;
 }
 
 function parametersOf(dir: string, auth: SquidAuth): string {
