@@ -280,7 +280,7 @@ export const CODE_LINES = {
   router: 896,
   server: 456,
   "server/agents": 1662,
-  "server/callers": 1819,
+  "server/callers": 1830,
   "server/cluster-runtime": 1021,
   "server/audit": 348,
   "server/clusters": 895,

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
+import { connect as connectHttp2, constants } from "node:http2";
 import { join } from "node:path";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { connect as dialTls } from "node:tls";
 import { until } from "../shared/basics/testing/wait.ts";
 import { Authority, type CertificateAndKey } from "../shared/pki/certificates.ts";
@@ -72,6 +74,46 @@ test("callers' identities or networks are others: who is not among them is reset
   await staying.echo("after");
   await blue.write({ callers: { identities: ["O=callers:blue"], sourceCIDRs: ["192.0.2.0/24"] } });
   assert.match(await resetReason(server, staying), /^forbidden: .*not open to 127\.0\.0\.1/);
+});
+
+/** An HTTP/2 connection of a caller of blue, whose certificate is of a CA in `blue.ca2`. */
+async function overHttp2(t: TestContext) {
+  const { tenants, blue, server, write } = await blueWith({});
+  t.after(() => tenants[Symbol.asyncDispose]());
+  await write("blue.ca2", blue.authority.cert + (await Authority.create("old")).cert);
+  await blue.write({ callers: { identities: ["O=callers:blue"], ca: "blue.ca2" } });
+  await until(() => server.lines.some(({ msg }) => msg === "cluster changed"));
+  const socket = await callerAt(server, blue.sni, blue.caller);
+  const session = connectHttp2("https://blue", { createConnection: () => socket }).on("error", () => {});
+  t.after(() => session.destroy());
+  const open = async () => {
+    const stream = session.request({ ":method": "CONNECT", ":authority": "10.0.0.1:10250" }).on("error", () => {});
+    const [headers] = await within(once(stream, "response"), "an answer");
+    return { stream, status: headers[":status"] };
+  };
+  return { server, session, open, goaway: within(once(session, "goaway"), "GOAWAY"), write, authority: blue.authority };
+}
+
+test("an HTTP/2 connection whose certificate is not accepted any more gets GOAWAY when its last CONNECT ends", async (t) => {
+  const { session, open, goaway, write } = await overHttp2(t);
+  const { stream } = await open();
+  assert.equal(session.closed, false);
+  await write("blue.ca2", (await Authority.create("young")).cert);
+  assert.equal((await goaway)[0], constants.NGHTTP2_NO_ERROR);
+  await until(() => stream.closed && session.destroyed);
+});
+
+test("one from before the CAs have changed gets it when it asks for one more CONNECT, and what is open goes on", async (t) => {
+  const { server, session, open, goaway, write, authority } = await overHttp2(t);
+  const { stream } = await open();
+  await write("blue.ca2", authority.cert + (await Authority.create("young")).cert);
+  await until(() => server.lines.filter(({ msg }) => msg === "cluster changed").length === 2);
+  assert.equal((await open()).status, 407);
+  assert.equal((await goaway)[0], constants.NGHTTP2_NO_ERROR);
+  stream.write("still here");
+  assert.equal(String((await within(once(stream, "data"), "the echo"))[0]), "still here");
+  stream.end();
+  await until(() => session.destroyed);
 });
 
 test("a cluster lets in the callers of one other cluster less: theirs are reset, and those of others go on", async () => {

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import { GrpcCall } from "../../shared/konnectivity/grpc-call.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import { authenticateWithoutToken, type CallerHost } from "./authenticate.ts";
+import type { CallerCredential } from "./authenticate.ts";
 import { serveConnect } from "./connect.ts";
 import { GrpcCaller } from "./grpc-caller.ts";
 
@@ -17,7 +17,7 @@ export function serveGrpc(
   stream: ServerHttp2Stream,
   headers: IncomingHttpHeaders,
   connection: IncomingConnection,
-  host: CallerHost,
+  credential: CallerCredential,
   context: ServerContext,
 ): void {
   const call = new GrpcCall(stream);
@@ -25,8 +25,7 @@ export function serveGrpc(
     call.end("unimplemented", UNIMPLEMENTED);
     return;
   }
-  const credential = { host, verify: async () => authenticateWithoutToken(host, connection) };
-  const caller = new GrpcCaller(call, connection, host, context, (address) => {
+  const caller = new GrpcCaller(call, connection, credential.host, context, (address) => {
     void serveConnect(caller, address, credential, context);
   });
 }

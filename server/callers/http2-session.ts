@@ -7,7 +7,7 @@ import type { IncomingConnection } from "../../shared/listen/incoming-connection
 import { serverSession } from "../../shared/node/http2.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
-import { authenticateCaller, type CallerHost } from "./authenticate.ts";
+import { authenticateCaller, authenticateWithoutToken, type Caller, type CallerHost } from "./authenticate.ts";
 import { STREAM_WINDOW } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
 import { serveGrpc } from "./grpc-service.ts";
@@ -67,7 +67,8 @@ const { NGHTTP2_ENHANCE_YOUR_CALM } = constants;
 /**
  * One HTTP/2 connection of a caller that has proved who it is (RFC 9113 §8.5). Each stream is a CONNECT of its own, or
  * a call of Konnectivity's gRPC service.
- * It ends with its connection, after some time without streams, and when its peer sends a flood.
+ * It ends with its connection, after some time without streams, when its peer sends a flood, and with its last stream
+ * when its certificate is not accepted any more.
  */
 export class CallerSession {
   readonly #connection: IncomingConnection;
@@ -143,17 +144,30 @@ export class CallerSession {
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
     this.#allowMore();
     if (stream.closed || stream.destroyed) return;
+    const credential = { host: this.#host, verify: () => this.#verify(headers) };
     if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
-      this.#connect(stream, headers[":authority"], headers);
-    } else if (isGrpc(headers)) serveGrpc(stream, headers, this.#connection, this.#host, this.#context);
+      const caller = new Http2Caller(stream, this.#connection, this.#host);
+      void serveConnect(caller, headers[":authority"], credential, this.#context);
+    } else if (isGrpc(headers)) serveGrpc(stream, headers, this.#connection, credential, this.#context);
     else refuseRequest(stream);
   }
 
-  #connect(stream: ServerHttp2Stream, authority: string, headers: IncomingHttpHeaders): void {
-    const host = this.#host;
-    const caller = new Http2Caller(stream, this.#connection, host);
-    const verify = () => authenticateCaller(host, this.#connection, headers, this.#context);
-    void serveConnect(caller, authority, { host, verify }, this.#context);
+  async #verify(headers: IncomingHttpHeaders): Promise<Caller> {
+    try {
+      return await authenticateCaller(this.#host, this.#connection, headers, this.#context);
+    } catch (error) {
+      this.#closeIfRefused();
+      throw error;
+    }
+  }
+
+  /** What is open goes on; for more a caller connects again, perhaps with another certificate. */
+  #closeIfRefused(): void {
+    try {
+      authenticateWithoutToken(this.#host, this.#connection);
+    } catch {
+      this.close();
+    }
   }
 
   /** A caller has to acknowledge one number before it gets the next, and to read the answers to what was refused. */
@@ -171,6 +185,7 @@ export class CallerSession {
 
   #onIdle(): void {
     if (this.#session.destroyed) return;
+    this.#closeIfRefused();
     this.#connection.setDeadline(IDLE_MS, () => this.#session.close());
   }
 
