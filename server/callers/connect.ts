@@ -6,10 +6,11 @@ import type { Cancellation } from "../../shared/basics/promises.ts";
 import { formatEndpoint } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, type OutcomeCode, outcome, printable, toCulvertError } from "../../shared/outcomes.ts";
 import { type SpliceTotals, splice } from "../../shared/relay/splice.ts";
-import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
+import type { OpenAnswer, OpenTimes } from "../../shared/wire/stream-head.ts";
 import type { AuditedEntry, AuditedFacts } from "../audit/audit-trail.ts";
 import type { AdmittedCredential, OpenConnect } from "../cluster-runtime/open-connects.ts";
 import type { ClusterConnects } from "../metrics/live-metrics.ts";
+import type { ConnectPhases } from "../metrics/server-metrics.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ClusterTunnels } from "../tunnels/cluster-tunnels.ts";
 import type { ServedCluster, ServerContext } from "../tunnels/context.ts";
@@ -158,6 +159,12 @@ class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
   readonly #startedAt = performance.now();
   #authenticated: Caller | undefined;
   #dialMs: number | undefined;
+  #authenticatedAt = 0;
+  /** The agent that has opened the stream was asked, and has answered. */
+  #pickedAt = 0;
+  #answeredAt = 0;
+  /** How long the agent's steps took, where it says so. */
+  #times: OpenTimes | undefined;
   /** The address that the agent has dialled, where it says so. */
   #address: string | undefined;
   /** Present: its decision is in the audit trail. */
@@ -184,21 +191,27 @@ class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
   }
 
   onAuthenticated(caller: Caller): void {
+    this.#authenticatedAt = performance.now();
     this.#authenticated = caller;
     this.caller = caller.name;
   }
 
-  /** The agent is asked for what it has dialled, too. */
+  /** The agent is asked for what it has dialled, and how long its steps took. */
   get watch(): OpenWatcher {
     return this;
   }
 
-  onPicked(): void {}
+  onPicked(): void {
+    this.#pickedAt = performance.now();
+  }
 
   onAcknowledged(): void {}
 
   onAnswer(answer: OpenAnswer): void {
-    if (answer.ok) this.#address = answer.address;
+    this.#answeredAt = performance.now();
+    if (!answer.ok) return;
+    this.#address = answer.address;
+    this.#times = answer.times;
   }
 
   /** The target is connected, and its caller may have it: the audit trail says so first (`AuditTrail.written`). */
@@ -231,13 +244,25 @@ class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
   /** The target is connected; the caller gets its answer next. */
   onEstablished(): void {
     this.#dialMs = performance.now() - this.#startedAt;
-    this.#context.metrics.connectionEstablished(this.cluster, this.#dialMs);
+    this.#context.metrics.connectionEstablished(this.cluster, this.#dialMs, this.#phases());
     const { choice, target, tunnel } = this;
     if (choice?.claimedBy === undefined) return;
     // The line at the end of the connection may come hours later.
     const line = { cluster: this.cluster.name, target, agent: tunnel?.agent.agentId, ...choice };
     const once = { kind: `${target} ${choice.claimedBy}`, lines: 1 };
     this.#context.throttledLog.write("warn", line, "no agent that claims the target is there: another was asked", once);
+  }
+
+  /** A target that is an address needs no lookup. */
+  #phases(): ConnectPhases {
+    const { dnsMs = 0, dialMs: dial } = this.#times ?? {};
+    return {
+      authenticate: this.#authenticatedAt - this.#startedAt,
+      pick: this.#pickedAt - this.#authenticatedAt,
+      open: Math.max(0, this.#answeredAt - this.#pickedAt - dnsMs - (dial ?? 0)),
+      resolve: this.#times === undefined || this.isAddress ? undefined : dnsMs,
+      dial,
+    };
   }
 
   /** Refuses the CONNECT, or resets it if it was answered already. */

@@ -7,6 +7,7 @@ import {
   type LabelledMetric,
   LIFE_BUCKETS,
   type NumberMetric,
+  type ObservedSeries,
   type OutcomeHistogram,
 } from "../../shared/runtime/metrics.ts";
 import { type FinishedConnect, type LiveClusters, RecentRefusals, type RefusedPeer } from "./cluster-figures.ts";
@@ -24,6 +25,11 @@ export interface ConnectionEnd extends FinishedConnect {
   /** Present if it was refused. */
   readonly refusal?: Omit<RefusedPeer, "side" | "code"> | undefined;
 }
+
+/** The parts of a CONNECT until its 200; `resolve` and `dial` are the agent's, as it says. */
+const PHASES = ["authenticate", "pick", "open", "resolve", "dial"] as const;
+/** How long each part took, ms; absent: it was not needed, or the agent does not say. */
+export type ConnectPhases = Readonly<Partial<Record<(typeof PHASES)[number], number | undefined>>>;
 
 /** An agent that got no tunnel. */
 export interface AgentRefusal {
@@ -69,6 +75,7 @@ export class ServerMetrics {
   readonly #waitingDropped: LabelledMetric;
   readonly #filesUsedUp: NumberMetric;
   readonly #dialSeconds: OutcomeHistogram;
+  readonly #phaseSeconds: Readonly<Record<(typeof PHASES)[number], ObservedSeries>>;
   readonly #konnectivityDialSeconds: { observe(value: number): void };
   readonly #lifeSeconds: readonly { observe(value: number): void }[];
   #clusters: LiveClusters = { figuresOf: () => undefined, faults: () => [], tokenReviews: () => [] };
@@ -150,6 +157,13 @@ export class ServerMetrics {
       "From a CONNECT's arrival to its answer; outcome is ok where that was 200.",
       DIAL_BUCKETS,
     );
+    this.#phaseSeconds = make.histograms(
+      "culvert_server_connect_duration_seconds",
+      "Parts of the time until a 200: authenticate the caller, pick an agent (and wait for one), open a stream (the way to the agent and back), and the agent's resolve and dial. With agents that do not tell them, open is all three.",
+      DIAL_BUCKETS,
+      "phase",
+      PHASES,
+    );
     this.#konnectivityDialSeconds = make.histogram(
       `${KONNECTIVITY}_dial_duration_seconds`,
       "From a CONNECT's arrival to its 200.",
@@ -177,11 +191,15 @@ export class ServerMetrics {
   }
 
   /** A CONNECT was answered with 200. */
-  connectionEstablished(cluster: ClusterConnects, dialMs: number): void {
+  connectionEstablished(cluster: ClusterConnects, dialMs: number, phases: ConnectPhases = {}): void {
     this.live.established.add();
     cluster.establishedConnects++;
     this.#dialSeconds.observe(dialMs / 1_000, "ok");
     this.#konnectivityDialSeconds.observe(dialMs / 1_000);
+    for (const phase of PHASES) {
+      const ms = phases[phase];
+      if (ms !== undefined) this.#phaseSeconds[phase].observe(ms / 1_000);
+    }
   }
 
   connectionFinished(end: ConnectionEnd): void {

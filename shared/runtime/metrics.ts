@@ -33,6 +33,11 @@ export type ByCluster = Iterable<readonly [cluster: string, value: number]>;
 /** A value of a metric, and of each of its labels. */
 export type Sample = readonly [labels: readonly string[], value: number];
 
+/** One series of a histogram. */
+export interface ObservedSeries {
+  observe(value: number): void;
+}
+
 /** A histogram with the label `outcome`: `ok`, or a code of `shared/outcomes.ts`. */
 export interface OutcomeHistogram {
   observe(value: number, outcome: OutcomeCode | "ok"): void;
@@ -223,6 +228,20 @@ export class Instruments {
     const histogram = new HistogramMetric(name, help, buckets);
     histogram.registerIn(this.#registries());
     return histogram.series();
+  }
+
+  /** A histogram with one series for each of these values of a label. */
+  histograms<Value extends string>(
+    name: string,
+    help: string,
+    buckets: readonly number[],
+    labelName: string,
+    values: readonly Value[],
+  ): Readonly<Record<Value, ObservedSeries>> {
+    const histogram = new HistogramMetric(name, help, buckets, labelName);
+    histogram.registerIn(this.#registries([labelName]));
+    const series = Object.fromEntries(values.map((value) => [value, histogram.series(value)]));
+    return series as Readonly<Record<string, ObservedSeries>> as Readonly<Record<Value, ObservedSeries>>;
   }
 
   /** A histogram with the label `outcome`; the series `ok` is shown from the start. */
