@@ -14,6 +14,8 @@ import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
 import { ConditionLog, ThrottledLog } from "../shared/runtime/throttled-log.ts";
 import { expiryConditions, expiryWarnings } from "../shared/tls/expiry.ts";
+import { startTracing } from "../shared/tracing/start-tracing.ts";
+import type { Tracing } from "../shared/tracing/tracing.ts";
 import { DESTINATION_KIND } from "../shared/wire/destination-heads.ts";
 import { agreedFeatures } from "../shared/wire/handshake.ts";
 import type { Session } from "../shared/yamux/session.ts";
@@ -66,6 +68,7 @@ export class Agent implements AsyncDisposable {
   #health: Admin | undefined;
   #admin: Admin | undefined;
   #credentialWatch: ContentWatch | undefined;
+  #tracing: Tracing | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: AgentOptions, deps: AgentDeps) {
@@ -84,6 +87,7 @@ export class Agent implements AsyncDisposable {
       files: new FileDescriptors("the agent", { metrics, throttledLog }),
       resolver,
       retry: { baseMs: options.syncIntervalMs, capMs: options.syncIntervalCapMs },
+      tracing: () => this.#tracing,
       onStream: (stream) => void serve(stream, context, this.#dials),
     };
     this.#context = context;
@@ -148,6 +152,8 @@ export class Agent implements AsyncDisposable {
     // then, a server would have this agent already.
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     await this.#node.open();
+    this.#tracing = await startTracing(options, { name: "culvert-agent", id: options.agentId });
+    this.metrics.traces.watch(() => this.#tracing);
     this.#watchCredentials();
     files.start();
     const groups = controlGroups("/");
@@ -234,7 +240,7 @@ export class Agent implements AsyncDisposable {
     this.#expiryLog?.close();
     this.#context.files.stop();
     this.#memoryWatch?.stop();
-    await Promise.all([this.#node.close(), this.#health?.close(), this.#admin?.close()]);
+    await Promise.all([this.#node.close(), this.#health?.close(), this.#admin?.close(), this.#tracing?.close()]);
   }
 
   #isOn(port: number): boolean {

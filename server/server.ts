@@ -7,6 +7,8 @@ import { controlGroups, MemoryWatch } from "../shared/limits/memory-limit.ts";
 import { liveLinks } from "../shared/runtime/common-metrics.ts";
 import type { Logger } from "../shared/runtime/logger.ts";
 import { started } from "../shared/runtime/run.ts";
+import { startTracing } from "../shared/tracing/start-tracing.ts";
+import type { Tracing } from "../shared/tracing/tracing.ts";
 import { AgentPorts } from "./agents/agent-ports.ts";
 import { RETRY_AFTER_S } from "./agents/refusal.ts";
 import type { ServeHttp2 } from "./agents/upgrade-port.ts";
@@ -108,6 +110,7 @@ export class Server implements AsyncDisposable {
   #memoryWatch: MemoryWatch | undefined;
   #replicas: ReplicaCount | undefined;
   #audit: AuditTrail | undefined;
+  #tracing: Tracing | undefined;
   #draining = false;
   #closing: Promise<void> | undefined;
   #releasing: Promise<void> | undefined;
@@ -125,6 +128,7 @@ export class Server implements AsyncDisposable {
       },
       listeners: () => Object.values(this.addresses).filter((address) => typeof address !== "string"),
       audit: () => this.#audit,
+      tracing: () => this.#tracing,
       peers: () => (options.directory.length > 0 ? this.#others.peers : undefined),
     });
     const waiting = new WaitingConnections(options.maxWaitingConnections);
@@ -183,6 +187,8 @@ export class Server implements AsyncDisposable {
     const { options, log, servers, files, pool } = this.#context;
     const { serverId } = options;
     if (options.auditLog !== "") this.#audit = await openAudit(this.#context);
+    this.#tracing = await startTracing(options, { name: "culvert-server", id: serverId });
+    this.#context.metrics.traces.watch(() => this.#tracing);
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);
     await this.#agents.openCarried();
@@ -317,6 +323,7 @@ export class Server implements AsyncDisposable {
     // The health port closes last: until then it says "not ready".
     await this.#operators.close();
     await this.#audit?.close();
+    await this.#tracing?.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

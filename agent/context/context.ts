@@ -3,6 +3,7 @@ import type { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
 import type { MemoryAccount } from "../../shared/limits/memory-account.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import type { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { Tracing } from "../../shared/tracing/tracing.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentMetrics } from "./metrics.ts";
 import type { AgentOptions } from "./options.ts";
@@ -21,6 +22,8 @@ export interface AgentContext {
   readonly resolver: NameResolver;
   /** The waits between attempts to connect. */
   readonly retry: RetryOptions;
+  /** Undefined until the agent has started, and without `--otlp-endpoint`. */
+  tracing(): Tracing | undefined;
   /** Serves a stream that a server has opened. */
   readonly onStream: (stream: Stream) => void;
 }

@@ -1,6 +1,6 @@
 import type { Registry } from "prom-client";
 import type { OutcomeCode } from "../../shared/outcomes.ts";
-import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../../shared/runtime/common-metrics.ts";
+import { ExpiryMetrics, LinkMetrics, MemoryMetrics, TraceMetrics } from "../../shared/runtime/common-metrics.ts";
 import {
   DIAL_BUCKETS,
   Instruments,
@@ -84,6 +84,7 @@ export class AgentMetrics {
   readonly links: LinkMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
+  readonly traces: TraceMetrics;
   readonly destinations: NodeMetrics;
   readonly #streams = new NumberMetric();
   readonly #ended: LabelledMetric;
@@ -104,6 +105,7 @@ export class AgentMetrics {
     this.registry = make.registry;
     this.links = new LinkMetrics(make, "agent");
     this.expiry = new ExpiryMetrics(make);
+    this.traces = new TraceMetrics(make, "agent");
     this.memory = new MemoryMetrics(make, "agent");
     this.destinations = new NodeMetrics(make);
     this.#ended = make.counters("culvert_agent_streams_total", "Streams that are over.", ["outcome"]);

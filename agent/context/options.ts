@@ -13,6 +13,7 @@ import {
   logRows,
   streamRows,
   tlsRows,
+  tracingRows,
 } from "../../shared/config/common-options.ts";
 import { type Draft, type OptionsOf, option, section } from "../../shared/config/options.ts";
 import { parseProxyUrl } from "../../shared/dial/proxy-route.ts";
@@ -214,6 +215,7 @@ const rows = {
   ...tlsRows,
   ...operations,
   ...logRows,
+  ...tracingRows,
 };
 
 export const agentOptions = defineService({

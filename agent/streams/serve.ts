@@ -1,12 +1,14 @@
 import { isIP, type Socket } from "node:net";
 import { formatTarget, type Target } from "../../shared/address/target.ts";
-import { type Lookup, type LookupDone, lookupAll, TargetDial } from "../../shared/dial/dial-target.ts";
+import { type Lookup, lookupAll, TargetDial } from "../../shared/dial/dial-target.ts";
 import { CulvertError, toCulvertError } from "../../shared/outcomes.ts";
 import { resetSocket } from "../../shared/relay/reset.ts";
 import { splice } from "../../shared/relay/splice.ts";
+import type { SpanAttributes, TraceSpan } from "../../shared/tracing/tracing.ts";
 import { encodeAnswer, type OpenRequest, readOpen } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import type { AgentContext } from "../context/context.ts";
+import { DialSteps, type Permit } from "./dial-steps.ts";
 import type { TargetPolicy } from "./policy.ts";
 
 /** From the stream's opening to its whole head: the head comes with the SYN, so this only bounds a broken server. */
@@ -35,16 +37,16 @@ export class TargetDials {
   }
 
   /** Resolves and dials; a caller that goes away meanwhile takes the dial with it. The server may ask for less time. */
-  async dial(stream: Stream, { target, timeoutMs, timed }: OpenRequest): Promise<DialledTarget> {
+  async dial(stream: Stream, { target, timeoutMs }: OpenRequest, steps?: DialSteps): Promise<Socket> {
     const { options, files } = this.#context;
     files.requireRoom("agent_exhausted");
     this.#enter(options.maxStreams);
-    const names = timed ? new TimedLookup(this.#lookup) : undefined;
+    const permit: Permit = (address, port) => this.#policy.refusal({ host: target.host, address, port });
     const dialling = new TargetDial({
       target,
       timeoutMs: Math.min(timeoutMs, options.dialTimeoutMs),
-      permit: (address, port) => this.#policy.refusal({ host: target.host, address, port }),
-      lookup: names?.lookup ?? this.#lookup,
+      permit: steps?.permit(permit) ?? permit,
+      lookup: steps?.lookup(this.#lookup) ?? this.#lookup,
     });
     const onClose = (): void => dialling.cancel();
     stream.on("close", onClose);
@@ -56,7 +58,7 @@ export class TargetDials {
         resetSocket(socket);
         throw callerGone();
       }
-      return { socket, dnsMs: names?.tookMs };
+      return socket;
     } finally {
       stream.off("close", onClose);
       this.#pending--;
@@ -69,12 +71,6 @@ export class TargetDials {
     }
     this.#pending++;
   }
-}
-
-interface DialledTarget {
-  readonly socket: Socket;
-  /** How long the name took, if the server has asked. */
-  readonly dnsMs: number | undefined;
 }
 
 /**
@@ -101,15 +97,21 @@ export async function serve(
   let target: Target | undefined;
   let dialledAt: number | undefined;
   let dialMs: number | undefined;
+  let span: TraceSpan | undefined;
+  let steps: DialSteps | undefined;
   try {
     const request = await readOpen(stream, headTimeoutMs);
     ({ id, target } = request);
     dialledAt = performance.now();
-    const { socket, dnsMs } = await dials.dial(stream, request);
+    span = spanOf(request, openedAt, context);
+    if (request.timed === true || span !== undefined) steps = new DialSteps();
+    const socket = await dials.dial(stream, request, steps);
     dialMs = performance.now() - dialledAt;
     metrics.dialFinished("ok", dialMs);
-    const times = dnsMs === undefined ? undefined : { dnsMs, dialMs: dialMs - dnsMs };
-    stream.write(encodeAnswer({ ok: true, address: reachedAddress(target, socket), ...(times && { times }) }));
+    const address = reachedAddress(target, socket);
+    const times = request.timed && steps?.times();
+    stream.write(encodeAnswer({ ok: true, address, ...(times && { times }), ...(span && { traced: true }) }));
+    endSpan(span, steps, { "server.address": target.host, "server.port": target.port, "culvert.dialled": address });
     const totals = await splice(stream, socket, {
       stallTimeoutMs: options.stallTimeoutMs,
       resetTarget: () => resetSocket(socket),
@@ -125,6 +127,7 @@ export async function serve(
   } catch (error) {
     const refusal = stream.destroyed ? callerGone(error) : toCulvertError(error);
     refuse(stream, refusal);
+    if (dialMs === undefined) endSpan(span, steps, { "error.type": refusal.code }, refusal.message);
     metrics.streamFinished({ outcome: refusal.code });
     if (dialledAt !== undefined && dialMs === undefined)
       metrics.dialFinished(refusal.code, performance.now() - dialledAt);
@@ -135,6 +138,25 @@ export async function serve(
       context.throttledLog.write("error", { ...line, err: refusal.cause ?? refusal }, "stream refused");
     else log.debug(line, "stream refused");
   }
+}
+
+/** A span of the agent's own, where the server keeps one of the CONNECT. */
+function spanOf({ traceparent }: OpenRequest, atMs: number, context: AgentContext): TraceSpan | undefined {
+  if (traceparent === undefined) return undefined;
+  const span = context.tracing()?.begin("dial for the server", atMs, traceparent);
+  return span?.isKept === true ? span : undefined;
+}
+
+function endSpan(
+  span: TraceSpan | undefined,
+  steps: DialSteps | undefined,
+  attributes: SpanAttributes,
+  failure?: string,
+): void {
+  if (span === undefined) return;
+  const now = performance.now();
+  steps?.addTo(span, now);
+  span.end(now, attributes, failure);
 }
 
 /** Answers and ends cleanly, so that the answer arrives; a reset could overtake it. */
@@ -162,21 +184,3 @@ function rounded(ms: number): number {
 }
 
 function ignore(): void {}
-
-/** A lookup that says how long it took, for a server that asks. */
-class TimedLookup {
-  /** 0 until a name was asked for. */
-  tookMs = 0;
-  readonly lookup: Lookup;
-
-  constructor(lookup: Lookup) {
-    this.lookup = (host, done, timeoutMs) => {
-      const askedAt = performance.now();
-      const onFound: LookupDone = (error, addresses) => {
-        this.tookMs = performance.now() - askedAt;
-        done(error, addresses);
-      };
-      lookup(host, onFound, timeoutMs);
-    };
-  }
-}

@@ -27,6 +27,7 @@ export function contextOf(change: Partial<AgentContext> = {}): AgentContext {
     files: new FileDescriptors("the agent", { metrics, throttledLog }),
     resolver: resolver(),
     retry: { baseMs: 100, capMs: 10_000, random: () => 1 },
+    tracing: () => undefined,
     onStream: (stream) => {
       stream.on("error", () => {});
       stream.accept();

@@ -24,8 +24,8 @@ async function whyNoGo(): Promise<string | undefined> {
   }
 }
 
-/** Folders beside this file: of yamux, gRPC, HTTP/2, konnectivity-client and proxies. */
-type Peer = "go" | "go-grpc" | "go-http2" | "go-konnectivity-client" | "go-proxies";
+/** Folders beside this file: of yamux, gRPC, HTTP/2, konnectivity-client, OTLP and proxies. */
+type Peer = "go" | "go-grpc" | "go-http2" | "go-konnectivity-client" | "go-otlp" | "go-proxies";
 
 const building = new Map<Peer, Promise<string>>();
 

@@ -17,6 +17,7 @@ const DENIED = "10.0.0.1:10250";
 /** What every step may use, and what puts the steps together: nobody who follows a CONNECT has to open it. */
 const ASIDE = [
   ...["shared/basics/", "shared/limits/", "shared/node/", "shared/runtime/", "server/metrics/"],
+  "server/callers/connect-trace.ts",
   ...["shared/address/network.ts", "shared/address/agent-identifiers.ts", "shared/address/server-name.ts"],
   ...["shared/http/connection.ts", "shared/documents/watched-files.ts", "shared/tls/certificate-fields.ts"],
   ...["shared/listen/incoming-connection.ts", "shared/relay/reset.ts", "shared/yamux/bounds.ts"],

@@ -37,6 +37,8 @@ export interface CallerCredential {
   readonly host: CallerHost;
   /** Rejects with `unauthenticated`, `forbidden` for its address, or `overloaded` if it cannot be verified now. */
   verify(): Promise<Caller>;
+  /** The caller's trace (W3C Trace Context §3.2), as it came with the CONNECT. */
+  readonly traceparent?: string | undefined;
 }
 
 /**

@@ -16,6 +16,7 @@ import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type CallerHost, challenges } from "./authenticate.ts";
 import type { CallerEnd } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
+import { traceparentIn } from "./connect-trace.ts";
 import type { HttpPort } from "./http-port.ts";
 import type { CallerSession } from "./http2-session.ts";
 import * as reply from "./reply.ts";
@@ -220,7 +221,7 @@ class CallersOfHost implements PortHandler {
     if (!this.connections.leaveWaiting(connection)) return;
     const host = this.#host;
     const verify = () => authenticateCaller(host, connection, headers, this.#context);
-    void serveConnect(caller, authority, { host, verify }, this.#context);
+    void serveConnect(caller, authority, { host, verify, traceparent: traceparentIn(headers) }, this.#context);
   }
 
   /** Only a caller that has proved who it is gets a session. */

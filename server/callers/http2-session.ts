@@ -10,6 +10,7 @@ import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type Caller, type CallerHost } from "./authenticate.ts";
 import { STREAM_WINDOW } from "./caller-end.ts";
 import { serveConnect } from "./connect.ts";
+import { traceparentIn } from "./connect-trace.ts";
 import { serveGrpc } from "./grpc-service.ts";
 import { Http2Caller, refuseRequest } from "./http2-caller.ts";
 
@@ -144,7 +145,7 @@ export class CallerSession {
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
     this.#allowMore();
     if (stream.closed || stream.destroyed) return;
-    const credential = { host: this.#host, verify: () => this.#verify(headers) };
+    const credential = { host: this.#host, verify: () => this.#verify(headers), traceparent: traceparentIn(headers) };
     if (headers[":method"] === "CONNECT" && headers[":authority"] !== undefined) {
       const caller = new Http2Caller(stream, this.#connection, this.#host);
       void serveConnect(caller, headers[":authority"], credential, this.#context);

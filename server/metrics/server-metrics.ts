@@ -1,6 +1,6 @@
 import type { Registry } from "prom-client";
 import { type OutcomeCode, outcome } from "../../shared/outcomes.ts";
-import { ExpiryMetrics, LinkMetrics, MemoryMetrics } from "../../shared/runtime/common-metrics.ts";
+import { ExpiryMetrics, LinkMetrics, MemoryMetrics, TraceMetrics } from "../../shared/runtime/common-metrics.ts";
 import {
   DIAL_BUCKETS,
   Instruments,
@@ -58,6 +58,7 @@ export class ServerMetrics {
   readonly destinations: DestinationMetrics;
   readonly memory: MemoryMetrics;
   readonly expiry: ExpiryMetrics;
+  readonly traces: TraceMetrics;
   readonly replicas: ReplicaMetrics;
   /** Lines of the audit trail that are lost. */
   readonly auditLost: NumberMetric;
@@ -89,6 +90,7 @@ export class ServerMetrics {
     this.hops = new HopMetrics(make);
     this.destinations = new DestinationMetrics(make);
     this.expiry = new ExpiryMetrics(make);
+    this.traces = new TraceMetrics(make, "server");
     this.replicas = new ReplicaMetrics(make);
     this.memory = new MemoryMetrics(make, "server");
     this.#connections = make.counters("culvert_server_connections_total", "CONNECTs that are over.", [

@@ -77,7 +77,8 @@ export class OperatorPorts {
     this.#history = history;
     const source = {
       ...{ view: this.#view, context: this.#context, history },
-      ownProblems: () => [...this.#problemsBeside(), ...this.#faultsBeside()],
+      problems: () => this.#problems(),
+      expiring: () => this.expiring(),
     };
     let page: Promise<Ui> | undefined;
     return () => {
@@ -133,7 +134,7 @@ export class OperatorPorts {
       listeners: this.#view.shownAddresses(),
       draining: this.#view.ending(),
       memory: pool.report(),
-      problems: [...this.#problemsBeside(), ...this.clusterFaults()],
+      problems: this.#problems(),
       refusals: metrics.refusals.list(),
       clusters: [...(this.#view.served.clusters?.all() ?? [])].map((cluster) => ({
         ...shownCluster(cluster),
@@ -143,25 +144,18 @@ export class OperatorPorts {
     };
   }
 
-  /** Problems that are not of the clusters. */
-  #problemsBeside(): string[] {
-    return [...this.#context.files.problems(), ...faultsOf(this.#view.others.peers?.checks() ?? [])];
+  #problems(): string[] {
+    const ofPeers = faultsOf(this.#view.others.peers?.checks() ?? []);
+    return [...this.#context.files.problems(), ...this.clusterFaults(), ...ofPeers];
   }
 
   /** Why some clusters are not served as their documents say. The server stays ready for the others. */
   clusterFaults(): string[] {
     const { store, clusters } = this.#view.served;
     if (store === undefined) return [];
-    return [...this.#faultsBeside(), ...[...(clusters?.all() ?? [])].flatMap((runtime) => runtime.problems())];
-  }
-
-  /** Those of documents that are not served, or not all of them. */
-  #faultsBeside(): string[] {
-    const { store, clusters } = this.#view.served;
-    if (store === undefined) return [];
     return [
       ...store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
-      ...(clusters?.unserved() ?? []),
+      ...(clusters?.problems() ?? []),
       ...this.#view.unixListeners().flatMap(({ problem }) => problem ?? []),
     ];
   }

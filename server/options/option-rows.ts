@@ -7,6 +7,7 @@ import {
   logRows,
   streamRows,
   tlsRows,
+  tracingRows,
 } from "../../shared/config/common-options.ts";
 import { option, section } from "../../shared/config/options.ts";
 import { TUNNEL_PATH } from "../../shared/wire/handshake.ts";
@@ -317,6 +318,7 @@ export const rows = {
   ...operations,
   ...audit,
   ...logRows,
+  ...tracingRows,
 };
 
 function cidr(text: string): string {

@@ -37,7 +37,7 @@ export class PeerHop implements ServerHop {
   }
 
   async open(target: Target, options: HopOptions): Promise<Stream> {
-    const { id, cancellation, ackTimeoutMs, onlyClaimed, watch, memory } = options;
+    const { id, cancellation, ackTimeoutMs, onlyClaimed, watch, memory, traceparent } = options;
     try {
       const link = await inTime(this.#links.get(this.location), cancellation, leftMs(options), () => this.#unreached());
       const timeoutMs = Math.max(1, leftMs(options));
@@ -48,6 +48,7 @@ export class PeerHop implements ServerHop {
         timeoutMs: timeoutMs - ANSWER_MARGIN_MS,
         ...(onlyClaimed && { onlyClaimed }),
         ...(watch && { timed: true }),
+        traceparent,
       });
       const leave = link.shares.join(this.#cluster);
       const onAcknowledged = watch && (() => watch.onAcknowledged());

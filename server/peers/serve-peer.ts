@@ -85,13 +85,14 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
       opened.destroy();
       throw callerGone();
     }
-    const { address, times } = answer ?? {};
+    const { address, times, traced } = answer ?? {};
     stream.write(
       encodePeerAnswer({
         ok: true,
         agent: request.tunnel?.agent.agentId ?? "",
         ...(address !== undefined && { address }),
         ...(asked.timed === true && times !== undefined && { times }),
+        traced,
       }),
     );
     const why = (by: SpliceTotals["endedBy"]) => endOf(opened, by, context);
@@ -159,7 +160,7 @@ function endOf(opened: Duplex, by: SpliceTotals["endedBy"], { draining }: Server
 
 function requestOf(
   stream: Stream,
-  { id, timeoutMs, onlyClaimed }: PeerOpenRequest,
+  { id, timeoutMs, onlyClaimed, traceparent }: PeerOpenRequest,
   startedAt: number,
   onAnswer: (answer: OpenAnswer) => void,
 ): StreamRequest {
@@ -174,6 +175,7 @@ function requestOf(
     tunnel: undefined,
     choice: undefined,
     hop: undefined,
+    traceparent,
     ...(onlyClaimed && { onlyClaimed }),
     watch: { onPicked: ignore, onAcknowledged: ignore, onAnswer },
   };

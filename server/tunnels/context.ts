@@ -4,6 +4,7 @@ import { FileDescriptors } from "../../shared/limits/file-descriptors.ts";
 import { MemoryPool, type MemoryShare } from "../../shared/limits/memory-pool.ts";
 import type { Logger } from "../../shared/runtime/logger.ts";
 import { ThrottledLog } from "../../shared/runtime/throttled-log.ts";
+import type { Tracing } from "../../shared/tracing/tracing.ts";
 import type { AuditTrail } from "../audit/audit-trail.ts";
 import { ServerMetrics } from "../metrics/server-metrics.ts";
 import type { ServerOptions } from "../options/options.ts";
@@ -46,6 +47,8 @@ export interface ServerContext {
   listeners(): readonly ListeningAddress[];
   /** The audit trail; `undefined` without `--audit-log`. */
   audit(): AuditTrail | undefined;
+  /** Undefined without `--otlp-endpoint`. */
+  tracing(): Tracing | undefined;
   /** Finds servers that have agents of a cluster which has none here; `undefined` without a directory. */
   peers(): PeerFinder | undefined;
 }
@@ -70,7 +73,10 @@ export interface ServedCluster {
 }
 
 /** What the composition of a server says of it at any moment. */
-type LiveFacts = Pick<ServerContext, "audit" | "clusters" | "draining" | "leadsBack" | "listeners" | "peers">;
+type LiveFacts = Pick<
+  ServerContext,
+  "audit" | "clusters" | "draining" | "leadsBack" | "listeners" | "peers" | "tracing"
+>;
 
 /** Makes the parts of which each process has one. */
 export function createContext(

@@ -21,7 +21,7 @@ export interface StreamRequest extends AskedStream {
   choice: Choice | undefined;
   /** Set by `openStream`: the other server that is asked in place of a tunnel. */
   hop: ServerHop | undefined;
-  readonly watch?: OpenWatcher;
+  readonly watch?: OpenWatcher | undefined;
 }
 
 export interface OpenWatcher extends OpeningWatcher {
@@ -109,7 +109,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
   if (isHop(way)) return openAt(way, search, before);
   const { target, cluster, candidates, request, context } = search;
   const { dialTimeoutMs, agentAckTimeoutMs: ackTimeoutMs } = context.options;
-  const { id, cancellation, deadline, watch } = request;
+  const { id, cancellation, deadline, watch, traceparent } = request;
   way.lastUsed = ++uses;
   request.tunnel = way;
   request.hop = undefined;
@@ -120,6 +120,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
     cancellation,
     deadline,
     watch,
+    traceparent,
     dialTimeoutMs,
     ackTimeoutMs,
     leadsBack: (dialled) => context.leadsBack(dialled, way.remote),
@@ -131,7 +132,7 @@ function openOn(way: Tunnel | ServerHop, search: StreamSearch, before?: CulvertE
 /** Opens a stream at another server; `before` is why the tunnel or server before it could not be used. */
 async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertError): Promise<Duplex> {
   const { target, cluster, candidates, request, context } = search;
-  const { id, cancellation, deadline, watch } = request;
+  const { id, cancellation, deadline, watch, traceparent } = request;
   request.tunnel = undefined;
   request.hop = hop;
   request.choice = undefined;
@@ -141,6 +142,7 @@ async function openAt(hop: ServerHop, search: StreamSearch, before?: CulvertErro
     cancellation,
     deadline,
     watch,
+    traceparent,
     ackTimeoutMs: context.options.agentAckTimeoutMs,
     onlyClaimed: candidates.onlyClaimed,
     memory: cluster.memory,

@@ -88,12 +88,12 @@ export class Opening {
   }
 
   #begin(target: Target, options: OpenOptions): void {
-    const { id, dialTimeoutMs, ackTimeoutMs, watch } = options;
+    const { id, dialTimeoutMs, ackTimeoutMs, watch, traceparent } = options;
     const timeoutMs = leftMs(options);
     const dialMs = Math.max(1, Math.min(dialTimeoutMs, timeoutMs - ANSWER_MARGIN_MS));
     const timed = watch !== undefined;
     const stream = this.#session.open(
-      encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id, ...(timed && { timed }) }),
+      encodeOpen({ kind: "connect", target, timeoutMs: dialMs, id, ...(timed && { timed }), traceparent }),
     );
     this.#stream = stream;
     // It stays for the stream's whole life: between answer and splice there is no other listener.

@@ -21,8 +21,6 @@ export interface ConnectedAgent {
   readonly software: string;
   /** The agent only measures, and takes no callers' streams. */
   readonly probe: boolean;
-  /** The proxy that its first connection went through, as it says. */
-  readonly proxy?: string | undefined;
   /** What it says that it serves, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
 }
@@ -113,6 +111,8 @@ export interface AskedStream {
   readonly cancellation: Cancellation<CulvertError>;
   /** Present: the agent is asked for the times of its steps. */
   readonly watch?: OpeningWatcher | undefined;
+  /** The span of the CONNECT, if it is kept: the agent adds its own. */
+  readonly traceparent?: string | undefined;
 }
 
 export interface OpenOptions extends AskedStream {

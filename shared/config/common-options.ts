@@ -33,6 +33,19 @@ export const logRows = section("Logs", {
   ),
 });
 
+/** Of server and agent. */
+export const tracingRows = section("Traces", {
+  otlpEndpoint: option.string(
+    "",
+    "URL of an OpenTelemetry collector, OTLP over HTTP with protobuf: http://127.0.0.1:4318. Empty: no traces.",
+  ),
+  traceSamplingRatePerMillion: option.integer(
+    10_000,
+    "Of a million CONNECTs without a traceparent, how many begin a trace. One with a traceparent is traced if its caller has sampled it.",
+    { min: 0, max: 1_000_000 },
+  ),
+});
+
 export const streamRows = section("Streams and memory", {
   maxStreams: option.integer(65_536, "Streams that one tunnel may carry at once. More are refused.", {
     min: 1,
@@ -99,7 +112,11 @@ function hostName(text: string): string {
 }
 
 /** Server and agent have these under headings of their own. */
-type RowsOfBoth = Rows & { readonly keepaliveMs: Option<number>; readonly adminBindAddress: Option<string> };
+type RowsOfBoth = Rows &
+  typeof tracingRows & {
+    readonly keepaliveMs: Option<number>;
+    readonly adminBindAddress: Option<string>;
+  };
 
 /** The table of a server or an agent: its own rows and flags, with the flags and checks of both. */
 export function defineService<R extends RowsOfBoth>(table: OptionTable<R>): OptionTable<R> {
@@ -113,7 +130,15 @@ export function defineService<R extends RowsOfBoth>(table: OptionTable<R>): Opti
   });
 }
 
-function resolveBoth({ values, warn }: Draft<RowsOfBoth>): void {
+function isHttpUrl(text: string): boolean {
+  return URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
+}
+
+function resolveBoth({ values, warn, problem }: Draft<RowsOfBoth>): void {
+  const { otlpEndpoint } = values;
+  if (otlpEndpoint !== "" && !isHttpUrl(otlpEndpoint)) {
+    problem("--otlp-endpoint needs a URL such as http://127.0.0.1:4318: OTLP over HTTP, not over gRPC.");
+  }
   if (values.keepaliveMs > 5 * 60_000) {
     const minutes = Math.round((values.keepaliveMs * 2.5) / 60_000);
     warn(`--keepalive: a tunnel that is lost without a FIN or RST will be noticed only after ${minutes} minutes.`);

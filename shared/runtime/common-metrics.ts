@@ -197,3 +197,20 @@ export class ExpiryMetrics {
 function seconds(date: Date): number {
   return date.getTime() / 1_000;
 }
+
+/** What became of the spans of a process. */
+export class TraceMetrics {
+  #tracing: () => { readonly counts: { readonly lost: number } } | undefined = () => undefined;
+
+  constructor(make: Instruments, side: "server" | "agent") {
+    make.total(
+      `culvert_${side}_spans_lost_total`,
+      "Spans that the receiver of --otlp-endpoint has not taken: it was slow, gone, or refused them.",
+      () => this.#tracing()?.counts.lost ?? 0,
+    );
+  }
+
+  watch(tracing: () => { readonly counts: { readonly lost: number } } | undefined): void {
+    this.#tracing = tracing;
+  }
+}

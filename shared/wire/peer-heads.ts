@@ -2,7 +2,7 @@ import * as z from "zod";
 import { formatTarget, parseTarget, type Target } from "../address/target.ts";
 import { jsonOf } from "../basics/text.ts";
 import { CulvertError, isOutcomeCode, type OutcomeCode, outcome, printable } from "../outcomes.ts";
-import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes } from "./stream-head.ts";
+import { encodeHead, MAX_HEAD_BYTES, milliseconds, type OpenTimes, openTimes, traceparent } from "./stream-head.ts";
 
 /**
  * The head of a stream of kind `peer`, by which a server asks another one for a target of a cluster whose agents are
@@ -25,11 +25,19 @@ export interface PeerOpenRequest {
   readonly onlyClaimed?: true;
   /** The answer is to say how long the agent's steps took. */
   readonly timed?: true;
+  /** As `OpenRequest.traceparent`. */
+  readonly traceparent?: string | undefined;
 }
 
 /** The peer's answer, after that of its agent. */
 export type PeerAnswer =
-  | { readonly ok: true; readonly agent: string; readonly address?: string; readonly times?: OpenTimes }
+  | {
+      readonly ok: true;
+      readonly agent: string;
+      readonly address?: string;
+      readonly times?: OpenTimes;
+      readonly traced?: true | undefined;
+    }
   | { readonly ok: false; readonly error: CulvertError };
 
 const PEER_KIND = "peer";
@@ -53,6 +61,7 @@ const requestSchema = z.object({
   id: z.string().min(1).max(256),
   onlyClaimed: z.boolean().optional(),
   timed: z.boolean().optional(),
+  traceparent,
 });
 
 const answerSchema = z.union([
@@ -61,6 +70,7 @@ const answerSchema = z.union([
     agent: z.string().max(253),
     address: z.string().max(512).optional(),
     times: openTimes.optional(),
+    traced: z.boolean().optional(),
   }),
   z.object({
     error: z.string().max(64),
@@ -77,7 +87,8 @@ export function streamKind(json: Buffer): string | undefined {
 }
 
 /** The head of a CONNECT that goes to another server. JSON leaves out fields that are undefined. */
-export function encodePeerOpen({ cluster, target, timeoutMs, id, onlyClaimed, timed }: PeerOpenRequest): Buffer {
+export function encodePeerOpen(request: PeerOpenRequest): Buffer {
+  const { cluster, target, timeoutMs, id, onlyClaimed, timed, traceparent } = request;
   return encodeHead({
     kind: PEER_KIND,
     hops: MAX_HOPS,
@@ -87,6 +98,7 @@ export function encodePeerOpen({ cluster, target, timeoutMs, id, onlyClaimed, ti
     id,
     onlyClaimed,
     timed,
+    traceparent,
   });
 }
 
@@ -98,7 +110,7 @@ export function parsePeerOpen(json: Buffer): PeerOpenRequest {
   }
   const request = requestSchema.safeParse(jsonOf(json));
   if (!request.success) throw new CulvertError("internal", "the other server's request is malformed");
-  const { hops, cluster, target, timeoutMs, id, onlyClaimed, timed } = request.data;
+  const { hops, cluster, target, timeoutMs, id, onlyClaimed, timed, traceparent } = request.data;
   if (hops > MAX_HOPS) throw new CulvertError("forbidden", `a CONNECT passes one other server at most, not ${hops}`);
   return {
     cluster: printable(cluster),
@@ -107,6 +119,7 @@ export function parsePeerOpen(json: Buffer): PeerOpenRequest {
     id: printable(id, 256),
     ...(onlyClaimed === true && { onlyClaimed }),
     ...(timed === true && { timed }),
+    ...(traceparent !== undefined && { traceparent }),
   };
 }
 
@@ -127,12 +140,13 @@ export function parsePeerAnswer(json: Buffer): PeerAnswer {
   const answer = answerSchema.safeParse(jsonOf(json));
   if (!answer.success) throw new CulvertError("internal", "the other server's answer is malformed");
   if ("ok" in answer.data) {
-    const { agent, address, times } = answer.data;
+    const { agent, address, times, traced } = answer.data;
     return {
       ok: true,
       agent: printable(agent),
       ...(address !== undefined && { address: printable(address) }),
       ...(times && { times }),
+      ...(traced === true && { traced }),
     };
   }
   const { error, detail = "", retryAfterMs, acknowledged = false, byAgent = false } = answer.data;

@@ -50,6 +50,17 @@ test("the times of an agent's steps survive the wire, and hostile ones are malfo
   }
 });
 
+test("the trace of a CONNECT survives the wire; one that is malformed is none, and refuses nothing", () => {
+  const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  assert.deepEqual(parseOpen(encodeOpen({ ...REQUEST, traceparent }).subarray(2)), { ...REQUEST, traceparent });
+  for (const wrong of ["1", '""', "[]", `"${"x".repeat(65)}"`]) {
+    const { traceparent: read } = parseOpen(Buffer.from(`{"target":"10.0.0.1:1","id":"x","traceparent":${wrong}}`));
+    assert.ok(read === undefined || read === "");
+  }
+  const answer = { ok: true, address: "10.0.0.1:1", traced: true } as const;
+  assert.deepEqual(parseAnswer(encodeAnswer(answer).subarray(2)), answer);
+});
+
 test("a request survives the wire, whatever the split, and what follows it stays in the stream", async () => {
   const bytes = Buffer.concat([encodeOpen(REQUEST), Buffer.from("first bytes")]);
   for (let cut = 0; cut <= bytes.length; cut++) {

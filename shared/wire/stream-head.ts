@@ -23,17 +23,21 @@ export interface OpenRequest {
   readonly id: string;
   /** The answer is to say how long the agent's steps took. */
   readonly timed?: true;
+  /** The span of the CONNECT (W3C Trace Context §3.2), if it is kept. */
+  readonly traceparent?: string | undefined;
 }
 
 /** How long the agent's steps to the target took, ms. A literal address needs no name server. */
 export interface OpenTimes {
   readonly dnsMs: number;
+  /** Of `TargetPolicy`, for all addresses; agents before 0.2 do not say. */
+  readonly policyMs?: number | undefined;
   readonly dialMs: number;
 }
 
 /** The agent's answer after the dial. */
 export type OpenAnswer =
-  | { readonly ok: true; readonly address?: string; readonly times?: OpenTimes }
+  | { readonly ok: true; readonly address?: string; readonly times?: OpenTimes; readonly traced?: true | undefined }
   | { readonly ok: false; readonly error: OutcomeCode; readonly detail: string };
 
 /** Maximum length of the JSON of a head, bytes. */
@@ -44,24 +48,30 @@ const MAX_TIMEOUT_MS = 300_000;
 const LENGTH_BYTES = 2;
 const MAX_DETAIL_BYTES = 200;
 
+/** One that is malformed is none: it never refuses a CONNECT. */
+export const traceparent = z.string().max(64).optional().catch(undefined);
+
 const requestSchema = z.object({
   kind: z.string().max(32).default("connect"),
   target: z.string().max(MAX_HEAD_BYTES).optional(),
   timeoutMs: z.number().positive().optional(),
   id: z.string().max(128).optional(),
   timed: z.boolean().optional(),
+  traceparent,
 });
 
 const kindSchema = z.object({ kind: z.string() });
 
 export const milliseconds = z.number().min(0).max(3_600_000);
-export const openTimes = z.object({ dnsMs: milliseconds, dialMs: milliseconds });
+export const openTimes = z.object({ dnsMs: milliseconds, policyMs: milliseconds.optional(), dialMs: milliseconds });
 
 const answerSchema = z.union([
   z.object({
     ok: z.literal(true),
     address: z.string().max(512).optional(),
     times: openTimes.optional(),
+    /** The agent has made spans of its steps itself. */
+    traced: z.boolean().optional(),
   }),
   z.object({ error: z.string().max(64), detail: z.string().max(MAX_HEAD_BYTES).optional() }),
 ]);
@@ -74,13 +84,14 @@ export function encodeOpen(request: OpenRequest): Buffer {
     timeoutMs: Math.max(1, Math.round(request.timeoutMs)),
     id: request.id,
     timed: request.timed, // JSON leaves out what is undefined
+    traceparent: request.traceparent,
   });
 }
 
 /** The head of the agent's answer. A code that an agent may not send becomes `internal`. */
 export function encodeAnswer(answer: OpenAnswer): Buffer {
   if (answer.ok) {
-    return encodeHead({ ok: true, address: answer.address, times: answer.times });
+    return encodeHead({ ok: true, address: answer.address, times: answer.times, traced: answer.traced });
   }
   const error = outcome(answer.error).fromAgent === true ? answer.error : "internal";
   return encodeHead({ error, detail: printable(answer.detail, MAX_DETAIL_BYTES) });
@@ -178,13 +189,14 @@ export function parseOpen(json: Buffer): OpenRequest {
     throw new CulvertError("forbidden", `streams of kind "${printable(kind, 32)}" are not taken here`);
   }
   if (!request.success) throw new CulvertError("internal", "the head of a stream is not a request");
-  const { target, timeoutMs, id, timed } = request.data;
+  const { target, timeoutMs, id, timed, traceparent } = request.data;
   return {
     kind: "connect",
     target: parseTarget(target),
     timeoutMs: Math.min(timeoutMs ?? MAX_TIMEOUT_MS, MAX_TIMEOUT_MS),
     id: printable(id ?? "", 128),
     ...(timed === true && { timed }),
+    ...(traceparent !== undefined && { traceparent }),
   };
 }
 
@@ -193,8 +205,13 @@ export function parseAnswer(json: Buffer): OpenAnswer {
   const answer = answerSchema.safeParse(jsonOf(json));
   if (!answer.success) throw new CulvertError("internal", "the agent's answer to a stream is malformed");
   if ("ok" in answer.data) {
-    const { address, times } = answer.data;
-    return { ok: true, ...(address !== undefined && { address: printable(address) }), ...(times && { times }) };
+    const { address, times, traced } = answer.data;
+    return {
+      ok: true,
+      ...(address !== undefined && { address: printable(address) }),
+      ...(times && { times }),
+      ...(traced === true && { traced }),
+    };
   }
   const code = answer.data.error;
   const detail = printable(answer.data.detail ?? "", MAX_DETAIL_BYTES);

@@ -23,6 +23,7 @@ export function contextOf(
     leadsBack: () => false,
     listeners: () => [],
     audit: () => undefined,
+    tracing: () => undefined,
     peers: () => undefined,
   };
   return { ...createContext(all, log, live, new ServerMetrics({ processMetrics: false })), ...parts };

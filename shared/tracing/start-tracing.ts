@@ -1,0 +1,8 @@
+import type { TracedService, Tracing, TracingOptions } from "./tracing.ts";
+
+/** Traces of this process; `undefined` without an endpoint, and then nothing is loaded for it. */
+export async function startTracing(options: TracingOptions, service: TracedService): Promise<Tracing | undefined> {
+  if (options.otlpEndpoint === "") return undefined;
+  const { OtlpTracing } = await import("./otlp-tracing.ts");
+  return new OtlpTracing(options, service);
+}
