@@ -70,6 +70,8 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
   /** Called when the packet that is on its way has left. */
   #onWritten: Done | undefined;
   #dropped = 0;
+  /** The last id for which DATA came and that the call does not have. */
+  #refusedId: bigint | undefined;
   readonly #unknown = new TokenBucket(UNKNOWN_PACKETS);
 
   /** `onDial` is called once, with the target. */
@@ -150,8 +152,12 @@ export class GrpcCaller extends Duplex implements CallerEnd, PacketHandler {
 
   onData(id: bigint, part: Buffer): void {
     if (this.#state === "closed") return;
-    if (this.#state !== "open" || id !== connectID) this.#answerUnknown(id);
-    else if (part.length > 0 && !this.push(part)) this.#call.stream.pause();
+    if (this.#state === "open" && id === connectID) {
+      if (part.length > 0 && !this.push(part)) this.#call.stream.pause();
+    } else if (id !== this.#refusedId) {
+      this.#refusedId = id; // the further parts of its packets are dropped
+      this.#answerUnknown(id);
+    }
   }
 
   onPacket(packet: ControlPacket): void {

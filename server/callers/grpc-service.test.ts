@@ -230,9 +230,10 @@ for (const [how, leave] of [
   });
 }
 
-test("packets of an unknown connection are answered, and the call's own goes on", async () => {
+test("packets of an unknown connection are answered, its DATA once, and the call's own goes on", async () => {
   await using world = await startGrpc([echo()]);
   const call = world.call();
+  call.sendData(5n, Buffer.alloc(300_000)); // comes in many parts
   call.sendData(5n, "early");
   const connectID = await call.open();
   call.sendData(9n, "x");

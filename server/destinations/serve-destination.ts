@@ -56,7 +56,7 @@ export async function serveDestination(
     if (written !== undefined) await orReset(socket, written);
     stream.write(encodeDestinationAnswer());
     const { memory } = opener.cluster;
-    memory.onConnection(CONNECTION_BYTES.unix);
+    memory.onConnection(CONNECTION_BYTES.tcp);
     const totals = await splice(stream, socket, {
       stallTimeoutMs: context.options.stallTimeoutMs,
       resetTarget: () => resetSocket(socket),
@@ -64,7 +64,7 @@ export async function serveDestination(
       pace: served.pace,
       memory,
     });
-    memory.onConnection(-CONNECTION_BYTES.unix);
+    memory.onConnection(-CONNECTION_BYTES.tcp);
     record.finish(totals.endedBy === "memory" ? "stalled" : "ok", totals.error, totals);
   } catch (error) {
     const refusal = stream.destroyed ? agentGone(error) : toCulvertError(error);

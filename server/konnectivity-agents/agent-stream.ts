@@ -10,6 +10,8 @@ type Done = (error?: Error | null) => void;
 
 /** High-water mark of the writable side, bytes. */
 const WRITE_HIGH_WATER_MARK = 64 * 1024;
+/** Longer writes are sent in parts, one after the other: so other connections of the agent have their turn, bytes. */
+const MAX_PAYLOAD = 32 * 1024;
 
 /** What a stream uses of its tunnel. */
 export interface StreamTunnel {
@@ -74,8 +76,17 @@ export class AgentStream extends Duplex implements Reclaimable {
   // ── the writer's side ──────────────────────────────────────────────────────────────────────────────────────────
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
-    if (this.#state === "open") this.#tunnel.send(this.connectID, chunk, done);
-    else done(); // the target has ended, and would take nothing more
+    this.#send(chunk, done);
+  }
+
+  #send(bytes: Buffer, done: Done): void {
+    if (this.#state !== "open") {
+      done(); // the target has ended, or CLOSE_REQ was sent: nothing more would be taken
+      return;
+    }
+    const rest = bytes.subarray(MAX_PAYLOAD);
+    const onSent: Done = (error) => (error || rest.length === 0 ? done(error) : this.#send(rest, done));
+    this.#tunnel.send(this.connectID, bytes.subarray(0, MAX_PAYLOAD), onSent);
   }
 
   override _final(done: Done): void {

@@ -4,13 +4,7 @@ import { type ControlPacket, encodePacket } from "../../shared/konnectivity/pack
 
 type Done = (error?: Error | null) => void;
 
-/** Longer writes are sent in parts, so that other connections of the agent have their turn, bytes. */
-const MAX_PAYLOAD = 32 * 1024;
-
-/**
- * Writes packets to the gRPC stream of an agent. Each connection has one part of its bytes under way, and the parts are
- * sent in the order in which they were written.
- */
+/** Writes packets to the gRPC stream of an agent, which are sent in the order in which they were written. */
 export class PacketSender {
   readonly #out: Writable;
   /** Writes so far, and how many of them HTTP/2 has sent. */
@@ -25,17 +19,15 @@ export class PacketSender {
     if (this.#out.writable) this.#write(encodePacket(packet), ignore);
   }
 
-  /** `done` is called when all was sent, or with an error. */
+  /** `done` is called when it was sent, or with an error. */
   data(connectID: bigint, bytes: Buffer, done: Done): void {
     if (!this.#out.writable) {
       done(new Error("the agent takes no packets any more"));
       return;
     }
-    const rest = bytes.subarray(MAX_PAYLOAD);
-    const onSent: Done = (error) => (error || rest.length === 0 ? done(error) : this.data(connectID, rest, done));
     this.#out.cork();
-    const pieces = encodeData(connectID, bytes.subarray(0, MAX_PAYLOAD));
-    for (const [index, piece] of pieces.entries()) this.#write(piece, index < pieces.length - 1 ? ignore : onSent);
+    const pieces = encodeData(connectID, bytes);
+    for (const [index, piece] of pieces.entries()) this.#write(piece, index < pieces.length - 1 ? ignore : done);
     this.#out.uncork();
   }
 

@@ -91,7 +91,7 @@ export function wasMemoryNeeded(error: Error): boolean {
  * Bytes of the process that an open connection takes while it carries nothing, by its kind: its socket, what reads from
  * it, and a stream or a WebSocket; measured.
  */
-export const CONNECTION_BYTES = { unix: 26 * 1024, tls: 70 * 1024 } as const;
+export const CONNECTION_BYTES = { unix: 26 * 1024, tcp: 26 * 1024, tls: 70 * 1024 } as const;
 
 /** Bytes that a connection keeps until it goes on, counted in the account of whoever pays for them. */
 export class HeldBytes implements Reclaimable {
