@@ -13,7 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { deferred } from "../../shared/basics/promises.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { encodePacket } from "../../shared/konnectivity/packet.ts";
-import { connectRequest, PREFACE, settings } from "../../shared/node/testing/http2-frames.ts";
+import { connectRequest, FRAME, frame, PREFACE, reset, settings } from "../../shared/node/testing/http2-frames.ts";
 import type { OpenAnswer } from "../../shared/wire/stream-head.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
 import { fakeAgent } from "../tunnels/testing/fake-agent.ts";
@@ -284,7 +284,6 @@ test("a caller without a certificate gets GOAWAY with the sentence, and no sessi
 
 for (const [what, flood] of [
   ["PING", (session: ClientHttp2Session) => void session.ping(() => {})],
-  ["SETTINGS", (session: ClientHttp2Session) => session.settings({ enablePush: false })],
   ["resets", (session: ClientHttp2Session) => request(session).close(NGHTTP2_CANCEL)],
   ["resets of refused CONNECTs", (session: ClientHttp2Session) => request(session, "x:0").close(NGHTTP2_CANCEL)],
 ] as const) {
@@ -298,6 +297,35 @@ for (const [what, flood] of [
     }
     assert.equal(good.socket.destroyed, false);
     await until(() => world.lines.some(({ msg }) => msg === "HTTP/2 connection of a caller ended"));
+    assert.match(await world.metrics.registry.metrics(), endedFor("flood"));
+  });
+}
+
+/** The metric of one connection that was ended. */
+function endedFor(reason: string): RegExp {
+  return new RegExp(`^culvert_server_http2_connections_ended_total{listener="unix",reason="${reason}"} 1$`, "m");
+}
+
+for (const [what, reason, frames] of [
+  [
+    "CONTINUATION",
+    "flood",
+    [frame({ type: FRAME.headers, stream: 1 }), ...Array(64).fill(frame({ type: FRAME.continuation, stream: 1 }))],
+  ],
+  ["SETTINGS", "flood", Array(5_000).fill(settings())],
+  ["a reset of no stream", "protocol", [connectRequest(1, "10.0.0.1:1"), reset(7)]],
+] as const) {
+  test(`a connection that ends for ${what} is counted as ${reason}, and an honest one is not`, async (t) => {
+    await using world = await start([echoing()]);
+    const honest = client(world, t);
+    (await established(honest.session)).close();
+    honest.session.destroy();
+    const { socket } = world.call();
+    t.after(() => socket.destroy());
+    socket.write(Buffer.concat([PREFACE, settings(), ...frames]));
+    const metrics = () => world.metrics.registry.metrics();
+    await until(async () => endedFor(reason).test(await metrics()));
+    assert.equal((await metrics()).match(/^culvert_server_http2_connections_ended_total/gm)?.length, 1);
   });
 }
 

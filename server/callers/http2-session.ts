@@ -4,7 +4,7 @@ import { SharedInterval } from "../../shared/basics/timers.ts";
 import { isGrpc } from "../../shared/konnectivity/grpc-call.ts";
 import { CONNECTION_BYTES } from "../../shared/limits/memory-account.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { serverSession } from "../../shared/node/http2.ts";
+import { FLOOD, serverSession, violationOf } from "../../shared/node/http2.ts";
 import { printable } from "../../shared/outcomes.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { authenticateCaller, authenticateWithoutToken, type Caller, type CallerHost } from "./authenticate.ts";
@@ -52,10 +52,6 @@ const LOST = ["ECONNRESET", "EPIPE"];
 
 /** Interval between two checks for requests that Node has refused by itself, ms. */
 const LOOK_MS = 250;
-
-const FLOOD = "CULVERT_HTTP2_FLOOD";
-/** Errors of a session that its caller has caused. A lost connection, and a GOAWAY of the caller, are none. */
-const VIOLATIONS = [FLOOD, "ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"];
 
 /**
  * `NGHTTP2_ERR_PROTO`. The GOAWAY of a client names a stream of its server. That of grpc-go, before it closes a
@@ -105,7 +101,10 @@ export class CallerSession {
     session.on("error", (error: NodeJS.ErrnoException) => {
       if (LOST.includes(error.code ?? "") || (error.errno === PROTOCOL_ERROR && !this.#hasConnects)) return;
       this.#log(error.message);
-      if (VIOLATIONS.includes(error.code ?? "")) onViolation();
+      const violation = violationOf(error);
+      if (violation === undefined) return;
+      context.metrics.http2Ended(host.kind === "unix" ? "unix" : "callers", violation);
+      onViolation();
     });
     const looks = SharedInterval.every(LOOK_MS).add(() => this.#chargeRefused());
     const { memory } = host.tunnels;

@@ -43,7 +43,7 @@ interface Metadata {
  * ```
  */
 export function serveAgent(connection: AgentConnection, port: PortConnections, context: AgentsContext): void {
-  const session = openSession(connection, context.options.headerLimit);
+  const session = openSession(connection, context);
   session.once("stream", (stream, headers) => {
     const call = new AgentCall(stream, headers, session);
     // An agent makes one call.

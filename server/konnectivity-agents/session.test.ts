@@ -56,6 +56,8 @@ for (const [what, piece] of [
     await until(() => socket.destroyed);
     clearInterval(timer);
     assert.equal(agent.isClosed, false);
+    const ended = /^culvert_server_http2_connections_ended_total\{listener="agents",reason="flood"\} 1$/m;
+    assert.match(await server.metrics.registry.metrics(), ended);
     agent.leave();
   });
 }

@@ -2,7 +2,8 @@ import { constants, type ServerHttp2Session } from "node:http2";
 import { TokenBucket } from "../../shared/basics/rate-limit.ts";
 import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { serverSession } from "../../shared/node/http2.ts";
+import { FLOOD, serverSession, violationOf } from "../../shared/node/http2.ts";
+import type { AgentsContext } from "../agents/context.ts";
 
 /** An agent makes one call; grpc-go opens no second one before it knows how many it may. */
 const MAX_CALLS = 2;
@@ -15,14 +16,17 @@ const FIRST_WINDOW = 65_535;
 const EMPTY_FRAMES = { burst: 5_000, perSecond: 2_000 };
 
 /** The HTTP/2 session of an agent, whose preface is unread in the socket. It ends with the socket. */
-export function openSession({ socket, raw }: IncomingConnection, headerLimit: number): ServerHttp2Session {
+export function openSession(
+  { socket, raw }: IncomingConnection,
+  { options, metrics }: AgentsContext,
+): ServerHttp2Session {
   const session = serverSession(socket, raw, {
     maxHeaderListPairs: MAX_HEADERS,
     maxSettings: MAX_SETTINGS,
     settings: {
       enablePush: false,
       maxConcurrentStreams: MAX_CALLS,
-      maxHeaderListSize: headerLimit,
+      maxHeaderListSize: options.headerLimit,
       initialWindowSize: FIRST_WINDOW,
     },
   });
@@ -30,9 +34,13 @@ export function openSession({ socket, raw }: IncomingConnection, headerLimit: nu
   const onEmptyFrame = (): void => {
     if (session.destroyed || emptyFrames.take(1) === 0) return;
     const flood = new PeerViolation("it sends too many frames that carry nothing (PING, SETTINGS)");
-    session.destroy(flood, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    session.destroy(Object.assign(flood, { code: FLOOD }), constants.NGHTTP2_ENHANCE_YOUR_CALM);
   };
   for (const event of ["ping", "remoteSettings", "stream"]) session.on(event, onEmptyFrame);
-  session.on("error", () => {}); // its streams and its socket tell of the end
+  // Its streams and its socket tell of the end.
+  session.on("error", (error) => {
+    const violation = violationOf(error);
+    if (violation !== undefined) metrics.http2Ended("agents", violation);
+  });
   return session;
 }

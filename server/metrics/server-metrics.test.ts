@@ -166,6 +166,7 @@ test("live numbers are read at the scrape, and refusals are counted by kind", as
   metrics.agentRefused("401", { cluster: "blue", from: "10.0.0.9", reason: "no client certificate was sent" });
   metrics.handshakeFailed("callers");
   metrics.waitingDropped("unix");
+  metrics.http2Ended("callers", "flood");
   has(
     await lines(metrics),
     'culvert_server_streams{cluster="blue"} 3',
@@ -173,6 +174,7 @@ test("live numbers are read at the scrape, and refusals are counted by kind", as
     'culvert_server_agents_refused_total{cluster="blue",code="401"} 1',
     'culvert_server_handshakes_failed_total{listener="callers"} 1',
     'culvert_server_waiting_connections_dropped_total{listener="unix"} 1',
+    'culvert_server_http2_connections_ended_total{listener="callers",reason="flood"} 1',
   );
 });
 

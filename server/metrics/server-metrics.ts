@@ -74,6 +74,7 @@ export class ServerMetrics {
   readonly #handshakes: LabelledMetric;
   readonly #untrusted: LabelledMetric;
   readonly #waitingDropped: LabelledMetric;
+  readonly #http2Ended: LabelledMetric;
   readonly #filesUsedUp: NumberMetric;
   readonly #dialSeconds: OutcomeHistogram;
   readonly #phaseSeconds: Readonly<Record<(typeof PHASES)[number], ObservedSeries>>;
@@ -129,6 +130,11 @@ export class ServerMetrics {
       "culvert_server_waiting_connections_dropped_total",
       "Connections dropped because too many had not asked for anything.",
       ["listener"],
+    );
+    this.#http2Ended = make.counters(
+      "culvert_server_http2_connections_ended_total",
+      "HTTP/2 connections ended for what their peer did; reason: flood (frames, resets or headers without use), or protocol (not HTTP/2 as RFC 9113 has it).",
+      ["listener", "reason"],
     );
     this.#filesUsedUp = make.counter(
       ["culvert_server_files_used_up_total"],
@@ -283,6 +289,11 @@ export class ServerMetrics {
 
   waitingDropped(listener: ListenerName): void {
     this.#waitingDropped.add(1, listener);
+  }
+
+  /** `reason`: `flood` or `protocol`. */
+  http2Ended(listener: ListenerName, reason: string): void {
+    this.#http2Ended.add(1, listener, reason);
   }
 
   filesUsedUp(): void {

@@ -50,6 +50,18 @@ export function lingerAfterAnswer(stream: Http2Stream): void {
   stream.once("close", () => clearTimeout(timer));
 }
 
+/** Code of an error that ends a session for a flood which we have counted, and not nghttp2. */
+export const FLOOD = "CULVERT_HTTP2_FLOOD";
+/** `NGHTTP2_ERR_FLOODED`, `NGHTTP2_ERR_TOO_MANY_CONTINUATIONS` and `NGHTTP2_ERR_TOO_MANY_SETTINGS`. */
+const FLOODS = [-904, -905, -537];
+
+/** What the peer has done, if this error of a session is its fault; a lost connection, and its GOAWAY, are none. */
+export function violationOf({ code, errno }: NodeJS.ErrnoException): "flood" | "protocol" | undefined {
+  if (code === FLOOD || code === "ERR_HTTP2_TOO_MANY_INVALID_FRAMES") return "flood";
+  if (code !== "ERR_HTTP2_ERROR") return undefined;
+  return FLOODS.includes(errno ?? 0) ? "flood" : "protocol";
+}
+
 /** Node takes a reset without an error code for the end of the stream; for a tunnel it is a failure. */
 export function failOnReset(stream: Http2Stream, peer: "caller" | "server"): void {
   stream.once("aborted", () => {
