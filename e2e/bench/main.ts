@@ -29,6 +29,7 @@ import { slowLine } from "./measures/slow-line.ts";
 import { start } from "./measures/start.ts";
 import { storm } from "./measures/storm.ts";
 import { throughput } from "./measures/throughput.ts";
+import { traces } from "./measures/traces.ts";
 import { traffic } from "./measures/traffic.ts";
 import { writePage } from "./page.ts";
 import { culvert } from "./products/culvert.ts";
@@ -54,6 +55,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   processes,
   hop,
   sidecar,
+  traces,
   fleet,
   dials,
   traffic,

@@ -15,6 +15,7 @@ const GROUPS = [
   "processes",
   "hop",
   "sidecar",
+  "traces",
   "fleet",
 ] as const;
 /** Those that start every product by themselves; with `--peers` they are the ones that are measured. */

@@ -3,8 +3,9 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { encodeAnswer, type OpenRequest, readOpen } from "../../shared/wire/stream-head.ts";
 import type { ConnectCheck } from "../operators/connect-check.ts";
-import { pki } from "../testing/server.ts";
+import { CONNECT, pki } from "../testing/server.ts";
 import { ask, Fleet, linesOf, peerLeaf } from "./testing/fleet.ts";
 
 test("a CONNECT at a server without an agent of its cluster goes to the one that has it, and both logs have one id", async () => {
@@ -28,6 +29,21 @@ test("a CONNECT at a server without an agent of its cluster goes to the one that
     ["ok", "blue", "srv-1", 16],
   );
   assert.equal(theirs?.["id"], mine?.["id"]);
+});
+
+test("the trace of a CONNECT goes over the hop to the agent", async () => {
+  await using fleet = new Fleet();
+  const { near, agent } = await fleet.pair({ otlpEndpoint: "http://127.0.0.1:9", traceSamplingRatePerMillion: 0 });
+  let head: OpenRequest | undefined;
+  agent.answer = async (stream) => {
+    head = await readOpen(stream, 1_000);
+    stream.write(encodeAnswer({ ok: true }));
+  };
+  const trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const { status } = await ask(near, CONNECT.replace(/\r\n$/, `Traceparent: 00-${trace}-00f067aa0ba902b7-01\r\n\r\n`));
+  assert.match(status, /^HTTP\/1\.1 200 /);
+  // The span of the CONNECT at the first server.
+  assert.match(head?.traceparent ?? "", new RegExp(`^00-${trace}-(?!00f067aa0ba902b7)[0-9a-f]{16}-01$`));
 });
 
 test("a new certificate of a server is shown to its peers while connections over them go on", async () => {
