@@ -7,6 +7,7 @@ import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { OpenCaller, Tenants, unixCallerAt } from "../../server/testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "../../server/tokens/testing/tokens.ts";
+import { Authority } from "../../shared/pki/certificates.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { certificateFlags, KonnectivityAgent } from "../harness/konnectivity-agent.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
@@ -60,9 +61,31 @@ test("an agent that is not let in has the server's sentence in its log", {
   skip,
 }, async () => {
   const from = lines.length;
-  using stranger = await KonnectivityAgent.start(folder, { port: portOf(world), flags: ["--agent-id=stranger"] });
-  await waitFor(() => stranger.lines.find((line) => /got \[refused .*client certificate/.test(line)));
+  const pair = await (await Authority.create("other")).issue({ cn: "agent", usage: "client" });
+  const file = async (name: string, text: string) => {
+    await writeFile(join(folder, name), text);
+    return join(folder, name);
+  };
+  const ofAnotherCa = [
+    `--agent-cert=${await file("o.crt", pair.cert)}`,
+    `--agent-key=${await file("o.key", pair.key)}`,
+  ];
+  for (const flags of [[], ofAnotherCa]) {
+    using stranger = await KonnectivityAgent.start(folder, { port: portOf(world), flags });
+    const accepted =
+      /got \[refused no client certificate that is accepted came: --agent-cert must be signed by \\?"cn=/;
+    await waitFor(() => stranger.lines.find((line) => accepted.test(line)));
+  }
   assert.equal(logged("agent refused", from)[0]?.["code"], 401);
+});
+
+test("one that dials a server without --konnectivity-agents has the sentence in its log", { skip }, async () => {
+  await using place = await startWorld({ agents: 0, targets: [], server: { konnectivityAgents: false } });
+  using agent = await KonnectivityAgent.start(place.dir.path, {
+    port: portOf(place),
+    flags: certificateFlags(place.dir.path),
+  });
+  await waitFor(() => agent.lines.find((line) => /got \[refused cluster .*takes culvert agents only/.test(line)));
 });
 
 test("with --sync-forever it finds the same server again every second, and nothing is refused", { skip }, async () => {

@@ -123,13 +123,6 @@ export function noUpgrade(): RequestRefusal {
   return new RequestRefusal(426, sentence, { headers: { upgrade: "websocket" } });
 }
 
-/** A peer that speaks HTTP/2 is a client of gRPC, and on this port most often a konnectivity-agent. */
-export function noKonnectivity(): RequestRefusal {
-  const sentence =
-    "the client speaks gRPC (HTTP/2), as konnectivity-agent does, and this cluster takes culvert agents only (--konnectivity-agents, agents.konnectivity)";
-  return new RequestRefusal(505, sentence, { level: "warn" });
-}
-
 export function noHttp2(): RequestRefusal {
   const sentence = "the client speaks HTTP/2, and konnectivity-agents connect to --agent-port only";
   return new RequestRefusal(505, sentence, { level: "warn" });

@@ -24,7 +24,6 @@ import {
   hostName,
   isDoctorRequest,
   noHttp2,
-  noKonnectivity,
   noUpgrade,
   originFault,
   otherName,
@@ -247,7 +246,6 @@ export class UpgradePort {
   #onHttp2(connection: AgentConnection): void {
     const { serveHttp2 } = this.#own;
     if (serveHttp2 === undefined) this.#refuse(noHttp2(), connection, {});
-    else if (connection.host?.takesKonnectivity !== true) this.#refuse(noKonnectivity(), connection, {});
     else serveHttp2(connection, this.connections, this.#context);
   }
 

@@ -127,7 +127,7 @@ test("an agent without a certificate gets UNAUTHENTICATED with the server's sent
   const agent = await StockAgent.connect(server, { by: { cert: "", key: "" } });
   const { status, sentence } = await agent.refusal();
   assert.equal(status, "16");
-  assert.match(sentence, /client certificate/);
+  assert.match(sentence, /^no client certificate that is accepted came: --agent-cert must be signed by "cn=/);
   const [line] = logged(server, "agent refused");
   assert.equal(line?.["reason"], sentence);
   assert.equal(line?.["code"], 401);
@@ -147,11 +147,15 @@ test("an agent id of another certificate is ALREADY_EXISTS, a bad one INVALID_AR
   agent.leave();
 });
 
-test("without --konnectivity-agents a stock agent is refused in HTTP/1.1, as any client of another protocol", async () => {
+test("without --konnectivity-agents a stock agent gets PERMISSION_DENIED with the sentence", async () => {
   await using server = await start({ konnectivityAgents: false });
-  await StockAgent.connect(server);
+  const { status, sentence } = await (await StockAgent.connect(server)).refusal();
+  assert.deepEqual(
+    [status, /^cluster "default" takes culvert agents only \(--konnectivity-agents/.test(sentence)],
+    ["7", true],
+  );
   await until(() => logged(server, "agent refused").length === 1);
-  assert.match(String(logged(server, "agent refused")[0]?.["reason"]), /--konnectivity-agents/);
+  assert.deepEqual(logged(server, "agent refused")[0]?.["reason"], sentence);
 });
 
 // ── one agent, several connections ───────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,8 @@ import { type AgentIdentifiers, isEmpty, parseIdentifiers } from "../../shared/a
 import { isAgentId } from "../../shared/link/control.ts";
 import { PeerViolation } from "../../shared/link/link-events.ts";
 import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
-import { CulvertError, printable } from "../../shared/outcomes.ts";
+import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { authoritiesOf } from "../../shared/tls/authorities.ts";
 import { joinHellos } from "../agents/admission.ts";
 import { recordTunnel } from "../agents/agent-record.ts";
 import { type AgentHost, authenticateAgent } from "../agents/authenticate-agent.ts";
@@ -26,6 +27,9 @@ type AgentConnection = IncomingConnection<AgentHost>;
 
 /** The only method that agents call. */
 const METHOD = "/AgentService/Connect";
+
+/** A refusal names so many CAs of a bundle. */
+const MAX_NAMES = 3;
 
 /** What a konnectivity-agent says of itself in the metadata of its call. */
 interface Metadata {
@@ -89,7 +93,21 @@ async function authenticate(
   const { handshakeTimeoutMs: deadlineMs, maxTokenVerifications: most } = options;
   const { address } = connection.source;
   const onVerifying = (): void => port.setAside(connection);
-  return await authenticateAgent(connection, headers, host, { address, deadlineMs, most, onVerifying });
+  try {
+    return await authenticateAgent(connection, headers, host, { address, deadlineMs, most, onVerifying });
+  } catch (error) {
+    throw toCulvertError(error).fault === "certificate_missing" ? notShown(host) : error;
+  }
+}
+
+/** Go's TLS shows a certificate only to a server that names its CA: one of another CA seems to be missing. */
+function notShown({ ca = "", verifier }: AgentHost): CulvertError {
+  const names = authoritiesOf(ca)
+    .slice(0, MAX_NAMES)
+    .map(({ subject }) => `"${subject.replaceAll("\n", ", ")}"`);
+  const token = verifier === undefined ? "" : ", and no token came (--service-account-token-path)";
+  const sentence = `no client certificate that is accepted came: --agent-cert must be signed by ${names.join(" or ")}`;
+  return new CulvertError("unauthenticated", `${sentence}${token}`, { fault: "certificate_missing" });
 }
 
 /** This agent may come from there, and in this protocol. */
@@ -102,6 +120,10 @@ function requirePermitted(
   const objection = host.objection(source.address);
   if (objection !== undefined) throw objection;
   const { name } = host.tunnels;
+  if (!host.takesKonnectivity) {
+    const sentence = `cluster "${name}" takes culvert agents only (--konnectivity-agents, agents.konnectivity)`;
+    throw refused("forbidden", sentence);
+  }
   if (host.innerTls === "always") {
     throw refused(
       "forbidden",

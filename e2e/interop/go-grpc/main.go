@@ -1,5 +1,5 @@
-// A client and a server of gRPC over mutual TLS, as Konnectivity's agents and servers are to whoever looks from outside;
-// and a client that asks a server for its health through a proxy.
+// A server of gRPC over mutual TLS, as Konnectivity's is to whoever looks from outside; and a client that asks a server
+// for its health through a proxy.
 package main
 
 import (
@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/net/proxy"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
@@ -23,29 +22,24 @@ import (
 )
 
 func main() {
-	mode := flag.String("mode", "", "client, server, or check: the server's health, by HTTPS_PROXY or -socks")
+	mode := flag.String("mode", "", "server, or check: the server's health, by HTTPS_PROXY or -socks")
 	socks := flag.String("socks", "", "SOCKS5 proxy of check, which x/net/proxy dials")
-	target := flag.String("target", "", "what the client dials, as gRPC writes targets")
-	ca := flag.String("ca", "", "CA of the other end (PEM); without it a client speaks without TLS")
+	target := flag.String("target", "", "what check dials, as gRPC writes targets")
+	ca := flag.String("ca", "", "CA of the other end (PEM)")
 	cert := flag.String("cert", "", "own certificate (PEM)")
 	key := flag.String("key", "", "its key (PEM)")
 	flag.Parse()
 	switch *mode {
-	case "client":
-		client(*target, transport(*ca, *cert, *key, false))
 	case "server":
-		server(transport(*ca, *cert, *key, true))
+		server(transport(*ca, *cert, *key))
 	case "check":
 		check(*target, *socks)
 	default:
-		log.Fatal("-mode client, server or check")
+		log.Fatal("-mode server or check")
 	}
 }
 
-func transport(ca, cert, key string, isServer bool) credentials.TransportCredentials {
-	if ca == "" {
-		return insecure.NewCredentials()
-	}
+func transport(ca, cert, key string) credentials.TransportCredentials {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
 		log.Fatal(err)
@@ -56,34 +50,12 @@ func transport(ca, cert, key string, isServer bool) credentials.TransportCredent
 	if err != nil {
 		log.Fatal(err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if isServer {
-		config.ClientCAs, config.ClientAuth = pool, tls.RequireAndVerifyClientCert
-	} else {
-		config.RootCAs = pool
-	}
-	return credentials.NewTLS(config)
-}
-
-// Prints why there is no connection, after the first attempt.
-func client(target string, creds credentials.TransportCredentials) {
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	conn.Connect()
-	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
-		if state == connectivity.Ready {
-			fmt.Println("connected")
-			return
-		}
-		if !conn.WaitForStateChange(ctx, state) {
-			log.Fatal("no state but ", state)
-		}
-	}
-	fmt.Println(conn.Invoke(ctx, "/Some/Method", nil, nil, grpc.WaitForReady(false)))
+	return credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientCAs:    pool,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		MinVersion:   tls.VersionTLS12,
+	})
 }
 
 // Prints the health of a server without TLS.
