@@ -313,7 +313,7 @@ export const CODE_LINES = {
   "shared/dial/auth": 587,
   "shared/documents": 956,
   "shared/faults": 263,
-  "shared/http": 415,
+  "shared/http": 431,
   "shared/konnectivity": 338,
   "shared/kubernetes": 380,
   "shared/limits": 764,

@@ -2,6 +2,7 @@ import {
   type IncomingHttpHeaders,
   type IncomingMessage,
   type OutgoingHttpHeaders,
+  type OutgoingMessage,
   request,
   type ServerResponse,
 } from "node:http";
@@ -63,8 +64,18 @@ export function forward(asked: IncomingMessage, answer: ServerResponse, onward: 
     else onward.refuse(`the target ended the connection: ${message}`);
   });
   sent.on("continue", () => answer.writeContinue());
+  const refuse = (sentence: string): void => {
+    onward.refuse(sentence);
+    reset();
+  };
+  sent.on("upgrade", () => refuse("the target has changed to another protocol, for which nobody has asked"));
   sent.on("response", (response) => {
-    answer.writeHead(response.statusCode ?? 502, printable(response.statusMessage ?? ""), forwardedFields(response));
+    const { statusCode = 0, statusMessage = "" } = response;
+    if (statusCode < 100) {
+      refuse(`the target has answered with ${statusCode}, which is no status of HTTP`); // `writeHead` would throw
+      return;
+    }
+    answer.writeHead(statusCode, printable(statusMessage), forwardedFields(response));
     response.on("data", (chunk: Buffer) => {
       if (!answer.write(chunk)) response.pause();
     });
@@ -75,14 +86,14 @@ export function forward(asked: IncomingMessage, answer: ServerResponse, onward: 
       if (!sent.writableFinished) reset(); // it has answered before the end of the request
     });
     response.on("error", () => answer.destroy()); // it ended before its end
-    answer.flushHeaders(); // the body may come much later
+    sendFields(answer); // the body may come much later
   });
   answer.on("close", () => {
     if (!answer.writableFinished) reset();
   });
   if (!hasBody(asked)) sent.end();
   else {
-    sent.flushHeaders(); // the body may come much later, or after 100 (Continue)
+    sendFields(sent); // the body may come much later, or after 100 (Continue)
     const send = (chunk: Buffer): void => {
       if (!sent.write(chunk)) asked.pause();
     };
@@ -95,6 +106,13 @@ export function forward(asked: IncomingMessage, answer: ServerResponse, onward: 
     });
   }
 }
+
+/** `flushHeaders` would write the bytes beyond ASCII of a field, which are read as Latin-1, as UTF-8. */
+function sendFields(message: OutgoingMessage): void {
+  message.write(NO_BYTES);
+}
+
+const NO_BYTES = Buffer.alloc(0);
 
 function isChunked({ headers }: IncomingMessage): boolean {
   return headers["transfer-encoding"] !== undefined;
@@ -110,6 +128,7 @@ const OF_CONNECTION = [
   "proxy-connection",
   "keep-alive",
   "te",
+  "trailer", // trailers need no announcement, and `node:http` throws where it stands beside a length
   "transfer-encoding",
   "upgrade",
   "proxy-authenticate",
