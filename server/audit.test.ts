@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
+import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { type TestContext, test } from "node:test";
 import { TempDir } from "../e2e/harness/temp.ts";
@@ -8,6 +9,7 @@ import { until } from "../shared/basics/testing/wait.ts";
 import { encodeDestination } from "../shared/wire/destination-heads.ts";
 import { FEATURES } from "../shared/wire/handshake.ts";
 import { encodeAnswer, readOpen } from "../shared/wire/stream-head.ts";
+import type { Stream } from "../shared/yamux/stream.ts";
 import { type AuditLine, auditFile } from "./audit/testing/trail.ts";
 import { StockAgent } from "./konnectivity-agents/testing/stock-agent.ts";
 import { askAs, fleetOf } from "./peers/testing/tenant-fleet.ts";
@@ -65,6 +67,18 @@ test("a CONNECT is in the trail before its 200, and at its end with what it has 
   ]);
   const logged = server.lines.find(({ msg }) => msg === "connection closed");
   assert.equal(decision?.["connection"], logged?.["id"]);
+});
+
+test("what is open when a server ends its connections has an end in its trail", async (t) => {
+  const path = pathIn(t);
+  await using server = await start({ auditLog: path, drainTimeoutMs: 50 });
+  await agentOf(server);
+  await OpenCaller.open(await callerOf(server, pki.caller));
+  await server.close();
+  const [decision, end] = await linesOf(path, "connect", 2);
+  assert.deepEqual(only(end, "event", "id", "outcome"), ["end", decision?.id, "draining"]);
+  const [, tunnel] = await linesOf(path, "agent", 2);
+  assert.equal(tunnel?.event, "end");
 });
 
 test("an address that is asked for is the one that is dialled, also by an agent that does not say so", async (t) => {
@@ -238,8 +252,41 @@ test("a trail that is required and cannot be written refuses before anything is 
   assert.match(text, /^HTTP\/1\.1 503 the audit trail of this server cannot be written/);
   assert.equal(asked, before);
   assert.match(await ready(), /^\[-\]audit failed: the audit trail: nobody reads it/m);
+  const { problems } = JSON.parse((await fetchText(server.addresses.admin?.port, "/status")).text);
+  assert.match(problems.join(), /^audit: the audit trail: nobody reads it/);
   await first.echo("what is open goes on");
   first.socket.destroy();
+});
+
+test("a CONNECT that must be in the trail waits for a slow reader of it, and gives its stream up where none reads", async (t) => {
+  const path = pathIn(t);
+  execFileSync("mkfifo", [path]);
+  const fifo = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
+  t.after(() => closeSync(fifo));
+  await using server = await start({ auditLog: path, auditRequired: true });
+  const agent = await agentOf(server);
+  const streams: Stream[] = [];
+  const { answer } = agent;
+  agent.answer = (stream) => {
+    streams.push(stream);
+    return answer(stream);
+  };
+  const fill = (): void => {
+    const some = Buffer.alloc(4_096, "x");
+    assert.throws(() => {
+      for (;;) writeSync(fifo, some);
+    });
+  };
+  fill();
+  const waits = OpenCaller.open(await callerOf(server, pki.caller));
+  await until(() => streams.length === 1);
+  readSync(fifo, Buffer.alloc(65_536));
+  const { socket } = await waits;
+  fill();
+  const text = await answerOf(await callerOf(server, pki.caller));
+  assert.match(text, /^HTTP\/1\.1 503 the audit trail of this server cannot be written/);
+  await until(() => streams.length === 2 && streams[1]?.destroyed === true);
+  socket.destroy();
 });
 
 test("without --audit-log there is no trail, and readyz says nothing of one", async () => {

@@ -73,11 +73,11 @@ const serveKonnectivityAgent: ServeHttp2 = async (...connection) => {
 };
 
 /** The audit trail is loaded only where there is one. Rejects with a `ConfigError`. */
-async function openAudit({ options, metrics }: ServerContext): Promise<AuditTrail> {
+async function openAudit({ options, metrics, log }: ServerContext): Promise<AuditTrail> {
   const { AuditTrail } = await import("./audit/audit-trail.ts");
   const { auditLog, auditRequired: required, serverId } = options;
   try {
-    return new AuditTrail(auditLog, { serverId, required, lost: metrics.auditLost });
+    return new AuditTrail(auditLog, { serverId, required, log, lost: metrics.auditLost });
   } catch (error) {
     throw new ConfigError(`--audit-log: ${(error as Error).message}`, { cause: error });
   }

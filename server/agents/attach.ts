@@ -67,7 +67,7 @@ export async function attach(
   const { host } = admission;
   const cluster = host.tunnels;
   const { socket } = connection;
-  const peer = peerOf(connection, admission);
+  const peer = peerOf(connection, admission, context);
   // Peers without a credential have bounds of their own, and take no places of the cluster.
   const onClosing = (): void => {
     if (peer.identity !== "" || peer.hasProvedLink) cluster.hellos.closing(socket);
@@ -96,15 +96,20 @@ export async function attach(
   }
 }
 
-function peerOf(connection: IncomingConnection, { credential, shown = "" }: Admission): AgentPeer {
+function peerOf(
+  connection: IncomingConnection,
+  { credential, shown = "" }: Admission,
+  { audit }: AgentsContext,
+): AgentPeer {
   const { remote, source } = connection;
+  const claimed = audit() === undefined ? undefined : claimedBy(connection.socket);
   return {
     remote,
     address: source.address,
     onlyResumes: connection instanceof CarriedConnection,
     shown,
     identity: credential instanceof CulvertError ? "" : credential.identity,
-    party: credential instanceof CulvertError ? { claimed: claimedBy(connection.socket) } : partyOf(credential),
+    party: credential instanceof CulvertError ? { claimed } : partyOf(credential),
   };
 }
 

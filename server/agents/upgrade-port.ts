@@ -215,14 +215,14 @@ export class UpgradePort {
 
   /** A fault of our own is an answer to this request as well, and ends no other connection. */
   #refuse(refusal: CulvertError, connection: AgentConnection, headers: FastifyRequest["headers"]): void {
-    const { log, throttledLog } = this.#context;
+    const { log, throttledLog, audit } = this.#context;
     const { socket, remote, source, host } = connection;
     unwatchForEnd(socket);
     this.connections.leaveWaiting(connection);
     const answer = answerTo(refusal, host, headers.authorization);
     const { status, sentence: reason, level } = answer;
     const cluster = host?.tunnels.name ?? "";
-    const claimed = claimedBy(socket);
+    const claimed = status === 401 || audit() !== undefined ? claimedBy(socket) : undefined;
     const refused = {
       cluster,
       remote,

@@ -13,9 +13,11 @@ import { auditFile, auditLines } from "./testing/trail.ts";
 
 function trailOf(t: TestContext, where: string, { required = false } = {}) {
   const lost = new NumberMetric();
-  const trail = new AuditTrail(where, { serverId: "srv-1", required, lost });
+  const warnings: unknown[] = [];
+  const log = { warn: (...warning: unknown[]) => void warnings.push(warning) };
+  const trail = new AuditTrail(where, { serverId: "srv-1", required, log, lost });
   t.after(() => trail.close());
-  return { trail, lost };
+  return { trail, lost, warnings };
 }
 
 function pathIn(t: TestContext): string {
@@ -93,12 +95,13 @@ test("text of peers stays inside its field, and inside a line that a pipe takes 
 
 test("while the sink takes nothing, what is lost is counted, and a line says how much it was when it goes on", async (t) => {
   const path = fifo(t);
-  const { trail, lost } = trailOf(t, path);
+  const { trail, lost, warnings } = trailOf(t, path);
   while (lost.value < 10) trail.refused(FACTS, "forbidden", "x".repeat(200));
   await until(() => trail.checks()[0]?.hasFaults === true);
   assert.deepEqual(trail.checks(), [
-    { name: "audit", ok: true, hasFaults: true, detail: "the audit trail: nobody reads it, 10 lines of it are lost" },
+    { name: "audit", ok: true, hasFaults: true, detail: "the audit trail: nobody reads it, lines of it lost: 10" },
   ]);
+  assert.equal(warnings.length, 1, "one line of the log");
   const reader = await open(path, "r");
   t.after(() => reader.close());
   let text = "";

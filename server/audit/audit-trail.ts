@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { type Cancellation, type Deferred, deferred, inTime } from "../../shared/basics/promises.ts";
 import { CulvertError, printable } from "../../shared/outcomes.ts";
 import type { Check } from "../../shared/runtime/check.ts";
+import type { Logger } from "../../shared/runtime/logger.ts";
 import { type PeerIdentity, subjectOf } from "../../shared/tls/identity.ts";
 import { type AuditSink, UNREAD_MS } from "./audit-sink.ts";
 import { FileSink } from "./file-sink.ts";
@@ -64,6 +65,7 @@ interface TrailSetup {
   readonly serverId: string;
   /** CONNECTs are refused while their decision cannot be written. */
   readonly required: boolean;
+  readonly log: Pick<Logger, "warn">;
   /** Counts lines that are lost. */
   readonly lost: { add(): void };
 }
@@ -150,8 +152,9 @@ export class AuditTrail {
   }
 
   readonly #onLost = (): void => {
-    this.#lost++;
     this.#setup.lost.add();
+    if (this.#lost++ > 0 || this.#isClosed) return;
+    this.#setup.log.warn({ reason: this.#sink.fault }, "lines of the audit trail are lost");
   };
 
   /** A reader of the trail alone can see where lines are missing. */
@@ -166,7 +169,7 @@ export class AuditTrail {
   /** For readiness: callers go to another server while this one refuses them. */
   checks(): readonly Check[] {
     const { fault } = this.#sink;
-    const lost = this.#lost > 0 ? `, ${this.#lost} lines of it are lost` : "";
+    const lost = this.#lost > 0 ? `, lines of it lost: ${this.#lost}` : "";
     const detail = fault === undefined ? "" : `the audit trail: ${fault}${lost}`;
     return [
       { name: "audit", ok: fault === undefined || !this.#setup.required, hasFaults: fault !== undefined, detail },

@@ -55,13 +55,14 @@ export function logRefusal(
   credential: Credential | undefined,
   context: AgentsContext,
 ): void {
-  const { log, throttledLog } = context;
+  const { log, throttledLog, audit } = context;
   const { status, sentence } = statusOf(error);
   const cluster = host?.tunnels.name ?? "";
   const identity = credential?.identity ?? "";
   const code = error instanceof LinkRefused ? (error.closeCode ?? 0) : agentStatus(toCulvertError(error).code);
   const reason = printable(sentence);
-  const by = credential === undefined ? { claimed: claimedBy(socket) } : partyOf(credential);
+  const claimed = audit() === undefined ? undefined : claimedBy(socket);
+  const by = credential === undefined ? { claimed } : partyOf(credential);
   const from = identity === "" ? source.address : identity;
   recordRefusal({ cluster, remote, by, code, rule: ruleOf(error), reason, from }, context);
   if (status === "internal") log.error({ err: error, identity, remote }, "agent refused");

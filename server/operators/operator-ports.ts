@@ -145,8 +145,9 @@ export class OperatorPorts {
   }
 
   #problems(): string[] {
-    const ofPeers = faultsOf(this.#view.others.peers?.checks() ?? []);
-    return [...this.#context.files.problems(), ...this.clusterFaults(), ...ofPeers];
+    const { files, audit } = this.#context;
+    const others = faultsOf([...(audit()?.checks() ?? []), ...(this.#view.others.peers?.checks() ?? [])]);
+    return [...files.problems(), ...this.clusterFaults(), ...others];
   }
 
   /** Why some clusters are not served as their documents say. The server stays ready for the others. */
