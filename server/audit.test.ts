@@ -13,7 +13,7 @@ import type { Stream } from "../shared/yamux/stream.ts";
 import { type AuditLine, auditFile } from "./audit/testing/trail.ts";
 import { StockAgent } from "./konnectivity-agents/testing/stock-agent.ts";
 import { askAs, fleetOf } from "./peers/testing/tenant-fleet.ts";
-import { agentOf, callerOf, fetchText, pki, start } from "./testing/server.ts";
+import { agentOf, callerOf, collect, fetchText, pki, start } from "./testing/server.ts";
 import { agentAt, answerOf, callerAt, OpenCaller, Tenants } from "./testing/tenants.ts";
 import { ISSUER, Issuer, SUBJECT } from "./tokens/testing/tokens.ts";
 
@@ -287,6 +287,21 @@ test("a CONNECT that must be in the trail waits for a slow reader of it, and giv
   assert.match(text, /^HTTP\/1\.1 503 the audit trail of this server cannot be written/);
   await until(() => streams.length === 2 && streams[1]?.destroyed === true);
   socket.destroy();
+});
+
+test("where the trail is required and the disk is full, an agent gets no destination, and another server no stream", async () => {
+  const full = { auditLog: "/dev/full", auditRequired: true };
+  await using server = await start({ ...full, allowedDestination: ["127.0.0.2:1"] });
+  await using agent = await agentOf(server, { features: [...FEATURES] });
+  const destination = { target: { host: "127.0.0.2", port: 1 }, timeoutMs: 5_000, id: "n/1" };
+  const stream = agent.session.open(encodeDestination(destination));
+  const reads = collect(stream.on("error", () => {}));
+  await once(stream, "end");
+  stream.end();
+  assert.match(reads.join(""), /"unaudited"/);
+  await using world = await fleetOf(["blue"], { farOptions: full });
+  const { near, tenants } = world;
+  assert.match((await askAs(near, tenants.get("blue"))).status, /^HTTP\/1\.1 503 the audit trail of this server/);
 });
 
 test("without --audit-log there is no trail, and readyz says nothing of one", async () => {
