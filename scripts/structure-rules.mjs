@@ -289,7 +289,7 @@ export const CODE_LINES = {
   router: 896,
   server: 463,
   "server/agents": 1660,
-  "server/callers": 1961,
+  "server/callers": 1969,
   "server/cluster-runtime": 1021,
   "server/audit": 351,
   "server/clusters": 895,

@@ -5,11 +5,13 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { connect as connectTls } from "node:tls";
+import { auditFile } from "../../server/audit/testing/trail.ts";
 import { until } from "../../shared/basics/testing/wait.ts";
 import { curl } from "../harness/curl.ts";
 import { HttpPortWorld } from "../harness/http-port.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
 import { TARGETS } from "../harness/targets.ts";
+import { TempDir } from "../harness/temp.ts";
 
 const HELLO = "hello from the target\n";
 const BYTES = 3_000_000;
@@ -125,6 +127,24 @@ test("clients without a good token, and requests that are no proxy's, are refuse
   ] as const) {
     assert.match(await text(sent(world, request)), answer, request);
   }
+});
+
+test("a request that comes to no cluster is in the audit trail, without its token", async () => {
+  using folder = new TempDir();
+  const auditLog = folder.file("audit");
+  await using world = await HttpPortWorld.start({ server: { auditLog } });
+  const token = await world.token();
+  const connect = "CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: x\r\n";
+  await text(sent(world, `${connect}${basic(`absent:${token}`)}\r\n`));
+  await text(sent(world, "GET http://10.0.0.2/ HTTP/1.1\r\nHost: x\r\n\r\n"));
+  const lines = auditFile(auditLog).filter(({ kind }) => kind === "connect");
+  const facts = lines.map((line) => [line["decision"], line["rule"], line["target"], "cluster" in line]);
+  assert.deepEqual(facts, [
+    ["refused", "unauthenticated", "10.0.0.1:443", false],
+    ["refused", "unauthenticated", "10.0.0.2:80", false],
+  ]);
+  assert.match(String(lines[0]?.["reason"]), /^no cluster "absent" takes tokens/);
+  assert.ok(!JSON.stringify(lines).includes(token));
 });
 
 test("a target that cannot be reached is told in the status line, whatever the request", async () => {

@@ -25,7 +25,7 @@ export function recordRefusal(
   { metrics, audit }: ServerContext,
 ): void {
   metrics.agentRefused(String(code), from === undefined ? undefined : { cluster, from, reason });
-  audit()?.refused({ kind: "agent", cluster, by, source: remote }, rule, reason);
+  audit()?.refused({ kind: "agent", cluster: cluster || undefined, by, source: remote }, rule, reason);
 }
 
 /** Records that a tunnel has begun; returns what records its end. */

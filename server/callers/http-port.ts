@@ -1,12 +1,14 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { isLoopback } from "../../shared/address/network.ts";
+import { shownAuthority } from "../../shared/address/target.ts";
 import { TurnQueue } from "../../shared/basics/timers.ts";
 import { presentedToken } from "../../shared/http/bearer.ts";
 import { wholeUrl } from "../../shared/http/forward.ts";
 import type { Acceptor } from "../../shared/listen/acceptor.ts";
-import type { IncomingConnection } from "../../shared/listen/incoming-connection.ts";
+import { formatEndpoint, type IncomingConnection } from "../../shared/listen/incoming-connection.ts";
 import { CulvertError, printable, toCulvertError } from "../../shared/outcomes.ts";
+import { claimedBy } from "../../shared/tls/identity.ts";
 import type { Clusters } from "../cluster-runtime/clusters.ts";
 import type { ClusterVirtualHost } from "../cluster-runtime/virtual-host.ts";
 import { openPlainPort, openTlsPort } from "../listeners/open-port.ts";
@@ -128,9 +130,17 @@ export class HttpPort implements PortHandler {
     } catch (error) {
       if (!this.connections.leaveWaiting(connection)) return;
       const refusal = toCulvertError(error);
+      this.#auditRefused(authority, connection, refusal);
       reply.refuseConnect(connection.socket, refusal, TOKEN_CHALLENGES);
       this.#logRefused(connection, printable(refusal.message));
     }
+  }
+
+  /** It came to no cluster, so that no `ConnectRecord` is made of it. */
+  #auditRefused(authority: string, { socket, source }: IncomingConnection, { code, message }: CulvertError): void {
+    const by = { claimed: claimedBy(socket) };
+    const facts = { cluster: undefined, source: formatEndpoint(source), target: shownAuthority(authority) };
+    this.#context.audit()?.refused({ kind: "connect", by, ...facts }, code, message);
   }
 
   /** The cluster that the client is, by its own words, a caller of. Throws `unauthenticated`. */
