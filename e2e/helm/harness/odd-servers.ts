@@ -53,6 +53,7 @@ export const ODD_SERVERS: Readonly<Record<string, Values>> = {
         ipFamilyPolicy: "PreferDualStack",
       },
     },
+    ports: { http: 8101 },
     networkPolicy: { enabled: true, healthFrom: [{ namespaceSelector: {} }] },
   },
   "a StatefulSet on ports of the nodes, and monitors": {

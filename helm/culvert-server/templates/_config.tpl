@@ -23,6 +23,10 @@
 {{- $_ := set $config "cluster-ca-cert" "/etc/culvert/agents/ca.crt" -}}
 {{- end -}}
 {{- end -}}
+{{- if int $ports.http -}}
+{{- $_ := set $config "http-port" (int $ports.http) -}}
+{{- $_ := set $config "http-bind-address" (ternary "::" "0.0.0.0" (has "IPv6" .Values.callers.service.ipFamilies)) -}}
+{{- end -}}
 {{- if int $ports.agentsInsecure -}}
 {{- $_ := set $config "agent-insecure-port" (int $ports.agentsInsecure) -}}
 {{- $_ := set $config "agent-insecure-bind-address" .Values.ingress.bindAddress -}}

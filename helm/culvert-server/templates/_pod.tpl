@@ -31,7 +31,7 @@ chart's, so that the container brings all of it.
   {{- end }}
   ports:
     {{- range $name, $number := dict "agents" $ports.agents "agents-clear" $ports.agentsInsecure "callers" $ports.callers
-      "health" $ports.health "peers" $ports.peers }}
+      "health" $ports.health "http" $ports.http "peers" $ports.peers }}
     {{- if int $number }}
     - name: {{ $name }}
       containerPort: {{ $number }}

@@ -30,7 +30,7 @@ tcp
 {{- end -}}
 {{- end -}}
 
-{{/* The ports in use, as a YAML map: callers, agents, health, admin, agentsInsecure, peers. 0: off. */}}
+{{/* The ports in use, as a YAML map: callers, agents, health, admin, http, agentsInsecure, peers. 0: off. */}}
 {{- define "culvert-server.ports" -}}
 {{- $presets := include "culvert-server.presets" . | fromYaml -}}
 {{- $preset := index $presets .Values.ports.preset -}}
@@ -42,6 +42,7 @@ tcp
 {{- end }}
 {{ $name }}: {{ $number }}
 {{- end }}
+http: {{ ternary 0 (int .Values.ports.http) (eq (include "culvert-server.transport" .) "socket") }}
 agentsInsecure: {{ ternary (int .Values.ports.agentsInsecure) 0 (include "culvert-server.terminates" . | eq "true") }}
 peers: {{ ternary (int .Values.ports.peers) 0 (include "culvert-server.fleet" . | eq "true") }}
 {{- end -}}
