@@ -100,9 +100,9 @@ export class Clusters implements ClusterListener {
     return this.#served.values();
   }
 
-  /** Why some clusters are not served as their documents say. */
-  problems(): string[] {
-    return [...this.#unserved.values(), ...[...this.#served.values()].flatMap((runtime) => runtime.problems())];
+  /** Why some clusters cannot be served. */
+  unserved(): Iterable<string> {
+    return this.#unserved.values();
   }
 
   /** Warnings that readyz shows until their cause is removed. */

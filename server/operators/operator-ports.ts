@@ -77,8 +77,7 @@ export class OperatorPorts {
     this.#history = history;
     const source = {
       ...{ view: this.#view, context: this.#context, history },
-      problems: () => this.#problems(),
-      expiring: () => this.expiring(),
+      ownProblems: () => [...this.#problemsBeside(), ...this.#faultsBeside()],
     };
     let page: Promise<Ui> | undefined;
     return () => {
@@ -134,7 +133,7 @@ export class OperatorPorts {
       listeners: this.#view.shownAddresses(),
       draining: this.#view.ending(),
       memory: pool.report(),
-      problems: this.#problems(),
+      problems: [...this.#problemsBeside(), ...this.clusterFaults()],
       refusals: metrics.refusals.list(),
       clusters: [...(this.#view.served.clusters?.all() ?? [])].map((cluster) => ({
         ...shownCluster(cluster),
@@ -144,19 +143,27 @@ export class OperatorPorts {
     };
   }
 
-  #problems(): string[] {
+  /** Problems that are not of the clusters. */
+  #problemsBeside(): string[] {
     const { files, audit } = this.#context;
-    const others = faultsOf([...(audit()?.checks() ?? []), ...(this.#view.others.peers?.checks() ?? [])]);
-    return [...files.problems(), ...this.clusterFaults(), ...others];
+    const others = [...(audit()?.checks() ?? []), ...(this.#view.others.peers?.checks() ?? [])];
+    return [...files.problems(), ...faultsOf(others)];
   }
 
   /** Why some clusters are not served as their documents say. The server stays ready for the others. */
   clusterFaults(): string[] {
     const { store, clusters } = this.#view.served;
     if (store === undefined) return [];
+    return [...this.#faultsBeside(), ...[...(clusters?.all() ?? [])].flatMap((runtime) => runtime.problems())];
+  }
+
+  /** Those of documents that are not served, or not all of them. */
+  #faultsBeside(): string[] {
+    const { store, clusters } = this.#view.served;
+    if (store === undefined) return [];
     return [
       ...store.problems().map(({ file, sentence }) => `${file}: ${sentence}`),
-      ...(clusters?.problems() ?? []),
+      ...(clusters?.unserved() ?? []),
       ...this.#view.unixListeners().flatMap(({ problem }) => problem ?? []),
     ];
   }

@@ -1,0 +1,177 @@
+import { monitorEventLoopDelay, performance } from "node:perf_hooks";
+import { buildInfo } from "../../shared/basics/program.ts";
+import type { Expiring } from "../../shared/tls/expiry.ts";
+import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import type { CarrierRecord } from "../tunnels/carrier-record.ts";
+import type { ServerContext } from "../tunnels/context.ts";
+import type { CertificateFact, ClusterFact, ClusterState, LoadFact, RefusalFact } from "./facts.ts";
+import type { FeedSource } from "./feed.ts";
+import type { ServerView } from "./server-view.ts";
+import { shownCluster, shownTunnel } from "./shown.ts";
+import type { TrafficHistory } from "./traffic-history.ts";
+
+/** Refusals and certificates that the page lists; of one cluster it has all. */
+const MAX_LISTED = 50;
+/** Problems and certificates of a cluster take 20 µs, and change seldom: they are looked at once in this time, ms. */
+const SLOW_MS = 10_000;
+/** A busy loop is late by as much as its timers are, beyond this period, ms. */
+const DELAY_RESOLUTION_MS = 20;
+
+/** The parts of the operators' ports that the page shows. */
+export interface PageSource {
+  readonly view: ServerView;
+  readonly context: ServerContext;
+  readonly history: TrafficHistory;
+  /** The problems of `/status` that are not of a cluster that is served. */
+  ownProblems(): string[];
+}
+
+/** The facts of the page, each made when somebody looks. */
+export class PageFacts implements FeedSource {
+  readonly #source: PageSource;
+  readonly #startedAt = new Date(Date.now() - process.uptime() * 1_000).toISOString();
+  readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
+  #busy = performance.eventLoopUtilization();
+  /** Of all clusters, as of the last look at them. */
+  #slow: { readonly problems: readonly string[]; readonly certificates: readonly CertificateFact[] } = {
+    problems: [],
+    certificates: [],
+  };
+  #slowAt = Number.NEGATIVE_INFINITY;
+  #history = { steps: -1, shown: {} };
+
+  constructor(source: PageSource) {
+    this.#source = source;
+  }
+
+  *all(): Generator<readonly [string, unknown]> {
+    const { view, context, history } = this.#source;
+    yield ["server", this.#server()];
+    yield ["load", this.#load()];
+    const refusals: RefusalFact[] = context.metrics.refusals.list().map((refusal) => ({ ...refusal, cluster: "" }));
+    const slow = this.#isSlowDue() ? { problems: [] as string[], certificates: [] as CertificateFact[] } : undefined;
+    for (const runtime of view.served.clusters?.all() ?? []) {
+      const { name: cluster } = runtime.cluster;
+      const own = runtime.figures.refusals.list();
+      refusals.push(...own.map((refusal) => ({ ...refusal, cluster })));
+      slow?.problems.push(...this.#problemsOf(runtime));
+      slow?.certificates.push(...Array.from(runtime.expiring(), certificateFact));
+      yield [`cluster/${cluster}`, clusterFact(runtime, history, own[0]?.at ?? null)];
+    }
+    if (slow !== undefined) this.#slow = { ...slow, certificates: this.#soonest(slow.certificates) };
+    yield ["problems", [...this.#source.ownProblems(), ...this.#slow.problems]];
+    yield ["certificates", this.#slow.certificates];
+    yield ["refusals", refusals.sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, MAX_LISTED)];
+    if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
+    yield ["history", this.#history.shown];
+  }
+
+  /** Nobody looks any more. */
+  stop(): void {
+    this.#delay.disable();
+  }
+
+  *ofCluster(name: string): Generator<readonly [string, unknown]> {
+    const { view, history } = this.#source;
+    const runtime = view.served.clusters?.get(name);
+    if (runtime === undefined) return;
+    const certificates = Array.from(runtime.expiring(), certificateFact);
+    const detail = { ...shownCluster(runtime), problems: this.#problemsOf(runtime), certificates };
+    yield ["detail", { ...detail, history: history.shown(name) }];
+    for (const tunnel of runtime.tunnels.tunnels()) {
+      // No ping because somebody looks: the tunnel has the least of those that it has sent by itself.
+      yield [`agent/${tunnel.id}`, shownTunnel(tunnel, tunnel.rttMs === 0 ? undefined : tunnel.rttMs)];
+    }
+  }
+
+  #server() {
+    const { view, context } = this.#source;
+    const { version, node } = buildInfo();
+    return {
+      ...{ serverId: context.options.serverId, version, node, startedAt: this.#startedAt },
+      ...{ draining: view.ending(), servers: context.servers.value ?? null, listeners: view.shownAddresses() },
+    };
+  }
+
+  #load(): LoadFact {
+    const { rss, heapUsed } = process.memoryUsage();
+    const now = performance.eventLoopUtilization();
+    const { utilization } = performance.eventLoopUtilization(now, this.#busy);
+    this.#busy = now;
+    const delayMs = this.#delay.max / 1e6 - DELAY_RESOLUTION_MS;
+    this.#delay.reset();
+    this.#delay.enable();
+    return {
+      at: new Date().toISOString(),
+      memory: this.#source.context.pool.report(),
+      ...{ rssBytes: rss, heapBytes: heapUsed, loopBusy: Math.round(utilization * 100) / 100 },
+      loopDelayMs: Math.max(0, Math.round(delayMs)),
+    };
+  }
+
+  /** Of a document: what is wrong with flags has ended the start. */
+  #problemsOf(runtime: ClusterRuntime): string[] {
+    return this.#source.view.served.store === undefined ? [] : runtime.problems();
+  }
+
+  #isSlowDue(): boolean {
+    const now = performance.now();
+    if (now - this.#slowAt < SLOW_MS) return false;
+    this.#slowAt = now;
+    return true;
+  }
+
+  /** The certificates that end first, those of flags and for other servers among them. */
+  #soonest(ofClusters: readonly CertificateFact[]): readonly CertificateFact[] {
+    const { served, others } = this.#source.view;
+    const own = [...(served.flags?.expiring() ?? []), ...(others.peers?.expiring() ?? [])].map(certificateFact);
+    return [...own, ...ofClusters].sort((a, b) => (a.notAfter < b.notAfter ? -1 : 1)).slice(0, MAX_LISTED);
+  }
+}
+
+function certificateFact({ cluster, thing, by, consequence, notBefore, notAfter }: Expiring): CertificateFact {
+  const dates = { notBefore: notBefore.toISOString(), notAfter: notAfter.toISOString() };
+  return { cluster, thing, by, consequence, ...dates };
+}
+
+/** A link that is cut each minute is up whenever somebody looks. */
+const OFTEN = { losses: 2, withinMs: 3 * 60_000 };
+
+function isLostOften({ losses, lastLoss }: CarrierRecord): boolean {
+  return losses >= OFTEN.losses && lastLoss !== undefined && Date.now() - lastLoss.at.getTime() < OFTEN.withinMs;
+}
+
+function clusterFact(runtime: ClusterRuntime, history: TrafficHistory, refusedAt: string | null): ClusterFact {
+  const { cluster, tunnels, figures } = runtime;
+  let agents = 0;
+  let suspendedLinks = 0;
+  let standing = 0;
+  let losses = 0;
+  let isUnsteady = false;
+  for (const tunnel of tunnels.tunnels()) {
+    if (tunnel.agent.probe) continue;
+    agents++;
+    if (tunnel.suspended) suspendedLinks++;
+    if (tunnel.standsStill) standing++;
+    losses += tunnel.carriers.losses;
+    isUnsteady ||= isLostOften(tunnel.carriers);
+  }
+  const stateOf = (): ClusterState => {
+    if (cluster.suspended) return "suspended";
+    if (agents === 0) return "no_agent";
+    if (suspendedLinks === agents) return "link_lost";
+    if (suspendedLinks > 0 || standing > 0) return "degraded";
+    if (isUnsteady) return "unsteady";
+    return history.limitHitsOfLate(runtime) > 0 ? "limited" : "ok";
+  };
+  let limitHits = 0;
+  for (const hits of figures.limitsHit.values()) limitHits += hits;
+  return {
+    ...{ cluster: cluster.name, state: stateOf(), agents, suspendedLinks, losses },
+    ...{ open: tunnels.establishedConnects, pending: tunnels.pendingConnects },
+    connectsPerSecond: figures.perSecond.connects,
+    bytesPerSecond: figures.perSecond.bytes,
+    failed: figures.connects - (figures.outcomes.get("ok") ?? 0),
+    ...{ limitHits, refusedAt },
+  };
+}
