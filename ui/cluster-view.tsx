@@ -129,6 +129,7 @@ function Agent({ agent, now }: { readonly agent: AgentFact; readonly now: number
         <Tile name="Not acknowledged">{size(replayBytes)}</Tile>
         <Tile name="Protocol">{protocol}</Tile>
         <Tile name="From">{remote}</Tile>
+        {agent.proxy === null ? null : <Tile name="Through its proxy">{agent.proxy}</Tile>}
         <Tile name="Identity">{identity}</Tile>
         <Tile name="Software">{software}</Tile>
       </dl>

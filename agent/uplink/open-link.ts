@@ -59,7 +59,7 @@ export interface OpenedLink {
 
 /** Opens a link by the server's own TLS. */
 export async function openDirectly(context: LinkContext, terms: DialTerms): Promise<OpenedLink> {
-  const hello = (): Hello => context.hello;
+  const hello = (proxy: string | undefined): Hello => ({ ...context.hello, ...(proxy !== undefined && { proxy }) });
   const { carrier, welcome, remote } = await dialDirectly(context, terms, (to) => dialCarrier({ ...to, hello }));
   const { graceMs = welcome.graceMs } = context;
   const link = new Link(welcome.link, remote, carrier, { ...linkOptions(context), graceMs });
@@ -109,7 +109,7 @@ export async function startInnerTls(
   const { credentials, signal } = terms;
   const { ca, cert, key, token } = credentials;
   const until = performance.now() + terms.timeoutMs;
-  const { carrier, remote } = await dialViaMiddlebox(context, terms, outerCa, (to) =>
+  const { carrier, remote, proxy } = await dialViaMiddlebox(context, terms, outerCa, (to) =>
     dialOuter({ ...to, link: renews }),
   );
   const link = new UntrustedLink(remote, carrier, linkOptions(context));
@@ -117,7 +117,12 @@ export async function startInnerTls(
   const late = AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(timeoutMs))]);
   const inner = await dialInner(link, { host: server.host, tls: { ca, cert, key }, timeoutMs, signal });
   terms.watch?.onInnerSecure?.(inner.socket);
-  const words = { ...hello, ...(token && { bearer: token.text }), ...(renews !== undefined && { renews }) };
+  const words = {
+    ...hello,
+    ...(proxy !== undefined && { proxy }),
+    ...(token && { bearer: token.text }),
+    ...(renews !== undefined && { renews }),
+  };
   const answer = await sendHello(inner.pipe, words, late);
   return { link, carrier, pipe: inner.pipe, key: inner.key, answer };
 }

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
+import { type AddressInfo, connect } from "node:net";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
 import { until } from "../../shared/basics/testing/wait.ts";
@@ -118,6 +121,30 @@ test("markup and invisible characters in an agent's words are shown as text", as
   assert.equal(await page.locator(".agents :is(script, img)").count(), 0);
   assert.match(await page.title(), /^blue · srv-1 · culvert$/);
   assert.deepEqual(complaints, []);
+  await agent.close();
+});
+
+/** An HTTP proxy that leads to the agents' port, whatever it is asked for. */
+async function startProxy(port: number) {
+  const proxy = createServer();
+  proxy.on("connect", (_request, socket) => {
+    const far = connect(port, "127.0.0.1", () => socket.write("HTTP/1.1 200 OK\r\n\r\n"));
+    for (const each of [socket, far]) each.on("error", () => socket.destroy()).on("close", () => far.destroy());
+    far.pipe(socket).pipe(far);
+  });
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  return proxy;
+}
+
+test("the proxy on an agent's way is shown, without its password", async (t) => {
+  const proxy = await startProxy(world.relay.port);
+  t.after(() => proxy.close());
+  const { port } = proxy.address() as AddressInfo;
+  const agent = await world.startAgent("agent-3", { proxy: [`http://me:secret@127.0.0.1:${port}`], serverAddress: "" });
+  await using opened = await openPage(browser, `${world.url}#/cluster/blue`);
+  const { page } = opened;
+  await shows(page, ".agents", new RegExp(`agent-3[\\s\\S]*Through its proxyhttp://127.0.0.1:${port}Identity`));
+  assert.doesNotMatch(await page.content(), /secret/);
   await agent.close();
 });
 

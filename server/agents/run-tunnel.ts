@@ -137,13 +137,14 @@ export function linkOptions(graceMs: number, cluster: ClusterTunnels, { options 
 export async function runTunnel(
   link: Link,
   pipe: Transport,
-  { agentId, instance, software, probe = false, features }: Hello,
+  { agentId, instance, software, probe = false, features, proxy: said }: Hello,
   { cluster, place, entry, identifiers }: ReservedTunnel,
   { identity, peer, token }: Credential,
   context: AgentsContext,
 ): Promise<void> {
   const { options, links, servers, metrics, throttledLog } = context;
-  const agent = { agentId, instance, identity, peer, software: printable(software), probe, identifiers };
+  const proxy = said && printable(said, 300);
+  const agent = { agentId, instance, identity, peer, software: printable(software), probe, proxy, identifiers };
   entry.link = link;
   entry.goodUntil = peer?.notAfter;
   const innerTls = pipe !== link;

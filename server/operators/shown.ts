@@ -30,6 +30,7 @@ export function shownTunnel(tunnel: Tunnel, roundTripMs: number | undefined) {
     software: tunnel.agent.software,
     identifiers: tunnel.agent.identifiers,
     remote: tunnel.remote,
+    proxy: tunnel.agent.proxy ?? null,
     connectedAt: tunnel.connectedAt.toISOString(),
     carriers: {
       since: since.toISOString(),

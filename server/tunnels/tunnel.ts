@@ -21,6 +21,8 @@ export interface ConnectedAgent {
   readonly software: string;
   /** The agent only measures, and takes no callers' streams. */
   readonly probe: boolean;
+  /** The proxy that its first connection went through, as it says. */
+  readonly proxy?: string | undefined;
   /** What it says that it serves, in canonical forms. */
   readonly identifiers: AgentIdentifiers;
 }

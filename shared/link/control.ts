@@ -75,6 +75,8 @@ export const helloSchema = z.object({
   /** The peer only measures: it gets no callers' streams and does not replace the agent of this id. */
   probe: z.boolean().optional(),
   identifiers: identifiersSchema.optional(),
+  /** The proxy that the agent's connection goes through, for operators. */
+  proxy: z.string().max(300).optional().catch(undefined),
   features,
   resume: resumeSchema,
 });

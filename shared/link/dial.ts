@@ -76,8 +76,11 @@ export interface DialWatcher {
 }
 
 export interface DialOptions extends CarrierDialOptions {
-  /** Called when the hello is sent, because a resume names what has been received by then. */
-  readonly hello: () => Hello | OuterHello;
+  /**
+   * Called when the hello is sent, because a resume names what has been received by then. `proxy`: the one that the
+   * connection goes through.
+   */
+  readonly hello: (proxy: string | undefined) => Hello | OuterHello;
 }
 
 /** A carrier on which the agent has sent its hello. */
@@ -85,6 +88,8 @@ interface DialledOuter {
   readonly carrier: Carrier;
   /** The address that was reached. */
   readonly remote: string;
+  /** The proxy that it goes through, without credentials. */
+  readonly proxy?: string | undefined;
 }
 
 /** A carrier that the server has welcomed. */
@@ -120,8 +125,8 @@ export const OUTER_HELLO = { type: "hello", version: HANDSHAKE_VERSION, inner: t
 /** Dials a carrier for inner TLS: no answer is expected outside of it. Rejects as `dialCarrier` does. */
 export async function dialOuter(options: CarrierDialOptions): Promise<DialledOuter> {
   const wanted = { ...options, hello: () => OUTER_HELLO };
-  const { carrier, remote } = await dial(wanted, (attempt, socket) => attempt.upgrade(socket, wanted));
-  return { carrier, remote };
+  const { answer: _, ...reached } = await dial(wanted, (attempt, socket) => attempt.upgrade(socket, wanted));
+  return reached;
 }
 
 /** Verifies that the server is there, with a certificate of the `ca` of these options. Sends nothing but its name. */
@@ -284,9 +289,10 @@ class DialAttempt {
         const remote = `${socket.remoteAddress}:${socket.remotePort}`;
         const carrier = new Carrier(ws, socket, { role: "client", keepaliveMs, onEcho: watch?.onEcho });
         this.#progress = { ...this.#progress, step: GREETING };
-        const message = hello();
-        if (expects === undefined) resolve({ carrier, remote, answer: undefined });
-        else this.#onAnswer(carrier, expects, (answer) => resolve({ carrier, remote, answer }), reject);
+        const proxy = this.#progress.proxy?.at;
+        const message = hello(proxy);
+        if (expects === undefined) resolve({ carrier, remote, proxy, answer: undefined });
+        else this.#onAnswer(carrier, expects, (answer) => resolve({ carrier, remote, proxy, answer }), reject);
         carrier.sendControl(message);
       });
     });
