@@ -42,7 +42,7 @@ interface DetailProps {
 }
 
 function Detail({ name, detail, agents, open, now }: DetailProps) {
-  const { history, connects, bytes, refusals, certificates, problems } = detail;
+  const { history, connects, bytes, refusals, certificates, problems, elsewhere } = detail;
   return (
     <>
       <dl class="tiles">
@@ -56,7 +56,7 @@ function Detail({ name, detail, agents, open, now }: DetailProps) {
       <section aria-labelledby="agents">
         <h2 id="agents">Agents</h2>
         {agents.length === 0 ? (
-          <p class="bad">No agent is connected.</p>
+          <p class="bad">No agent is connected here.</p>
         ) : (
           <ul class="agents">
             {agents.map((agent) => (
@@ -64,6 +64,11 @@ function Detail({ name, detail, agents, open, now }: DetailProps) {
             ))}
           </ul>
         )}
+        {elsewhere.map(({ serverId, agents: count }) => (
+          <p key={serverId}>
+            {plural(count, "agent")} at server {serverId}.
+          </p>
+        ))}
       </section>
       <Check key={name} cluster={name} />
       <section aria-labelledby="traffic">

@@ -1,4 +1,4 @@
-import type { Facts } from "../server/operators/facts.ts";
+import type { Facts, OtherServerFact } from "../server/operators/facts.ts";
 import { Certificates, Problems, Refusals, Tile } from "./parts.tsx";
 import { count, duration, size } from "./text.ts";
 
@@ -25,6 +25,7 @@ export function ServerView({ facts, now }: ViewProps) {
         <Tile name="Servers">{server.servers === null ? "not known" : count(server.servers)}</Tile>
       </dl>
       <Problems problems={problems} />
+      <OtherServers others={facts.others ?? []} />
       <section aria-labelledby="load">
         <h2 id="load">Memory and event loop</h2>
         <dl class="tiles">
@@ -54,6 +55,69 @@ export function ServerView({ facts, now }: ViewProps) {
         <Certificates certificates={certificates} withCluster={true} now={now} />
       </section>
     </>
+  );
+}
+
+/** The servers of `--admin-peers`, each with the address of its own page. */
+function OtherServers({ others }: { readonly others: readonly OtherServerFact[] }) {
+  if (others.length === 0) return null;
+  return (
+    <section aria-labelledby="others">
+      <h2 id="others">Other servers</h2>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Server</th>
+            <th scope="col">Address</th>
+            <th scope="col" class="number">
+              Agents
+            </th>
+            <th scope="col" class="number wide">
+              Clusters
+            </th>
+            <th scope="col" class="number">
+              Open
+            </th>
+            <th scope="col" class="number wide">
+              Bytes/s
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {others.map((other) => (
+            <OtherServer key={other.address} other={other} />
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function OtherServer({ other }: { readonly other: OtherServerFact }) {
+  const link = <a href={`http://${other.address}/ui/`}>{other.address}</a>;
+  if ("problem" in other) {
+    return (
+      <tr>
+        <th scope="row">–</th>
+        <td>{link}</td>
+        <td colSpan={4} class="bad">
+          no answer: {other.problem}
+        </td>
+      </tr>
+    );
+  }
+  const { serverId, draining, agents, clusters, open, bytesPerSecond } = other;
+  return (
+    <tr>
+      <th scope="row">
+        {serverId} {draining ? <span class="state limited">draining</span> : null}
+      </th>
+      <td>{link}</td>
+      <td class="number">{count(agents)}</td>
+      <td class="number wide">{count(clusters)}</td>
+      <td class="number">{count(open)}</td>
+      <td class="number wide">{size(bytesPerSecond)}</td>
+    </tr>
   );
 }
 

@@ -2,6 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { stringify } from "yaml";
 import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/context/options.ts";
+import type { ServerOptions } from "../../server/options/options.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { connectThrough } from "../harness/caller.ts";
@@ -29,12 +30,16 @@ export class PageWorld implements AsyncDisposable {
   }
 
   /** `others`: the names of clusters that have no agent; `more`: of those that may have agents, beside blue. */
-  static async start(others: readonly string[], more: readonly string[] = []): Promise<PageWorld> {
+  static async start(
+    others: readonly string[],
+    more: readonly string[] = [],
+    options: Partial<ServerOptions> = {},
+  ): Promise<PageWorld> {
     const folder = await ClusterFolder.create(["blue", ...more]);
     for (const each of folder.all) await each.write({ deny: ["169.254.0.0/16"], callers: { uds: undefined } });
     if (others.length > 0) await writeFile(folder.dir.file("others.yaml"), others.map(documentOf).join("---\n"));
     const adminPort = await freePort();
-    const server = await startClusterServer(folder, { adminPort, serverId: "srv-1" });
+    const server = await startClusterServer(folder, { adminPort, serverId: "srv-1", ...options });
     const relay = await startRelay({ host: "127.0.0.1", port: server.agentPort });
     return new PageWorld(folder, server, adminPort, relay);
   }

@@ -176,6 +176,18 @@ test("when the server is gone the page says so, and goes on when it is back", as
   await shows(page, "tbody", /^blueno agent/);
 });
 
+test("the page of one server shows the others of --admin-peers, and where a cluster has agents", async () => {
+  const peer = new URL(world.url).host;
+  await using own = await PageWorld.start([], [], { serverId: "srv-2", adminPeers: [peer, "127.0.0.1:1"] });
+  await using opened = await openPage(browser, `${own.url}#/server`);
+  const { page, complaints } = opened;
+  await shows(page, "section:has(#others) tbody", new RegExp(`srv-1 ${peer}12`));
+  await shows(page, "section:has(#others) tbody", /127\.0\.0\.1:1no answer: .*ECONNREFUSED/);
+  await page.goto(`${own.url}#/cluster/blue`);
+  await shows(page, "section:has(#agents)", /No agent is connected here\.1 agent at server srv-1\./);
+  assert.deepEqual(complaints, []);
+});
+
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 interface AxeResult {
   readonly violations: readonly {

@@ -65,6 +65,20 @@ export interface RefusalFact extends ShownRefusal {
   readonly cluster: string;
 }
 
+/** Another server of `--admin-peers`, or why there is no answer of it. */
+export type OtherServerFact = { readonly address: string } & (
+  | { readonly problem: string }
+  | {
+      readonly serverId: string;
+      readonly version: string;
+      readonly draining: boolean;
+      readonly clusters: number;
+      readonly agents: number;
+      readonly open: number;
+      readonly bytesPerSecond: number;
+    }
+);
+
 export type AgentFact = ReturnType<typeof shownTunnel>;
 
 /** Of the one cluster that a reader looks at. */
@@ -72,6 +86,8 @@ export interface DetailFact extends ReturnType<typeof shownCluster> {
   readonly problems: readonly string[];
   readonly certificates: readonly CertificateFact[];
   readonly history: ShownHistory;
+  /** Other servers that have agents of it, as far as they are known (`--admin-peers`). */
+  readonly elsewhere: readonly { readonly serverId: string; readonly agents: number }[];
 }
 
 /** Facts of a server, and of one cluster. `null` in a message: the fact is gone. */
@@ -84,6 +100,7 @@ export interface Facts {
   readonly refusals?: readonly RefusalFact[];
   readonly certificates?: readonly CertificateFact[];
   readonly history?: ShownHistory;
+  readonly others?: readonly OtherServerFact[];
   readonly detail?: DetailFact;
 }
 

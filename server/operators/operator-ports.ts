@@ -76,7 +76,7 @@ export class OperatorPorts {
     const history = new TrafficHistory(() => this.#view.served.clusters?.all() ?? []);
     this.#history = history;
     const source = {
-      ...{ view: this.#view, context: this.#context, history },
+      ...{ view: this.#view, context: this.#context, history, instance: this.#instance },
       ownProblems: () => [...this.#problemsBeside(), ...this.#faultsBeside()],
     };
     let page: Promise<Ui> | undefined;

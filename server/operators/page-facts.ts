@@ -1,11 +1,13 @@
 import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { buildInfo } from "../../shared/basics/program.ts";
+import { oncePerSecond } from "../../shared/basics/timers.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { CarrierRecord } from "../tunnels/carrier-record.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { CertificateFact, ClusterFact, ClusterState, LoadFact, RefusalFact } from "./facts.ts";
 import type { FeedSource } from "./feed.ts";
+import { OtherPages, type Summary } from "./other-pages.ts";
 import type { ServerView } from "./server-view.ts";
 import { shownCluster, shownTunnel } from "./shown.ts";
 import type { TrafficHistory } from "./traffic-history.ts";
@@ -22,6 +24,8 @@ export interface PageSource {
   readonly view: ServerView;
   readonly context: ServerContext;
   readonly history: TrafficHistory;
+  /** Differs from that of all other processes. */
+  readonly instance: string;
   /** The problems of `/status` that are not of a cluster that is served. */
   ownProblems(): string[];
 }
@@ -39,9 +43,11 @@ export class PageFacts implements FeedSource {
   };
   #slowAt = Number.NEGATIVE_INFINITY;
   #history = { steps: -1, shown: {} };
+  readonly #others: OtherPages;
 
   constructor(source: PageSource) {
     this.#source = source;
+    this.#others = new OtherPages(source.context.options.adminPeers, source.instance);
   }
 
   *all(): Generator<readonly [string, unknown]> {
@@ -64,7 +70,26 @@ export class PageFacts implements FeedSource {
     yield ["refusals", refusals.sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, MAX_LISTED)];
     if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
     yield ["history", this.#history.shown];
+    yield ["others", this.#others.facts()];
   }
+
+  /** For the pages of the other servers. */
+  readonly summary = oncePerSecond((): Summary => {
+    const { view, context, instance } = this.#source;
+    const agentsOf: Record<string, number> = {};
+    const sums = { clusters: 0, agents: 0, open: 0, bytesPerSecond: 0 };
+    for (const { cluster, tunnels, figures } of view.served.clusters?.all() ?? []) {
+      let agents = 0;
+      for (const { agent, suspended } of tunnels.tunnels()) if (!agent.probe && !suspended) agents++;
+      if (agents > 0) agentsOf[cluster.name] = agents;
+      sums.clusters++;
+      sums.agents += agents;
+      sums.open += tunnels.establishedConnects;
+      sums.bytesPerSecond += figures.perSecond.bytes;
+    }
+    const { version } = buildInfo();
+    return { serverId: context.options.serverId, instance, version, draining: view.ending(), ...sums, agentsOf };
+  });
 
   /** Nobody looks any more. */
   stop(): void {
@@ -77,7 +102,7 @@ export class PageFacts implements FeedSource {
     if (runtime === undefined) return;
     const certificates = Array.from(runtime.expiring(), certificateFact);
     const detail = { ...shownCluster(runtime), problems: this.#problemsOf(runtime), certificates };
-    yield ["detail", { ...detail, history: history.shown(name) }];
+    yield ["detail", { ...detail, history: history.shown(name), elsewhere: this.#others.withAgentsOf(name) }];
     for (const tunnel of runtime.tunnels.tunnels()) {
       // No ping because somebody looks: the tunnel has the least of those that it has sent by itself.
       yield [`agent/${tunnel.id}`, shownTunnel(tunnel, tunnel.rttMs === 0 ? undefined : tunnel.rttMs)];

@@ -17,6 +17,7 @@ export async function createPage(source: PageSource): Promise<Ui> {
       response.writeHead(200, { "content-type": "text/event-stream", ...LIVE });
       feed.add(response, clusterIn(request));
     },
+    summary: facts.summary,
     check: (asked, response) => {
       response.writeHead(200, { "content-type": "application/x-ndjson", ...LIVE });
       response.on("error", () => {});

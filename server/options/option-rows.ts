@@ -284,6 +284,11 @@ const operations = section("Health and administration", {
     true,
     "Serve the status page for browsers at /ui/ on the admin port (docs/status-page.md). It is loaded with the first request.",
   ),
+  adminPeers: option.list(
+    [],
+    "HOST:PORT of the admin ports of the other servers, which the status page asks while somebody looks at it. This server may be among them.",
+    { item: (text) => formatTarget(parseTarget(text)) },
+  ),
   readyNeedsAgent: option.boolean(
     false,
     "Ready only while an agent is connected, or other servers can be asked (--directory): Konnectivity's rule, which can deadlock a rolling update.",

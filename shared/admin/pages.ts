@@ -35,6 +35,8 @@ export interface Ui {
   file(request: IncomingMessage, response: ServerResponse): void;
   /** A stream of events, for as long as its reader takes them. */
   events(request: IncomingMessage, response: ServerResponse): void;
+  /** What other servers show of this one, as JSON. */
+  summary(): unknown;
   /** `asked`: the JSON that was posted. */
   check(asked: unknown, response: ServerResponse): void;
 }
@@ -233,6 +235,7 @@ function uiRoutes(load: () => Promise<Ui>): PageRoute[] {
     ["GET", "/ui", async (_request, reply) => reply.redirect("/ui/")],
     ["GET", "/ui/*", file],
     ["GET", "/ui/events", events],
+    ["GET", "/ui/summary", async (_request, reply) => json(reply, (await load()).summary())],
     ["POST", "/ui/check", check],
   ];
 }
