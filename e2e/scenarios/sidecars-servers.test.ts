@@ -156,8 +156,8 @@ test("a server that takes connections and is silent costs three seconds, and the
   assert.ok(performance.now() - begin < 1_000, "the silent one is asked last for a while");
 });
 
-/** Silence of 250 ms ends the session. */
-const PING_MS = 100;
+/** Silence of 500 ms ends the session. */
+const PING_MS = 200;
 
 function upstreamOf(world: Pick<World, "dir" | "server">, port: number): UpstreamServer {
   const { caCert, cert, key } = callerFiles(world);

@@ -11,8 +11,8 @@ const GROUP = "system:bootstrappers";
 const P256 = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 const HOUR_MS = 3_600_000;
 /** A kube-apiserver sees a new token a moment later. */
-const TOKEN_READ_MS = 10_000;
-const SIGNED_MS = 15_000;
+const TOKEN_READ_MS = 30_000;
+const SIGNED_MS = 30_000;
 
 /**
  * What a kubelet does before it has a certificate (TLS bootstrapping): with a token it asks for one, waits until it is
