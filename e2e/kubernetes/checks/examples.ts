@@ -10,12 +10,18 @@ import { restrictedNamespace } from "../world/objects.ts";
 const POLICIES_SINCE = 36;
 /** A kube-apiserver reads its policies every second. */
 const POLICY_READ_MS = 30_000;
+const PAGE = "../docs/platforms/hypershift.md";
 const HOSTED = "hosted";
 const IMAGE = "ghcr.io/culvert-gateway/culvert:0.1.0";
 
 /** What is in examples/ for pods. None of it goes through culvert: one lane is enough. */
 export const EXAMPLES: readonly Check[] = [
-  { name: "pods of examples/ are taken by the API server", deadlineMs: 60_000, lanes: ["direct"], run: podsTaken },
+  {
+    name: "pods of examples/, and the webhook of HyperShift's page, are taken by the API server",
+    deadlineMs: 60_000,
+    lanes: ["direct"],
+    run: objectsTaken,
+  },
   {
     name: "HyperShift's proxies have culvert's image, by the policy of examples/",
     deadlineMs: 60_000,
@@ -26,23 +32,24 @@ export const EXAMPLES: readonly Check[] = [
 
 const read = (path: string) => readFileSync(join(ROOT, "examples", path), "utf8");
 
-async function podsTaken({ kubectl }: Stage): Promise<Seen> {
+async function objectsTaken({ kubectl }: Stage): Promise<Seen> {
   await kubectl.create([restrictedNamespace("examples")]);
   const spec = parse(read("sidecars/values.yaml"));
   const metadata = { name: "sidecars", namespace: "examples" };
   const sidecars = { apiVersion: "v1", kind: "Pod", metadata, spec };
-  const items = [parse(read("static-pod/culvert-agent.yaml")), sidecars];
+  const [, webhook = ""] = /^```yaml\n([^`]*kind: MutatingWebhookConfiguration\n[^`]*)```/m.exec(read(PAGE)) ?? [];
+  const items = [parse(read("static-pod/culvert-agent.yaml")), sidecars, parse(webhook)];
   const stdin = JSON.stringify({ apiVersion: "v1", kind: "List", items });
   const { code, stderr } = await kubectl.run(["apply", "--dry-run=server", "--validate=strict", "-f", "-"], { stdin });
   expect(code === 0 && stderr === "", "no objection", stderr);
-  return { printed: `${items.length} pods taken` };
+  return { printed: `${items.length} objects taken` };
 }
 
 async function proxiesExchanged({ world, kubectl }: Stage): Promise<Seen> {
   if (Number(world.assets.version.split(".")[1]) < POLICIES_SINCE) return { printed: "not before Kubernetes 1.36" };
   await kubectl.create([HOSTED, "other"].map((name) => ({ apiVersion: "v1", kind: "Namespace", metadata: { name } })));
-  const policy = parseAllDocuments(read("hypershift/sidecars.yaml").replace("clusters-blue", HOSTED)).map((document) =>
-    document.toJS(),
+  const policy = parseAllDocuments(read("hypershift/sidecars.yaml").replaceAll("clusters-blue", HOSTED)).map(
+    (document) => document.toJS(),
   );
   const stdin = JSON.stringify({ apiVersion: "v1", kind: "List", items: policy });
   await kubectl.must(["apply", "--validate=strict", "-f", "-"], { stdin });
