@@ -293,7 +293,7 @@ export const CODE_LINES = {
   "server/cluster-runtime": 1021,
   "server/audit": 351,
   "server/clusters": 895,
-  "server/konnectivity-agents": 1148,
+  "server/konnectivity-agents": 1131,
   "server/listeners": 536,
   "server/metrics": 619,
   "server/operators": 1146,

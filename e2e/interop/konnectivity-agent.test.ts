@@ -11,6 +11,7 @@ import { Authority } from "../../shared/pki/certificates.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { certificateFlags, KonnectivityAgent } from "../harness/konnectivity-agent.ts";
 import { captureLog, type LogLine } from "../harness/log-lines.ts";
+import { startSlowLine } from "../harness/slow-line.ts";
 import { echoTarget } from "../harness/targets/plain.ts";
 import { waitFor } from "../harness/wait.ts";
 import { startWorld, type World } from "../harness/world.ts";
@@ -97,6 +98,41 @@ test("with --sync-forever it finds the same server again every second, and nothi
   await connection.send("still here");
   assert.equal(await connection.read(), "still here");
   assert.deepEqual([logged("agent refused", from).length, logged("tunnel opened", from).length], [0, 1]);
+});
+
+test("on a line of 100 kB/s that is full both ways it does not stand still, and each dial is answered", {
+  skip,
+}, async () => {
+  await using place = await startWorld({
+    ...{ log, agents: 0, targets: ["echo", "source", "sink"] },
+    server: { agentWaitMs: 15_000, connectTimeoutMs: 60_000 },
+  });
+  const line = { bytesPerSecond: 100_000, queueBytes: 64 * 1024, rttMs: 100 };
+  await using slow = await startSlowLine({ host: "127.0.0.1", port: portOf(place) }, line);
+  using agent = await KonnectivityAgent.start(place.dir.path, {
+    port: slow.port,
+    flags: certificateFlags(place.dir.path),
+  });
+  assert.ok(agent);
+  await using upload = await place.connect("sink");
+  const filling = setInterval(() => upload.socket.writableNeedDrain || upload.socket.write(Buffer.alloc(65_536)), 1);
+  await using download = await place.connect("source");
+  download.socket.resume();
+  const [tunnel] = place.server.tunnels.tunnels();
+  let stood = 0;
+  const watching = setInterval(() => {
+    if (tunnel?.standsStill === true) stood++;
+  }, 100);
+  try {
+    for (const endsAt = performance.now() + 15_000; performance.now() < endsAt; ) {
+      await using connection = await place.connect("echo");
+      assert.equal(connection.status, 200);
+    }
+  } finally {
+    clearInterval(filling);
+    clearInterval(watching);
+  }
+  assert.equal(stood, 0);
 });
 
 test("two servers behind one address: it looks for --server-count of them, and each carries callers", {

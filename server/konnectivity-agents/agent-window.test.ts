@@ -35,10 +35,10 @@ class Line {
   }
 
   /** A caller leaves 32 MiB of 64 MiB, having stood still for `idleMs`. Returns how long the agent pauses, ms. */
-  pauseFor({ idleMs = 0, longestPauseMs = 0, held = 32 * MIB } = {}): number {
+  pauseFor({ idleMs = 0, held = 32 * MIB } = {}): number {
     mock.timers.enable({ apis: ["setTimeout"] });
     try {
-      this.window.onLeft({ held, longestPauseMs, lastProgressAt: performance.now() - idleMs }, 64 * MIB);
+      this.window.onLeft({ held, lastProgressAt: performance.now() - idleMs }, 64 * MIB);
       let ms = 0;
       for (; this.isPaused && ms < 1_000; ms++) mock.timers.tick(1);
       return ms;
@@ -57,7 +57,7 @@ function lineWith(bytes: number): Line {
 
 test("the agent is slowed down for a caller that moves: the more it has left, the longer", () => {
   assert.equal(lineWith(256 * KIB).pauseFor(), 25);
-  assert.equal(lineWith(256 * KIB).pauseFor({ held: 8 * MIB }), 7);
+  assert.equal(lineWith(256 * KIB).pauseFor({ held: 8 * MIB }), 6);
   assert.equal(lineWith(256 * KIB).pauseFor({ held: 100 * MIB }), 50);
 });
 
@@ -71,29 +71,32 @@ test("it is not for little, nor again before 256 KiB have come", () => {
   assert.equal(line.pauseFor(), 25);
 });
 
-test("a caller that has stopped slows nobody down; one that may have, and one beside others, little", () => {
+test("a caller that has stopped slows nobody down", () => {
   assert.equal(lineWith(256 * KIB).pauseFor({ idleMs: 2_100 }), 0);
-  assert.equal(lineWith(256 * KIB).pauseFor({ idleMs: 300 }), 10);
-  assert.equal(lineWith(256 * KIB).pauseFor({ idleMs: 300, longestPauseMs: 250 }), 25, "it has paused as long before");
-  const beside = lineWith(256 * KIB);
-  beside.window.onTaken(64 * KIB);
-  assert.equal(beside.pauseFor(), 10);
+  assert.equal(lineWith(256 * KIB).pauseFor({ idleMs: 1_500 }), 25);
 });
 
-test("the window grows with what a round trip brings, and shrinks before the first pause", () => {
+test("the window grows to twice what the path takes, and shrinks before the first pause", () => {
   const line = new Line();
   assert.equal(line.size, 256 * KIB);
   line.window.onReceived(16 * KIB);
   line.window.onReceived(184 * KIB);
   line.answer?.(10);
   assert.equal(line.size, 400 * KIB);
-  line.window.onReceived(300 * KIB);
-  line.answer?.(100);
-  assert.equal(line.size, 400 * KIB, "that was slower");
-  assert.equal(line.pauseFor(), 0);
-  assert.equal(line.size, 256 * KIB);
   line.window.onReceived(400 * KIB);
+  line.answer?.(15);
+  assert.equal(line.size, Math.floor((2 * 400 * KIB * 10) / 15), "twice the speed, and the least round trip");
+  const before = line.size;
+  line.window.onReceived(before);
+  line.answer?.(1_000);
+  assert.equal(line.size, before, "what waits in a queue is not what the path takes");
+  assert.equal(line.pauseFor(), 0);
+  assert.ok(line.size < before);
+  line.window.onReceived(before);
   assert.equal(line.pauseFor(), 0, "that was on its way");
   line.window.onReceived(256 * KIB);
+  assert.equal(line.pauseFor(), 0, "it shrinks once more");
+  assert.equal(line.size, 256 * KIB);
+  line.window.onReceived(before + 256 * KIB);
   assert.equal(line.pauseFor(), 25);
 });

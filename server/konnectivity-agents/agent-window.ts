@@ -1,37 +1,31 @@
 import type { ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import type { AgentStream } from "./agent-stream.ts";
 
-/** The least window, and the largest: the latter lets 160 MB/s through on a path of 100 ms. Bytes. */
-const LEAST = 256 * 1024;
-const LARGEST = 16 * 1024 * 1024;
-/** The window grows when this share of it has arrived within a round trip, to the double of what has. */
-const USED = 2 / 3;
-/** The longest pause at a time, ms: of an agent whose callers leave as much as they may, and take 5 MiB/s. */
-const LONGEST_PAUSE_MS = 50;
-/** The longest while others take what comes for them, or for a caller that may have stopped: 25 MiB/s are left, ms. */
-const SHORT_PAUSE_MS = 10;
-/** Others do, if this share of what has come was for them. */
-const OTHERS = 1 / 8;
-/** A slow caller may leave this much before it slows the agent down, bytes. */
-const LEFT_FREELY = 1024 * 1024;
-/** A caller that pauses for less moves, ms. */
-const MOVING_MS = 200;
 /**
- * One that has taken nothing for this time, ms, has stopped, unless it has paused for longer before. A slow reader of
- * TCP takes nothing until a third of the kernel's buffer is free, which is 1.4 MiB.
+ * The least window, bytes, and how much comes between two pauses: so 5 MiB/s are left of an agent that is slowed down,
+ * and on a line of 1 Mbit/s nobody waits behind more than 2 s of a download.
+ */
+const LEAST = 256 * 1024;
+/** It lets 160 MB/s through on a path of 100 ms, bytes. */
+const LARGEST = 16 * 1024 * 1024;
+/** The longest pause at a time, of an agent whose callers leave as much as they may: others notice no more, ms. */
+const LONGEST_PAUSE_MS = 50;
+/**
+ * A caller that has taken nothing for this time has stopped, ms. A slow reader of TCP takes nothing until a third of
+ * the kernel's buffer is free, which is 1.4 MiB.
  */
 const STOPPED_MS = 2_000;
 
-type SlowStream = Pick<AgentStream, "held" | "lastProgressAt" | "longestPauseMs">;
+type SlowStream = Pick<AgentStream, "held" | "lastProgressAt">;
 
 /**
  * How fast the gRPC stream of an agent is read. Its window is what may be on its way, and so what others wait behind.
- * It is as large as the path needs, which a ping in each round trip of a transfer measures, as grpc-go does.
+ * It is twice what the path takes: the speed of the last round trip, which a ping measures, times the least one. With
+ * the last one in its place, the window would grow with the queue that it makes in front of a slow line.
  *
  * A caller that takes its bytes more slowly than the agent sends them slows all of the agent down: the window shrinks,
- * and then there are pauses, short ones for little that is left, with `LEAST` bytes between two of them. So a large
- * transfer goes on at the caller's pace, and others wait for milliseconds. For a caller that has stopped there is no
- * pause: what it leaves is held until it is too much.
+ * and then there are pauses, the longer the more is left. So a large transfer goes on at the caller's pace, and others
+ * wait for milliseconds. For a caller that has stopped there is no pause: what it leaves is held until it is too much.
  */
 export class AgentWindow {
   readonly #session: ServerHttp2Session;
@@ -39,11 +33,9 @@ export class AgentWindow {
   #size = LEAST;
   /** Bytes that have come since the present ping was sent; `undefined`: there is none. */
   #ofRoundTrip: number | undefined;
-  #fastest = 0;
+  #leastMs = Number.POSITIVE_INFINITY;
   /** Bytes that have come since the last pause; below 0: as many have still to come that were sent before it shrank. */
   #sincePause = 0;
-  /** The part of them that callers have taken at once. */
-  #taken = 0;
   #pause: NodeJS.Timeout | undefined;
 
   constructor(session: ServerHttp2Session, stream: ServerHttp2Stream) {
@@ -66,7 +58,9 @@ export class AgentWindow {
     if (this.#ofRoundTrip !== undefined) this.#ofRoundTrip += bytes;
     else if (this.#size < LARGEST && !this.#session.destroyed) {
       this.#ofRoundTrip = bytes;
-      this.#session.ping((error, ms) => this.#onRoundTrip(error === null ? ms : Number.POSITIVE_INFINITY));
+      this.#session.ping((error, ms) =>
+        this.#onRoundTrip(error === null ? Math.max(ms, 0.1) : Number.POSITIVE_INFINITY),
+      );
     }
   }
 
@@ -74,38 +68,25 @@ export class AgentWindow {
     if (this.#ofRoundTrip === undefined) return;
     const bytes = this.#ofRoundTrip;
     this.#ofRoundTrip = undefined;
-    const speed = bytes / Math.max(ms, 0.1);
-    if (bytes < USED * this.#size || speed < this.#fastest) return;
-    this.#fastest = speed;
-    this.#resize(Math.min(LARGEST, 2 * bytes));
-  }
-
-  /** A caller has taken them at once. */
-  onTaken(bytes: number): void {
-    this.#taken += bytes;
+    this.#leastMs = Math.min(this.#leastMs, ms);
+    const wanted = Math.min(LARGEST, Math.floor((2 * bytes * this.#leastMs) / ms));
+    if (wanted > this.#size) this.#resize(wanted);
   }
 
   /** A caller has left bytes, of `most` that may be left. */
-  onLeft({ held, lastProgressAt, longestPauseMs }: SlowStream, most: number): void {
-    if (held < LEFT_FREELY || this.#pause !== undefined || this.#sincePause < LEAST) return;
-    const idleMs = performance.now() - lastProgressAt;
-    const moves = idleMs < Math.max(MOVING_MS, 2 * Math.min(longestPauseMs, STOPPED_MS));
-    if (!moves && idleMs > STOPPED_MS) return;
-    const isAlone = this.#taken < OTHERS * this.#sincePause;
-    this.#slowDown(Math.min(1, held / most) * LONGEST_PAUSE_MS, moves && isAlone ? LONGEST_PAUSE_MS : SHORT_PAUSE_MS);
-  }
-
-  #slowDown(wishedMs: number, mostMs: number): void {
+  onLeft({ held, lastProgressAt }: SlowStream, most: number): void {
+    const pauseMs = Math.floor(Math.min(1, held / most) * LONGEST_PAUSE_MS);
+    if (pauseMs === 0 || this.#pause !== undefined || this.#sincePause < LEAST) return;
+    if (performance.now() - lastProgressAt > STOPPED_MS) return;
     this.#ofRoundTrip = undefined; // the pause is none of the path's
     if (this.#size > LEAST) {
       this.#sincePause = -this.#size;
-      this.#resize(Math.max(LEAST, this.#size / 2));
+      this.#resize(Math.max(LEAST, Math.floor(this.#size / 2)));
       return;
     }
     this.#sincePause = 0;
-    this.#taken = 0;
     this.#stream.pause();
-    this.#pause = setTimeout(this.#goOn, Math.min(wishedMs, mostMs));
+    this.#pause = setTimeout(this.#goOn, pauseMs);
   }
 
   readonly #goOn = (): void => {

@@ -240,10 +240,7 @@ export class KonnectivityTunnel implements Tunnel, StreamTunnel {
       return;
     }
     stream.onData(part);
-    if (stream.held === 0) {
-      this.#window.onTaken(part.length);
-      return;
-    }
+    if (stream.held === 0) return;
     this.#makeRoom(part.length);
     this.#window.onLeft(stream, this.#bounds.budget);
   };
