@@ -4,6 +4,7 @@ import { type Agent, startAgent } from "../../agent/agent.ts";
 import { type AgentOptions, agentOptions } from "../../agent/context/options.ts";
 import type { ServerOptions } from "../../server/options/options.ts";
 import { defaultsOf } from "../../shared/config/options.ts";
+import type { CertificateAndKey } from "../../shared/pki/certificates.ts";
 import { createLogger } from "../../shared/runtime/logger.ts";
 import { connectThrough } from "../harness/caller.ts";
 import { type ClusterFiles, ClusterFolder } from "../harness/cluster-files.ts";
@@ -83,9 +84,11 @@ export class PageWorld implements AsyncDisposable {
     return this.#folder.get(name);
   }
 
-  /** One CONNECT of a caller of this cluster. */
-  async connect(target: string, of = "blue") {
-    return await connectThrough(await this.cluster(of).listener("tls", this.#server.callerPort), target);
+  /** One CONNECT of a caller of this cluster; `by`: with another certificate than its own. */
+  async connect(target: string, of = "blue", by?: CertificateAndKey) {
+    const { authority, sni: servername, callerPair } = this.cluster(of);
+    const tls = { ca: authority.cert, servername, ...(by ?? (await callerPair)) };
+    return await connectThrough({ host: "127.0.0.1", port: this.#server.callerPort, tls }, target);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

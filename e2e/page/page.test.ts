@@ -28,6 +28,8 @@ after(async () => {
   await world[Symbol.asyncDispose]();
 });
 
+const DAY_MS = 86_400_000;
+
 /** The text of an element, once it matches. */
 async function shows(page: Page, selector: string, pattern: RegExp): Promise<void> {
   let seen = "";
@@ -64,6 +66,37 @@ test("a refusal is shown with its code, its sentence and what to do next", async
   await shows(page, ".refusals", /caller CN=kube-apiserver at 127\.0\.0\.1 asked for 169\.254\.169\.254:80 · blue/);
   await shows(page, ".refusals", /Next: if the target should be reachable/);
   assert.deepEqual(complaints, []);
+});
+
+test("three faults are found from the page alone: links cut again and again, a tenant at its limit, an expired caller", async (t) => {
+  await using own = await PageWorld.start([], ["cutoff", "greedy"]);
+  for (const name of ["blue", "cutoff", "greedy"]) await own.startAgent(`agent-of-${name}`, {}, name);
+  await own.cluster("greedy").write({ limits: { connectsPerSecond: 1 }, callers: { uds: undefined } });
+  await until(async () => {
+    const { status } = await own.connect("10.0.0.1:1", "greedy");
+    return status === 429;
+  });
+  const ended = { notBefore: new Date(Date.now() - 2 * DAY_MS), notAfter: new Date(Date.now() - DAY_MS) };
+  const o = ["callers:blue"];
+  const expired = await own.blue.authority.issue({ cn: "kube-apiserver", o, usage: "client", ...ended });
+  await own.connect("10.0.0.1:1", "blue", expired);
+  const resumes = () => [...own.tunnels()].map(({ carriers }) => carriers.resumes);
+  for (let cuts = 1; cuts <= 2; cuts++) {
+    own.relay.cut("rst");
+    await until(() => resumes().every((times) => times === cuts));
+  }
+  const openedAt = performance.now();
+  await using opened = await openPage(browser, own.url);
+  const { page } = opened;
+  await shows(page, "tbody", /cutoffcut often12/);
+  t.diagnostic(`0 clicks, ${Math.round(performance.now() - openedAt)} ms: links are cut`);
+  await page.getByRole("link", { name: "cutoff" }).click();
+  await shows(page, ".agents", /Lost 2 times, last .* reset it .* That connection had lived for \d+ s/);
+  t.diagnostic(`1 click, ${Math.round(performance.now() - openedAt)} ms: how, and after which time`);
+  await page.getByRole("link", { name: "Refusals" }).click();
+  await shows(page, ".refusals", /limited cluster "greedy" is at its limit: 1 CONNECTs a second/);
+  await shows(page, ".refusals", /unauthenticated the client certificate expired on .* · blue · /);
+  t.diagnostic(`2 clicks, ${Math.round(performance.now() - openedAt)} ms: the limit, and the certificate`);
 });
 
 /** Changes of the table while three messages come. */
