@@ -1,4 +1,4 @@
-// A server of gRPC over mutual TLS, as Konnectivity's is to whoever looks from outside; and a client that asks a server
+// A server of gRPC over mutual TLS or none, as Konnectivity's is to whoever looks from outside; and a client that asks a server
 // for its health through a proxy.
 package main
 
@@ -25,7 +25,7 @@ func main() {
 	mode := flag.String("mode", "", "server, or check: the server's health, by HTTPS_PROXY or -socks")
 	socks := flag.String("socks", "", "SOCKS5 proxy of check, which x/net/proxy dials")
 	target := flag.String("target", "", "what check dials, as gRPC writes targets")
-	ca := flag.String("ca", "", "CA of the other end (PEM)")
+	ca := flag.String("ca", "", "CA of the other end (PEM); without it the server speaks without TLS")
 	cert := flag.String("cert", "", "own certificate (PEM)")
 	key := flag.String("key", "", "its key (PEM)")
 	flag.Parse()
@@ -40,6 +40,9 @@ func main() {
 }
 
 func transport(ca, cert, key string) credentials.TransportCredentials {
+	if ca == "" {
+		return insecure.NewCredentials()
+	}
 	pem, err := os.ReadFile(ca)
 	if err != nil {
 		log.Fatal(err)
