@@ -213,6 +213,8 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
 
   /** The CONNECT is refused, and was never established. */
   onRefused(error: CulvertError): void {
+    // A peer that is not authenticated does not choose what is traced.
+    if (this.#authenticated === undefined) this.beginTrace(undefined);
     this.#endTrace(error);
     const byAgent = this.tunnel !== undefined ? isCausedByAgent(error.code) : error.refusedBy === "agent";
     const endedBy = error.code === "caller_gone" ? "caller" : byAgent ? "agent" : "server";

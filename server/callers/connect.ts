@@ -26,9 +26,9 @@ export async function serveConnect(
   const { host } = credential;
   const pending = new PendingCaller(caller, context.unauthenticatedMemory);
   const record = new ConnectRecord(caller, host.tunnels, pending.cancellation, context);
-  record.beginTrace(credential.traceparent);
   try {
     const admitted = await credential.verify();
+    record.beginTrace(credential.traceparent);
     record.onAuthenticated(admitted);
     const { proof } = admitted;
     if (proof !== undefined && host.kind === "tls") record.credential = host.open.join(proof, record);
