@@ -128,8 +128,8 @@ test("SIGHUP opens the file again", (t) => {
 test("a trail that is required and cannot be written refuses at once, and the server is not ready", async (t) => {
   const { trail, lost } = trailOf(t, "/dev/full", { required: true });
   trail.requireWritable();
-  trail.allowed(FACTS);
-  await assert.rejects(trail.written(new Cancellation()) ?? Promise.resolve(), { code: "unaudited" });
+  const entry = trail.allowed(FACTS);
+  await assert.rejects(trail.written(entry, new Cancellation()) ?? Promise.resolve(), { code: "unaudited" });
   assert.throws(() => trail.requireWritable(), { code: "unaudited" });
   assert.equal(trail.checks()[0]?.ok, false);
   trail.refused(FACTS, "unaudited", "no");
@@ -138,31 +138,47 @@ test("a trail that is required and cannot be written refuses at once, and the se
 
 test("a trail that is not required lets a decision pass that cannot be written", (t) => {
   const { trail } = trailOf(t, "/dev/full");
-  trail.allowed(FACTS);
+  const entry = trail.allowed(FACTS);
   trail.requireWritable();
-  assert.equal(trail.written(new Cancellation()), undefined);
+  assert.equal(trail.written(entry, new Cancellation()), undefined);
   assert.equal(trail.checks()[0]?.ok, true);
 });
 
 test("a decision that is required waits for a slow reader, and for one that does not read a second at most", async (t) => {
   const path = fifo(t);
   const { trail } = trailOf(t, path, { required: true });
-  for (let at = 0; trail.written(new Cancellation())?.catch(() => {}) === undefined; at++) {
+  const entry = trail.allowed(FACTS);
+  for (let at = 0; trail.written(entry, new Cancellation())?.catch(() => {}) === undefined; at++) {
     trail.refused(FACTS, "forbidden", `${at}`);
   }
-  const waits = trail.written(new Cancellation()) ?? assert.fail("it waits");
+  const waits = trail.written(entry, new Cancellation()) ?? assert.fail("it waits");
   const cancellation = new Cancellation<Error>();
-  const cancelled = trail.written(cancellation) ?? assert.fail("it waits");
+  const cancelled = trail.written(entry, cancellation) ?? assert.fail("it waits");
   cancellation.cancel(new Error("the caller has gone"));
   await assert.rejects(cancelled, /the caller has gone/);
   const reader = await open(path, "r");
   t.after(() => reader.close());
   await reader.read(Buffer.alloc(64 * 1024));
   await waits;
-  for (let at = 0; trail.written(new Cancellation())?.catch(() => {}) === undefined; at++) {
+  for (let at = 0; trail.written(entry, new Cancellation())?.catch(() => {}) === undefined; at++) {
     trail.refused(FACTS, "forbidden", `${at}`);
   }
-  await assert.rejects(trail.written(new Cancellation()) ?? assert.fail("it waits"), { code: "unaudited" });
+  await assert.rejects(trail.written(entry, new Cancellation()) ?? assert.fail("it waits"), { code: "unaudited" });
+});
+
+test("a decision that is required and for which there was no room is refused, although the reader goes on at once", async (t) => {
+  const path = fifo(t);
+  const { trail, lost } = trailOf(t, path, { required: true });
+  while (lost.value === 0) trail.refused(FACTS, "forbidden", "x");
+  trail.requireWritable(); // a reader that pauses for a moment is no fault
+  const entry = trail.allowed({ ...FACTS, by: { subject: "x".repeat(200) } });
+  const refused = assert.rejects(trail.written(entry, new Cancellation()) ?? Promise.resolve(), { code: "unaudited" });
+  const reader = await open(path, "r");
+  t.after(() => reader.close());
+  let text = "";
+  const buffer = Buffer.alloc(64 * 1024);
+  while (!text.includes('"gap"')) text += buffer.toString("utf8", 0, (await reader.read(buffer)).bytesRead);
+  await refused;
 });
 
 test("a trail that is closed takes no more lines, and counts them", async (t) => {

@@ -59,6 +59,8 @@ export interface AuditedEntry {
   readonly id: string;
   readonly facts: AuditedFacts;
   readonly startedAt: number;
+  /** There was no room for the decision. */
+  readonly isLost: boolean;
 }
 
 interface TrailSetup {
@@ -105,17 +107,18 @@ export class AuditTrail {
   /** Writes that something is allowed. Its end is `ended`. */
   allowed(facts: AuditedFacts): AuditedEntry {
     const id = this.#nextId();
+    const lost = this.#lost;
     this.#write({ ...this.#head("decision", id, facts), decision: "allowed", rule: "ok" });
-    return { id, facts, startedAt: performance.now() };
+    return { id, facts, startedAt: performance.now(), isLost: this.#lost > lost };
   }
 
   /**
-   * Resolves when the decisions before are written; rejects with `unaudited`, or when it is cancelled. `undefined`:
-   * nothing has to be waited for.
+   * Resolves when this decision is written; rejects with `unaudited`, or when it is cancelled. `undefined`: nothing has
+   * to be waited for.
    */
-  written(cancellation: Cancellation<Error>): Promise<void> | undefined {
-    if (!this.#setup.required || !this.#sink.isWaiting) return undefined;
-    if (this.#sink.fault !== undefined) return Promise.reject(unaudited());
+  written({ isLost }: AuditedEntry, cancellation: Cancellation<Error>): Promise<void> | undefined {
+    if (!this.#setup.required || (!isLost && !this.#sink.isWaiting)) return undefined;
+    if (isLost || this.#sink.fault !== undefined) return Promise.reject(unaudited());
     this.#idle ??= deferred();
     return inTime(this.#idle.promise, cancellation, UNREAD_MS, unaudited);
   }

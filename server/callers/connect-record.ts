@@ -135,7 +135,7 @@ export class ConnectRecord implements StreamRequest, OpenConnect, OpenWatcher {
     const trail = this.#context.audit();
     if (trail === undefined) return undefined;
     this.#audited = trail.allowed(this.#auditedFacts());
-    return trail.written(this.cancellation);
+    return trail.written(this.#audited, this.cancellation);
   }
 
   #auditedFacts(): AuditedFacts {

@@ -172,7 +172,7 @@ class DestinationRecord {
     if (trail === undefined) return undefined;
     const address = formatTarget({ host: remoteAddress, port: remotePort });
     this.#audited = trail.allowed({ ...this.#auditedFacts(), address });
-    return trail.written(new Cancellation());
+    return trail.written(this.#audited, new Cancellation());
   }
 
   #auditedFacts(): AuditedFacts {

@@ -73,14 +73,14 @@ export async function servePeer(stream: Stream, json: Buffer, from: FromPeer, co
       if (given.ok) answer = given;
     });
     const opened = await openHere(target, cluster, request, context);
-    audited = context.audit()?.allowed(auditedFacts(asked, request, answer, from));
-    await context
-      .audit()
-      ?.written(request.cancellation)
-      ?.catch((error: unknown) => {
+    const trail = context.audit();
+    audited = trail?.allowed(auditedFacts(asked, request, answer, from));
+    if (audited !== undefined) {
+      await trail?.written(audited, request.cancellation)?.catch((error: unknown) => {
         opened.destroy();
         throw error;
       });
+    }
     if (stream.destroyed) {
       opened.destroy();
       throw callerGone();
