@@ -188,6 +188,7 @@ export const FOLDERS = {
     ],
   ],
   "server/operators": [
+    "server/audit",
     ...["server/clusters", "server/cluster-runtime", "server/tunnels", "server/metrics", "server/options"],
     ...[...OF_SERVER, "shared/admin", "@fastify/static", "fastify", "zod"],
   ],
@@ -296,7 +297,7 @@ export const CODE_LINES = {
   "server/konnectivity-agents": 1131,
   "server/listeners": 536,
   "server/metrics": 619,
-  "server/operators": 1146,
+  "server/operators": 1159,
   "server/options": 688,
   "server/peers": 2179,
   "server/replicas": 388,

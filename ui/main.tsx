@@ -13,8 +13,17 @@ const store = new Store();
 /** The view that the address names: the list of clusters, one of them, the refusals or the server. */
 function place(): { readonly view: "clusters" | "cluster" | "refusals" | "server"; readonly cluster: string } {
   const [, view = "", cluster = ""] = location.hash.split("/");
-  if (view === "cluster" && cluster !== "") return { view, cluster: decodeURIComponent(cluster) };
+  if (view === "cluster" && cluster !== "") return { view, cluster: nameIn(cluster) };
   return { view: view === "refusals" || view === "server" ? view : "clusters", cluster: "" };
+}
+
+/** What is no escape, such as the "%" in an address that was typed, is taken as it stands. */
+function nameIn(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 const VIEWS = [

@@ -1,8 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { pino } from "pino";
 import { until } from "../../shared/basics/testing/wait.ts";
+import { folderOf } from "../../shared/documents/testing/files.ts";
 import type { Stream } from "../../shared/yamux/stream.ts";
+import { AuditTrail } from "../audit/audit-trail.ts";
 import type { ServerOptions } from "../options/options.ts";
 import { contextWithCluster } from "../tunnels/testing/context.ts";
 import { type FakeAgent, fakeAgent } from "../tunnels/testing/fake-agent.ts";
@@ -126,4 +131,32 @@ test("the least round trip is never above what the link's own step took", async 
     const told = isLess ? 0 : ms;
     assert.equal(/least round trip (.*) ms$/.exec(detail)?.[1], told?.toFixed(1), `ping ${pingMs} ms`);
   }
+});
+
+test("a check is in the audit trail, whether its target was reached or not", async (t) => {
+  const file = join(folderOf(t), "audit.log");
+  const trail = new AuditTrail(file, {
+    serverId: "a",
+    required: true,
+    log: pino({ level: "silent" }),
+    lost: { add() {} },
+  });
+  const agent = fakeAgent({ onTarget: (stream) => stream.resume().end() });
+  t.after(() => agent.cut());
+  const { context, cluster } = contextWithCluster({ connectTimeoutMs: 10_000, maxPendingConnects: 1 });
+  cluster.places.reserve(agent.tunnel.agent).join(agent.tunnel);
+  const asked = (target: string) => checkConnect({ cluster: "default", target }, { ...context, audit: () => trail });
+  await asked("10.0.0.1:10250");
+  await asked("no target");
+  await trail.close();
+  const lines = readFileSync(file, "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  const shown = lines.map(({ event, decision, target, connection }) => [event, decision, target, connection]);
+  assert.deepEqual(shown, [
+    ["decision", "allowed", "10.0.0.1:10250", "doctor"],
+    ["end", undefined, "10.0.0.1:10250", undefined],
+    ["decision", "refused", "no target", "doctor"],
+  ]);
 });

@@ -4,6 +4,7 @@ import { parseTarget, type Target } from "../../shared/address/target.ts";
 import { Cancellation } from "../../shared/basics/promises.ts";
 import { CulvertError, type OutcomeCode, toCulvertError } from "../../shared/outcomes.ts";
 import type { OpenTimes } from "../../shared/wire/stream-head.ts";
+import type { AuditedFacts } from "../audit/audit-trail.ts";
 import type { Choice } from "../tunnels/candidates.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import { isHop, openStream, type StreamRequest } from "../tunnels/open-stream.ts";
@@ -79,11 +80,24 @@ export async function checkConnect(
   const agent = agentOn(way);
   const peer = way && isHop(way) ? way.serverId : undefined;
   const line = { cluster, target, agent, peer, ...progress.choice, outcome, reason: refusal?.message };
-  context.log.info(line, "connection checked for the doctor");
+  context.log.info(line, "connection checked for an operator");
+  audit({ cluster, target, address: progress.address, agent, peer }, refusal, context);
   const sentence =
     refusal?.message ??
     `${target} of cluster "${cluster}" is reached, through agent "${agent}"${peer === undefined ? "" : ` of server "${peer}"`}`;
   return { cluster, target, outcome, sentence, steps };
+}
+
+/** Whoever may reach the admin port may ask: the trail knows nobody by name. */
+function audit(
+  facts: Omit<AuditedFacts, "kind" | "by" | "connection">,
+  refusal: CulvertError | undefined,
+  context: ServerContext,
+): void {
+  const trail = context.audit();
+  const all = { kind: "connect", by: {}, connection: ID, ...facts } as const;
+  if (refusal !== undefined) trail?.refused(all, refusal.code, refusal.message);
+  else trail?.ended(trail.allowed(all), { outcome: "ok", endedBy: "server", bytesUp: 0, bytesDown: 0 });
 }
 
 async function openAndEnd(name: string, target: Target, progress: Progress, context: ServerContext): Promise<void> {
@@ -91,6 +105,7 @@ async function openAndEnd(name: string, target: Target, progress: Progress, cont
   if (cluster === undefined) throw new CulvertError("unknown_cluster", `there is no cluster "${name}" here`);
   cluster.requireAdmission(target);
   context.files.requireRoom("overloaded");
+  context.audit()?.requireWritable();
   const stream = await openStream(target, cluster.tunnels, requestOf(progress, context), context);
   stream.end(); // a clean end, or the target would log a broken connection
   stream.resume();

@@ -5,8 +5,8 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 const INTERVAL_MS = 1_000;
 /** Facts that are made and written down in one turn of the event loop: 0.6 ms of work at most. */
 const IN_ONE_TURN = 20;
-/** A reader that has taken nothing for this many messages is ended. */
-const MAX_MISSED = 30;
+/** A reader that has not taken what it was sent for this many messages is ended: 6 MB at 20 kB/s. */
+const MAX_MISSED = 300;
 
 /** What a feed tells: facts by key. Those that are not there any more are gone. */
 type FactSource = Iterable<readonly [key: string, fact: unknown]>;

@@ -18,7 +18,7 @@ const MOST_WAITING = 2_048;
 /** Spans wait for others at most this time, ms: whoever looks for a trace has just made it. */
 const SEND_EVERY_MS = 1_000;
 /** Time for the spans that wait when the process ends, ms. */
-const CLOSE_MS = 2_000;
+const CLOSE_MS = 500;
 const ONE_MILLION = 1_000_000;
 
 /** Spans by OpenTelemetry's SDK, sent as protobuf over HTTP in batches. */
