@@ -36,7 +36,7 @@ test("a guess at an unknown flag is one that has an effect in this command", asy
   assert.equal(await problemOf("--nope"), `There is no flag --nope. ${lists}`);
   assert.equal(await problemOf("--enable-profilling"), `There is no flag --enable-profilling. ${lists}`);
   assert.equal(await problemOf("--srever-port=1"), "There is no flag --srever-port. Did you mean --server-port?");
-  assert.equal(await problemOf("--admin-adress=1"), "There is no flag --admin-adress. Did you mean --admin-port?");
+  assert.equal(await problemOf("--admin-prot=1"), "There is no flag --admin-prot. Did you mean --admin-port?");
 });
 
 test("all services can run on one machine: no two of their ports have the same default", () => {
