@@ -152,7 +152,7 @@ export class Agent implements AsyncDisposable {
     // then, a server would have this agent already.
     await Promise.all([health, admin].filter(({ port }) => port !== 0).map(checkPort));
     await this.#node.open();
-    this.#tracing = await startTracing(options, { name: "culvert-agent", id: options.agentId });
+    this.#tracing = await startTracing(options, { name: "culvert-agent", id: options.agentId }, log);
     this.metrics.traces.watch(() => this.#tracing);
     this.#watchCredentials();
     files.start();

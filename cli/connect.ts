@@ -182,12 +182,16 @@ async function encrypted(server: Target, { ca, cert, key }: Plan["tls"], steps: 
     await once(socket, "secureConnect", { signal });
   } catch (error) {
     socket.destroy();
-    throw late(error, signal, (error as Error).message, "Check --ca-cert, and the names in the server's certificate.");
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === NO_TLS) throw new StepFailed(`${at} speaks no TLS`, "Check --server: is it the callers' port?", error);
+    throw late(error, signal, message, "Check --ca-cert, and the names in the server's certificate.");
   }
   steps.passed(`${socket.getProtocol()}, the server is ${subjectOf(socket)}${cert === undefined ? ", no --cert" : ""}`);
   return socket;
 }
 
+/** OpenSSL's code where the first bytes are no record of TLS. */
+const NO_TLS = "ERR_SSL_WRONG_VERSION_NUMBER";
 const HTTP1 = "http/1.1";
 const LATE = "Raise --connect-timeout, or run culvert status at the server.";
 const CERTIFICATE = "Check --cert and --key: the server ends connections of callers that it does not know.";

@@ -68,6 +68,10 @@ test("a link that is refused again and again is one warning, other links have th
     await refusalOf(server, { ...HELLO, resume: { ...resume, link: `srv-1/${other}` } });
   assert.equal(warnings(), 16, "each of them has its own");
   assert.match(await server.metrics.registry.metrics(), /result="unknown_link",cause="unknown"\} 20$/m);
+  // Every agent asks for its old link after a restart of its server: an operator looks for others.
+  const status = await (await fetch(`http://127.0.0.1:${server.addresses.admin?.port}/status`)).text();
+  assert.match(status, /"refusals":/);
+  assert.doesNotMatch(status, /no such link/);
 });
 
 test("two resumes at once leave the link unharmed, and a hello that arrives twice is accepted once", async () => {

@@ -187,7 +187,7 @@ export class Server implements AsyncDisposable {
     const { options, log, servers, files, pool } = this.#context;
     const { serverId } = options;
     if (options.auditLog !== "") this.#audit = await openAudit(this.#context);
-    this.#tracing = await startTracing(options, { name: "culvert-server", id: serverId });
+    this.#tracing = await startTracing(options, { name: "culvert-server", id: serverId }, log);
     this.#context.metrics.traces.watch(() => this.#tracing);
     const clusters = await this.#served.start();
     await this.#openForCallers(clusters);

@@ -104,6 +104,7 @@ function Agent({ agent, now }: { readonly agent: AgentFact; readonly now: number
   const { carriers, protocol, remote, identity, software, streams, bufferedBytes, replayBytes, roundTripMs } = agent;
   const [word, state] = linkState(agent);
   const { lastLoss } = carriers;
+  const moves = carriers.resumes - carriers.losses;
   return (
     <li>
       <h3>
@@ -118,6 +119,12 @@ function Agent({ agent, now }: { readonly agent: AgentFact; readonly now: number
         <p>
           Lost {plural(carriers.losses, "time")}, last <Ago at={lastLoss.at} now={now} />: {lastLoss.reason}. That
           connection had lived for {duration(lastLoss.ageMs)}, and had been silent for {duration(lastLoss.idleMs)}.
+        </p>
+      )}
+      {moves < 2 ? null : (
+        <p>
+          It has moved to a new connection {plural(moves, "time")} before the old one was lost: by --max-carrier-age, or
+          because the agent has learned after which time something on the way cuts it.
         </p>
       )}
       <dl class="facts">

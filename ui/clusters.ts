@@ -30,6 +30,7 @@ export const STATE_WORDS: Readonly<Record<ClusterState, string>> = {
   link_lost: "link lost",
   degraded: "degraded",
   unsteady: "cut often",
+  refused: "callers refused",
   limited: "at its limit",
   ok: "ok",
   suspended: "suspended",

@@ -6,6 +6,7 @@ import { connect } from "node:net";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { established } from "../harness/caller.ts";
+import { captureLog } from "../harness/log-lines.ts";
 import { scrapeRegistry } from "../harness/scrape.ts";
 import { freePort } from "../harness/targets/absent.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -182,11 +183,13 @@ test("a traceparent that is malformed is none, and refuses nothing", { skip }, a
 
 test("a receiver that is gone costs its spans, which are counted, and nothing else", async () => {
   const otlpEndpoint = `http://127.0.0.1:${await freePort()}`;
-  await using world = await startWorld({ targets: ["echo"], server: { otlpEndpoint, ...ALL } });
+  const { log, lines } = captureLog();
+  await using world = await startWorld({ targets: ["echo"], server: { otlpEndpoint, ...ALL }, log });
   for (let i = 0; i < 20; i++) {
     await using _connection = await established(world.connect("echo"));
   }
   const lost = async () =>
     (await scrapeRegistry(world.server.metrics.registry)).value("culvert_server_spans_lost_total");
   await waitFor(async () => ((await lost()) ?? 0) >= 160);
+  assert.equal(lines.filter(({ msg }) => String(msg).startsWith("spans are lost")).length, 1);
 });

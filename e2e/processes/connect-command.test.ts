@@ -94,6 +94,8 @@ test("connect says which step has failed and what to do, and its exit code is 1"
   assert.equal(noCa?.code, 1);
   assert.match(noCa.stderr, /^✗ tls .*\n\nNext: Check --ca-cert/m);
   assert.match(quiet?.stderr ?? "", /^culvert connect: 503 \w+: .*no agent.*\n$/);
+  const health = await new ConnectCommand("localhost:1", "--server", `127.0.0.1:${site.healthPort}`).result();
+  assert.match(health.stderr, /^✗ tls .*speaks no TLS\n\nNext: Check --server/m);
   await server.stop();
   const away = await new ConnectCommand("localhost:1", ...tls).result();
   assert.equal(away.code, 1);

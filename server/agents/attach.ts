@@ -246,6 +246,9 @@ const RESUME_REFUSALS: Readonly<Record<number, string>> = {
   [CloseCode.badOffset]: "bad_offset",
 };
 
+/** After a restart of either end the agent opens a new link at once: nobody has to look at these. */
+const EXPECTED = new Set<number>([CloseCode.unknownLink, CloseCode.foreignLink, CloseCode.draining]);
+
 /** Counts and logs an agent that was refused after its upgrade. */
 function onRefused(
   error: LinkRefused | CulvertError | PeerFault,
@@ -264,8 +267,9 @@ function onRefused(
     log.debug({ remote, identity, reason }, "agent has a tunnel here");
     return;
   }
-  recordRefusal({ ...refused, from: identity === "" ? address : identity }, context);
   const closeCode = refusal?.closeCode ?? 0;
+  const from = identity === "" ? address : identity;
+  recordRefusal(EXPECTED.has(closeCode) ? refused : { ...refused, from }, context);
   const line = { remote, cluster: cluster.name, identity, code, reason };
   const resumeRefusal = RESUME_REFUSALS[closeCode];
   // Refusals of a draining server are no fault: the agents reconnect, to it or to another server.

@@ -5,7 +5,16 @@ import type { ShownHistory } from "./traffic-history.ts";
 // What the page at `/ui/` gets: facts by their keys. Its code (ui/) imports these types.
 
 /** The state of a cluster, the worst first. */
-export const CLUSTER_STATES = ["no_agent", "link_lost", "degraded", "unsteady", "limited", "ok", "suspended"] as const;
+export const CLUSTER_STATES = [
+  "no_agent",
+  "link_lost",
+  "degraded",
+  "unsteady",
+  "refused",
+  "limited",
+  "ok",
+  "suspended",
+] as const;
 export type ClusterState = (typeof CLUSTER_STATES)[number];
 
 /** A line of the list of clusters. */

@@ -3,7 +3,7 @@ import { buildInfo } from "../../shared/basics/program.ts";
 import { oncePerSecond } from "../../shared/basics/timers.ts";
 import type { Expiring } from "../../shared/tls/expiry.ts";
 import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
-import type { CarrierRecord } from "../tunnels/carrier-record.ts";
+import type { RefusedPeerCount } from "../metrics/cluster-figures.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { CertificateFact, ClusterFact, ClusterState, LoadFact, RefusalFact } from "./facts.ts";
 import type { FeedSource } from "./feed.ts";
@@ -62,7 +62,7 @@ export class PageFacts implements FeedSource {
       refusals.push(...own.map((refusal) => ({ ...refusal, cluster })));
       slow?.problems.push(...this.#problemsOf(runtime));
       slow?.certificates.push(...Array.from(runtime.expiring(), certificateFact));
-      yield [`cluster/${cluster}`, clusterFact(runtime, history, own[0]?.at ?? null)];
+      yield [`cluster/${cluster}`, clusterFact(runtime, history, own)];
     }
     if (slow !== undefined) this.#slow = { ...slow, certificates: this.#soonest(slow.certificates) };
     yield ["problems", [...this.#source.ownProblems(), ...this.#slow.problems]];
@@ -159,14 +159,18 @@ function certificateFact({ cluster, thing, by, consequence, notBefore, notAfter 
   return { cluster, thing, by, consequence, ...dates };
 }
 
-/** A link that is cut each minute is up whenever somebody looks. */
-const OFTEN = { losses: 2, withinMs: 3 * 60_000 };
+/** After the last caller whose credential was refused, its cluster is shown as such for this time, ms. */
+const REFUSED_MS = 15 * 60_000;
 
-function isLostOften({ losses, lastLoss }: CarrierRecord): boolean {
-  return losses >= OFTEN.losses && lastLoss !== undefined && Date.now() - lastLoss.at.getTime() < OFTEN.withinMs;
+function isOfLateCaller({ side, code, at }: RefusedPeerCount): boolean {
+  return side === "caller" && code === "unauthenticated" && Date.now() - Date.parse(at) < REFUSED_MS;
 }
 
-function clusterFact(runtime: ClusterRuntime, history: TrafficHistory, refusedAt: string | null): ClusterFact {
+function clusterFact(
+  runtime: ClusterRuntime,
+  history: TrafficHistory,
+  refusals: readonly RefusedPeerCount[],
+): ClusterFact {
   const { cluster, tunnels, figures } = runtime;
   let agents = 0;
   let suspendedLinks = 0;
@@ -179,7 +183,7 @@ function clusterFact(runtime: ClusterRuntime, history: TrafficHistory, refusedAt
     if (tunnel.suspended) suspendedLinks++;
     if (tunnel.standsStill) standing++;
     losses += tunnel.carriers.losses;
-    isUnsteady ||= isLostOften(tunnel.carriers);
+    isUnsteady ||= tunnel.carriers.isCutOften;
   }
   const stateOf = (): ClusterState => {
     if (cluster.suspended) return "suspended";
@@ -187,6 +191,7 @@ function clusterFact(runtime: ClusterRuntime, history: TrafficHistory, refusedAt
     if (suspendedLinks === agents) return "link_lost";
     if (suspendedLinks > 0 || standing > 0) return "degraded";
     if (isUnsteady) return "unsteady";
+    if (refusals.some(isOfLateCaller)) return "refused";
     return history.limitHitsOfLate(runtime) > 0 ? "limited" : "ok";
   };
   let limitHits = 0;
@@ -197,6 +202,6 @@ function clusterFact(runtime: ClusterRuntime, history: TrafficHistory, refusedAt
     connectsPerSecond: figures.perSecond.connects,
     bytesPerSecond: figures.perSecond.bytes,
     failed: figures.connects - (figures.outcomes.get("ok") ?? 0),
-    ...{ limitHits, refusedAt },
+    ...{ limitHits, refusedAt: refusals[0]?.at ?? null },
   };
 }

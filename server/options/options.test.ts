@@ -252,6 +252,13 @@ test("two ports of the server that are one are refused with the names of both, a
   assert.deepEqual(await problemsOf(...apart), []);
 });
 
+test("an audit trail that cannot be one is refused", async () => {
+  const problemsOf = async (...argv: string[]) => (await read([uds, ...agents, ...argv])).problems;
+  assert.match((await problemsOf("--audit-log=unix:")).join(), /--audit-log unix: needs the path of a socket/);
+  assert.match((await problemsOf("--audit-required")).join(), /--audit-required needs an --audit-log/);
+  assert.deepEqual(await problemsOf("--audit-log=unix:/run/audit.sock", "--audit-required"), []);
+});
+
 test("the port in clear needs something by which agents can prove themselves on it", async () => {
   const on = [uds, "--agent-insecure-port=8098"];
   const audience = ["--authentication-audience=a", "--agent-namespace=n", "--agent-service-account=s"];

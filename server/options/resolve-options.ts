@@ -37,6 +37,7 @@ export function resolveOptions(draft: ServerDraft): void {
   checkOwnPorts(draft);
   checkReplicas(draft);
   if (values.auditRequired && values.auditLog === "") draft.problem("--audit-required needs an --audit-log.");
+  if (values.auditLog === "unix:") draft.problem("--audit-log unix: needs the path of a socket: unix:/run/audit.sock.");
   if (values.serverId === "") values.serverId = generatedId();
 }
 

@@ -12,6 +12,11 @@ interface CarrierLoss {
   readonly idleMs: number;
 }
 
+/** A carrier that lasts a shorter time is cut, or replaced before it would be cut, ms. */
+const SHORT_MS = 3 * 60_000;
+/** So many of them in a row are no accident. */
+const OFTEN = 2;
+
 /** The carriers that the link of a tunnel has had so far, for operators. */
 export class CarrierRecord {
   /** When the present carrier took over; while there is none, when the last one did. */
@@ -21,6 +26,8 @@ export class CarrierRecord {
   /** Carriers after the first: a lost one was replaced, or the link has moved. */
   resumes = 0;
   losses = 0;
+  /** How many of the last ones have lasted a short time, one after the other. */
+  #short = 0;
   lastLoss: CarrierLoss | undefined;
 
   onLost({ lossCause, message, ageMs, idleMs }: CarrierLost): void {
@@ -31,7 +38,13 @@ export class CarrierRecord {
     this.lastLoss = { at, cause: lossCause, reason: printable(message), ...times };
   }
 
+  /** A link that is cut each minute is up whenever somebody looks. */
+  get isCutOften(): boolean {
+    return this.#short >= OFTEN && Date.now() - this.since.getTime() < SHORT_MS;
+  }
+
   onResumed(): void {
+    this.#short = Date.now() - this.since.getTime() < SHORT_MS ? this.#short + 1 : 0;
     this.since = new Date();
     this.lostAt = undefined;
     this.resumes++;

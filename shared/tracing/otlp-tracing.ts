@@ -1,5 +1,5 @@
 import { type Context, ROOT_CONTEXT, SpanKind, SpanStatusCode, TraceFlags, trace } from "@opentelemetry/api";
-import { parseTraceParent } from "@opentelemetry/core";
+import { ExportResultCode, parseTraceParent } from "@opentelemetry/core";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { resourceFromAttributes } from "@opentelemetry/resources";
 import {
@@ -11,6 +11,8 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 import { version } from "../basics/program.ts";
+import { printable } from "../outcomes.ts";
+import type { Logger } from "../runtime/logger.ts";
 import type { SpanAttributes, TracedService, TraceSpan, Tracing, TracingOptions } from "./tracing.ts";
 
 /** Spans that wait for the receiver. More are dropped: a receiver that is slow or gone costs memory for these. */
@@ -27,8 +29,12 @@ export class OtlpTracing implements Tracing {
   readonly #provider: TracerProvider;
   readonly #tracer;
 
-  constructor({ otlpEndpoint, traceSamplingRatePerMillion }: TracingOptions, { name, id }: TracedService) {
-    const exporter = new CountedExporter(this.counts, otlpEndpoint);
+  constructor(
+    { otlpEndpoint, traceSamplingRatePerMillion }: TracingOptions,
+    { name, id }: TracedService,
+    log: Pick<Logger, "warn">,
+  ) {
+    const exporter = new CountedExporter(this.counts, otlpEndpoint, log);
     this.#provider = new TracerProvider({
       resource: resourceFromAttributes({
         "service.name": name,
@@ -98,18 +104,28 @@ function given(attributes: SpanAttributes): Record<string, string | number> {
 class CountedExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #counts: { sent: number; lost: number };
+  readonly #log: Pick<Logger, "warn">;
+  /** The last batch was not taken. */
+  #isLosing = false;
   /** Spans that the processor has given away. */
   taken = 0;
 
-  constructor(counts: { sent: number; lost: number }, endpoint: string) {
+  constructor(counts: { sent: number; lost: number }, endpoint: string, log: Pick<Logger, "warn">) {
     this.#counts = counts;
+    this.#log = log;
     this.#exporter = new OTLPTraceExporter({ url: new URL("v1/traces", withSlash(endpoint)).href });
   }
 
   export(spans: ReadableSpan[], done: Parameters<SpanExporter["export"]>[1]): void {
     this.taken += spans.length;
     this.#exporter.export(spans, (result) => {
-      this.#counts[result.error === undefined && result.code === 0 ? "sent" : "lost"] += spans.length;
+      const isTaken = result.code === ExportResultCode.SUCCESS;
+      this.#counts[isTaken ? "sent" : "lost"] += spans.length;
+      if (!isTaken && !this.#isLosing) {
+        const reason = printable(result.error?.message ?? "refused");
+        this.#log.warn({ reason, spans: spans.length }, "spans are lost: --otlp-endpoint does not take them");
+      }
+      this.#isLosing = !isTaken;
       done(result);
     });
   }
