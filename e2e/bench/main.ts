@@ -22,6 +22,7 @@ import { innerTls } from "./measures/inner-tls.ts";
 import { latency } from "./measures/latency.ts";
 import { memory } from "./measures/memory.ts";
 import { noisyNeighbour } from "./measures/noisy-neighbour.ts";
+import { pages } from "./measures/pages.ts";
 import { plannedChange } from "./measures/planned-change.ts";
 import { processes } from "./measures/processes.ts";
 import { sidecar } from "./measures/sidecar.ts";
@@ -56,6 +57,7 @@ const MEASURES: Record<Group, (bench: Bench) => Promise<Row[]>> = {
   hop,
   sidecar,
   traces,
+  pages,
   fleet,
   dials,
   traffic,

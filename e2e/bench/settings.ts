@@ -16,6 +16,7 @@ const GROUPS = [
   "hop",
   "sidecar",
   "traces",
+  "pages",
   "fleet",
 ] as const;
 /** Those that start every product by themselves; with `--peers` they are the ones that are measured. */
