@@ -1,14 +1,14 @@
 import { once } from "node:events";
-import { connect as connectUnix, isIP } from "node:net";
+import { connect as connectUnix } from "node:net";
 import { type Duplex, finished, type Readable, type Writable } from "node:stream";
-import { connect as secure, type TLSSocket } from "node:tls";
+import type { TLSSocket } from "node:tls";
 import { formatTarget, parseTarget, type Target } from "../shared/address/target.ts";
 import { ConfigError } from "../shared/config/options.ts";
 import { parseDuration } from "../shared/config/values.ts";
 import { dialTcp } from "../shared/dial/dial-tcp.ts";
 import { readBoundedSync } from "../shared/documents/read-bounded.ts";
 import { printable } from "../shared/outcomes.ts";
-import { trustIn } from "../shared/tls/authorities.ts";
+import { type ClientTls, tlsOver } from "../shared/tls/tls-over.ts";
 import { connectOverHttp1 } from "../sidecars/http-connect.ts";
 import { Refusal } from "../sidecars/refusal.ts";
 import { reportTo } from "./step-report.ts";
@@ -66,11 +66,7 @@ export async function runConnect(target: string, options: ConnectOptions, standa
 interface Plan {
   readonly authority: string;
   readonly server: { readonly path: string } | Target;
-  readonly tls: {
-    readonly ca: string | undefined;
-    readonly cert: string | undefined;
-    readonly key: string | undefined;
-  };
+  readonly tls: ClientTls;
   readonly withinMs: number;
 }
 
@@ -167,7 +163,7 @@ async function unix(path: string, steps: Steps, signal: AbortSignal): Promise<Du
   return socket;
 }
 
-async function encrypted(server: Target, { ca, cert, key }: Plan["tls"], steps: Steps, signal: AbortSignal) {
+async function encrypted(server: Target, tls: ClientTls, steps: Steps, signal: AbortSignal) {
   steps.begin("tcp");
   const at = `the server ${formatTarget(server)}`;
   const raw = await dialTcp(server, at, signal).catch((error: Error) => {
@@ -175,9 +171,7 @@ async function encrypted(server: Target, { ca, cert, key }: Plan["tls"], steps: 
   });
   steps.passed(formatTarget({ host: raw.remoteAddress ?? server.host, port: server.port }));
   steps.begin("tls");
-  const name = isIP(server.host) === 0 ? { servername: server.host } : {};
-  const socket = secure({ socket: raw, host: server.host, ...name, ...trustIn(ca), cert, key, ALPNProtocols: [HTTP1] });
-  socket.on("error", ignore);
+  const socket = tlsOver(raw, server.host, tls, "http/1.1");
   try {
     await once(socket, "secureConnect", { signal });
   } catch (error) {
@@ -186,13 +180,14 @@ async function encrypted(server: Target, { ca, cert, key }: Plan["tls"], steps: 
     if (code === NO_TLS) throw new StepFailed(`${at} speaks no TLS`, "Check --server: is it the callers' port?", error);
     throw late(error, signal, message, "Check --ca-cert, and the names in the server's certificate.");
   }
-  steps.passed(`${socket.getProtocol()}, the server is ${subjectOf(socket)}${cert === undefined ? ", no --cert" : ""}`);
+  steps.passed(
+    `${socket.getProtocol()}, the server is ${subjectOf(socket)}${tls.cert === undefined ? ", no --cert" : ""}`,
+  );
   return socket;
 }
 
 /** OpenSSL's code where the first bytes are no record of TLS. */
 const NO_TLS = "ERR_SSL_WRONG_VERSION_NUMBER";
-const HTTP1 = "http/1.1";
 const LATE = "Raise --connect-timeout, or run culvert status at the server.";
 const CERTIFICATE = "Check --cert and --key: the server ends connections of callers that it does not know.";
 

@@ -1,25 +1,18 @@
 import { once } from "node:events";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
-import { isIP, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { connect as secure, type TLSSocket } from "node:tls";
+import type { TLSSocket } from "node:tls";
 import { formatTarget, type Target } from "../shared/address/target.ts";
 import { untilAborted } from "../shared/basics/promises.ts";
 import { dialTcp } from "../shared/dial/dial-tcp.ts";
 import { Liveness } from "../shared/link/liveness.ts";
 import { failOnReset, writeStringsAsBuffers } from "../shared/node/http2.ts";
-import { trustIn } from "../shared/tls/authorities.ts";
+import { type ClientTls, tlsOver } from "../shared/tls/tls-over.ts";
 import { connectOverHttp1 } from "./http-connect.ts";
 import { Refusal, refusalOf, serverAway } from "./refusal.ts";
 
 const { NGHTTP2_CANCEL } = constants;
-
-/** The sidecar's certificate and the CA of its servers, as `node:tls` takes them. */
-export interface UpstreamTls {
-  readonly ca?: string | undefined;
-  readonly cert?: string | undefined;
-  readonly key?: string | undefined;
-}
 
 /** TLS on a connection. */
 interface Secured {
@@ -54,13 +47,13 @@ const MAX_SENTENCE = 1_024;
 export class UpstreamServer {
   readonly at: string;
   readonly #address: Target;
-  readonly #tls: () => UpstreamTls;
+  readonly #tls: () => ClientTls;
   readonly #pingMs: number;
   #session: ClientHttp2Session | undefined;
   #connecting: Promise<ClientHttp2Session | undefined> | undefined;
   #http1Until = 0;
 
-  constructor(address: Target, tls: () => UpstreamTls, pingMs = PING_MS) {
+  constructor(address: Target, tls: () => ClientTls, pingMs = PING_MS) {
     this.#address = address;
     this.at = formatTarget(address);
     this.#tls = tls;
@@ -164,10 +157,7 @@ export class UpstreamServer {
   async #secured(protocol: "h2" | "http/1.1", signal: AbortSignal): Promise<Secured | undefined> {
     const { host } = this.#address;
     const raw = await this.#dialled(signal);
-    const { ca, cert, key } = this.#tls();
-    const name = isIP(host) === 0 ? { servername: host } : {};
-    const socket = secure({ socket: raw, host, ...name, ...trustIn(ca), cert, key, ALPNProtocols: [protocol] });
-    socket.on("error", ignore);
+    const socket = tlsOver(raw, host, this.#tls(), protocol);
     try {
       await once(socket, "secureConnect", { signal });
     } catch (error) {

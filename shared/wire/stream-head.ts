@@ -30,7 +30,7 @@ export interface OpenRequest {
 /** How long the agent's steps to the target took, ms. A literal address needs no name server. */
 export interface OpenTimes {
   readonly dnsMs: number;
-  /** Of `TargetPolicy`, for all addresses; agents before 0.2 do not say. */
+  /** Of `TargetPolicy`, for all addresses; an older agent does not say. */
   readonly policyMs?: number | undefined;
   readonly dialMs: number;
 }
