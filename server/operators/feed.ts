@@ -6,8 +6,9 @@ const INTERVAL_MS = 1_000;
 /** Facts that are made and written down at once, 0.1 ms of work; then a millisecond belongs to connections alone. */
 const AT_ONCE = 4;
 const PAUSE_MS = 1;
-/** A reader that has not taken what it was sent for this many messages is ended: 6 MB at 20 kB/s. */
-const MAX_MISSED = 300;
+
+/** Stands for a fact that was not looked at this time. */
+export const AS_BEFORE = Symbol("as before");
 
 /** What a feed tells: facts by key. Those that are not there any more are gone. */
 type FactSource = Iterable<readonly [key: string, fact: unknown]>;
@@ -31,8 +32,9 @@ class WrittenFacts {
     const gone = new Set(this.#texts.keys());
     let count = 0;
     for (const [key, fact] of source) {
-      if (++count % AT_ONCE === 0) await pause(PAUSE_MS);
       gone.delete(key);
+      if (fact === AS_BEFORE) continue;
+      if (++count % AT_ONCE === 0) await pause(PAUSE_MS);
       const text = JSON.stringify(fact);
       if (this.#texts.get(key) === text) continue;
       this.#texts.set(key, text);
@@ -54,8 +56,8 @@ class WrittenFacts {
 interface Reader {
   readonly response: ServerResponse;
   readonly cluster: string;
-  /** Messages that it has missed since it began to be slow. */
-  missed: number;
+  /** It was slow, and has missed changes. */
+  hasMissed: boolean;
 }
 
 /**
@@ -76,7 +78,7 @@ export class Feed {
 
   /** `cluster`: what the reader looks at; empty: the list alone. */
   add(response: ServerResponse, cluster: string): void {
-    const reader = { response, cluster, missed: 0 };
+    const reader = { response, cluster, hasMissed: false };
     this.#readers.add(reader);
     response.on("close", () => this.#readers.delete(reader));
     response.on("error", () => {}); // an error closes it, which is enough
@@ -132,15 +134,18 @@ export class Feed {
     }
   }
 
-  /** A reader that is slow misses changes, and gets the whole again when it has taken what it was sent. */
+  /**
+   * A reader that is slow misses changes, and gets the whole again when it has taken what it was sent. The kernel ends
+   * one that has gone without a word.
+   */
   #write(reader: Reader, message: Buffer): void {
     const { response, cluster } = reader;
     if (response.writableNeedDrain) {
-      if (++reader.missed > MAX_MISSED) response.destroy();
+      reader.hasMissed = true;
       return;
     }
-    response.write(reader.missed > 0 ? this.#whole(cluster) : message);
-    reader.missed = 0;
+    response.write(reader.hasMissed ? this.#whole(cluster) : message);
+    reader.hasMissed = false;
   }
 }
 

@@ -6,7 +6,7 @@ import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
 import type { RefusedPeerCount } from "../metrics/cluster-figures.ts";
 import type { ServerContext } from "../tunnels/context.ts";
 import type { CertificateFact, ClusterFact, ClusterState, LoadFact, RefusalFact } from "./facts.ts";
-import type { FeedSource } from "./feed.ts";
+import { AS_BEFORE, type FeedSource } from "./feed.ts";
 import { OtherPages, type Summary } from "./other-pages.ts";
 import type { ServerView } from "./server-view.ts";
 import { shownCluster, shownTunnel } from "./shown.ts";
@@ -14,8 +14,11 @@ import type { TrafficHistory } from "./traffic-history.ts";
 
 /** Refusals and certificates that the page lists; of one cluster it has all. */
 const MAX_LISTED = 50;
-/** Problems and certificates of a cluster take 20 µs, and change seldom: they are looked at once in this time, ms. */
-const SLOW_MS = 10_000;
+/**
+ * Clusters that are looked at for one message, 10 ms of work, so that callers feel no page however many clusters there
+ * are: a change among a thousand shows within 5 s.
+ */
+const CLUSTERS_EACH_TIME = 200;
 /** A busy loop is late by as much as its timers are, beyond this period, ms. */
 const DELAY_RESOLUTION_MS = 20;
 
@@ -30,18 +33,24 @@ export interface PageSource {
   ownProblems(): string[];
 }
 
+/** The facts that are lists, of one cluster or of all. */
+interface Lists {
+  readonly problems: readonly string[];
+  readonly certificates: readonly CertificateFact[];
+  readonly refusals: readonly RefusalFact[];
+}
+
 /** The facts of the page, each made when somebody looks. */
 export class PageFacts implements FeedSource {
   readonly #source: PageSource;
   readonly #startedAt = new Date(Date.now() - process.uptime() * 1_000).toISOString();
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
   #busy = performance.eventLoopUtilization();
-  /** Of all clusters, as of the last look at them. */
-  #slow: { readonly problems: readonly string[]; readonly certificates: readonly CertificateFact[] } = {
-    problems: [],
-    certificates: [],
-  };
-  #slowAt = Number.NEGATIVE_INFINITY;
+  /** By the name of the cluster. */
+  #listed = new Map<string, Lists>();
+  /** How many clusters come before the first one that is looked at for the next message. */
+  #looked = 0;
+  #lists: Lists = { problems: [], certificates: [], refusals: [] };
   #history = { steps: -1, shown: {} };
   readonly #others: OtherPages;
 
@@ -51,23 +60,28 @@ export class PageFacts implements FeedSource {
   }
 
   *all(): Generator<readonly [string, unknown]> {
-    const { view, context, history } = this.#source;
+    const { view, history } = this.#source;
     yield ["server", this.#server()];
     yield ["load", this.#load()];
-    const refusals: RefusalFact[] = context.metrics.refusals.list().map((refusal) => ({ ...refusal, cluster: "" }));
-    const slow = this.#isSlowDue() ? { problems: [] as string[], certificates: [] as CertificateFact[] } : undefined;
+    const isFirst = this.#listed.size === 0;
+    const listed = new Map<string, Lists>();
+    const isDue = (index: number) => index >= this.#looked && index < this.#looked + CLUSTERS_EACH_TIME;
     for (const runtime of view.served.clusters?.all() ?? []) {
-      const { name: cluster } = runtime.cluster;
-      const own = runtime.figures.refusals.list();
-      refusals.push(...own.map((refusal) => ({ ...refusal, cluster })));
-      slow?.problems.push(...this.#problemsOf(runtime));
-      slow?.certificates.push(...Array.from(runtime.expiring(), certificateFact));
-      yield [`cluster/${cluster}`, clusterFact(runtime, history, own)];
+      const { name } = runtime.cluster;
+      const known = isDue(listed.size) ? undefined : this.#listed.get(name);
+      const ofCluster = known ?? this.#listedOf(runtime);
+      listed.set(name, ofCluster);
+      yield [`cluster/${name}`, known === undefined ? clusterFact(runtime, history, ofCluster.refusals) : AS_BEFORE];
     }
-    if (slow !== undefined) this.#slow = { ...slow, certificates: this.#soonest(slow.certificates) };
-    yield ["problems", [...this.#source.ownProblems(), ...this.#slow.problems]];
-    yield ["certificates", this.#slow.certificates];
-    yield ["refusals", refusals.sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, MAX_LISTED)];
+    this.#listed = listed;
+    this.#looked += CLUSTERS_EACH_TIME;
+    if (isFirst || this.#looked >= listed.size) {
+      this.#looked = 0;
+      this.#lists = this.#listsOf([...listed.values()]);
+    }
+    yield ["problems", this.#lists.problems];
+    yield ["certificates", this.#lists.certificates];
+    yield ["refusals", this.#lists.refusals];
     if (this.#history.steps !== history.steps) this.#history = { steps: history.steps, shown: history.shown() };
     yield ["history", this.#history.shown];
     yield ["others", this.#others.facts()];
@@ -93,6 +107,8 @@ export class PageFacts implements FeedSource {
 
   /** Nobody looks any more. */
   stop(): void {
+    this.#listed.clear();
+    this.#looked = 0;
     this.#delay.disable();
   }
 
@@ -139,18 +155,30 @@ export class PageFacts implements FeedSource {
     return this.#source.view.served.store === undefined ? [] : runtime.problems();
   }
 
-  #isSlowDue(): boolean {
-    const now = performance.now();
-    if (now - this.#slowAt < SLOW_MS) return false;
-    this.#slowAt = now;
-    return true;
+  #listedOf(runtime: ClusterRuntime): Lists {
+    const cluster = runtime.cluster.name;
+    return {
+      problems: this.#problemsOf(runtime),
+      certificates: Array.from(runtime.expiring(), certificateFact),
+      refusals: runtime.figures.refusals.list().map((refusal) => ({ ...refusal, cluster })),
+    };
   }
 
-  /** The certificates that end first, those of flags and for other servers among them. */
-  #soonest(ofClusters: readonly CertificateFact[]): readonly CertificateFact[] {
-    const { served, others } = this.#source.view;
+  /** With those that are of no cluster: of flags, of links to other servers, of peers that have reached no cluster. */
+  #listsOf(all: readonly Lists[]): Lists {
+    const { view, context, ownProblems } = this.#source;
+    const { served, others } = view;
     const own = [...(served.flags?.expiring() ?? []), ...(others.peers?.expiring() ?? [])].map(certificateFact);
-    return [...own, ...ofClusters].sort((a, b) => (a.notAfter < b.notAfter ? -1 : 1)).slice(0, MAX_LISTED);
+    const refused = context.metrics.refusals.list().map((refusal) => ({ ...refusal, cluster: "" }));
+    return {
+      problems: [...ownProblems(), ...all.flatMap(({ problems }) => problems)],
+      certificates: [...own, ...all.flatMap(({ certificates }) => certificates)]
+        .sort((a, b) => (a.notAfter < b.notAfter ? -1 : 1))
+        .slice(0, MAX_LISTED),
+      refusals: [...refused, ...all.flatMap(({ refusals }) => refusals)]
+        .sort((a, b) => (a.at < b.at ? 1 : -1))
+        .slice(0, MAX_LISTED),
+    };
   }
 }
 

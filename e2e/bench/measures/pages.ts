@@ -33,11 +33,11 @@ export async function pages(bench: Bench): Promise<Row[]> {
     async [Symbol.asyncDispose]() {},
   });
   const rounds = new Rounds();
-  const sample = async (contender: Contender) => {
-    await sampleRate(bench, contender, KIND, contender.dial("echo"), rounds);
-    await sampleEcho(bench, contender, "idle", rounds);
+  const sample = async (contender: Contender, into = rounds) => {
+    await sampleRate(bench, contender, KIND, contender.dial("echo"), into);
+    await sampleEcho(bench, contender, "idle", into);
   };
-  await sampleEcho(bench, of("without"), "idle", new Rounds()); // until the path is compiled
+  for (let warming = 0; warming < 2; warming++) await sample(of("without"), new Rounds()); // until the path is compiled
   for (let round = 0; round < bench.settings.rounds; round++) {
     bench.say(`pages, round ${round + 1}`);
     if (round % 2 === 0) await sample(of("without"));

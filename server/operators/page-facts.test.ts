@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ClusterRuntime } from "../cluster-runtime/cluster-runtime.ts";
+import { RecentRefusals } from "../metrics/cluster-figures.ts";
+import { AS_BEFORE } from "./feed.ts";
+import { PageFacts, type PageSource } from "./page-facts.ts";
+
+const CLUSTERS = 450;
+
+/** A cluster without agents, as far as the list of clusters looks at it. */
+function idleCluster(name: string) {
+  const refusals = new RecentRefusals();
+  const tunnels = { tunnels: () => [], establishedConnects: 0, pendingConnects: 0 };
+  const figures = {
+    connects: 0,
+    outcomes: new Map(),
+    limitsHit: new Map(),
+    perSecond: { connects: 0, bytes: 0 },
+    refusals,
+  };
+  return { cluster: { name }, tunnels, figures, expiring: () => [], problems: () => [`${name} is old`] };
+}
+
+function factsOf(clusters: readonly ReturnType<typeof idleCluster>[]): () => Map<string, unknown> {
+  const served = { clusters: { all: () => clusters as unknown as ClusterRuntime[] }, store: {} };
+  const view = { served, others: {}, ending: () => false, shownAddresses: () => ({}) };
+  const context = {
+    options: { serverId: "a", adminPeers: [] },
+    servers: { value: undefined },
+    pool: { report: () => ({}) },
+    metrics: { refusals: new RecentRefusals() },
+  };
+  const history = { steps: 0, shown: () => ({}), limitHitsOfLate: () => 0 };
+  const source = { view, context, history, instance: "a", ownProblems: () => [] };
+  const facts = new PageFacts(source as unknown as PageSource);
+  return () => new Map(facts.all());
+}
+
+function lookedAt(facts: Map<string, unknown>): string[] {
+  return [...facts].filter(([key, fact]) => key.startsWith("cluster/") && fact !== AS_BEFORE).map(([key]) => key);
+}
+
+test("the first message has all clusters, and each of the next ones looks at as many others as callers do not feel", () => {
+  const clusters = Array.from({ length: CLUSTERS }, (_, index) => idleCluster(`c${index}`));
+  const next = factsOf(clusters);
+  const first = next();
+  assert.equal(lookedAt(first).length, CLUSTERS);
+  assert.equal((first.get("problems") as string[]).length, CLUSTERS);
+  const round = [next(), next(), next()].map(lookedAt);
+  assert.deepEqual(
+    round.map(({ length }) => length),
+    [200, 200, 50],
+  );
+  assert.equal(new Set(round.flat()).size, CLUSTERS);
+});
+
+test("a cluster that is new is looked at with the next message, and lists are made again when all were looked at", () => {
+  const clusters = Array.from({ length: CLUSTERS }, (_, index) => idleCluster(`c${index}`));
+  const next = factsOf(clusters);
+  next();
+  clusters.push(idleCluster("new"));
+  clusters[0]?.figures.refusals.add({ side: "caller", code: "403", from: "10.0.0.1", reason: "not allowed" });
+  const messages = [next(), next(), next()];
+  assert.equal(messages[0] && lookedAt(messages[0]).at(-1), "cluster/new");
+  assert.deepEqual(
+    messages.map((facts) => (facts.get("refusals") as unknown[]).length),
+    [0, 0, 1],
+  );
+});
