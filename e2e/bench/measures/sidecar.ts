@@ -1,5 +1,5 @@
 import { type Bench, rotated } from "../bench.ts";
-import { type Contender, startRelayPair } from "../contenders.ts";
+import { type Contender, type ContenderName, startRelayPair } from "../contenders.ts";
 import type { Culvert } from "../culvert.ts";
 import type { DialSpec } from "../dial-spec.ts";
 import { atLeast, atMost, type Goal, Rounds, type Row } from "../rows.ts";
@@ -19,11 +19,12 @@ const IN_FLIGHT = 1;
 export async function sidecar(bench: Bench): Promise<Row[]> {
   const { culvert, around } = bench;
   if (!culvert) return [];
-  const { startSidecar } = await import("../sidecar-process.ts");
+  const { startBareSidecar, startSidecar } = await import("../sidecar-process.ts");
   await using through = await startSidecar(culvert, around.ports);
+  await using bare = await startBareSidecar(culvert, around.ports);
   await using relays = await startRelayPair("pipe", around, 3);
   return [
-    ...(await connects(bench, through, culvert)),
+    ...(await connects(bench, through, bare, culvert)),
     ...(await bulk(bench, [through, without(culvert), relays])),
     ...(await echoes(bench, [through, without(culvert), relays])),
   ];
@@ -33,11 +34,11 @@ function without(culvert: Culvert): Contender {
   return { ...culvert, name: "without", dial: (target) => culvert.dial(target) };
 }
 
-async function connects(bench: Bench, through: Contender, culvert: Culvert): Promise<Row[]> {
+async function connects(bench: Bench, through: Contender, bare: Contender, culvert: Culvert): Promise<Row[]> {
   const rounds = new Rounds();
   const { seconds } = bench.settings;
   const { bulkLoad } = bench.around;
-  const ways = [through.dial("echo"), culvert.dial("echo"), culvert.dialTls("echo")] as const;
+  const ways = [through.dial("echo"), culvert.dial("echo"), culvert.dialTls("echo"), bare.dial("echo")] as const;
   // Until V8 has optimised the path, its compiler takes turns on the same cores.
   for (const dial of ways)
     await bulkLoad.call("rate", { dial, inFlight: 32, seconds: WARM_UP_SECONDS, until: "connect" });
@@ -49,19 +50,22 @@ async function connects(bench: Bench, through: Contender, culvert: Culvert): Pro
       if (result.failures > 0) bench.say(`${result.failures} failed: ${result.firstFailure}`);
       p50.set(dial, result.p50Ms);
     }
-    const [ofSidecar = 0, ofUnix = 0, ofTls = 0] = ways.map((dial) => p50.get(dial));
+    const [ofSidecar = 0, ofUnix = 0, ofTls = 0, ofBare = 0] = ways.map((dial) => p50.get(dial));
     rounds.add("culvert", "unix", ofSidecar);
     rounds.add("without", "unix", ofUnix);
     rounds.add("culvert", "mTLS", ofSidecar);
     rounds.add("without", "mTLS", ofTls);
+    rounds.add("culvert", "bare", ofSidecar);
+    rounds.add("bare", "bare", ofBare);
   }
-  const row = (way: string, label: string, factor: number): Row => {
+  const row = (way: string, label: string, factor: number, beside: ContenderName = "without"): Row => {
     const figures = rounds.medians(way);
-    return { group: GROUP, label, unit: "ms", figures, goals: [atMost(figures, factor, "without")] };
+    return { group: GROUP, label, unit: "ms", figures, goals: [atMost(figures, factor, beside)] };
   };
   return [
     row("unix", "CONNECT, one after the other, beside the server's unix socket: p50", CONNECT_FACTOR),
     row("mTLS", "CONNECT, one after the other, beside new mutual-TLS connections: p50", 1),
+    row("bare", "CONNECT, one after the other, beside a bare sidecar in Node: p50", 1, "bare"),
   ];
 }
 
