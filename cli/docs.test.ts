@@ -14,32 +14,19 @@ import { OUTCOMES, type OutcomeCode, outcome } from "../shared/outcomes.ts";
 import { ROOT } from "../shared/runtime/testing/project.ts";
 import { createPki } from "./pki/pki.ts";
 
+/** The Markdown files of a folder. */
+function pagesOf(folder: string): string[] {
+  return readdirSync(join(ROOT, folder))
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => join(folder, name));
+}
+
 const PAGES = [
-  ...readdirSync(join(ROOT, "docs/platforms")).map((name) => `docs/platforms/${name}`),
-  "README.md",
-  "CONTRIBUTING.md",
-  "SECURITY.md",
-  "CHANGELOG.md",
-  "docs/versions.md",
+  ...["", "docs", "docs/platforms"].flatMap(pagesOf),
+  "docs/decisions/README.md",
   "examples/systemd/README.md",
-  "docs/konnectivity.md",
-  "docs/errors.md",
-  "docs/clusters.md",
-  "docs/corporate-networks.md",
-  "docs/doctor.md",
-  "docs/metrics.md",
-  "docs/link.md",
-  "docs/link-protocol.md",
-  "docs/load-balancers.md",
-  "docs/sidecars.md",
-  "docs/logs.md",
-  "docs/glossary.md",
-  "docs/kubernetes.md",
-  "docs/image.md",
-  "docs/architecture.md",
-  "docs/node.md",
 ];
-const DECISIONS = readdirSync(join(ROOT, "docs/decisions")).map((name) => `docs/decisions/${name}`);
+const DECISIONS = pagesOf("docs/decisions").filter((name) => !name.endsWith("README.md"));
 
 function page(name: string): string {
   return readFileSync(join(ROOT, name), "utf8");
@@ -142,7 +129,7 @@ const OF_ANOTHER_TOOL =
 
 test("every flag that the pages name is an option of culvert, or of a tool that is shown with it", () => {
   const others =
-    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|peers|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|quiet|prefix|seconds|import|test|target|minutes|create-namespace|set|wait|kube-context|context|server-side|type|tail|heap-growing-percent|no-allocation-site-pretenuring|expose-gc)$/;
+    /^--(proxy-cacert|proxy-cert|proxy-key|proxytunnel|rm|egress-selector-config-file|dir|server-san|cluster-san|namespace|name|build-arg|init|mount|chmod|server-names|agent-names|peers|days|help|print-config|kubernetes|proxy|retry|retry-connrefused|retry-delay|admin-address|json|watch|cluster|from-server|quiet|prefix|seconds|import|test|target|minutes|create-namespace|set|wait|kube-context|context|server-side|type|tail|write|page|rounds|only|advertise-address|secure-port|heap-growing-percent|no-allocation-site-pretenuring|expose-gc)$/;
   const options = page("docs/options.md");
   for (const name of PAGES) {
     for (const [flag] of page(name)
