@@ -32,3 +32,36 @@ test("docs/decisions/README.md has one row for every decision, with its number",
   for (const [, number = "", file = ""] of rows) assert.ok(file.startsWith(`${number}-`), file);
   assert.deepEqual(rows.map(([, , file]) => file).toSorted(), pagesOf("docs/decisions").toSorted());
 });
+
+const SOURCES = ["server", "agent", "router", "sidecars", "shared", "cli"].flatMap((folder) =>
+  readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".ts") && !/\.test\.ts$|testing\//.test(name))
+    .map((name) => page(join(folder, name))),
+);
+
+/** Whether the parts of a quotation between its `…` come one after the other in a text. */
+function isQuotedFrom(text: string, quotation: string): boolean {
+  let at = 0;
+  for (const part of quotation.split("…").map((each) => each.trim())) {
+    const found = text.indexOf(part, at);
+    if (found === -1) return false;
+    at = found + part.length;
+  }
+  return true;
+}
+
+test("each text that docs/troubleshooting.md quotes is one of the program's, or of a real kube-apiserver", () => {
+  const [, ...sections] = page("docs/troubleshooting.md").split(/^\| (?:printed|`reason`|message|text|check) \|/m);
+  const rows = sections.flatMap((section) => section.split("\n\n")[0]?.split("\n").slice(2) ?? []);
+  const quoted = rows.flatMap((row) => [...(row.split(" | ")[0] ?? "").matchAll(/`([^`]+)`/g)].map(([, text]) => text));
+  const printed = page("docs/kubernetes-results.md").split("\n");
+  // A refusal is printed behind its status, which the program has as a number.
+  const isKnown = (text = "") =>
+    printed.some((line) => isQuotedFrom(line, text)) ||
+    SOURCES.some((source) => isQuotedFrom(source, text.replace(/^code \d+: \d+ /, "")));
+  assert.ok(quoted.length > 50);
+  assert.deepEqual(
+    quoted.filter((text) => !isKnown(text)),
+    [],
+  );
+});
