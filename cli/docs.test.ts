@@ -52,8 +52,15 @@ function knownKeys(path: string): string[] {
   return /has no key "xxxxxxxx"; known are ([\w, ]+)\./.exec(faults)?.[1]?.split(", ") ?? assert.fail(faults);
 }
 
-test("docs/clusters.md has a row for every key of a cluster's document, and for no other", () => {
-  const rows = [...page("docs/clusters.md").matchAll(/^\| ((?:`[\w.]+` ?)+)\|/gm)];
+/** The pages about the documents of clusters. */
+const CLUSTER_PAGES = ["docs/clusters.md", "docs/cluster-trust.md", "docs/agent-targets.md"].map(page);
+
+test("the pages about clusters have a row for every key of a cluster's document, and for no other", () => {
+  const rows = [
+    ...CLUSTER_PAGES.slice(0, 2)
+      .join("\n")
+      .matchAll(/^\| ((?:`[\w.]+` ?)+)\|/gm),
+  ];
   const told = rows.flatMap(([, keys = ""]) => [...keys.matchAll(/`([\w.]+)`/g)].map(([, key = ""]) => key));
   const under = (path: string, as = path) => knownKeys(path).map((key) => `${as}${as && "."}${key}`);
   const parts = new Set(["agents", "callers", "limits", "token.tokenReview", "token.jwt"]);
@@ -65,8 +72,8 @@ test("docs/clusters.md has a row for every key of a cluster's document, and for 
   assert.deepEqual(told.toSorted(), keys.filter((key) => !parts.has(key)).toSorted());
 });
 
-test("the documents that docs/clusters.md shows are taken as they stand", () => {
-  const shown = [...page("docs/clusters.md").matchAll(/^```yaml\n([\s\S]*?)^```$/gm)];
+test("the documents that the pages about clusters show are taken as they stand", () => {
+  const shown = [...CLUSTER_PAGES.join("\n").matchAll(/^```yaml\n([\s\S]*?)^```$/gm)];
   assert.equal(shown.length, 4);
   for (const [, text = ""] of shown) {
     for (const { value, fault } of yamlDocuments(text)) {
