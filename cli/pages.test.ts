@@ -65,3 +65,9 @@ test("each text that docs/troubleshooting.md quotes is one of the program's, or 
     [],
   );
 });
+
+test("the page of each platform says first that it was not tried there", () => {
+  for (const name of [...pagesOf("docs/platforms"), "README.md"]) {
+    assert.match(page(join("docs/platforms", name)), /^# .+\n\n\*\*(?:Not tried|No page was tried) /, name);
+  }
+});
